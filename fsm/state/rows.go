@@ -1,0 +1,287 @@
+package state
+
+// Identifiers of rows. Zero means none.
+type (
+	// NamespaceID numbers a namespace in the order of creation.
+	NamespaceID uint32
+	// PoolID numbers a pool in the order of creation.
+	PoolID uint32
+	// NodeID numbers a node in the order of its first registration.
+	NodeID uint32
+	// ActionID orders actions by submission, over all namespaces.
+	ActionID uint64
+	// TrajectoryID orders trajectories by opening, over all namespaces.
+	TrajectoryID uint64
+)
+
+// ActionState has the values of rota.v1.ActionState.
+type ActionState uint8
+
+// The life of an action. Those from Succeeded on are final.
+const (
+	ActionQueued ActionState = 1 + iota
+	ActionRunning
+	ActionSucceeded
+	ActionFailed
+	ActionCanceled
+	ActionLost
+	ActionExpired
+)
+
+// Final reports whether the action has ended.
+func (s ActionState) Final() bool { return s >= ActionSucceeded }
+
+// TrajectoryState has the values of rota.v1.TrajectoryState.
+type TrajectoryState uint8
+
+// The life of a trajectory.
+const (
+	TrajectoryPending TrajectoryState = 1 + iota
+	TrajectoryOpen
+	TrajectoryClosing
+	TrajectoryClosed
+	TrajectoryLost
+)
+
+// Ended reports whether the trajectory holds nothing any more.
+func (s TrajectoryState) Ended() bool { return s >= TrajectoryClosed }
+
+// NodeState has the values of rota.v1.NodeState.
+type NodeState uint8
+
+// A node is up while its lease is kept.
+const (
+	NodeUp NodeState = 1 + iota
+	NodeDown
+)
+
+// EndReason has the values of rota.v1.EndReason.
+type EndReason uint8
+
+// Why an action or an attempt ended.
+const (
+	EndExited EndReason = 1 + iota
+	EndSignaled
+	EndOutOfMemory
+	EndTimeout
+	EndStartFailed
+	EndCanceled
+	EndTrajectoryEnded
+	EndNodeLost
+	EndSupervisorLost
+	EndQueueTimeout
+)
+
+// Namespace separates the actions and trajectories of one user from another's.
+type Namespace struct {
+	ID   NamespaceID
+	Name string
+}
+
+// Pool is a set of nodes that are scheduled together.
+type Pool struct {
+	ID   PoolID
+	Name string
+	// Halted says why scheduling stopped; empty while it runs.
+	Halted string
+}
+
+// Label is one key and value of a node.
+type Label struct{ Key, Value string }
+
+// Node is a machine with an agent.
+type Node struct {
+	ID   NodeID
+	Name string
+	Pool PoolID
+	// Incarnation fences everything that was granted before the newest
+	// registration from nothing. Drawn from one counter for all nodes.
+	Incarnation uint64
+	// JournalID tells two agents with the same name apart.
+	JournalID string
+	State     NodeState
+	Draining  bool
+	Address   string
+	Runtime   string
+	Labels    []Label   // sorted by key
+	NUMA      []CoreSet // disjoint
+	Free      CoreSet   // cores that no attempt holds
+	// Memory in bytes: all of it, and what neither trajectories nor actions
+	// without one have reserved.
+	Memory, FreeMemory uint64
+	RegisteredAt       int64
+	// HeldFor is the starved action this node is kept free for.
+	HeldFor ActionID
+}
+
+// Trajectory is a multi-turn session that keeps a node and memory.
+type Trajectory struct {
+	ID        TrajectoryID
+	Namespace NamespaceID
+	Pool      PoolID
+	Node      NodeID // 0 while pending
+	Name      string
+	State     TrajectoryState
+	Memory    uint64 // bytes
+	// Live counts its queued and running actions.
+	Live          uint32
+	IdleTimeoutNS int64
+	IdleSince     int64 // log time of the last change of Live to 0
+	OpenedAt      int64
+	EndedAt       int64
+}
+
+// Action is one atomic use of resources.
+type Action struct {
+	ID         ActionID
+	Namespace  NamespaceID
+	Pool       PoolID
+	Trajectory TrajectoryID
+	State      ActionState
+	CoresMin   uint32
+	CoresMax   uint32
+	Memory     uint64 // bytes, as asked for
+	// AttemptsMax is 1 for an action that runs at most once.
+	AttemptsMax uint32
+	// Attempt is the number of the newest attempt, Node the node it was on.
+	Attempt uint32
+	Node    NodeID
+	// QueueDeadline is a log time; 0: none.
+	QueueDeadline int64
+	SubmittedAt   int64
+	StartedAt     int64 // of the newest attempt
+	EndedAt       int64
+	// Bypassed counts the younger actions that started while this one, at the
+	// head of its queue, did not fit; BlockedAt is when the first did.
+	Bypassed  uint32
+	BlockedAt int64
+	// CancelReason is why the running attempt was told to stop; 0: it was not.
+	CancelReason EndReason
+	// Spec is an encoded rota.v1.ActionSpec, opaque to the state machine.
+	Spec   []byte
+	Result *Result // set with a final state
+	// Revision of the newest event about the action.
+	Revision uint64
+}
+
+// Result is what the last attempt of an action left behind.
+type Result struct {
+	Reason     EndReason
+	ExitCode   int32
+	Signal     int32
+	Message    string
+	Stdout     []byte
+	Stderr     []byte
+	ExecNS     int64
+	CPUNS      int64
+	MemoryPeak uint64 // bytes
+}
+
+// Attempt is one live execution: it exists from the grant until its end is
+// known.
+type Attempt struct {
+	Node        NodeID
+	Action      ActionID
+	Number      uint32
+	Incarnation uint64 // of the node, at the grant
+	Cores       CoreSet
+	// Reserved is what it took from the node's free memory; Limit what its
+	// processes may use. Bytes; a Limit of 0 means none.
+	Reserved, Limit uint64
+	Stop            bool
+	StartedAt       int64
+}
+
+// Verb says which kind of request an ID was used for.
+type Verb uint8
+
+// Verbs that are remembered by request ID.
+const (
+	VerbSubmit Verb = 1 + iota
+	VerbOpenTrajectory
+)
+
+// Request is the memory of an accepted request, kept until it expires.
+type Request struct {
+	ID      string
+	Expires int64 // log time
+	Verb    Verb
+	FirstID uint64
+	Count   uint32
+}
+
+// EventKind says what an event is about.
+type EventKind uint8
+
+// Kinds of events.
+const (
+	EventAction EventKind = 1 + iota
+	EventTrajectory
+	EventNode
+)
+
+// Event is one state change, numbered without gaps over the whole cluster.
+type Event struct {
+	Revision   uint64
+	Time       int64
+	Subject    uint64 // ActionID, TrajectoryID or NodeID
+	Trajectory TrajectoryID
+	Namespace  NamespaceID
+	Node       NodeID
+	Attempt    uint32
+	ExitCode   int32
+	Kind       EventKind
+	State      uint8 // ActionState, TrajectoryState or NodeState
+	Reason     EndReason
+}
+
+// Settings are the limits that decisions depend on. Durations in nanoseconds.
+type Settings struct {
+	LeaseNS, LeaseMarginNS int64
+	QueueActionsMax        uint32
+	QueueBytesMax          uint64
+	TrajectoriesMax        uint32
+	RetentionNS            int64
+	RetentionBytesMax      uint64
+	EventsMax              uint32
+	BypassMax              uint32
+	BypassNSMax            int64
+	RequestsMax            uint32
+}
+
+// Meta is the one row that is not in a table.
+type Meta struct {
+	ClusterID        string
+	Settings         Settings
+	SchedulerVersion uint32
+	// Now is log time in nanoseconds: it never goes back.
+	Now int64
+	// Revision is the number of the newest event.
+	Revision        uint64
+	LastAction      ActionID
+	LastTrajectory  TrajectoryID
+	LastIncarnation uint64
+	LastNamespace   NamespaceID
+	LastPool        PoolID
+	LastNode        NodeID
+	// WorkCursor is where the next round over the work list begins.
+	WorkCursor Instance
+}
+
+// Instance is one key resource with a queue of its own: a pool, for actions
+// that may run on any of its nodes, or a node, for those pinned to it.
+type Instance uint64
+
+const nodeInstance Instance = 1 << 32
+
+// PoolInstance is the queue of actions that any node of the pool may run.
+func PoolInstance(id PoolID) Instance { return Instance(id) }
+
+// NodeInstance is the queue of actions that are pinned to the node.
+func NodeInstance(id NodeID) Instance { return nodeInstance | Instance(id) }
+
+// Node returns the node of a node's queue.
+func (i Instance) Node() (NodeID, bool) { return NodeID(i), i&nodeInstance != 0 }
+
+// Pool returns the pool of a pool's queue.
+func (i Instance) Pool() (PoolID, bool) { return PoolID(i), i&nodeInstance == 0 }
