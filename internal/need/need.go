@@ -1,0 +1,113 @@
+package need
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// requireEnv lists the needs that a machine must meet.
+const requireEnv = "ROTA_REQUIRE"
+
+// Root needs the user ID 0.
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		lack(t, "root", "it does not run as root")
+	}
+}
+
+// Cgroup needs root and cgroups, v1 or v2, that can be created with the cpuset
+// and the memory controller.
+func Cgroup(t testing.TB) {
+	t.Helper()
+	Root(t)
+	for _, controller := range []string{"cpuset", "memory"} {
+		if err := tryCgroup(controller); err != nil {
+			lack(t, "cgroup", err.Error())
+			return
+		}
+	}
+}
+
+// Netns needs root and network namespaces that can be connected with virtual
+// Ethernet pairs by the ip command.
+func Netns(t testing.TB) {
+	t.Helper()
+	Root(t)
+	cmd := exec.Command("ip", "link", "add", "rota-need0", "type", "veth", "peer", "name", "rota-need1")
+	// The namespace, and the pair in it, vanish with the command.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		lack(t, "netns", fmt.Sprintf("no virtual Ethernet pair in a network namespace: %v %s",
+			err, strings.TrimSpace(string(out))))
+	}
+}
+
+// Tool needs programs in PATH. ROTA_REQUIRE names all of them as "tool".
+func Tool(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil {
+			lack(t, "tool", name+" is not installed")
+			return
+		}
+	}
+}
+
+// lack skips the test, or fails it where the need is required.
+func lack(t testing.TB, need, why string) {
+	t.Helper()
+	required := strings.Split(os.Getenv(requireEnv), ",")
+	if slices.Contains(required, need) || slices.Contains(required, "all") {
+		t.Fatalf("%s requires %q, but %s", requireEnv, need, why)
+	}
+	t.Skipf("needs %s: %s", need, why)
+}
+
+// tryCgroup creates and removes a cgroup where the controller is.
+func tryCgroup(controller string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	root, err := controllerRoot(string(mounts), controller, os.ReadFile)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(root, "rota-need-")
+	if err != nil {
+		return err
+	}
+	return os.Remove(dir)
+}
+
+// controllerRoot finds the mount that holds the controller: its own v1
+// hierarchy, or the unified one.
+func controllerRoot(mountinfo, controller string, readFile func(string) ([]byte, error)) (string, error) {
+	for line := range strings.Lines(mountinfo) {
+		// 31 23 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset
+		before, after, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(kind) < 3 {
+			continue
+		}
+		mount := fields[4]
+		if kind[0] == "cgroup" && slices.Contains(strings.Split(kind[2], ","), controller) {
+			return mount, nil
+		}
+		if kind[0] == "cgroup2" {
+			has, err := readFile(filepath.Join(mount, "cgroup.controllers"))
+			if err == nil && slices.Contains(strings.Fields(string(has)), controller) {
+				return mount, nil
+			}
+		}
+	}
+	return "", errors.New("no cgroup hierarchy with the " + controller + " controller is mounted")
+}
