@@ -672,7 +672,8 @@ type Action struct {
 	Result *ActionResult `protobuf:"bytes,11,opt,name=result,proto3" json:"result,omitempty"`
 	// A cancel was asked for and the node has not confirmed it yet.
 	CancelRequested bool `protobuf:"varint,12,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
-	// While queued: one sentence that says what the action waits for.
+	// While queued: one sentence that says what the action waits for. Absent in
+	// lists, where it would cost too much.
 	WaitingFor string `protobuf:"bytes,13,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	// Revision of the newest event about this action.
 	Revision      uint64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1849,7 +1850,9 @@ type OutputChunk struct {
 	Stream OutputStream           `protobuf:"varint,1,opt,name=stream,proto3,enum=rota.v1.OutputStream" json:"stream,omitempty"`
 	Data   []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	// Position of data in its stream. A jump says that older output was dropped.
-	Offset        uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Attempt that wrote it. Set by servers, not by agents.
+	Attempt       uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1901,6 +1904,13 @@ func (x *OutputChunk) GetData() []byte {
 func (x *OutputChunk) GetOffset() uint64 {
 	if x != nil {
 		return x.Offset
+	}
+	return 0
+}
+
+func (x *OutputChunk) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
 	}
 	return 0
 }
@@ -2242,11 +2252,12 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x11RunActionResponse\x12)\n" +
 	"\x06action\x18\x01 \x01(\v2\x0f.rota.v1.ActionH\x00R\x06action\x12.\n" +
 	"\x06output\x18\x02 \x01(\v2\x14.rota.v1.OutputChunkH\x00R\x06outputB\b\n" +
-	"\x06update\"h\n" +
+	"\x06update\"\x82\x01\n" +
 	"\vOutputChunk\x12-\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x15.rota.v1.OutputStreamR\x06stream\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\xb2\x01\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\"\xb2\x01\n" +
 	"\x17ReadActionOutputRequest\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +

@@ -214,9 +214,12 @@ func (x *RegisterNodeResponse) GetIndex() uint64 {
 }
 
 type WatchNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Index of the registration: a server that is behind it catches up before it
+	// says anything. 0: the server asks the leader how far that is.
+	MinIndex      uint64 `protobuf:"varint,3,opt,name=min_index,json=minIndex,proto3" json:"min_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,6 +264,13 @@ func (x *WatchNodeRequest) GetName() string {
 func (x *WatchNodeRequest) GetIncarnation() uint64 {
 	if x != nil {
 		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *WatchNodeRequest) GetMinIndex() uint64 {
+	if x != nil {
+		return x.MinIndex
 	}
 	return 0
 }
@@ -853,10 +863,11 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12@\n" +
 	"\x0elease_duration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
 	"\flease_margin\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x12\x14\n" +
-	"\x05index\x18\x05 \x01(\x04R\x05index\"H\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\"e\n" +
 	"\x10WatchNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"x\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
+	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\"x\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +

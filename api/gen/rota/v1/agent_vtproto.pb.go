@@ -229,6 +229,11 @@ func (m *WatchNodeRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.MinIndex != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MinIndex))
+		i--
+		dAtA[i] = 0x18
+	}
 	if m.Incarnation != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Incarnation))
 		i--
@@ -846,6 +851,9 @@ func (m *WatchNodeRequest) SizeVT() (n int) {
 	}
 	if m.Incarnation != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Incarnation))
+	}
+	if m.MinIndex != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MinIndex))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1721,6 +1729,25 @@ func (m *WatchNodeRequest) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Incarnation |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 3:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MinIndex", wireType)
+			}
+			m.MinIndex = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.MinIndex |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
