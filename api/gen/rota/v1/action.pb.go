@@ -940,7 +940,7 @@ func (x *SubmitActionsResponse) GetReplayed() bool {
 
 type BatchSubmitActionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 4,096 submissions.
+	// 1 to 4,096 submissions with at most 4,096 actions in all.
 	Requests      []*SubmitActionsRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1165,8 +1165,11 @@ func (x *GetActionRequest) GetAllowStale() bool {
 }
 
 type GetActionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Action        *Action                `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Action *Action                `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"`
+	// Revision of the state that the answer is from: watch from it to see what
+	// happens next.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1206,6 +1209,13 @@ func (x *GetActionResponse) GetAction() *Action {
 		return x.Action
 	}
 	return nil
+}
+
+func (x *GetActionResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type ListActionsRequest struct {
@@ -2201,9 +2211,10 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x10GetActionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vallow_stale\x18\x02 \x01(\bR\n" +
-	"allowStale\"<\n" +
+	"allowStale\"X\n" +
 	"\x11GetActionResponse\x12'\n" +
-	"\x06action\x18\x01 \x01(\v2\x0f.rota.v1.ActionR\x06action\"\xe2\x01\n" +
+	"\x06action\x18\x01 \x01(\v2\x0f.rota.v1.ActionR\x06action\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe2\x01\n" +
 	"\x12ListActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12,\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x14.rota.v1.ActionStateR\x06states\x12#\n" +
