@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"rota/api/codec"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+)
+
+// ErrNoAddrs is returned by New without an address of a server.
+var ErrNoAddrs = errors.New("no address of a server is given: name at least one as host:port")
+
+var errClosed = errors.New("client is closed")
+
+// Config says how to reach a cluster. Only Addrs is needed.
+type Config struct {
+	// Addrs are servers of the cluster, as host:port. One is enough to find the
+	// leader; all of them are needed to survive the loss of any.
+	Addrs []string
+	// TLS of the connections, such as pki.ClientConfig makes; nil for none.
+	TLS *tls.Config
+	// HTTP replaces the HTTP client that is otherwise made for TLS.
+	HTTP connect.HTTPClient
+	// RetryFor is how long a call is repeated before its last error is returned;
+	// 0 means 30 s. Servers remember a submission for somewhat longer, so it
+	// also bounds what they have to remember.
+	RetryFor time.Duration
+	// InFlight is how many batches of submissions may be under way at the same
+	// time; 0 means 2. More makes batches smaller.
+	InFlight int
+	// Namespace of submissions; "default" if empty.
+	Namespace string
+}
+
+// Client talks to one cluster. It is safe for concurrent use.
+type Client struct {
+	// The services themselves. Unary calls are repeated if they may be; streams
+	// are not.
+	Actions      rotav1connect.ActionServiceClient
+	Trajectories rotav1connect.TrajectoryServiceClient
+	Nodes        rotav1connect.NodeServiceClient
+	Operator     rotav1connect.OperatorServiceClient
+
+	config  Config
+	servers *servers
+	clock   clock
+	batcher *batcher
+	waits   waits
+
+	idPrefix string
+	idNext   atomic.Uint64
+
+	closing context.Context
+	close   context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// New returns a client. It connects at the first call.
+func New(config Config) (*Client, error) {
+	if len(config.Addrs) == 0 {
+		return nil, ErrNoAddrs
+	}
+	if config.RetryFor == 0 {
+		config.RetryFor = 30 * time.Second
+	}
+	if config.InFlight == 0 {
+		config.InFlight = 2
+	}
+	if config.HTTP == nil {
+		config.HTTP = httpx.NewClient(config.TLS)
+	}
+	c := &Client{config: config, servers: newServers(config), clock: newClock(), idPrefix: randomPrefix()}
+	c.closing, c.close = context.WithCancel(context.Background())
+	c.batcher = &batcher{client: c}
+	c.waits.client = c
+
+	options := []connect.ClientOption{codec.ForClient(), connect.WithInterceptors(&retrier{c})}
+	base := c.servers.baseURL()
+	c.Actions = rotav1connect.NewActionServiceClient(c.servers, base, options...)
+	c.Trajectories = rotav1connect.NewTrajectoryServiceClient(c.servers, base, options...)
+	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
+	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
+	return c, nil
+}
+
+// Close ends what the client does in the background. Submissions that are
+// under way end with an error and an unknown outcome.
+func (c *Client) Close() {
+	c.close()
+	c.wg.Wait()
+	if h, ok := c.config.HTTP.(interface{ CloseIdleConnections() }); ok {
+		h.CloseIdleConnections()
+	}
+}
+
+// requestID returns an identifier that no other client makes: a random prefix
+// of this client and a number. Short, since servers keep it.
+func (c *Client) requestID() string {
+	return c.idPrefix + "." + strconv.FormatUint(c.idNext.Add(1), 36)
+}
+
+func randomPrefix() string {
+	var b [9]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}

@@ -1,0 +1,63 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// clockAge is how long a reading of log time is trusted: the two clocks drift
+// apart, and ours stops while the machine sleeps.
+const clockAge = 10 * time.Minute
+
+// expiryMargin is added to the life of a request ID, for what the two clocks
+// differ and for the last try to arrive.
+const expiryMargin = 10 * time.Second
+
+// clock estimates log time: what a server said it was, and our own monotonic
+// clock since.
+type clock struct {
+	// reading holds the newest reading; who has taken it out may replace it.
+	reading chan reading
+}
+
+type reading struct {
+	logTime time.Time
+	at      time.Time // on our monotonic clock; zero if there is none
+}
+
+func newClock() clock {
+	k := clock{reading: make(chan reading, 1)}
+	k.reading <- reading{}
+	return k
+}
+
+// expiry returns the log time until which a request made now is to be
+// remembered.
+func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
+	var r reading
+	select {
+	case r = <-c.clock.reading:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { c.clock.reading <- r }()
+	if r.at.IsZero() || time.Since(r.at) > clockAge {
+		status, err := c.Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+		if err != nil {
+			return nil, err
+		}
+		r = reading{status.LogTime.AsTime(), time.Now()}
+	}
+	now := r.logTime.Add(time.Since(r.at))
+	return timestamppb.New(now.Add(c.config.RetryFor + expiryMargin)), nil
+}
+
+// forget makes the next expiry ask a server for the log time.
+func (k *clock) forget() {
+	<-k.reading
+	k.reading <- reading{}
+}

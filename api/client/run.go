@@ -1,0 +1,240 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// outputGrace is how long output may keep coming after the action has ended.
+const outputGrace = 5 * time.Second
+
+// errCut: a stream ended before the action did, because its server shuts down.
+var errCut = connect.NewError(connect.CodeUnavailable, errors.New("the stream ended before the action did"))
+
+// Update is called with every state and every piece of output of an action
+// that Run or Follow follows, one call at a time. Output of an attempt comes in
+// order; where bytes were dropped, the offset jumps.
+type Update func(*rotav1.RunActionResponse)
+
+// Run submits an action, follows it to its end and returns it. The last update
+// is the ended action. A server may be lost meanwhile; the action is still run
+// as often as its loss policy says and no more.
+func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update) (*rotav1.Action, error) {
+	expiry, err := c.expiry(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("run action: %w", err)
+	}
+	f := newFollower(c, update)
+	req := &rotav1.RunActionRequest{
+		Namespace: c.config.Namespace, RequestId: c.requestID(), ExpireTime: expiry, Action: spec,
+	}
+	giveUp := time.Now().Add(c.config.RetryFor)
+	var pause backoff
+	for {
+		try, to := withAttempt(ctx)
+		err := f.stream(try, req)
+		if f.action != nil { // it has an ID: from here on it can only be followed
+			if err == nil && Final(f.action.State) {
+				return f.action, nil
+			}
+			return f.follow(ctx, f.action.Id)
+		}
+		again, delay := transient(err)
+		if ctx.Err() != nil || !again || time.Now().Add(delay).After(giveUp) {
+			return nil, fmt.Errorf("run action: %w", err)
+		}
+		if elsewhere(err) {
+			c.servers.failed(to.addr)
+		}
+		if pause.wait(ctx, delay) != nil {
+			return nil, fmt.Errorf("run action: %w: %w", ErrUnknownOutcome, err)
+		}
+	}
+}
+
+// Follow follows an action that was submitted before to its end, from the first
+// byte of output that is still kept.
+func (c *Client) Follow(ctx context.Context, id uint64, update Update) (*rotav1.Action, error) {
+	return newFollower(c, update).follow(ctx, id)
+}
+
+// follower passes on states and output, each once, whatever streams they come
+// from.
+type follower struct {
+	c      *Client
+	update Update
+
+	mu      sync.Mutex
+	action  *rotav1.Action // newest that was passed on
+	reached map[place]uint64
+}
+
+// place is one stream of output of one attempt.
+type place struct {
+	attempt uint32
+	stream  rotav1.OutputStream
+}
+
+func newFollower(c *Client, update Update) *follower {
+	return &follower{c: c, update: update, reached: map[place]uint64{}}
+}
+
+// stream follows a RunAction stream to its end.
+func (f *follower) stream(ctx context.Context, req *rotav1.RunActionRequest) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := f.c.Actions.RunAction(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		switch u := stream.Msg().Update.(type) {
+		case *rotav1.RunActionResponse_Action:
+			f.passAction(u.Action)
+		case *rotav1.RunActionResponse_Output:
+			f.passOutput(u.Output)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return err
+	}
+	if f.action == nil || !Final(f.action.State) {
+		return errCut
+	}
+	return nil
+}
+
+// passAction passes an action on if it is newer than what was passed before.
+func (f *follower) passAction(a *rotav1.Action) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.action != nil && a.Revision <= f.action.Revision {
+		return
+	}
+	f.action = a
+	f.update(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Action{Action: a}})
+}
+
+// passOutput passes on what is new of a piece of output.
+func (f *follower) passOutput(chunk *rotav1.OutputChunk) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := place{chunk.Attempt, chunk.Stream}
+	end := chunk.Offset + uint64(len(chunk.Data))
+	if end <= f.reached[p] {
+		return
+	}
+	if known := f.reached[p]; known > chunk.Offset {
+		chunk.Data = chunk.Data[known-chunk.Offset:]
+		chunk.Offset = known
+	}
+	f.reached[p] = end
+	f.update(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Output{Output: chunk}})
+}
+
+// follow follows by watching the action and reading its output.
+func (f *follower) follow(ctx context.Context, id uint64) (*rotav1.Action, error) {
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var outputs sync.WaitGroup
+	started := map[uint32]bool{}
+	req := &rotav1.WatchActionsRequest{Namespace: "*", ActionId: id, AfterRevision: proto.Uint64(0)}
+	for {
+		got, err := f.c.Actions.GetAction(ctx, &rotav1.GetActionRequest{Id: id})
+		if err != nil {
+			return nil, fmt.Errorf("follow action %d: %w", id, err)
+		}
+		a := got.Action
+		if a.Attempt > 0 && !started[a.Attempt] {
+			started[a.Attempt] = true
+			outputs.Go(func() { f.read(reading, id, a.Attempt) })
+		}
+		if Final(a.State) {
+			waitFor(&outputs, outputGrace)
+			stop()
+			outputs.Wait()
+			f.passAction(a)
+			return a, nil
+		}
+		f.passAction(a)
+		req.AfterRevision = proto.Uint64(got.Revision)
+		if err := f.next(ctx, req); err != nil {
+			return nil, fmt.Errorf("follow action %d: %w", id, err)
+		}
+	}
+}
+
+// next returns when there may be news: after an event, or when events are lost.
+func (f *follower) next(ctx context.Context, req *rotav1.WatchActionsRequest) error {
+	for _, err := range f.c.Watch(ctx, req) {
+		if err != nil && ctx.Err() == nil && connect.CodeOf(err) == connect.CodeOutOfRange {
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+// read passes on the output of one attempt until its end, or until it is gone.
+func (f *follower) read(ctx context.Context, id uint64, attempt uint32) {
+	var pause backoff
+	for ctx.Err() == nil {
+		f.mu.Lock()
+		req := &rotav1.ReadActionOutputRequest{
+			ActionId: id, Attempt: attempt, Follow: true,
+			StdoutOffset: f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDOUT}],
+			StderrOffset: f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDERR}],
+		}
+		f.mu.Unlock()
+		err := f.readOnce(ctx, req)
+		if err == nil {
+			return
+		}
+		again, delay := transient(err)
+		if !again || pause.wait(ctx, delay) != nil {
+			return
+		}
+	}
+}
+
+func (f *follower) readOnce(ctx context.Context, req *rotav1.ReadActionOutputRequest) error {
+	try, to := withAttempt(ctx)
+	stream, err := f.c.Actions.ReadActionOutput(try, req)
+	if err != nil {
+		f.c.servers.failed(to.addr)
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		f.passOutput(stream.Msg().Chunk)
+	}
+	err = stream.Err()
+	if err != nil && Detail(err) == nil {
+		f.c.servers.failed(to.addr)
+	}
+	return err
+}
+
+// waitFor waits for a group, but not for longer than d.
+func waitFor(g *sync.WaitGroup, d time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		g.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}

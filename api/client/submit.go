@@ -1,0 +1,214 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// ErrUnknownOutcome is returned when a call was given up whose answer may have
+// been lost: what it asked for may or may not have been done.
+var ErrUnknownOutcome = errors.New("outcome unknown: it may or may not have been done")
+
+// Bounds of one batch. Servers accept 4,096 actions and 4 MiB.
+const (
+	batchActionsMax = 4096
+	batchBytesMax   = 3 << 20
+)
+
+// Submit queues actions, all of them or none, and returns their IDs. It is
+// repeated until a server has answered, RetryFor is over or ctx is done, and
+// takes effect at most once.
+//
+// Submissions made while others are on their way are sent together. Each is
+// accepted or refused on its own.
+func (c *Client) Submit(ctx context.Context, specs ...*rotav1.ActionSpec) ([]uint64, error) {
+	req := &rotav1.SubmitActionsRequest{Namespace: c.config.Namespace, RequestId: c.requestID(), Actions: specs}
+	s := &submission{
+		ctx: ctx, req: req, size: req.SizeVT() + 32,
+		giveUp: time.Now().Add(c.config.RetryFor), done: make(chan struct{}),
+	}
+	c.batcher.add(s)
+	select {
+	case <-s.done:
+		return s.ids, s.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("submit actions: %w: %w", ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+// submission is one call of Submit on its way.
+type submission struct {
+	ctx    context.Context
+	req    *rotav1.SubmitActionsRequest
+	size   int // bytes in a batch, about
+	giveUp time.Time
+	// unsure: an earlier try may have been accepted.
+	unsure bool
+
+	done chan struct{}
+	ids  []uint64
+	err  error
+}
+
+func (s *submission) end(ids []uint64, err error) {
+	if err != nil {
+		err = fmt.Errorf("submit actions: %w", err)
+	}
+	s.ids, s.err = ids, err
+	close(s.done)
+}
+
+// batcher sends submissions together.
+type batcher struct {
+	client *Client
+
+	mu      sync.Mutex
+	pending []*submission
+	flying  int // goroutines that send
+}
+
+// add queues a submission and makes sure that somebody sends it.
+func (b *batcher) add(s *submission) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.client.closing.Err() != nil {
+		s.end(nil, errClosed)
+		return
+	}
+	b.pending = append(b.pending, s)
+	if b.flying < b.client.config.InFlight {
+		b.flying++
+		b.client.wg.Go(b.send)
+	}
+}
+
+// send sends batch after batch until nothing is pending.
+func (b *batcher) send() {
+	for {
+		batch := b.take()
+		if len(batch) == 0 {
+			return
+		}
+		b.client.submitBatch(batch)
+	}
+}
+
+// take removes the next batch from what is pending. With nothing there, the
+// caller must end: it no longer counts as flying.
+func (b *batcher) take() []*submission {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var batch []*submission
+	actions, size := 0, 0
+	for len(b.pending) > 0 {
+		s := b.pending[0]
+		actions += len(s.req.Actions)
+		size += s.size
+		if len(batch) > 0 && (actions > batchActionsMax || size > batchBytesMax) {
+			return batch
+		}
+		b.pending[0] = nil
+		b.pending = b.pending[1:]
+		if s.ctx.Err() == nil { // else nobody waits for it any more
+			batch = append(batch, s)
+		}
+	}
+	b.pending = nil
+	if len(batch) == 0 {
+		b.flying--
+	}
+	return batch
+}
+
+// submitBatch sends a batch and ends each of its submissions, or puts it back.
+func (c *Client) submitBatch(batch []*submission) {
+	var tries int
+	ctx := context.WithValue(c.closing, triesKey{}, &tries)
+	expiry, err := c.expiry(c.closing)
+	if err != nil {
+		endAll(batch, err)
+		return
+	}
+	req := &rotav1.BatchSubmitActionsRequest{Requests: make([]*rotav1.SubmitActionsRequest, len(batch))}
+	for i, s := range batch {
+		if s.req.ExpireTime == nil {
+			s.req.ExpireTime = expiry
+		}
+		req.Requests[i] = s.req
+	}
+	resp, err := c.Actions.BatchSubmitActions(ctx, req)
+	if err == nil && len(resp.Results) != len(batch) {
+		err = fmt.Errorf("server answered %d of %d submissions", len(resp.Results), len(batch))
+	}
+	if err != nil {
+		if again, _ := transient(err); again || c.closing.Err() != nil {
+			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		}
+		endAll(batch, err)
+		return
+	}
+	for i, s := range batch {
+		s.unsure = s.unsure || tries > 1
+		c.settle(s, resp.Results[i])
+	}
+}
+
+func endAll(batch []*submission, err error) {
+	for _, s := range batch {
+		s.end(nil, err)
+	}
+}
+
+// settle ends a submission by its result, or puts it back to be sent again.
+func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
+	detail := result.GetError()
+	if detail == nil {
+		s.end(result.GetResponse().GetIds(), nil)
+		return
+	}
+	err := detailError(detail)
+	delay := detail.RetryDelay.AsDuration()
+	switch {
+	case detail.Reason == "REQUEST_EXPIRED" && !s.unsure && s.req.ExpireTime != nil:
+		// No try can have been accepted, so our clock was behind: read it anew.
+		c.clock.forget()
+		s.req.ExpireTime = nil
+		s.unsure = true // once
+	case detail.RetryDelay == nil:
+		s.end(nil, err)
+		return
+	case detail.Reason == "UNKNOWN_OUTCOME":
+		s.unsure = true
+	}
+	if time.Now().Add(delay).After(s.giveUp) {
+		if s.unsure {
+			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		}
+		s.end(nil, err)
+		return
+	}
+	c.wg.Go(func() {
+		pause := backoff{}
+		if pause.wait(c.closing, delay) != nil {
+			s.end(nil, errClosed)
+			return
+		}
+		c.batcher.add(s)
+	})
+}
+
+// detailError makes an error of a batch into what a single call returns.
+func detailError(d *rotav1.ErrorDetail) error {
+	err := connect.NewError(connect.Code(d.Code), errors.New(d.Message))
+	if detail, encodeErr := connect.NewErrorDetail(d); encodeErr == nil {
+		err.AddDetail(detail)
+	}
+	return err
+}

@@ -1,0 +1,82 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// Watch returns events in the order of their revisions, without gaps or
+// repetitions, also when servers are lost meanwhile. It ends with an error: that
+// of ctx, OUT_OF_RANGE when the revision to go on from is no longer kept, or the
+// last one after RetryFor without hearing from any server.
+func (c *Client) Watch(ctx context.Context, req *rotav1.WatchActionsRequest) iter.Seq2[*rotav1.ActionEvent, error] {
+	return func(yield func(*rotav1.ActionEvent, error) bool) {
+		w := &watch{c: c, req: proto.CloneOf(req), heard: time.Now()}
+		if err := w.run(ctx, yield); err != nil && !errors.Is(err, errStopped) {
+			yield(nil, fmt.Errorf("watch actions: %w", err))
+		}
+	}
+}
+
+// errStopped: the caller wants no more events.
+var errStopped = errors.New("stopped")
+
+type watch struct {
+	c     *Client
+	req   *rotav1.WatchActionsRequest
+	heard time.Time // when the last message came
+	pause backoff
+}
+
+func (w *watch) run(ctx context.Context, yield func(*rotav1.ActionEvent, error) bool) error {
+	for {
+		try, to := withAttempt(ctx)
+		err := w.stream(try, yield)
+		if errors.Is(err, errStopped) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		again, delay := true, time.Duration(0)
+		if err != nil { // else the server ended the stream, to shut down
+			again, delay = transient(err)
+		}
+		if !again || time.Since(w.heard) > w.c.config.RetryFor {
+			return err
+		}
+		w.c.servers.failed(to.addr)
+		if err := w.pause.wait(ctx, delay); err != nil {
+			return err
+		}
+	}
+}
+
+// stream follows one stream to its end.
+func (w *watch) stream(ctx context.Context, yield func(*rotav1.ActionEvent, error) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := w.c.Actions.WatchActions(ctx, w.req)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		w.heard, w.pause = time.Now(), backoff{}
+		msg := stream.Msg()
+		for _, e := range msg.Events {
+			if !yield(e, nil) {
+				return errStopped
+			}
+		}
+		w.req.AfterRevision = proto.Uint64(msg.Revision)
+	}
+	return stream.Err()
+}
