@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) actionCmd() *cobra.Command {
+	return group("action", "See, follow and cancel actions",
+		a.actionListCmd(), a.actionGetCmd(), a.actionCancelCmd(), a.actionLogsCmd(), a.actionWatchCmd())
+}
+
+func (a *app) actionListCmd() *cobra.Command {
+	var (
+		states     []string
+		trajectory uint64
+		limit      int
+		stale      bool
+	)
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List actions in the order of submission", Args: exactly(),
+		Example: "  rota action list --state queued,running\n  rota action list --trajectory 7 -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			wanted, err := parseStates(states)
+			if err != nil {
+				return err
+			}
+			req := &rotav1.ListActionsRequest{
+				Namespace: a.settings.namespace, States: wanted, TrajectoryId: trajectory, AllowStale: stale,
+			}
+			return a.listActions(cmd.Context(), req, limit)
+		},
+	}
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states, such as queued,running")
+	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "only actions of this trajectory")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "most actions to list; 0 for all")
+	cmd.Flags().BoolVar(&stale, "stale", false, "accept the server's own, possibly older, state")
+	words(cmd, "state", stateWords()...)
+	return cmd
+}
+
+func (a *app) listActions(ctx context.Context, req *rotav1.ListActionsRequest, limit int) error {
+	c, err := a.dial()
+	if err != nil {
+		return err
+	}
+	all := &rotav1.ListActionsResponse{}
+	for {
+		req.PageSize = 1000
+		if left := limit - len(all.Actions); limit > 0 {
+			req.PageSize = uint32(min(1000, left))
+		}
+		page, err := call(ctx, a, c.Actions.ListActions, req)
+		if err != nil {
+			return err
+		}
+		all.Actions = append(all.Actions, page.Actions...)
+		all.Revision, all.NextPageToken = page.Revision, page.NextPageToken
+		req.PageToken = page.NextPageToken
+		if page.NextPageToken == "" || (limit > 0 && len(all.Actions) >= limit) {
+			break
+		}
+	}
+	rows := make([][]string, 0, len(all.Actions))
+	for _, act := range all.Actions {
+		rows = append(rows, actionRow(act))
+	}
+	if all.NextPageToken != "" {
+		fmt.Fprintf(a.err, "rota: there are more; raise --limit\n")
+	}
+	return a.print(all, []string{"id", "state", "node", "cpus", "queued", "ran", "command"}, rows)
+}
+
+func actionRow(act *rotav1.Action) []string {
+	return []string{
+		strconv.FormatUint(act.Id, 10), stateText(act), act.Node, formatCPUs(act.Cpus),
+		formatAge(act.SubmitTime, act.StartTime), execText(act), commandText(act, 60),
+	}
+}
+
+func (a *app) actionGetCmd() *cobra.Command {
+	var stale bool
+	cmd := &cobra.Command{
+		Use: "get ID", Short: "Show one action and what it waits for", Args: exactly("ID"),
+		Example: "  rota action get 42\n  rota action get 42 -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Actions.GetAction, &rotav1.GetActionRequest{Id: id, AllowStale: stale})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp.Action, actionFields(resp.Action))
+		},
+	}
+	cmd.Flags().BoolVar(&stale, "stale", false, "accept the server's own, possibly older, state")
+	return cmd
+}
+
+func actionFields(act *rotav1.Action) []field {
+	fields := []field{
+		{"action", strconv.FormatUint(act.Id, 10)},
+		{"name", act.GetSpec().GetName()},
+		{"namespace", act.Namespace},
+		{"trajectory", optionalID(act.GetSpec().GetTrajectoryId())},
+		{"command", commandText(act, 0)},
+		{"state", stateText(act)},
+		{"waiting for", strings.TrimPrefix(act.WaitingFor, "waits for ")},
+		{"node", act.Node},
+		{"cpus", formatCPUs(act.Cpus)},
+		{"attempt", optionalID(uint64(act.Attempt))},
+		{"submitted", formatTime(act.SubmitTime)},
+		{"started", formatTime(act.StartTime)},
+		{"ended", formatTime(act.EndTime)},
+		{"queued for", formatAge(act.SubmitTime, act.StartTime)},
+	}
+	r := act.Result
+	if r == nil {
+		return fields
+	}
+	return append(fields,
+		field{"ran for", execText(act)},
+		field{"result", resultText(act)},
+		field{"cpu time", formatDuration(r.GetCpuTime().AsDuration())},
+		field{"memory peak", formatSize(r.MemoryPeakBytes)},
+		field{"stdout", indentTail(r.StdoutTail)},
+		field{"stderr", indentTail(r.StderrTail)},
+	)
+}
+
+func (a *app) actionCancelCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel ID...", Short: "Cancel actions, queued or running", Args: atLeastOne("ID"),
+		Example: "  rota action cancel 42 43",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args)
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Actions.CancelActions, &rotav1.CancelActionsRequest{Ids: ids})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"canceled", fmt.Sprint(resp.Canceled)}})
+		},
+	}
+}
+
+// parseID reads the ID of an action or a trajectory.
+func parseID(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || id == 0 {
+		return 0, usageErrorf("%q is not an ID; IDs are numbers from 1 on", text)
+	}
+	return id, nil
+}
+
+func parseIDs(args []string) ([]uint64, error) {
+	ids := make([]uint64, len(args))
+	for i, arg := range args {
+		id, err := parseID(arg)
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
+
+func optionalID(id uint64) string {
+	if id == 0 {
+		return ""
+	}
+	return strconv.FormatUint(id, 10)
+}

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// settings are the flags that every command has.
+type settings struct {
+	config    string
+	addr      string // servers, comma-separated
+	namespace string
+	output    string
+	ca        string
+	cert      string
+	key       string
+	timeout   time.Duration
+}
+
+func (s *settings) addTo(f *pflag.FlagSet) {
+	f.StringVar(&s.config, "config", "", "config file (default ~/.config/rota/config.json; ROTA_CONFIG)")
+	f.StringVar(&s.addr, "addr", "127.0.0.1:7400", "servers to talk to, host:port[,host:port...] (ROTA_ADDR)")
+	f.StringVarP(&s.namespace, "namespace", "n", "", "namespace of actions and trajectories (ROTA_NAMESPACE)")
+	f.StringVarP(&s.output, "output", "o", "table", "output: table or json (ROTA_OUTPUT)")
+	f.StringVar(&s.ca, "ca", "", "CA certificate, PEM; turns TLS on (ROTA_CA)")
+	f.StringVar(&s.cert, "cert", "", "certificate, PEM (ROTA_CERT)")
+	f.StringVar(&s.key, "key", "", "private key, PEM (ROTA_KEY)")
+	f.DurationVar(&s.timeout, "request-timeout", 15*time.Second, "longest time for one request (ROTA_REQUEST_TIMEOUT)")
+}
+
+func (s *settings) check() error {
+	if s.output != "table" && s.output != "json" {
+		return usageErrorf("unknown output %q; use -o table or -o json", s.output)
+	}
+	if n := countSet(s.ca, s.cert, s.key); n != 0 && n != 3 {
+		return usageErrorf("--ca, --cert and --key go together: give all of them or none")
+	}
+	return nil
+}
+
+func countSet(values ...string) int {
+	n := 0
+	for _, v := range values {
+		if v != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// resolve fills in flags that were not given: first from variables, then from
+// the config file. The global flags are ROTA_NAME and "name"; those of server
+// and agent are ROTA_SERVER_NAME and "name" inside "server". Other commands'
+// own flags come from the command line only: a running action has variables
+// such as ROTA_CORES, which must not leak into the actions it submits.
+func resolve(cmd *cobra.Command, configFlag string) error {
+	file, err := readConfig(configFlag)
+	if err != nil {
+		return err
+	}
+	if err := fill(cmd.Root().PersistentFlags(), "ROTA_", file); err != nil {
+		return err
+	}
+	section := cmd.Annotations[annotationSection]
+	if section == "" {
+		return nil
+	}
+	sub := map[string]json.RawMessage{}
+	if raw, ok := file[section]; ok {
+		if err := json.Unmarshal(raw, &sub); err != nil {
+			return fmt.Errorf("config file: %q must be an object: %w", section, err)
+		}
+	}
+	return fill(cmd.LocalNonPersistentFlags(), "ROTA_"+strings.ToUpper(section)+"_", sub)
+}
+
+// annotationSection names the part of the config file with a command's flags.
+const annotationSection = "section"
+
+func fill(flags *pflag.FlagSet, prefix string, file map[string]json.RawMessage) error {
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			return
+		}
+		name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v, ok := os.LookupEnv(name); ok {
+			if err := flags.Set(f.Name, v); err != nil {
+				errs = append(errs, usageErrorf("%s: %w", name, err))
+			}
+			return
+		}
+		if raw, ok := file[f.Name]; ok {
+			if err := flags.Set(f.Name, configText(raw)); err != nil {
+				errs = append(errs, usageErrorf("config file: %s: %w", f.Name, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// configText writes a JSON value as a flag would be given.
+func configText(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	var list []string
+	if json.Unmarshal(raw, &list) == nil {
+		return strings.Join(list, ",")
+	}
+	return string(raw)
+}
+
+// readConfig reads the file that was asked for, or the default one if there is
+// one.
+func readConfig(path string) (map[string]json.RawMessage, error) {
+	if path == "" {
+		path = os.Getenv("ROTA_CONFIG")
+	}
+	optional := path == ""
+	if optional {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return nil, nil // no home directory: no default file
+		}
+		path = filepath.Join(dir, "rota", "config.json")
+	}
+	raw, err := os.ReadFile(path)
+	if optional && errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usageErrorf("config file: %w", err)
+	}
+	var file map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &file); err != nil {
+		return nil, usageErrorf("config file %s: %w", path, err)
+	}
+	return file, nil
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"rota/cmd/internal/devcluster"
+)
+
+// readyTimeout is how long a cluster on loopback may take to become ready.
+const readyTimeout = 30 * time.Second
+
+type devFlags struct {
+	servers, agents, port int
+	dir                   string
+}
+
+// devReady is what `rota dev -o json` prints once the cluster can be used.
+type devReady struct {
+	Addr    string   `json:"addr"`
+	Servers []string `json:"servers"`
+	Agents  int      `json:"agents"`
+	Dir     string   `json:"dir"`
+}
+
+func (a *app) devCmd() *cobra.Command {
+	var f devFlags
+	cmd := &cobra.Command{
+		Use: "dev", Short: "Run a whole cluster on loopback, for playing", Args: exactly(),
+		Long: `Starts servers and agents as processes of their own and stays until Ctrl-C, which
+stops all of them. Commands run as the user who typed this. Without --dir the
+data are in a temporary folder and go away at the end.`,
+		Example: "  rota dev\n  rota dev --servers 5 --port 0 --dir /tmp/cluster",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), &f) },
+	}
+	cmd.Flags().IntVar(&f.servers, "servers", 3, "number of servers")
+	cmd.Flags().IntVar(&f.agents, "agents", 1, "number of agents")
+	cmd.Flags().IntVar(&f.port, "port", 7400, "port of the first server, the others follow in steps of 10; 0: free ports")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "folder of the data, kept (default: temporary)")
+	return cmd
+}
+
+func (a *app) dev(ctx context.Context, f *devFlags) error {
+	if f.servers < 1 || f.agents < 0 {
+		return usageErrorf("--servers must be at least 1 and --agents at least 0")
+	}
+	dir, err := filepath.Abs(f.dir)
+	if f.dir == "" {
+		dir, err = os.MkdirTemp("", "rota-dev-")
+		defer os.RemoveAll(dir)
+	}
+	if err != nil {
+		return err
+	}
+	c, err := devcluster.Start(devcluster.Config{Dir: dir, Servers: f.servers, Agents: f.agents, BasePort: f.port})
+	if err != nil {
+		return err
+	}
+	defer c.Stop()
+	ready, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := c.WaitReady(ready); err != nil {
+		return err
+	}
+	if err := a.announce(c, dir, f); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	fmt.Fprintln(a.err, "rota: stopping the cluster")
+	return nil
+}
+
+func (a *app) announce(c *devcluster.Cluster, dir string, f *devFlags) error {
+	addr := strings.Join(c.Addrs(), ",")
+	if a.json() {
+		return writeJSON(a.out, devReady{Addr: addr, Servers: c.Addrs(), Agents: f.agents, Dir: dir})
+	}
+	prefix := ""
+	if f.port != 7400 {
+		prefix = "  export ROTA_ADDR=" + addr + "\n"
+	}
+	_, err := fmt.Fprintf(a.out, `%d servers and %d agents are ready at %s
+Logs and data: %s
+
+In another terminal:
+%s  rota run -- echo hello
+  rota node list
+  rota operator status
+
+Ctrl-C stops everything.
+`, f.servers, f.agents, addr, dir, prefix)
+	return err
+}

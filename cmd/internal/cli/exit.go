@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"rota/api/client"
+)
+
+// Exit codes. `rota run` passes on those of its command and uses the ones from
+// exitTimeout on for failures of its own, as env(1) and timeout(1) do.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitUnavailable = 4
+	exitTimeout     = 124 // run: a time limit ended the action
+	exitRota        = 125 // run: rota itself failed, or the action was lost
+	exitCannotStart = 126 // run: the command could not be started
+	exitSignal      = 128 // run: plus the signal that ended the command
+	exitInterrupted = 130 // Ctrl-C
+)
+
+const exitCodesHelp = `Exit codes of every command but "rota run":
+
+    0  it worked
+    1  it failed, or a check did not hold (such as "rota operator state-hash")
+    2  the command line or one of its values is wrong
+    3  what was named does not exist
+    4  no server answers, there is no leader, or the cluster is full: try again
+  130  interrupted
+
+` + runExitCodesHelp
+
+const runExitCodesHelp = `"rota run" exits with the code of the command it ran, with 128 plus the signal
+that ended it, or, for failures of its own, with
+
+  124  a time limit ended the action
+  125  rota failed: no server, a refusal, a lost node, a canceled action
+  126  the command could not be started
+  130  interrupted: the action was canceled
+`
+
+// codeError is an error that decides the exit code. With a nil error nothing is
+// printed.
+type codeError struct {
+	code int
+	err  error
+}
+
+func (e *codeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *codeError) Unwrap() error { return e.err }
+
+func usageErrorf(format string, args ...any) error {
+	return &codeError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// exitCode maps an error to the exit code of the process.
+func exitCode(err error) int {
+	var coded *codeError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument:
+		return exitUsage
+	case connect.CodeNotFound:
+		return exitNotFound
+	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeDeadlineExceeded:
+		return exitUnavailable
+	}
+	return exitError
+}
+
+// describe turns an error into what the user reads: what is wrong, and what to
+// do about it where that is known.
+func describe(err error, addr string) string {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return err.Error()
+	}
+	if d := client.Detail(err); d.GetMessage() != "" {
+		return d.GetMessage()
+	}
+	switch {
+	case ce.Code() == connect.CodeUnavailable && !connect.IsWireError(err):
+		return fmt.Sprintf("lost the servers at %s: %s", addr, ce.Message())
+	case ce.Code() == connect.CodeDeadlineExceeded && !connect.IsWireError(err):
+		return fmt.Sprintf("no answer from %s in time; the outcome is unknown\n"+
+			"Look at the cluster with: rota operator status", addr)
+	}
+	return strings.TrimSuffix(ce.Message(), ".")
+}

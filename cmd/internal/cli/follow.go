@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) actionWatchCmd() *cobra.Command {
+	var action, trajectory, after uint64
+	cmd := &cobra.Command{
+		Use: "watch", Short: "Stream state changes as they are committed", Args: exactly(),
+		Long: `Streams every state change in order, without gaps or duplicates, until interrupted.
+A lost connection is taken up again where it broke.`,
+		Example: "  rota action watch\n  rota action watch --after 1200 -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req := &rotav1.WatchActionsRequest{
+				Namespace: a.settings.namespace, ActionId: action, TrajectoryId: trajectory,
+			}
+			if cmd.Flags().Changed("after") {
+				req.AfterRevision = proto.Uint64(after)
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			for event, err := range c.Watch(cmd.Context(), req) {
+				if err != nil {
+					return err
+				}
+				if err := a.printLine(event, eventText(event)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().Uint64Var(&action, "action", 0, "only this action")
+	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "only actions of this trajectory")
+	cmd.Flags().Uint64Var(&after, "after", 0, "start after this revision instead of now")
+	return cmd
+}
+
+func (a *app) actionLogsCmd() *cobra.Command {
+	var (
+		follow  bool
+		attempt uint32
+	)
+	cmd := &cobra.Command{
+		Use: "logs ID", Short: "Print what an action wrote, from its node", Args: exactly("ID"),
+		Long: `Prints standard output to standard output and standard error to standard error.
+If the node no longer has them, the last 4 KiB that the cluster keeps are printed.`,
+		Example: "  rota action logs 42\n  rota action logs 42 --follow",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			if follow && attempt != 0 {
+				return usageErrorf("--follow follows every attempt; give it or --attempt, not both")
+			}
+			if follow {
+				sink := &outputSink{a: a}
+				if _, err := c.Follow(cmd.Context(), id, sink.update); err != nil {
+					return err
+				}
+				return sink.err
+			}
+			return a.logs(cmd.Context(), c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt})
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "stay until the action has ended")
+	cmd.Flags().Uint32Var(&attempt, "attempt", 0, "attempt to read; 0 for the newest")
+	return cmd
+}
+
+func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest) error {
+	sink := &outputSink{a: a}
+	err := readOutput(ctx, c, req, sink)
+	if err == nil || sink.wrote || ctx.Err() != nil {
+		return err
+	}
+	action, getErr := c.Get(ctx, req.ActionId)
+	if getErr != nil {
+		return getErr
+	}
+	if action.Result == nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "rota: %s; these are the last bytes that the cluster kept\n", describe(err, a.settings.addr))
+	sink.write(&rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: action.Result.StdoutTail})
+	sink.write(&rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDERR, Data: action.Result.StderrTail})
+	return sink.err
+}
+
+func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink *outputSink) error {
+	stream, err := c.Actions.ReadActionOutput(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if sink.write(stream.Msg().Chunk); sink.err != nil {
+			return sink.err
+		}
+	}
+	return stream.Err()
+}
+
+// outputSink writes the two streams of an action to those of this process.
+type outputSink struct {
+	a      *app
+	wrote  bool
+	action *rotav1.Action // newest state seen
+	next   map[place]uint64
+	err    error // first one of writing
+}
+
+// place is one stream of one attempt.
+type place struct {
+	attempt uint32
+	stream  rotav1.OutputStream
+}
+
+// update takes one message of an action that is followed.
+func (s *outputSink) update(msg *rotav1.RunActionResponse) {
+	if chunk := msg.GetOutput(); chunk != nil {
+		s.write(chunk)
+		return
+	}
+	s.action = msg.GetAction()
+	if s.a.json() {
+		s.fail(writeProto(s.a.out, msg, false))
+	}
+}
+
+func (s *outputSink) write(chunk *rotav1.OutputChunk) {
+	if len(chunk.GetData()) == 0 {
+		return
+	}
+	s.wrote = true
+	if s.a.json() {
+		s.fail(writeProto(s.a.out, &rotav1.RunActionResponse{
+			Update: &rotav1.RunActionResponse_Output{Output: chunk},
+		}, false))
+		return
+	}
+	if s.next == nil {
+		s.next = map[place]uint64{}
+	}
+	at := place{chunk.Attempt, chunk.Stream}
+	if dropped := chunk.Offset - s.next[at]; chunk.Offset > s.next[at] {
+		fmt.Fprintf(s.a.err, "rota: %s of older output were dropped\n", formatSize(dropped))
+	}
+	s.next[at] = chunk.Offset + uint64(len(chunk.Data))
+	var to io.Writer = s.a.out
+	if chunk.Stream == rotav1.OutputStream_OUTPUT_STREAM_STDERR {
+		to = s.a.err
+	}
+	_, err := to.Write(chunk.Data)
+	s.fail(err)
+}
+
+func (s *outputSink) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}

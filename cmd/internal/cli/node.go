@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) nodeCmd() *cobra.Command {
+	return group("node", "See the machines that run actions, drain and remove them",
+		a.nodeListCmd(), a.nodeGetCmd(), a.nodeDrainCmd(), a.nodeRemoveCmd())
+}
+
+func (a *app) nodeListCmd() *cobra.Command {
+	var pool string
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: exactly(),
+		Example: "  rota node list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			all := &rotav1.ListNodesResponse{}
+			req := &rotav1.ListNodesRequest{Pool: pool, PageSize: 1000}
+			for more := true; more; more = req.PageToken != "" {
+				page, err := call(cmd.Context(), a, c.Nodes.ListNodes, req)
+				if err != nil {
+					return err
+				}
+				all.Nodes = append(all.Nodes, page.Nodes...)
+				req.PageToken = page.NextPageToken
+			}
+			rows := make([][]string, 0, len(all.Nodes))
+			for _, n := range all.Nodes {
+				rows = append(rows, []string{n.Name, nodeState(n), n.Pool, coresText(n), memoryText(n),
+					fmt.Sprint(n.RunningActions), fmt.Sprint(n.QueuedActions), fmt.Sprint(n.OpenTrajectories), n.Runtime})
+			}
+			return a.print(all, []string{"name", "state", "pool", "free cores", "free memory",
+				"running", "queued", "trajectories", "runtime"}, rows)
+		},
+	}
+	cmd.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
+	return cmd
+}
+
+func (a *app) nodeGetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "get NAME", Short: "Show one node", Args: exactly("NAME"),
+		Example: "  rota node get node-1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Nodes.GetNode, &rotav1.GetNodeRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printNode(resp.Node)
+		},
+	}
+}
+
+func (a *app) nodeDrainCmd() *cobra.Command {
+	var resume bool
+	cmd := &cobra.Command{
+		Use: "drain NAME", Short: "Give a node no new work, or allow it again", Args: exactly("NAME"),
+		Long:    "What runs on the node runs on; trajectories stay until they are closed.",
+		Example: "  rota node drain node-1\n  rota node drain node-1 --resume",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Nodes.DrainNode, &rotav1.DrainNodeRequest{Name: args[0], Resume: resume})
+			if err != nil {
+				return err
+			}
+			return a.printNode(resp.Node)
+		},
+	}
+	cmd.Flags().BoolVar(&resume, "resume", false, "allow new work again")
+	return cmd
+}
+
+func (a *app) nodeRemoveCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NAME", Short: "Forget a node that is down", Args: exactly("NAME"),
+		Example: "  rota node remove node-1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Nodes.RemoveNode, &rotav1.RemoveNodeRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"removed", args[0]}})
+		},
+	}
+}
+
+func (a *app) printNode(n *rotav1.Node) error {
+	labels := make([]string, 0, len(n.GetLabels()))
+	for k, v := range n.GetLabels() {
+		labels = append(labels, k+"="+v)
+	}
+	slices.Sort(labels)
+	var numa []string
+	for i, m := range n.GetNumaNodes() {
+		numa = append(numa, fmt.Sprintf("%d: %s", i, formatCPUs(m.Cpus)))
+	}
+	return a.printFields(n, []field{
+		{"node", n.GetName()},
+		{"state", nodeState(n)},
+		{"pool", n.GetPool()},
+		{"address", n.GetAddress()},
+		{"runtime", n.GetRuntime()},
+		{"labels", strings.Join(labels, " ")},
+		{"NUMA nodes", strings.Join(numa, "; ")},
+		{"free cores", coresText(n)},
+		{"free memory", memoryText(n)},
+		{"running", fmt.Sprint(n.GetRunningActions())},
+		{"queued", fmt.Sprint(n.GetQueuedActions())},
+		{"trajectories", fmt.Sprint(n.GetOpenTrajectories())},
+		{"registered", formatTime(n.GetRegistrationTime())},
+		{"incarnation", optionalID(n.GetIncarnation())},
+	})
+}
+
+func nodeState(n *rotav1.Node) string {
+	word := enumWord(n.GetState(), "NODE_STATE_")
+	if n.GetDraining() {
+		return word + " (draining)"
+	}
+	return word
+}
+
+func coresText(n *rotav1.Node) string {
+	total := 0
+	for _, m := range n.GetNumaNodes() {
+		total += len(m.Cpus)
+	}
+	return fmt.Sprintf("%d of %d", len(n.GetFreeCpus()), total)
+}
+
+func memoryText(n *rotav1.Node) string {
+	return fmt.Sprintf("%s of %s", formatSize(n.GetFreeMemoryBytes()), formatSize(n.GetMemoryBytes()))
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// print writes the result of a command: rows for people, or the message as
+// JSON.
+func (a *app) print(msg proto.Message, header []string, rows [][]string) error {
+	if a.json() {
+		return writeProto(a.out, msg, true)
+	}
+	writeTable(a.out, header, rows)
+	return nil
+}
+
+// printLine writes one message of a stream.
+func (a *app) printLine(msg proto.Message, line string) error {
+	if a.json() {
+		return writeProto(a.out, msg, false)
+	}
+	_, err := fmt.Fprintln(a.out, line)
+	return err
+}
+
+// printValue writes a result that is no message of the API.
+func (a *app) printValue(v any, header []string, rows [][]string) error {
+	if a.json() {
+		return writeJSON(a.out, v)
+	}
+	writeTable(a.out, header, rows)
+	return nil
+}
+
+func (a *app) json() bool { return a.settings.output == "json" }
+
+func writeJSON(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", b)
+	return err
+}
+
+// writeProto writes a message as the API's own JSON. protojson varies its white
+// space on purpose, so it is normalized for scripts.
+func writeProto(w io.Writer, msg proto.Message, indent bool) error {
+	raw, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(msg)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if indent {
+		err = json.Indent(&b, raw, "", "  ")
+	} else {
+		err = json.Compact(&b, raw)
+	}
+	if err != nil {
+		return err
+	}
+	b.WriteByte('\n')
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// writeTable writes aligned columns without rules, which cut and awk can read.
+func writeTable(w io.Writer, header []string, rows [][]string) {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ToUpper(strings.Join(header, "\t")))
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	t.Flush() // a bytes.Buffer takes everything
+	for line := range strings.Lines(b.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
+}
+
+// field is one line of the description of one thing.
+type field struct{ name, value string }
+
+// printFields writes one thing: a line per field that has a value, or JSON.
+func (a *app) printFields(msg proto.Message, fields []field) error {
+	if a.json() {
+		return writeProto(a.out, msg, true)
+	}
+	width := 0
+	for _, f := range fields {
+		if f.value != "" {
+			width = max(width, len(f.name))
+		}
+	}
+	for _, f := range fields {
+		if f.value != "" {
+			fmt.Fprintf(a.out, "%-*s  %s\n", width, f.name, f.value)
+		}
+	}
+	return nil
+}
+
+// enumWord turns ACTION_STATE_QUEUED into queued.
+func enumWord(e fmt.Stringer, prefix string) string {
+	return strings.ToLower(strings.TrimPrefix(e.String(), prefix))
+}
+
+func formatTime(t *timestamppb.Timestamp) string {
+	if t == nil || (t.Seconds == 0 && t.Nanos == 0) {
+		return ""
+	}
+	return t.AsTime().UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
+// formatAge is the time between two log times, rounded for reading.
+func formatAge(from, to *timestamppb.Timestamp) string {
+	if from == nil || to == nil {
+		return ""
+	}
+	return formatDuration(to.AsTime().Sub(from.AsTime()))
+}
+
+func formatDuration(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < 10*time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+// formatCPUs writes 0,1,2,5 as 0-2,5.
+func formatCPUs(cpus []uint32) string {
+	var b strings.Builder
+	for i := 0; i < len(cpus); {
+		j := i
+		for j+1 < len(cpus) && cpus[j+1] == cpus[j]+1 {
+			j++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "%d", cpus[i])
+		if j > i {
+			fmt.Fprintf(&b, "-%d", cpus[j])
+		}
+		i = j + 1
+	}
+	return b.String()
+}

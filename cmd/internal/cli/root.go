@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// app is one invocation of the command line.
+type app struct {
+	out, err io.Writer
+	settings settings
+}
+
+// Main runs the command line and returns the exit code of the process.
+func Main(args []string) int {
+	// The first Ctrl-C asks the command to end, the second one ends it.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	defer stop()
+	return run(ctx, args, os.Stdout, os.Stderr)
+}
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	a := &app{out: out, err: errOut}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	var coded *codeError
+	if err != nil && !(errors.As(err, &coded) && coded.err == nil) {
+		fmt.Fprintf(errOut, "rota: %s\n", strings.TrimRight(describe(err, a.settings.addr), "\n"))
+	}
+	return exitCode(err)
+}
+
+// root builds the tree of commands.
+func (a *app) root() *cobra.Command {
+	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
+		a.runCmd(), a.actionCmd(), a.trajectoryCmd(), a.nodeCmd(), a.operatorCmd(),
+		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(),
+		a.benchCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
+	root.Long = `rota decides when, where and how wide every action of an RL cluster runs:
+replicated by Raft, carried out by agents.
+
+Start a cluster to play with:  rota dev
+See it lose its leader:        rota demo`
+	root.Example = `  rota dev
+  rota run -- go test strings
+  rota action list`
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := resolve(cmd, a.settings.config); err != nil {
+			return err
+		}
+		return a.settings.check()
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageErrorf("%w\nSee: %s --help", err, cmd.CommandPath())
+	})
+	a.settings.addTo(root.PersistentFlags())
+	words(root, "output", "table", "json")
+	return root
+}
+
+// exitCodesTopic is a page of help, not a command.
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: exitCodesHelp}
+}
+
+// group is a command that only holds others.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			hint := "See: " + cmd.CommandPath() + " --help"
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = "Did you mean: " + cmd.CommandPath() + " " + strings.Join(near, " or ")
+			}
+			return usageErrorf("unknown command %q for %q\n%s", args[0], cmd.CommandPath(), hint)
+		},
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// exactly checks the number of arguments and names them if it is wrong.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		if len(names) == 0 {
+			return usageErrorf("%q takes no arguments, but was given %q", cmd.CommandPath(), args)
+		}
+		return usageErrorf("usage: %s %s", cmd.CommandPath(), strings.Join(names, " "))
+	}
+}
+
+func atLeastOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageErrorf("usage: %s %s...", cmd.CommandPath(), name)
+		}
+		return nil
+	}
+}
+
+func atMostOne(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usageErrorf("usage: %s [%s]", cmd.CommandPath(), name)
+		}
+		return nil
+	}
+}
+
+// words completes a flag from a fixed list.
+func words(cmd *cobra.Command, flag string, values ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag,
+		cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // the flag does not exist: wrong code
+	}
+}
+
+// noInterspersed stops flag parsing at the first argument, so that flags of the
+// command to run are its own.
+func noInterspersed(f *pflag.FlagSet) { f.SetInterspersed(false) }

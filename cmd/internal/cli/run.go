@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// runFlags are what `rota run` can say about an action.
+type runFlags struct {
+	cores, maxCores       uint32
+	memory                size
+	timeout, queueTimeout time.Duration
+	retry                 uint32
+	trajectory            uint64
+	pool, name, dir       string
+	env                   []string
+	detach                bool
+}
+
+func (a *app) runCmd() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command as an action and follow it",
+		Long: `Submits the command, waits for its turn, and passes its output and its exit code on.
+{{cores}} in an argument becomes the number of cores granted. Ctrl-C cancels the
+action. A server that dies meanwhile costs nothing: the next one is asked, with
+the same request ID.
+
+` + runExitCodesHelp,
+		Example: `  rota run -- go test strings
+  rota run --cores 1 --max-cores 8 --memory 2GiB --timeout 10m -- go test -p {{cores}} ./...
+  rota run --detach -- make all`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf("nothing to run; write: rota run -- COMMAND [ARG...]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := f.spec(args)
+			if err != nil {
+				return err
+			}
+			if f.detach {
+				return a.submitDetached(cmd.Context(), spec)
+			}
+			return a.runAction(cmd.Context(), spec)
+		},
+	}
+	f.addTo(cmd)
+	return cmd
+}
+
+func (f *runFlags) addTo(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.Uint32Var(&f.cores, "cores", 1, "fewest exclusive cores")
+	fs.Uint32Var(&f.maxCores, "max-cores", 0, "most cores it can use (default: the same as --cores)")
+	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the trajectory's or the pool's")
+	fs.DurationVar(&f.timeout, "timeout", 0, "longest run, such as 30s; 0: no limit")
+	fs.DurationVar(&f.queueTimeout, "queue-timeout", 0, "longest wait in the queue; 0: no limit")
+	fs.Uint32Var(&f.retry, "retry", 0, "run again if its node is lost, up to this many attempts in all; 0: at most once")
+	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory it belongs to")
+	fs.StringVar(&f.pool, "pool", "", `pool of nodes (default "default")`)
+	fs.StringVar(&f.name, "name", "", "free text for people")
+	fs.StringVar(&f.dir, "dir", "", "working directory on the node (default: a fresh one)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
+	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
+	noInterspersed(fs)
+}
+
+// spec turns the flags into what is submitted.
+func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
+	if f.maxCores != 0 && f.maxCores < f.cores {
+		return nil, usageErrorf("--max-cores %d is less than --cores %d", f.maxCores, f.cores)
+	}
+	env := make(map[string]string, len(f.env))
+	for _, kv := range f.env {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || name == "" {
+			return nil, usageErrorf("--env %q is not NAME=VALUE", kv)
+		}
+		env[name] = value
+	}
+	spec := &rotav1.ActionSpec{
+		Name: f.name, Pool: f.pool, TrajectoryId: f.trajectory,
+		Command:   &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
+		Resources: &rotav1.Resources{Cores: f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory)},
+	}
+	if f.timeout > 0 {
+		spec.RunTimeout = durationpb.New(f.timeout)
+	}
+	if f.queueTimeout > 0 {
+		spec.QueueTimeout = durationpb.New(f.queueTimeout)
+	}
+	if f.retry > 0 {
+		spec.LossPolicy, spec.MaxAttempts = rotav1.LossPolicy_LOSS_POLICY_RETRY, f.retry
+	}
+	return spec, nil
+}
+
+func (a *app) submitDetached(ctx context.Context, spec *rotav1.ActionSpec) error {
+	c, err := a.dial()
+	if err != nil {
+		return runFailed(err)
+	}
+	ids, err := c.Submit(ctx, spec)
+	if err != nil {
+		return runFailed(err)
+	}
+	return a.printLine(&rotav1.SubmitActionsResponse{Ids: ids}, fmt.Sprint(ids[0]))
+}
+
+// runAction follows an action to its end and turns the end into an exit code.
+func (a *app) runAction(ctx context.Context, spec *rotav1.ActionSpec) error {
+	c, err := a.dial()
+	if err != nil {
+		return runFailed(err)
+	}
+	sink := &outputSink{a: a}
+	action, err := c.Run(ctx, spec, sink.update)
+	switch {
+	case err == nil && sink.err != nil:
+		return runFailed(sink.err)
+	case err == nil:
+		return a.runEnd(action)
+	case ctx.Err() != nil:
+		return a.cancelRun(c, sink.action)
+	}
+	return runFailed(err)
+}
+
+// cancelPatience is how long an interrupted run waits for its cancel to be
+// committed.
+const cancelPatience = 5 * time.Second
+
+func (a *app) cancelRun(c *client.Client, last *rotav1.Action) error {
+	if last == nil {
+		return &codeError{exitInterrupted, errors.New(
+			"interrupted before a server confirmed the action; it may run all the same\nLook for it with: rota action list")}
+	}
+	if client.Final(last.State) {
+		return a.runEnd(last)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cancelPatience)
+	defer cancel()
+	if _, err := c.Cancel(ctx, last.Id); err != nil {
+		return &codeError{exitInterrupted, fmt.Errorf(
+			"interrupted, but action %d could not be canceled: %s\nTry: rota action cancel %d",
+			last.Id, describe(err, a.settings.addr), last.Id)}
+	}
+	return &codeError{exitInterrupted, fmt.Errorf("interrupted: canceled action %d", last.Id)}
+}
+
+// runEnd is the exit of `rota run` for an action that has ended.
+func (a *app) runEnd(act *rotav1.Action) error {
+	r := act.GetResult()
+	failed := func(code int) error {
+		return &codeError{code, fmt.Errorf("action %d: %s: %s", act.Id, enumWord(act.State, statePrefix), resultText(act))}
+	}
+	switch r.GetReason() {
+	case rotav1.EndReason_END_REASON_EXITED:
+		if r.ExitCode == 0 {
+			return nil
+		}
+		return &codeError{code: int(r.ExitCode)}
+	case rotav1.EndReason_END_REASON_SIGNALED:
+		return failed(exitSignal + int(r.Signal))
+	case rotav1.EndReason_END_REASON_OUT_OF_MEMORY:
+		return failed(exitSignal + 9)
+	case rotav1.EndReason_END_REASON_TIMEOUT, rotav1.EndReason_END_REASON_QUEUE_TIMEOUT:
+		return failed(exitTimeout)
+	case rotav1.EndReason_END_REASON_START_FAILED:
+		return failed(exitCannotStart)
+	}
+	return failed(exitRota)
+}
+
+// runFailed gives rota's own failures an exit code of their own, apart from
+// the command's.
+func runFailed(err error) error {
+	if exitCode(err) == exitUsage {
+		return err
+	}
+	return &codeError{exitRota, err}
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) trajectoryCmd() *cobra.Command {
+	return group("trajectory", "Open, close and see trajectories: sessions that keep a node and memory",
+		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.trajectoryGetCmd(), a.trajectoryListCmd())
+}
+
+func (a *app) trajectoryOpenCmd() *cobra.Command {
+	var (
+		name, pool string
+		memory     size
+		idle       time.Duration
+	)
+	cmd := &cobra.Command{
+		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
+		Example: "  id=$(rota trajectory open --memory 512MiB -o json | jq -r .id)\n" +
+			"  rota run --trajectory $id -- pytest -x",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			req := &rotav1.OpenTrajectoryRequest{
+				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
+			}
+			if idle > 0 {
+				req.IdleTimeout = durationpb.New(idle)
+			}
+			t, err := c.OpenTrajectory(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			return a.printTrajectory(t)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "free text for people")
+	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
+	cmd.Flags().Var(&memory, "memory", "memory kept for the trajectory's life, such as 512MiB")
+	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close it after this long without an action; 0: never")
+	return cmd
+}
+
+// trajectoryVerb is a command on one trajectory.
+func (a *app) trajectoryVerb(use, short, example string,
+	do func(context.Context, *client.Client, uint64) (*rotav1.Trajectory, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " ID", Short: short, Args: exactly("ID"), Example: example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			t, err := do(cmd.Context(), c, id)
+			if err != nil {
+				return err
+			}
+			return a.printTrajectory(t)
+		},
+	}
+}
+
+func (a *app) trajectoryCloseCmd() *cobra.Command {
+	return a.trajectoryVerb("close", "Close a trajectory and cancel what it still has to do", "  rota trajectory close 7",
+		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
+			resp, err := call(ctx, a, c.Trajectories.CloseTrajectory, &rotav1.CloseTrajectoryRequest{Id: id})
+			return resp.GetTrajectory(), err
+		})
+}
+
+func (a *app) trajectoryGetCmd() *cobra.Command {
+	return a.trajectoryVerb("get", "Show one trajectory", "  rota trajectory get 7 -o json",
+		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
+			resp, err := call(ctx, a, c.Trajectories.GetTrajectory, &rotav1.GetTrajectoryRequest{Id: id})
+			return resp.GetTrajectory(), err
+		})
+}
+
+func (a *app) trajectoryListCmd() *cobra.Command {
+	var ended bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List open trajectories", Args: exactly(),
+		Example: "  rota trajectory list --ended",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			all := &rotav1.ListTrajectoriesResponse{}
+			req := &rotav1.ListTrajectoriesRequest{Namespace: a.settings.namespace, IncludeEnded: ended, PageSize: 1000}
+			for more := true; more; more = req.PageToken != "" {
+				page, err := call(cmd.Context(), a, c.Trajectories.ListTrajectories, req)
+				if err != nil {
+					return err
+				}
+				all.Trajectories = append(all.Trajectories, page.Trajectories...)
+				req.PageToken = page.NextPageToken
+			}
+			rows := make([][]string, 0, len(all.Trajectories))
+			for _, t := range all.Trajectories {
+				rows = append(rows, []string{strconv.FormatUint(t.Id, 10), trajectoryState(t), t.Node,
+					formatSize(t.MemoryBytes), fmt.Sprint(t.LiveActions), formatTime(t.OpenTime), t.Name})
+			}
+			return a.print(all, []string{"id", "state", "node", "memory", "live", "opened", "name"}, rows)
+		},
+	}
+	cmd.Flags().BoolVar(&ended, "ended", false, "also closed and lost ones")
+	return cmd
+}
+
+func (a *app) printTrajectory(t *rotav1.Trajectory) error {
+	return a.printFields(t, []field{
+		{"trajectory", optionalID(t.GetId())},
+		{"name", t.GetName()},
+		{"namespace", t.GetNamespace()},
+		{"state", trajectoryState(t)},
+		{"pool", t.GetPool()},
+		{"node", t.GetNode()},
+		{"memory", formatSize(t.GetMemoryBytes())},
+		{"live actions", fmt.Sprint(t.GetLiveActions())},
+		{"opened", formatTime(t.GetOpenTime())},
+		{"ended", formatTime(t.GetEndTime())},
+	})
+}
+
+func trajectoryState(t *rotav1.Trajectory) string {
+	return enumWord(t.GetState(), "TRAJECTORY_STATE_")
+}

@@ -1,0 +1,227 @@
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// Config says what cluster to run.
+type Config struct {
+	// Binary is the rota to run; this very process's if empty.
+	Binary string
+	// Dir holds the data and the logs of all processes.
+	Dir     string
+	Servers int
+	Agents  int
+	// BasePort: server i listens on BasePort+10*i, and gossips one above. 0:
+	// free ports.
+	BasePort int
+	// ServerArgs and AgentArgs are added to the command lines.
+	ServerArgs []string
+	AgentArgs  []string
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Servers []*Process
+	Agents  []*Process
+	dir     string
+}
+
+// Errors of a cluster, one for each fact.
+var (
+	ErrNotReady = errors.New("the cluster did not become ready in time")
+	ErrNoLeader = errors.New("the cluster has no leader")
+)
+
+// stopGrace is how long a process may take to end by itself.
+const stopGrace = 8 * time.Second
+
+// Start starts all processes. On an error nothing is left running.
+func Start(config Config) (*Cluster, error) {
+	if config.Binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		config.Binary = self
+	}
+	c, err := plan(config)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range c.all() {
+		if err := p.Start(); err != nil {
+			c.Stop()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// plan assigns names, ports and command lines.
+func plan(config Config) (*Cluster, error) {
+	ports, err := choosePorts(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{dir: config.Dir}
+	var bootstrap, gossip []string
+	for i := range config.Servers {
+		bootstrap = append(bootstrap, fmt.Sprintf("server-%d=%s", i+1, loopback(ports[2*i])))
+		gossip = append(gossip, loopback(ports[2*i+1]))
+	}
+	process := func(name string, port int, args ...string) *Process {
+		dir := filepath.Join(config.Dir, name)
+		return &Process{Name: name, Addr: loopback(port), Dir: dir, binary: config.Binary,
+			args: append(args, "--data-dir", filepath.Join(dir, "data"), "--listen", loopback(port))}
+	}
+	for i := range config.Servers {
+		name := fmt.Sprintf("server-%d", i+1)
+		p := process(name, ports[2*i], "server", "--id", name, "--gossip", gossip[i],
+			"--bootstrap", strings.Join(bootstrap, ","), "--join", strings.Join(gossip, ","))
+		p.args = append(p.args, config.ServerArgs...)
+		c.Servers = append(c.Servers, p)
+	}
+	for i := range config.Agents {
+		name := fmt.Sprintf("node-%d", i+1)
+		at := 2 * (config.Servers + i)
+		p := process(name, ports[at], "agent", "--name", name, "--gossip", loopback(ports[at+1]),
+			"--join", strings.Join(gossip, ","), "--dev")
+		p.args = append(p.args, config.AgentArgs...)
+		c.Agents = append(c.Agents, p)
+	}
+	return c, nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// choosePorts returns two ports for each process: of the API and of gossip.
+func choosePorts(config Config) ([]int, error) {
+	n := config.Servers + config.Agents
+	ports := make([]int, 0, 2*n)
+	if config.BasePort != 0 {
+		for i := range n {
+			ports = append(ports, config.BasePort+10*i, config.BasePort+10*i+1)
+		}
+		return ports, checkFree(ports)
+	}
+	var held []net.Listener
+	defer func() {
+		for _, l := range held {
+			l.Close()
+		}
+	}()
+	for range 2 * n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+func checkFree(ports []int) error {
+	for _, port := range ports {
+		l, err := net.Listen("tcp", loopback(port))
+		if err != nil {
+			return fmt.Errorf("port %d is taken; is another cluster running? use another --port, or --port 0 for free ones: %w", port, err)
+		}
+		l.Close()
+	}
+	return nil
+}
+
+func (c *Cluster) all() []*Process { return slices.Concat(c.Servers, c.Agents) }
+
+// Addrs are the addresses of the servers' API.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.Servers))
+	for i, p := range c.Servers {
+		addrs[i] = p.Addr
+	}
+	return addrs
+}
+
+// Server returns the server with the given ID, nil if there is none.
+func (c *Cluster) Server(id string) *Process {
+	for _, p := range c.Servers {
+		if p.Name == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// Dial returns a client of all servers.
+func (c *Cluster) Dial() (*client.Client, error) {
+	return client.New(client.Config{Addrs: c.Addrs()})
+}
+
+// WaitReady returns once there is a leader and all agents are registered.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	api, err := c.Dial()
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	var last error
+	for {
+		try, cancel := context.WithTimeout(ctx, time.Second)
+		status, err := api.Operator.GetStatus(try, &rotav1.GetStatusRequest{})
+		cancel()
+		if err == nil && status.LeaderId != "" && int(status.NodesUp) >= len(c.Agents) {
+			return nil
+		}
+		if err != nil {
+			last = err
+		}
+		for _, p := range c.all() {
+			if p.Pid() == 0 {
+				return p.ended()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (logs are in %s): %v", ErrNotReady, c.dir, last)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Leader returns the server that leads.
+func (c *Cluster) Leader(ctx context.Context, api *client.Client) (*Process, error) {
+	status, err := api.Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	if p := c.Server(status.LeaderId); p != nil {
+		return p, nil
+	}
+	return nil, ErrNoLeader
+}
+
+// Stop ends everything: agents first, so that what they run ends with them.
+func (c *Cluster) Stop() {
+	for _, group := range [][]*Process{c.Agents, c.Servers} {
+		var wg sync.WaitGroup
+		for _, p := range group {
+			wg.Go(func() { p.Stop(stopGrace) })
+		}
+		wg.Wait()
+	}
+}
