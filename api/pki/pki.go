@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 )
@@ -33,6 +34,9 @@ var (
 	ErrNoRole = errors.New("certificate does not name exactly one role as a URI rota://role/server, agent or client")
 	// ErrWrongRole: the certificate is good, but its role may not do this.
 	ErrWrongRole = errors.New("peer has the wrong role")
+	// ErrPlaintext: anybody who reaches the address could command the process.
+	ErrPlaintext = errors.New("refusing to serve without TLS on an address that other machines reach: " +
+		"give a CA, a certificate and a key, or listen on 127.0.0.1")
 )
 
 // Files are the paths of PEM files: the CA that everybody's certificate is
@@ -106,6 +110,15 @@ func PeerName(cs *tls.ConnectionState) string {
 		return ""
 	}
 	return cs.PeerCertificates[0].Subject.CommonName
+}
+
+// AllowPlaintext returns nil if a listener on the address can be reached from
+// this machine only, and else ErrPlaintext.
+func AllowPlaintext(addr net.Addr) error {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", addr, ErrPlaintext)
 }
 
 // verifier checks a peer's chain, dates and role during the handshake.

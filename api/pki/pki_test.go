@@ -381,3 +381,25 @@ func TestCertificatesAlsoSatisfyToolsThatCompareHosts(t *testing.T) {
 		}
 	}
 }
+
+func TestPlaintextIsForLoopbackOnly(t *testing.T) {
+	for addr, want := range map[string]error{
+		"127.0.0.1:7400":  nil,
+		"127.8.8.8:7400":  nil,
+		"[::1]:7400":      nil,
+		"0.0.0.0:7400":    ErrPlaintext,
+		"[::]:7400":       ErrPlaintext,
+		":7400":           ErrPlaintext,
+		"10.0.0.1:7400":   ErrPlaintext,
+		"[fe80::1]:7400":  ErrPlaintext,
+		"192.168.1.1:740": ErrPlaintext,
+	} {
+		tcp, err := net.ResolveTCPAddr("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := AllowPlaintext(tcp); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", addr, err, want)
+		}
+	}
+}

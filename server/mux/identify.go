@@ -1,0 +1,104 @@
+package mux
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"rota/api/pki"
+)
+
+const (
+	// alpnRaft is what Raft is called in a TLS handshake.
+	alpnRaft = "rota-raft"
+	// raftPrefix announces Raft in plain text. HTTP begins with a letter, TLS
+	// with 0x16.
+	raftPrefix = 0x01
+)
+
+// forBoth makes a server's TLS configuration offer Raft beside HTTP, and Raft
+// to servers only.
+func forBoth(conf *tls.Config) *tls.Config {
+	conf = conf.Clone()
+	conf.NextProtos = []string{alpnRaft, "h2", "http/1.1"}
+	verify := conf.VerifyConnection
+	conf.VerifyConnection = func(cs tls.ConnectionState) error {
+		if err := verify(cs); err != nil {
+			return err
+		}
+		if cs.NegotiatedProtocol != alpnRaft {
+			return nil
+		}
+		role, err := pki.PeerRole(&cs)
+		if err != nil {
+			return err
+		}
+		if role != pki.RoleServer {
+			return fmt.Errorf("raft: %w: %q is %q", pki.ErrWrongRole, pki.PeerName(&cs), role)
+		}
+		return nil
+	}
+	return conf
+}
+
+func (m *Mux) identifyTLS(raw net.Conn) (net.Conn, *listener, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
+	defer cancel()
+	conn := tls.Server(raw, m.tls)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, nil, err
+	}
+	if conn.ConnectionState().NegotiatedProtocol == alpnRaft {
+		return conn, m.raft, nil
+	}
+	return conn, m.http, nil
+}
+
+func (m *Mux) identifyPlain(raw net.Conn) (net.Conn, *listener, error) {
+	if err := raw.SetReadDeadline(time.Now().Add(firstByteTimeout)); err != nil {
+		return nil, nil, err
+	}
+	var first [1]byte
+	if _, err := io.ReadFull(raw, first[:]); err != nil {
+		return nil, nil, err
+	}
+	if err := raw.SetReadDeadline(time.Time{}); err != nil {
+		return nil, nil, err
+	}
+	switch b := first[0]; {
+	case b == raftPrefix:
+		return raw, m.raft, nil
+	case 'A' <= b && b <= 'Z':
+		return &unread{Conn: raw, first: b, pending: true}, m.http, nil
+	case b == 0x16:
+		return nil, nil, fmt.Errorf("%w: it speaks TLS, and this server has no certificate", ErrProtocol)
+	default:
+		return nil, nil, fmt.Errorf("%w: first byte %#02x", ErrProtocol, b)
+	}
+}
+
+// unread is a connection whose first byte has been looked at.
+type unread struct {
+	net.Conn
+	first   byte
+	pending bool
+}
+
+func (u *unread) Read(p []byte) (int, error) {
+	if u.pending && len(p) > 0 {
+		u.pending = false
+		p[0] = u.first
+		return 1, nil
+	}
+	return u.Conn.Read(p)
+}
+
+// isClosed reports whether the other side, or Close, ended the connection.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
+}

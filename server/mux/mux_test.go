@@ -1,0 +1,344 @@
+package mux
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"go.uber.org/goleak"
+
+	"rota/api/httpx"
+	"rota/api/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// port is a running Mux with an HTTP server that names the caller's role, and
+// a "Raft" that answers each connection with a greeting.
+type port struct {
+	*Mux
+	addr string
+}
+
+func open(t *testing.T, conf *tls.Config) port {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(l, conf, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httpx.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		role, _ := pki.PeerRole(r.TLS)
+		fmt.Fprintf(w, "%s %s", r.Proto, role)
+	}))
+	served := make(chan error, 1)
+	go func() { served <- m.Serve() }()
+	go srv.Serve(m.HTTP())
+	go greetRaft(m.Raft())
+	t.Cleanup(func() {
+		m.Close()
+		srv.Close()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return port{Mux: m, addr: l.Addr().String()}
+}
+
+func greetRaft(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			name := make([]byte, 4)
+			if _, err := io.ReadFull(conn, name); err == nil {
+				io.WriteString(conn, "raft greets "+string(name))
+			}
+		}()
+	}
+}
+
+// askRaft dials as a server's Raft does.
+func askRaft(addr string, conf *tls.Config) (string, error) {
+	conn, err := DialRaft(addr, 30*time.Second, conf)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(conn, "node")
+	b, err := io.ReadAll(conn)
+	return string(b), err
+}
+
+func askHTTP(addr string, conf *tls.Config) (string, error) {
+	c := httpx.NewClient(conf)
+	defer c.CloseIdleConnections()
+	resp, err := c.Get(httpx.BaseURL(addr, conf != nil))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+func newPKI(t *testing.T) func(role pki.Role) *tls.Config {
+	t.Helper()
+	dir := t.TempDir()
+	if err := pki.NewCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleClient} {
+		if err := pki.Issue(dir, r, string(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func(role pki.Role) *tls.Config {
+		t.Helper()
+		if role == "" {
+			conf, err := pki.ServerConfig(pki.FilesIn(dir, "server"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conf
+		}
+		conf, err := pki.ClientConfig(pki.FilesIn(dir, string(role)), pki.RoleServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conf
+	}
+}
+
+func TestPlainRaftAndHTTPShareAPort(t *testing.T) {
+	p := open(t, nil)
+	for range 3 {
+		if got, err := askRaft(p.addr, nil); got != "raft greets node" {
+			t.Errorf("raft: %q, %v", got, err)
+		}
+		if got, err := askHTTP(p.addr, nil); got != "HTTP/2.0 " {
+			t.Errorf("HTTP/2: %q, %v", got, err)
+		}
+	}
+	resp, err := http.Get(httpx.BaseURL(p.addr, false))
+	if err != nil || resp.Proto != "HTTP/1.1" {
+		t.Fatalf("HTTP/1.1: %v, %v", resp, err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestWithTLSOnlyServersReachRaft(t *testing.T) {
+	config := newPKI(t)
+	p := open(t, config(""))
+	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleClient} {
+		if got, err := askHTTP(p.addr, config(role)); got != "HTTP/2.0 "+string(role) {
+			t.Errorf("%s: HTTP: %q, %v", role, got, err)
+		}
+		got, err := askRaft(p.addr, config(role))
+		if admitted := got == "raft greets node"; admitted != (role == pki.RoleServer) {
+			t.Errorf("%s: raft: %q, %v", role, got, err)
+		}
+	}
+}
+
+func TestPeersWithoutACertificateGetNothing(t *testing.T) {
+	config := newPKI(t)
+	p := open(t, config(""))
+	foreign := newPKI(t)
+	for name, conf := range map[string]*tls.Config{
+		"no certificate":        {InsecureSkipVerify: true},
+		"another CA's":          foreign(pki.RoleServer),
+		"a protocol of its own": {InsecureSkipVerify: true, NextProtos: []string{"smtp"}},
+	} {
+		// The refusal must be the server's: the client would accept anybody.
+		conf.VerifyConnection = nil
+		if got, err := askHTTP(p.addr, conf); err == nil {
+			t.Errorf("%s: HTTP: got %q", name, got)
+		}
+		if got, err := askRaft(p.addr, conf); err == nil && got != "" {
+			t.Errorf("%s: raft: got %q", name, got)
+		}
+	}
+	for name, first := range map[string]string{"plain raft": "\x01node", "plain HTTP": "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		if got := exchange(t, p.addr, first); len(got) > 16 || strings.Contains(got, "raft") {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+// exchange sends bytes and returns everything that comes back until the server
+// closes the connection.
+func exchange(t *testing.T, addr, send string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(conn, send)
+	b, err := io.ReadAll(conn)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("the server left the connection open after %q", send)
+	}
+	return string(b)
+}
+
+func TestOtherProtocolsAreClosedInPlainText(t *testing.T) {
+	p := open(t, nil)
+	for _, send := range []string{"\x16\x03\x01\x00\x05hello", "\x00", "ssh-2.0", "\xff"} {
+		if got := exchange(t, p.addr, send); got != "" {
+			t.Errorf("%q was answered with %q", send, got)
+		}
+	}
+	if got, err := askRaft(p.addr, nil); got != "raft greets node" {
+		t.Errorf("the port is no longer served: %q, %v", got, err)
+	}
+}
+
+func TestWithoutTLSOnlyLoopbackIsServed(t *testing.T) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := New(l, nil, hclog.NewNullLogger()); !errors.Is(err, pki.ErrPlaintext) {
+		t.Errorf("got %v", err)
+	}
+	m, err := New(l, newPKI(t)(""), hclog.NewNullLogger())
+	if err != nil {
+		t.Fatalf("with TLS: %v", err)
+	}
+	m.Close()
+}
+
+func TestTooManySilentConnectionsPushOutTheOldest(t *testing.T) {
+	p := open(t, nil)
+	p.pending.mu.Lock()
+	p.pending.limit = 2
+	p.pending.mu.Unlock()
+	var silent []net.Conn
+	for range 3 {
+		conn, err := net.Dial("tcp", p.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		silent = append(silent, conn)
+	}
+	silent[0].SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := silent[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the oldest: %v", err)
+	}
+	// The newest still may say what it wants.
+	io.WriteString(silent[2], "\x01node")
+	if b, err := io.ReadAll(silent[2]); string(b) != "raft greets node" {
+		t.Errorf("the newest: %q, %v", b, err)
+	}
+}
+
+func TestCloseEndsEverythingThatIsPending(t *testing.T) {
+	p := open(t, nil)
+	conn, err := net.Dial("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p.Close()
+	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection is still open")
+	}
+	if _, err := p.Raft().Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+	if _, err := askRaft(p.addr, nil); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a dialer cannot tell that nobody listens: %v", err)
+	}
+}
+
+func TestRaftElectsALeaderThroughTheStreamLayer(t *testing.T) {
+	config := newPKI(t)
+	var (
+		nodes   []*raft.Raft
+		cluster raft.Configuration
+		layers  []raft.StreamLayer
+	)
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := New(l, config(""), hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go m.Serve()
+		t.Cleanup(func() { m.Close() })
+		layers = append(layers, NewStreamLayer(m, l.Addr(), config(pki.RoleServer)))
+		cluster.Servers = append(cluster.Servers, raft.Server{
+			ID: raft.ServerID(l.Addr().String()), Address: raft.ServerAddress(l.Addr().String())})
+	}
+	for i, layer := range layers {
+		nodes = append(nodes, startRaft(t, layer, cluster, cluster.Servers[i].ID))
+	}
+	deadline := time.After(time.Minute)
+	for {
+		for _, n := range nodes {
+			if n.State() == raft.Leader {
+				if err := n.VerifyLeader().Error(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			t.Fatal("no leader")
+		}
+	}
+}
+
+func startRaft(t *testing.T, layer raft.StreamLayer, cluster raft.Configuration, id raft.ServerID) *raft.Raft {
+	t.Helper()
+	conf := raft.DefaultConfig()
+	conf.LocalID = id
+	conf.Logger = hclog.NewNullLogger()
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: layer, MaxPool: 2, Timeout: 10 * time.Second, Logger: hclog.NewNullLogger()})
+	store := raft.NewInmemStore()
+	snapshots := raft.NewInmemSnapshotStore()
+	if err := raft.BootstrapCluster(conf, store, store, snapshots, transport, cluster); err != nil {
+		t.Fatal(err)
+	}
+	node, err := raft.NewRaft(conf, &raft.MockFSM{}, store, store, snapshots, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Shutdown().Error(); err != nil {
+			t.Error(err)
+		}
+		transport.Close()
+	})
+	return node
+}
