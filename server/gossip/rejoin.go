@@ -1,0 +1,59 @@
+package gossip
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+)
+
+// rejoin tries the seeds that are not members, at once and then again and
+// again.
+func (g *Gossip) rejoin(ctx context.Context) {
+	for {
+		for _, seed := range g.seeds {
+			if ctx.Err() != nil {
+				return
+			}
+			if g.isMember(ctx, seed) {
+				continue
+			}
+			if _, err := g.list.Join([]string{seed}); err != nil {
+				g.logger.Debug("seed is not there yet", "seed", seed, "error", err)
+			} else {
+				g.logger.Info("joined", "seed", seed)
+			}
+		}
+		wait := g.every
+		if g.list.NumMembers() == 1 {
+			wait = min(wait, firstInterval)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		// Members that lost each other together must not come back in step.
+		case <-time.After(wait/2 + rand.N(wait)):
+		}
+	}
+}
+
+// isMember reports whether every address that the seed stands for is that of
+// a living member. A name that cannot be resolved is none.
+func (g *Gossip) isMember(ctx context.Context, seed string) bool {
+	host, port, err := net.SplitHostPort(seed)
+	if err != nil {
+		return false
+	}
+	ips, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil || len(ips) == 0 {
+		return false
+	}
+	var known []string
+	for _, node := range g.list.Members() {
+		known = append(known, node.Address())
+	}
+	return !slices.ContainsFunc(ips, func(ip string) bool {
+		return !slices.Contains(known, net.JoinHostPort(ip, port))
+	})
+}
