@@ -1,0 +1,188 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"rota/api/gen/peer/v1/peerv1connect"
+)
+
+// Machine is the replicated state machine.
+type Machine interface {
+	raft.FSM
+	// Now is the log time of the newest applied entry, in nanoseconds.
+	Now() int64
+	// Applied is the raft index of the newest applied entry.
+	Applied() uint64
+	// WaitApplied returns when Applied is at least index.
+	WaitApplied(ctx context.Context, index uint64) error
+}
+
+// Server is a member of the cluster.
+type Server struct {
+	ID string
+	// Address is host:port of the one port that a server has.
+	Address string
+}
+
+// Config is what a replica needs. Zero values mean the defaults that are named.
+type Config struct {
+	// ServerID is unique in the cluster and never changes.
+	ServerID string
+	// Dir holds the log, the mark and the snapshots. It is created.
+	Dir string
+	// Address is the advertised host:port.
+	Address string
+	Machine Machine
+	// Stream carries raft's RPCs. The replica closes it.
+	Stream raft.StreamLayer
+	// PeerClient returns a client for the server at an address. Nil if there is
+	// only one server.
+	PeerClient func(address string) peerv1connect.PeerServiceClient
+	// Bootstrap lists the first voters. It is used only if Dir is empty; every
+	// one of them must be given the same list. Nil: wait to be added.
+	Bootstrap []Server
+	Logger    hclog.Logger
+	// Exit is called once, on a condition under which the process must not go
+	// on. If it returns, no proposal succeeds any more.
+	Exit func(error)
+
+	// HeartbeatTimeout is how long a follower waits for its leader: 1 s.
+	// Heartbeats wait behind fsync, so it must be far above fsync's p99.9.
+	HeartbeatTimeout time.Duration
+	// ElectionTimeout is how long a candidate waits: HeartbeatTimeout.
+	ElectionTimeout time.Duration
+	// LeaderLease is how long a leader goes on without a majority:
+	// HeartbeatTimeout / 2.
+	LeaderLease time.Duration
+	// TransportTimeout bounds one RPC: 5 s.
+	TransportTimeout time.Duration
+
+	// SnapshotThreshold is how many entries are between snapshots: 8192.
+	SnapshotThreshold uint64
+	// SnapshotInterval is how often that is looked at: 30 s.
+	SnapshotInterval time.Duration
+	// TrailingLogs is how many entries stay after a snapshot. It must be more
+	// than the retained snapshots span: 3 x SnapshotThreshold.
+	TrailingLogs uint64
+	// MaxAppendEntries is how many entries one RPC carries: 64. Entries are
+	// batches already.
+	MaxAppendEntries int
+
+	// DiskHangLimit is how long one write may take: 10 s.
+	DiskHangLimit time.Duration
+	// LeaderWait bounds how long a proposal or a read waits for a leader: 3 s.
+	LeaderWait time.Duration
+	// ForwardTimeout bounds one call to the leader: 5 s.
+	ForwardTimeout time.Duration
+	// QueueBytes bounds what waits to be proposed: 64 MiB.
+	QueueBytes int
+	// EntryBytes and EntryCommands bound one entry: 1 MiB and 4096.
+	EntryBytes, EntryCommands int
+	// Pipeline is how many entries are in flight: 2.
+	Pipeline int
+	// FailoverStagger is between two followers that stand for election because
+	// their leader's process is gone: 150 ms.
+	FailoverStagger time.Duration
+
+	// Now is the clock; only differences count, but for a new cluster's first
+	// entry. time.Now.
+	Now func() time.Time
+	// Probe dials a server's port and hangs up. Its error must wrap
+	// ECONNREFUSED if and only if the port refused. A TCP dial.
+	Probe func(ctx context.Context, address string) error
+	// WrapLogs is put between raft-boltdb and everything above it, for disk
+	// faults in tests.
+	WrapLogs func(LogStore) LogStore
+
+	// unsafeFastHeartbeats brings hashicorp/raft issue 695 back, so that its
+	// regression test can show that it would notice.
+	unsafeFastHeartbeats bool
+}
+
+// LogStore is what Config.WrapLogs may replace: raft-boltdb's methods.
+type LogStore interface {
+	raft.LogStore
+	Set(k, v []byte) error
+	Get(k []byte) ([]byte, error)
+	Close() error
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+func (c *Config) setDefaults() {
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	orDefault(&c.HeartbeatTimeout, time.Second)
+	orDefault(&c.ElectionTimeout, c.HeartbeatTimeout)
+	orDefault(&c.LeaderLease, c.HeartbeatTimeout/2)
+	orDefault(&c.TransportTimeout, 5*time.Second)
+	orDefault(&c.SnapshotThreshold, 8192)
+	orDefault(&c.SnapshotInterval, 30*time.Second)
+	orDefault(&c.TrailingLogs, 3*c.SnapshotThreshold)
+	orDefault(&c.MaxAppendEntries, 64)
+	orDefault(&c.DiskHangLimit, 10*time.Second)
+	orDefault(&c.LeaderWait, 3*time.Second)
+	orDefault(&c.ForwardTimeout, 5*time.Second)
+	orDefault(&c.QueueBytes, 64<<20)
+	orDefault(&c.EntryBytes, 1<<20)
+	orDefault(&c.EntryCommands, 4096)
+	orDefault(&c.Pipeline, 2)
+	orDefault(&c.FailoverStagger, 150*time.Millisecond)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Probe == nil {
+		c.Probe = probeTCP
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.ServerID == "" || c.Dir == "" || c.Address == "":
+		return errors.New("replica: ServerID, Dir and Address are required")
+	case c.Machine == nil || c.Stream == nil || c.Exit == nil:
+		return errors.New("replica: Machine, Stream and Exit are required")
+	case c.TrailingLogs <= snapshotsRetained*c.SnapshotThreshold:
+		return fmt.Errorf("replica: TrailingLogs (%d) must be above %d x SnapshotThreshold (%d), or a damaged snapshot cannot be replaced by replay",
+			c.TrailingLogs, snapshotsRetained, c.SnapshotThreshold)
+	}
+	return nil
+}
+
+func (c *Config) raftConfig() *raft.Config {
+	rc := raft.DefaultConfig()
+	rc.LocalID = raft.ServerID(c.ServerID)
+	rc.Logger = c.Logger.Named("raft")
+	rc.HeartbeatTimeout = c.HeartbeatTimeout
+	rc.ElectionTimeout = c.ElectionTimeout
+	rc.LeaderLeaseTimeout = c.LeaderLease
+	rc.MaxAppendEntries = c.MaxAppendEntries
+	rc.SnapshotInterval = c.SnapshotInterval
+	rc.SnapshotThreshold = c.SnapshotThreshold
+	rc.TrailingLogs = c.TrailingLogs
+	rc.ShutdownOnRemove = false
+	rc.NoLegacyTelemetry = true
+	return rc
+}
+
+func probeTCP(ctx context.Context, address string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

@@ -1,0 +1,36 @@
+// Package replica keeps one replica of the log: hashicorp/raft on raft-boltdb,
+// with what both leave open closed by wrappers.
+//
+// The data path is Propose: commands that arrive while an entry is in flight
+// become the next entry (propose.go); a server that does not lead forwards them
+// (forward.go); reads ask for an index that is linearizable (read.go).
+//
+// What the wrappers are for:
+//
+//   - transport.go: raft lets heartbeats bypass its main loop, which lets a
+//     deposed leader stamp an entry with its successor's term. Here every RPC
+//     goes through the one channel, where votes can also be refused.
+//   - stable.go: raft writes a vote as two records; here it is one, kept in two places.
+//   - logstore.go: bbolt's data pages carry no checksum; here each entry does.
+//   - mark.go: bbolt opens cleanly on its older meta page if the newest one is
+//     damaged, and the newest entries are gone. A mark beside the store knows
+//     better, and such a server neither votes nor stands until it has caught up
+//     (quarantine.go).
+//   - guard.go: raft survives a failed or hanging disk; a process must not. The
+//     first write that fails, or that takes too long, ends it.
+//   - verify.go: raft counts an answer to an older message as proof of
+//     leadership. Here only messages sent after the question count.
+//   - failover.go: a process that died on a living host refuses connections, so
+//     its successor need not wait for a time-out.
+//
+// # What the mark does not see
+//
+// The mark is written right after each append, in the background, so that one
+// client's commits are not slowed by a second flush. If power fails between an
+// append and its mark, and the newest meta page of bbolt is damaged in the same
+// event, the mark alone would miss that append. Therefore a damaged meta page
+// also quarantines by itself; what remains is that such a server, under the very
+// same leader and term, may leave quarantine while that last append has not been
+// sent to it again. Damage of both slots of the mark, and of the store, at once
+// is not survived either.
+package replica

@@ -1,0 +1,143 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// leadership is one term of this server as a leader that is ready: its own
+// no-op is committed and everything before it applied, so its state holds all
+// that was acknowledged by its predecessors.
+type leadership struct {
+	term   uint64
+	clock  *logClock
+	verify *verifier
+	ctx    context.Context
+}
+
+// followLeadership turns raft's notifications into leaderships.
+func (r *Replica) followLeadership() {
+	end := func() {}
+	defer func() { end() }()
+	for {
+		select {
+		case <-r.closed:
+			r.endLeadership()
+			return
+		case up := <-r.notify:
+			end()
+			r.endLeadership()
+			if up {
+				ctx, cancel := context.WithCancel(context.Background())
+				end = cancel
+				r.goFunc(func() { r.establish(ctx) })
+			}
+		case <-r.observed:
+		}
+		r.changed.fire()
+	}
+}
+
+// Bounds of the pause between looks at whether the no-op is committed. Raft does
+// not tell; it is a matter of milliseconds once per election.
+const (
+	establishPauseMin = 200 * time.Microsecond
+	establishPauseMax = 10 * time.Millisecond
+)
+
+// establish waits until the leader is ready and makes it known.
+func (r *Replica) establish(ctx context.Context) {
+	pause := establishPauseMin
+	var noop position
+	for {
+		noop = r.store.logs.newestNoop()
+		if noop.term == r.raft.CurrentTerm() && r.raft.CommitIndex() >= noop.index && r.raft.State() == raft.Leader {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, establishPauseMax)
+	}
+	index, err := r.commandAt(noop.index)
+	if err == nil {
+		err = r.cfg.Machine.WaitApplied(ctx, index)
+	}
+	if err != nil {
+		return
+	}
+	lead := &leadership{
+		term:  noop.term,
+		clock: newLogClock(r.cfg.Machine.Now, r.cfg.Now),
+		ctx:   ctx,
+	}
+	lead.verify = newVerifier(r, lead)
+	r.lead.Store(lead)
+	if ctx.Err() != nil {
+		// Lost meanwhile; whoever ended it may have looked before the store.
+		r.lead.CompareAndSwap(lead, nil)
+		return
+	}
+	r.logger.Info("leading", "term", lead.term, "no-op", noop.index)
+	r.tellLeader(true)
+	r.changed.fire()
+}
+
+func (r *Replica) endLeadership() {
+	if r.lead.Swap(nil) != nil {
+		r.tellLeader(false)
+	}
+}
+
+// tellLeader leaves only the newest state in the channel.
+func (r *Replica) tellLeader(up bool) {
+	for {
+		select {
+		case r.leaderCh <- up:
+			return
+		default:
+		}
+		select {
+		case <-r.leaderCh:
+		default:
+		}
+	}
+}
+
+// commandAt returns the index of the newest command at or below index. Only
+// commands reach the state machine, so that is what a reader can wait for.
+func (r *Replica) commandAt(index uint64) (uint64, error) {
+	for ; index > 0; index-- {
+		var entry raft.Log
+		err := r.store.logs.GetLog(index, &entry)
+		if err == raft.ErrLogNotFound {
+			snap, err := r.store.snaps.newest()
+			return min(snap.index, index), err
+		}
+		if err != nil {
+			return 0, err
+		}
+		if entry.Type == raft.LogCommand {
+			return index, nil
+		}
+	}
+	return 0, nil
+}
+
+// Leader returns the leader's ID and address, empty if none is known.
+func (r *Replica) Leader() (id, address string) {
+	a, i := r.raft.LeaderWithID()
+	return string(i), string(a)
+}
+
+// IsLeader says whether this server leads and is ready.
+func (r *Replica) IsLeader() bool { return r.lead.Load() != nil }
+
+// LeaderCh tells when this server starts and stops to lead; true comes once its
+// own no-op is applied. Only the newest change waits in the channel, so two
+// equal values in a row mean that the opposite came between. One reader.
+func (r *Replica) LeaderCh() <-chan bool { return r.leaderCh }

@@ -1,0 +1,198 @@
+package replica
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+	boltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// storage is everything durable of one replica.
+type storage struct {
+	bolt   LogStore
+	mark   *mark
+	logs   *logStore
+	stable *stableStore
+	snaps  *snapStore
+	// suspect is why the store may miss what it once had; empty if it does not.
+	suspect string
+	// marked is what the mark said when the store was opened.
+	marked markState
+}
+
+func openStorage(cfg *Config, g *guard) (s *storage, err error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	s = &storage{}
+	defer func() {
+		if err != nil {
+			_ = s.close()
+		}
+	}()
+	path := filepath.Join(cfg.Dir, "raft.db")
+	if s.mark, err = openMark(cfg.Dir, g); err != nil {
+		return s, err
+	}
+	// Before bbolt opens the file: its first write overwrites the evidence.
+	if err := s.inspectMeta(path); err != nil {
+		return s, err
+	}
+	if s.bolt, err = openBolt(path); err != nil {
+		return s, err
+	}
+	if cfg.WrapLogs != nil {
+		s.bolt = cfg.WrapLogs(s.bolt)
+	}
+	if s.logs, err = openLogs(s.bolt, s.mark, g); err != nil {
+		return s, err
+	}
+	if s.stable, err = openStable(s.bolt, s.mark, g); err != nil {
+		return s, err
+	}
+	if s.snaps, err = openSnapshots(cfg.Dir, g, cfg.Logger); err != nil {
+		return s, err
+	}
+	return s, s.inspectLog()
+}
+
+// openBolt opens the database. NoSync is never set. The freelist is rebuilt at
+// start: writing it at each commit costs more than the commit.
+func openBolt(path string) (store LogStore, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: open %s: %v", ErrCorrupt, path, p)
+		}
+	}()
+	store, err = boltdb.New(boltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			NoFreelistSync: true,
+			FreelistType:   bbolt.FreelistMapType,
+			Timeout:        lockTimeout,
+		},
+		MsgpackUseNewTimeFormat: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open log store %s: %w", path, err)
+	}
+	return store, nil
+}
+
+// inspectMeta holds the mark if bbolt is about to fall back to an older state.
+func (s *storage) inspectMeta(path string) error {
+	s.marked = s.mark.snapshot()
+	damaged, err := metaDamaged(path)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.marked.held:
+		s.suspect = "it was in quarantine when it stopped"
+	case damaged && s.marked != markState{}:
+		s.suspect = "a meta page of the log store is damaged, so its newest transaction may be missing"
+		return s.mark.hold()
+	}
+	return nil
+}
+
+// inspectLog compares the log with the mark and with the newest snapshot.
+func (s *storage) inspectLog() error {
+	snap, err := s.snaps.newest()
+	if err != nil {
+		return fmt.Errorf("list snapshots: %w", err)
+	}
+	if last := max(s.logs.last.Load(), snap.index); last < s.marked.index {
+		s.suspect = fmt.Sprintf("the log ends at %d but had reached %d", last, s.marked.index)
+		if err := s.mark.hold(); err != nil {
+			return err
+		}
+	}
+	return s.dropConflict(snap)
+}
+
+// dropConflict removes a log that contradicts the newest snapshot. Raft keeps
+// such a tail after InstallSnapshot and then refuses every append
+// (hashicorp/raft issue 697).
+func (s *storage) dropConflict(snap position) error {
+	last := s.logs.last.Load()
+	if snap.index == 0 || last < snap.index {
+		return nil
+	}
+	var entry raft.Log
+	err := s.logs.GetLog(snap.index, &entry)
+	if errors.Is(err, raft.ErrLogNotFound) || err == nil && entry.Term == snap.term {
+		return nil // compacted away, or the same history
+	}
+	if err != nil {
+		return err
+	}
+	first, err := s.logs.FirstIndex()
+	if err != nil {
+		return err
+	}
+	return s.logs.DeleteRange(first, last)
+}
+
+func (s *storage) close() error {
+	var errs []error
+	if s.mark != nil {
+		errs = append(errs, s.mark.close())
+	}
+	if s.bolt != nil {
+		errs = append(errs, s.bolt.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// bbolt's meta page: a 16-byte page header, then this many bytes under a
+// checksum.
+const (
+	metaOffset   = 16
+	metaChecked  = 56
+	metaBytes    = metaChecked + 8
+	metaPageSize = 8 // offset of the page size in the meta
+	boltMagic    = 0xED0CDAED
+)
+
+// metaDamaged says whether one of the two meta pages does not match its
+// checksum. bbolt falls back to the other one and says nothing; the last
+// transaction is gone then. A crash cannot do that: the fields of a meta page
+// lie within one sector.
+func metaDamaged(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("inspect log store: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() == 0 {
+		return false, err
+	}
+	page := int64(os.Getpagesize())
+	for n := range int64(2) {
+		buf := make([]byte, metaOffset+metaBytes)
+		if _, err := f.ReadAt(buf, n*page); err != nil && !errors.Is(err, io.EOF) {
+			return false, fmt.Errorf("inspect log store: %w", err)
+		}
+		meta := buf[metaOffset:]
+		h := fnv.New64a()
+		_, _ = h.Write(meta[:metaChecked])
+		if binary.NativeEndian.Uint32(meta) != boltMagic || h.Sum64() != binary.NativeEndian.Uint64(meta[metaChecked:]) {
+			return true, nil
+		}
+		if n == 0 {
+			page = int64(binary.NativeEndian.Uint32(meta[metaPageSize:]))
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,282 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	logv1 "rota/api/gen/log/v1"
+)
+
+// retryPause is between attempts while a leader is named but cannot be reached.
+const retryPause = 20 * time.Millisecond
+
+// Propose commits commands, in order and in one entry, and returns a result for
+// each. Any server may be asked. Errors: ErrNoLeader, ErrOverloaded, ErrTooLarge
+// and ErrShutdown mean that nothing was sent; ErrUnknownOutcome that it may have
+// been committed.
+func (r *Replica) Propose(ctx context.Context, cmds ...*logv1.Command) ([]*logv1.Result, error) {
+	if len(cmds) == 0 {
+		return nil, nil
+	}
+	var results []*logv1.Result
+	err := r.withLeader(ctx, func(lead *leadership, address string) (err error) {
+		queue := r.local
+		if lead == nil {
+			queue = r.remote
+		}
+		results, err = r.enqueue(ctx, queue, cmds)
+		return err
+	})
+	return results, err
+}
+
+// ProposeLocal is Propose for a server that leads: it never forwards. ErrNotLeader
+// means that nothing was proposed.
+func (r *Replica) ProposeLocal(ctx context.Context, cmds ...*logv1.Command) ([]*logv1.Result, error) {
+	if len(cmds) == 0 {
+		return nil, nil
+	}
+	if _, err := r.leading(ctx); err != nil {
+		return nil, err
+	}
+	results, err := r.enqueue(ctx, r.local, cmds)
+	if errors.Is(err, ErrNoLeader) {
+		err = fmt.Errorf("%w (%w)", ErrNotLeader, err)
+	}
+	return results, err
+}
+
+func (r *Replica) enqueue(ctx context.Context, q *queue, cmds []*logv1.Command) ([]*logv1.Result, error) {
+	p := newProposal(cmds)
+	if len(cmds) > r.cfg.EntryCommands || p.bytes > entryBytesHard {
+		return nil, ErrTooLarge
+	}
+	if r.closing.Load() {
+		return nil, ErrShutdown
+	}
+	if err := q.push(p); err != nil {
+		return nil, err
+	}
+	return p.await(ctx, r.closed)
+}
+
+// entryBytesHard is the largest single proposal: a request is at most 4 MiB.
+const entryBytesHard = 8 << 20
+
+// withLeader calls try with this server's own leadership, or with the address of
+// whoever leads, until it does not answer ErrNoLeader or the wait is over.
+func (r *Replica) withLeader(ctx context.Context, try func(lead *leadership, address string) error) error {
+	var deadline *time.Timer
+	for {
+		changed := r.changed.wait()
+		err := ErrNoLeader
+		known := false
+		if lead := r.lead.Load(); lead != nil {
+			known = true
+			err = try(lead, "")
+		} else if _, address := r.Leader(); address != "" && address != r.cfg.Address {
+			known = true
+			err = try(nil, address)
+		}
+		if !errors.Is(err, ErrNoLeader) || errors.Is(err, ErrShutdown) || ctx.Err() != nil {
+			return err
+		}
+		if deadline == nil {
+			deadline = time.NewTimer(r.cfg.LeaderWait)
+			defer deadline.Stop()
+		}
+		if !r.awaitLeader(ctx, changed, deadline.C, known) {
+			return err
+		}
+	}
+}
+
+// awaitLeader waits for a reason to try again.
+func (r *Replica) awaitLeader(ctx context.Context, changed <-chan struct{}, deadline <-chan time.Time, known bool) bool {
+	var pause <-chan time.Time
+	if known {
+		pause = time.After(retryPause)
+	}
+	select {
+	case <-changed:
+		return true
+	case <-pause:
+		return true
+	case <-deadline:
+	case <-ctx.Done():
+	case <-r.closed:
+	}
+	return false
+}
+
+// leading returns this server's leadership, waiting for it to become ready if
+// raft has elected this server already.
+func (r *Replica) leading(ctx context.Context) (*leadership, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.LeaderWait)
+	defer cancel()
+	for {
+		changed := r.changed.wait()
+		if lead := r.lead.Load(); lead != nil {
+			return lead, nil
+		}
+		if r.raft.State() != raft.Leader {
+			return nil, ErrNotLeader
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrNotLeader, ctx.Err())
+		case <-r.closed:
+			return nil, ErrShutdown
+		}
+	}
+}
+
+// inflight is an entry that raft has been given.
+type inflight struct {
+	batch  []*proposal
+	future raft.ApplyFuture
+	done   chan struct{} // closed when raft has answered
+}
+
+// proposeLoop makes entries of what waits. An entry is formed as late as
+// possible: when raft's main loop is free to take it, that is when the entry
+// before it is on this server's disk. Followers then write one entry while the
+// leader writes the next.
+func (r *Replica) proposeLoop() {
+	flights := make(chan inflight, r.cfg.Pipeline)
+	slots := make(chan struct{}, r.cfg.Pipeline)
+	r.goFunc(func() { r.collect(flights, slots) })
+	defer close(flights)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-r.closed:
+			return
+		}
+		batch := r.local.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryCommands)
+		if batch == nil {
+			return
+		}
+		r.store.logs.clearStored()
+		future, err := r.apply(batch)
+		if err != nil {
+			<-slots
+			r.local.deliver(batch, nil, err)
+			continue
+		}
+		f := inflight{batch, future, make(chan struct{})}
+		flights <- f
+		select {
+		case <-r.store.logs.stored:
+		case <-f.done:
+		case <-r.closed:
+			return
+		}
+	}
+}
+
+// apply encodes a batch and hands it to raft. An error means it was not sent.
+// The buffer is raft's from then on: it stays in the cache and in messages to
+// slow followers, so it cannot come from a pool.
+func (r *Replica) apply(batch []*proposal) (raft.ApplyFuture, error) {
+	if err := r.guard.err(); err != nil {
+		return nil, noLeader(err)
+	}
+	lead := r.lead.Load()
+	if lead == nil || r.raft.CurrentTerm() != lead.term {
+		return nil, ErrNoLeader
+	}
+	entry := logv1.Entry{Commands: commands(batch)}
+	entry.TimeNs = lead.clock.stamp(entry.Commands)
+	data, err := entry.MarshalVT()
+	if err != nil {
+		return nil, fmt.Errorf("encode entry: %w", err)
+	}
+	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil
+}
+
+// collect answers the callers, in order.
+func (r *Replica) collect(flights <-chan inflight, slots <-chan struct{}) {
+	for f := range flights {
+		err := r.answer(f.future)
+		close(f.done)
+		<-slots
+		results, err := r.outcome(f, err)
+		r.local.deliver(f.batch, results, err)
+	}
+}
+
+// answer waits for raft. A raft that is shut down may never answer.
+func (r *Replica) answer(future raft.ApplyFuture) error {
+	answer := make(chan error, 1)
+	go func() { answer <- future.Error() }()
+	select {
+	case err := <-answer:
+		return err
+	case <-r.closed:
+	}
+	select {
+	case err := <-answer:
+		return err
+	default:
+		return ErrShutdown
+	}
+}
+
+// outcome says what raft's answer means for the callers.
+func (r *Replica) outcome(f inflight, err error) ([]*logv1.Result, error) {
+	r.wedge.note(r, err)
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return nil, noLeader(err) // raft refused before it appended
+	case err != nil:
+		return nil, unknown(err)
+	}
+	if err := r.guard.err(); err != nil {
+		return nil, unknown(err)
+	}
+	n := 0
+	for _, p := range f.batch {
+		n += len(p.cmds)
+	}
+	switch resp := f.future.Response().(type) {
+	case []*logv1.Result:
+		if len(resp) == n {
+			return resp, nil
+		}
+		return nil, unknown(fmt.Errorf("%d results for %d commands", len(resp), n))
+	case error:
+		return nil, unknown(resp)
+	default:
+		return nil, unknown(fmt.Errorf("state machine answered %T", resp))
+	}
+}
+
+// wedge notices a leadership transfer that raft never ends: such a server leads
+// but refuses every entry (hashicorp/raft issue 696).
+type wedge struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+func (w *wedge) note(r *Replica, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		w.since = time.Time{}
+		return
+	}
+	if w.since.IsZero() {
+		w.since = time.Now()
+		return
+	}
+	if age := time.Since(w.since); age > 2*r.cfg.ElectionTimeout && !r.closing.Load() {
+		r.guard.fatal(fmt.Errorf("%w: entries refused for %v", ErrTransferWedged, age.Round(time.Millisecond)))
+	}
+}

@@ -1,0 +1,187 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+)
+
+// proposal is the commands of one caller. They stay together in one entry.
+type proposal struct {
+	cmds  []*logv1.Command
+	bytes int
+	state atomic.Int32
+	done  chan outcome
+}
+
+const (
+	proposalQueued int32 = iota
+	proposalTaken
+	proposalAbandoned
+)
+
+type outcome struct {
+	results []*logv1.Result
+	err     error
+}
+
+// Bytes that a proposal and a command cost beside what they encode to.
+const (
+	proposalOverhead = 128
+	commandOverhead  = 64
+)
+
+func newProposal(cmds []*logv1.Command) *proposal {
+	p := &proposal{cmds: cmds, bytes: proposalOverhead, done: make(chan outcome, 1)}
+	for _, c := range cmds {
+		p.bytes += c.SizeVT() + commandOverhead
+	}
+	return p
+}
+
+// await returns the outcome. A caller that gives up before its proposal was
+// taken knows that it was not sent.
+func (p *proposal) await(ctx context.Context, closed <-chan struct{}) ([]*logv1.Result, error) {
+	select {
+	case o := <-p.done:
+		return o.results, o.err
+	case <-ctx.Done():
+		if p.state.CompareAndSwap(proposalQueued, proposalAbandoned) {
+			return nil, fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
+		}
+		return nil, ErrUnknownOutcome
+	case <-closed:
+		if p.state.CompareAndSwap(proposalQueued, proposalAbandoned) {
+			return nil, ErrShutdown
+		}
+		return nil, ErrUnknownOutcome
+	}
+}
+
+// queue holds what waits to be proposed, bounded in bytes.
+type queue struct {
+	limit int
+	ready chan struct{}
+
+	mu      sync.Mutex
+	waiting []*proposal
+	bytes   int
+	out     int // batches taken and not settled
+}
+
+func newQueue(limit int) *queue {
+	return &queue{limit: limit, ready: make(chan struct{}, 1)}
+}
+
+// overloadedRetry is the hint in ErrOverloaded: about as long as a full queue
+// takes to drain on a small machine.
+const overloadedRetry = 250 * time.Millisecond
+
+func (q *queue) push(p *proposal) error {
+	q.mu.Lock()
+	if q.bytes > 0 && q.bytes+p.bytes > q.limit {
+		q.mu.Unlock()
+		return ErrOverloaded{RetryAfter: overloadedRetry}
+	}
+	q.waiting = append(q.waiting, p)
+	q.bytes += p.bytes
+	q.mu.Unlock()
+	q.signal()
+	return nil
+}
+
+func (q *queue) signal() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the oldest proposals that fit into one entry, at least one. It is
+// empty only if nothing waits.
+func (q *queue) take(bytesMax, commandsMax int) []*proposal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var batch []*proposal
+	var bytes, commands, n int
+	for _, p := range q.waiting {
+		if len(batch) > 0 && (bytes+p.bytes > bytesMax || commands+len(p.cmds) > commandsMax) {
+			break
+		}
+		n++
+		q.bytes -= p.bytes
+		if !p.state.CompareAndSwap(proposalQueued, proposalTaken) {
+			continue
+		}
+		batch = append(batch, p)
+		bytes += p.bytes
+		commands += len(p.cmds)
+	}
+	if len(batch) > 0 {
+		q.out++
+	}
+	clear(q.waiting[:n])
+	q.waiting = q.waiting[n:]
+	if len(q.waiting) == 0 {
+		q.waiting = nil
+	} else {
+		q.signal()
+	}
+	return batch
+}
+
+// next waits for work and takes it; nil if the replica closes.
+func (q *queue) next(closed <-chan struct{}, bytesMax, commandsMax int) []*proposal {
+	for {
+		if batch := q.take(bytesMax, commandsMax); len(batch) > 0 {
+			return batch
+		}
+		select {
+		case <-q.ready:
+		case <-closed:
+			return nil
+		}
+	}
+}
+
+func commands(batch []*proposal) []*logv1.Command {
+	if len(batch) == 1 {
+		return batch[0].cmds
+	}
+	n := 0
+	for _, p := range batch {
+		n += len(p.cmds)
+	}
+	cmds := make([]*logv1.Command, 0, n)
+	for _, p := range batch {
+		cmds = append(cmds, p.cmds...)
+	}
+	return cmds
+}
+
+// deliver gives everybody their own results, or everybody the error.
+func (q *queue) deliver(batch []*proposal, results []*logv1.Result, err error) {
+	for _, p := range batch {
+		if err != nil {
+			p.done <- outcome{err: err}
+			continue
+		}
+		n := len(p.cmds)
+		p.done <- outcome{results: results[:n:n]}
+		results = results[n:]
+	}
+	q.mu.Lock()
+	q.out--
+	q.mu.Unlock()
+}
+
+// idle says whether nothing waits and nothing is without an answer.
+func (q *queue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes == 0 && q.out == 0
+}

@@ -1,0 +1,184 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// Replica is one server's share of the replicated log.
+type Replica struct {
+	cfg    Config
+	logger hclog.Logger
+	guard  *guard
+	store  *storage
+	trans  *transport
+	raft   *raft.Raft
+
+	quarantine quarantine
+
+	lead     atomic.Pointer[leadership] // nil unless this server leads and is ready
+	leaderCh chan bool
+	notify   chan bool
+	observed chan raft.Observation
+	observer *raft.Observer
+	changed  broadcaster
+	suspect  chan struct{} // a peer's connection ended
+
+	local   *queue
+	remote  *queue
+	readers *readQueue
+	wedge   wedge
+
+	closing atomic.Bool
+	closed  chan struct{}
+	once    sync.Once
+	wg      sync.WaitGroup
+}
+
+// Open opens or creates the replica in cfg.Dir and starts it.
+func Open(cfg Config) (*Replica, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	r := &Replica{
+		cfg: cfg, logger: cfg.Logger.Named("replica"),
+		leaderCh: make(chan bool, 1), notify: make(chan bool, 64),
+		observed: make(chan raft.Observation, 64),
+		suspect:  make(chan struct{}, 1),
+		closed:   make(chan struct{}),
+	}
+	r.local = newQueue(cfg.QueueBytes)
+	r.remote = newQueue(cfg.QueueBytes)
+	r.readers = newReadQueue()
+	r.guard = newGuard(cfg.DiskHangLimit, cfg.Exit, r.logger)
+	store, err := openStorage(&cfg, r.guard)
+	if err != nil {
+		r.guard.close()
+		return nil, err
+	}
+	r.store = store
+	if err := r.startRaft(); err != nil {
+		if r.trans != nil {
+			_ = r.trans.Close()
+		}
+		r.guard.close()
+		return nil, errors.Join(err, store.close())
+	}
+	r.start()
+	return r, nil
+}
+
+// startRaft bootstraps a new cluster if asked to, and starts raft. Raft panics
+// over a log that it cannot read; here that is an error.
+func (r *Replica) startRaft() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
+		}
+	}()
+	r.quarantine.reason, r.quarantine.mark = r.store.suspect, r.store.marked
+	r.quarantine.active.Store(r.store.suspect != "")
+	stream := &watchedStream{StreamLayer: r.cfg.Stream, closed: r.peerGone}
+	r.trans = newTransport(&r.cfg, stream, r.gate)
+	conf := r.cfg.raftConfig()
+	conf.NotifyCh = r.notify
+	if err := r.bootstrap(conf); err != nil {
+		return err
+	}
+	if r.quarantine.active.Load() {
+		r.logger.Warn("quarantined: this server does not vote until it has caught up with a leader", "reason", r.quarantine.reason)
+		conf.HeartbeatTimeout, conf.ElectionTimeout = never, never
+	}
+	r.raft, err = raft.NewRaft(conf, plainFSM{r.cfg.Machine}, r.store.logs, r.store.stable, r.store.snaps, r.trans)
+	if err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	return nil
+}
+
+// plainFSM hides what else the machine implements, so that raft sees commands
+// and nothing but commands.
+type plainFSM struct{ raft.FSM }
+
+func (r *Replica) bootstrap(conf *raft.Config) error {
+	if len(r.cfg.Bootstrap) == 0 {
+		return nil
+	}
+	var servers raft.Configuration
+	for _, s := range r.cfg.Bootstrap {
+		servers.Servers = append(servers.Servers, raft.Server{
+			Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address),
+		})
+	}
+	err := raft.BootstrapCluster(conf, r.store.logs, r.store.stable, r.store.snaps, r.trans, servers)
+	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	return nil
+}
+
+func (r *Replica) start() {
+	r.observer = raft.NewObserver(r.observed, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState:
+			return true
+		}
+		return false
+	})
+	r.raft.RegisterObserver(r.observer)
+	r.goFunc(r.followLeadership)
+	r.goFunc(r.watchLeader)
+	r.goFunc(r.proposeLoop)
+	r.goFunc(r.forwardLoop)
+	r.goFunc(r.readLoop)
+	if r.quarantine.active.Load() {
+		r.goFunc(r.watchQuarantine)
+	}
+}
+
+func (r *Replica) goFunc(fn func()) {
+	r.wg.Add(1)
+	go func() {
+		defer r.wg.Done()
+		fn()
+	}()
+}
+
+// header is what raft puts in front of each of its messages.
+func (r *Replica) header() raft.RPCHeader {
+	return raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax,
+		ID:              []byte(r.cfg.ServerID),
+		Addr:            []byte(r.cfg.Address),
+	}
+}
+
+// broadcaster wakes everybody who waits for a change.
+type broadcaster struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+func (b *broadcaster) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *broadcaster) fire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}

@@ -1,0 +1,76 @@
+package replica
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// snapshotsRetained is how many snapshots are kept. The log reaches back past
+// the oldest of them (see Config.TrailingLogs), so that a damaged newest one
+// costs a replay and not the replica.
+const snapshotsRetained = 2
+
+// snapStore ends the process if a snapshot cannot be written: raft would go on
+// and try again at the next interval, on a disk that has already failed.
+type snapStore struct {
+	raft.SnapshotStore
+	guard *guard
+}
+
+func openSnapshots(dir string, g *guard, logger hclog.Logger) (*snapStore, error) {
+	store, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsRetained, logger.Named("snapshot"))
+	if err != nil {
+		return nil, fmt.Errorf("open snapshots in %s: %w", filepath.Join(dir, "snapshots"), err)
+	}
+	return &snapStore{SnapshotStore: store, guard: g}, nil
+}
+
+// newest returns the last index and term of the newest snapshot, or zeros.
+func (s *snapStore) newest() (position, error) {
+	list, err := s.List()
+	if err != nil || len(list) == 0 {
+		return position{}, err
+	}
+	return position{list[0].Index, list[0].Term}, nil
+}
+
+// Create implements raft.SnapshotStore.
+func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
+	confIndex uint64, trans raft.Transport,
+) (raft.SnapshotSink, error) {
+	var sink raft.SnapshotSink
+	err := s.guard.write("create snapshot", func() (err error) {
+		sink, err = s.SnapshotStore.Create(version, index, term, conf, confIndex, trans)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &snapSink{SnapshotSink: sink, guard: s.guard}, nil
+}
+
+type snapSink struct {
+	raft.SnapshotSink
+	guard *guard
+}
+
+func (s *snapSink) Write(p []byte) (n int, err error) {
+	err = s.guard.write("write snapshot", func() (err error) {
+		n, err = s.SnapshotSink.Write(p)
+		return err
+	})
+	return n, err
+}
+
+func (s *snapSink) Close() error {
+	return s.guard.write("finish snapshot", s.SnapshotSink.Close)
+}
+
+// ReadFrom hides the one that io.Copy might find in the embedded sink.
+func (s *snapSink) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{s}, r)
+}
