@@ -1,0 +1,189 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cgroupBox is one cgroup of the same name in each hierarchy in use.
+type cgroupBox struct {
+	all      *cgroups
+	name     string
+	cgroupFD int   // of the v2 cgroup; -1: none
+	err      error // it could not be made
+	pinned   []int // CPUs, where no cpuset holds them
+}
+
+func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.name) }
+
+// limit puts CPUs and memory in force. Every memory node stays allowed: the
+// kernel prefers the node of the CPU that touches a page first, and a strict
+// binding would turn one full node into an out-of-memory kill.
+func (b *cgroupBox) limit(spec *Spec) error {
+	if len(spec.CPUs) > 0 {
+		if h := b.all.holder("cpuset"); h != nil {
+			if err := writeFile(filepath.Join(b.dir(h), "cpuset.cpus"), cpuList(spec.CPUs)); err != nil {
+				return fmt.Errorf("hold CPUs %s: %w", cpuList(spec.CPUs), err)
+			}
+		} else {
+			b.pinned = spec.CPUs
+		}
+	}
+	h := b.all.holder("memory")
+	if spec.MemoryBytes == 0 || spec.MemoryBytes > math.MaxInt64 || h == nil {
+		return nil
+	}
+	if err := limitMemory(b.dir(h), h.v2, strconv.FormatUint(spec.MemoryBytes, 10)); err != nil {
+		return fmt.Errorf("limit memory to %d bytes: %w", spec.MemoryBytes, err)
+	}
+	return nil
+}
+
+// limitMemory sets the limit with swap off, so that an attempt ends instead of
+// slowing the machine down. A kernel that does not account for swap lacks the
+// files for it.
+func limitMemory(dir string, v2 bool, bytes string) error {
+	if !v2 {
+		if err := writeFile(filepath.Join(dir, "memory.limit_in_bytes"), bytes); err != nil {
+			return err
+		}
+		return ignoreMissing(writeFile(filepath.Join(dir, "memory.memsw.limit_in_bytes"), bytes))
+	}
+	if err := writeFile(filepath.Join(dir, "memory.max"), bytes); err != nil {
+		return err
+	}
+	// One process killed for memory leaves the others waiting for it: end all.
+	if err := ignoreMissing(writeFile(filepath.Join(dir, "memory.oom.group"), "1")); err != nil {
+		return err
+	}
+	return ignoreMissing(writeFile(filepath.Join(dir, "memory.swap.max"), "0"))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// cpuList writes CPUs as cpuset files have them.
+func cpuList(cpus []int) string {
+	s := make([]string, len(cpus))
+	for i, c := range cpus {
+		s[i] = strconv.Itoa(c)
+	}
+	return strings.Join(s, ",")
+}
+
+func (b *cgroupBox) attr(a *syscall.SysProcAttr) {
+	if b.cgroupFD >= 0 {
+		a.UseCgroupFD, a.CgroupFD = true, b.cgroupFD
+	}
+}
+
+// enter moves the calling thread into the v1 cgroups. "0" is the caller itself,
+// which the kernel moves without stopping all forks; into v2 the fork goes by
+// itself.
+func (b *cgroupBox) enter() error {
+	for _, h := range b.all.v1 {
+		if err := writeFile(filepath.Join(b.dir(h), "tasks"), "0"); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	if b.pinned != nil {
+		return pin(b.pinned)
+	}
+	return nil
+}
+
+func (b *cgroupBox) leave() error {
+	for _, h := range b.all.v1 {
+		if err := writeFile(filepath.Join(h.base, supervisorCgroup, "tasks"), "0"); err != nil {
+			return fmt.Errorf("leave cgroup: %w", err)
+		}
+	}
+	if b.pinned != nil {
+		return pin(b.all.allowed)
+	}
+	return nil
+}
+
+func (b *cgroupBox) started(int) {}
+
+func (b *cgroupBox) kill() {
+	if b.all.v2 != nil {
+		killCgroup(b.dir(b.all.v2))
+		return
+	}
+	killCgroup(b.dir(b.all.holder("freezer")))
+}
+
+// killCgroup sends SIGKILL to all processes of a cgroup. With cgroup.kill that
+// is one step that no fork escapes. Otherwise the processes are frozen while
+// they are found; the caller repeats until none is left, as a fork may still
+// slip between.
+func killCgroup(dir string) {
+	if writeFile(filepath.Join(dir, "cgroup.kill"), "1") == nil {
+		return
+	}
+	writeFile(filepath.Join(dir, "freezer.state"), "FROZEN")
+	writeFile(filepath.Join(dir, "cgroup.freeze"), "1")
+	for _, pid := range readPIDs(filepath.Join(dir, "cgroup.procs")) {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	writeFile(filepath.Join(dir, "freezer.state"), "THAWED")
+	writeFile(filepath.Join(dir, "cgroup.freeze"), "0")
+}
+
+func (b *cgroupBox) empty() bool {
+	if v2 := b.all.v2; v2 != nil {
+		return readField(filepath.Join(b.dir(v2), "cgroup.events"), "populated") == 0
+	}
+	procs, err := os.ReadFile(filepath.Join(b.dir(b.all.holder("freezer")), "cgroup.procs"))
+	return err == nil && len(bytes.TrimSpace(procs)) == 0
+}
+
+func (b *cgroupBox) usage() usage {
+	var u usage
+	if v2 := b.all.v2; v2 != nil {
+		u.cpu = time.Duration(readField(filepath.Join(b.dir(v2), "cpu.stat"), "usage_usec")) * time.Microsecond
+	} else if h := b.all.holder("cpuacct"); h != nil {
+		u.cpu = time.Duration(readUint(filepath.Join(b.dir(h), "cpuacct.usage")))
+	}
+	h := b.all.holder("memory")
+	if h == nil {
+		return u
+	}
+	if h.v2 {
+		u.memoryPeak = readUint(filepath.Join(b.dir(h), "memory.peak"))
+		u.oomKills = readField(filepath.Join(b.dir(h), "memory.events"), "oom_kill")
+		return u
+	}
+	u.memoryPeak = readUint(filepath.Join(b.dir(h), "memory.max_usage_in_bytes"))
+	u.oomKills = readField(filepath.Join(b.dir(h), "memory.oom_control"), "oom_kill")
+	return u
+}
+
+func (b *cgroupBox) release() { b.all.retire(b) }
+
+// remove deletes the cgroups, of which nothing is inside any more.
+func (b *cgroupBox) remove() {
+	if b.err != nil {
+		return
+	}
+	if b.cgroupFD >= 0 {
+		syscall.Close(b.cgroupFD)
+		b.cgroupFD = -1
+	}
+	for _, h := range b.all.hierarchies() {
+		removeCgroup(b.dir(h))
+	}
+}

@@ -1,0 +1,355 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// boxesReady is how many boxes are made ahead, so that no attempt waits for
+// mkdir.
+const boxesReady = 4
+
+// cgroups confines with whichever hierarchies hold the controllers.
+type cgroups struct {
+	name    string
+	v2      *hierarchy // nil: none
+	v1      []*hierarchy
+	allowed []int // CPUs
+	serial  int
+
+	ready   chan *cgroupBox
+	retired chan *cgroupBox
+	quit    chan struct{}
+	wg      sync.WaitGroup
+}
+
+// newCgroups returns nil if this user can make no cgroups that would be of use.
+func newCgroups(o SuperviseOptions) (*cgroups, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	defer f.Close()
+	mounts := readMounts(f)
+	c := &cgroups{
+		ready:   make(chan *cgroupBox, boxesReady),
+		retired: make(chan *cgroupBox, 1024),
+		quit:    make(chan struct{}),
+		name:    cgroupName(o.Dir),
+	}
+	if c.allowed, err = allowedCPUs(); err != nil {
+		return nil, err
+	}
+	for _, v2 := range []bool{true, false} {
+		for _, h := range mounts {
+			if h.v2 == v2 && wanted(h, o.Mode, c.v2 != nil) && h.setup(o.CgroupParent, c.name) == nil {
+				c.add(h)
+			}
+		}
+	}
+	if !c.canKill() || (o.Mode != "" && c.mode() != o.Mode) {
+		c.removeBases()
+		return nil, nil
+	}
+	c.moveSupervisor(mounts, o.CgroupParent)
+	return c, nil
+}
+
+func (c *cgroups) add(h *hierarchy) {
+	if h.v2 {
+		c.v2 = h
+	} else {
+		c.v1 = append(c.v1, h)
+	}
+}
+
+// canKill: what cannot be killed as a whole is not worth being in.
+func (c *cgroups) canKill() bool { return c.v2 != nil || c.holder("freezer") != nil }
+
+// holder returns the hierarchy that has a controller for us.
+func (c *cgroups) holder(controller string) *hierarchy {
+	for _, h := range c.v1 {
+		if h.has(controller) {
+			return h
+		}
+	}
+	if c.v2 != nil && c.v2.has(controller) {
+		return c.v2
+	}
+	return nil
+}
+
+func (c *cgroups) mode() string {
+	switch {
+	case c.v2 == nil:
+		return ModeCgroupV1
+	case len(c.v1) == 0:
+		return ModeCgroupV2
+	default:
+		return ModeHybrid
+	}
+}
+
+func (c *cgroups) notEnforced() []string {
+	var out []string
+	if c.holder("cpuset") == nil {
+		out = append(out, "exclusive CPUs: no cpuset controller; CPU affinity is set, which a command can change")
+	}
+	if c.holder("memory") == nil {
+		out = append(out, "memory limits: no memory controller")
+	} else if m := c.holder("memory"); !m.v2 && !exists(filepath.Join(m.base, "memory.memsw.limit_in_bytes")) {
+		out = append(out, "memory limits do not count swap: the kernel does not account for it")
+	}
+	return out
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (c *cgroups) hierarchies() []*hierarchy {
+	if c.v2 == nil {
+		return c.v1
+	}
+	return append([]*hierarchy{c.v2}, c.v1...)
+}
+
+func (c *cgroups) roots() []string {
+	var out []string
+	for _, h := range c.hierarchies() {
+		out = append(out, h.base)
+	}
+	return out
+}
+
+// moveSupervisor puts this process beside the boxes: out of the agent's cgroup,
+// which may be stopped as a whole, and never in a box. It tries in every
+// hierarchy, and where it may not it stays.
+func (c *cgroups) moveSupervisor(mounts []*hierarchy, parent string) {
+	for _, h := range mounts {
+		used := slices.Contains(c.hierarchies(), h)
+		if !used && !h.has("name=systemd") {
+			continue
+		}
+		if !used && h.setup(parent, c.name) != nil {
+			continue
+		}
+		dir := filepath.Join(h.base, supervisorCgroup)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if h.has("cpuset") && !h.v2 && inheritCpuset(dir) != nil {
+			continue
+		}
+		writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(os.Getpid()))
+	}
+}
+
+// start begins to make boxes. It is apart from newCgroups because what an
+// earlier supervisor left has to be gone first.
+func (c *cgroups) start() {
+	c.wg.Go(func() {
+		for {
+			b, err := c.makeBox()
+			if err != nil {
+				b = &cgroupBox{err: err}
+			}
+			select {
+			case c.ready <- b:
+			case <-c.quit:
+				c.retire(b)
+				return
+			}
+		}
+	})
+	c.wg.Go(func() {
+		for {
+			select {
+			case b := <-c.retired:
+				b.remove()
+			case <-c.quit:
+				return
+			}
+		}
+	})
+}
+
+func (c *cgroups) makeBox() (*cgroupBox, error) {
+	c.serial++
+	b := &cgroupBox{all: c, name: "a" + strconv.Itoa(c.serial), cgroupFD: -1}
+	for _, h := range c.hierarchies() {
+		dir := b.dir(h)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			b.remove()
+			return nil, fmt.Errorf("make cgroup: %w", err)
+		}
+		if !h.v2 && h.has("cpuset") {
+			if err := inheritCpuset(dir); err != nil {
+				b.remove()
+				return nil, fmt.Errorf("set up cpuset: %w", err)
+			}
+		}
+	}
+	if c.v2 != nil {
+		fd, err := syscall.Open(b.dir(c.v2), syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			b.remove()
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+		b.cgroupFD = fd
+	}
+	return b, nil
+}
+
+func (c *cgroups) newBox(spec *Spec) (box, error) {
+	if err := checkCPUs(spec.CPUs, c.allowed); err != nil {
+		return nil, err
+	}
+	b := <-c.ready
+	if b.err != nil {
+		return nil, b.err
+	}
+	if err := b.limit(spec); err != nil {
+		b.release()
+		return nil, err
+	}
+	return b, nil
+}
+
+// retire has a box removed, later and by another goroutine.
+func (c *cgroups) retire(b *cgroupBox) {
+	select {
+	case c.retired <- b:
+	default:
+		b.remove()
+	}
+}
+
+// killLeft kills all of an earlier supervisor's boxes, those of the hierarchies
+// that it used and this one does not included.
+func (c *cgroups) killLeft(h *history) error {
+	bases := c.roots()
+	if h.boot != nil {
+		for _, r := range h.boot.Cgroups {
+			if !slices.Contains(bases, r) {
+				bases = append(bases, r)
+			}
+		}
+	}
+	for _, base := range bases {
+		if err := killBoxesIn(base); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killBoxesIn empties and removes every cgroup in base but the supervisor's.
+func killBoxesIn(base string) error {
+	entries, err := os.ReadDir(base)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for what was left running: %w", err)
+	}
+	for _, e := range entries {
+		dir := filepath.Join(base, e.Name())
+		if !e.IsDir() || e.Name() == supervisorCgroup {
+			continue
+		}
+		for wait := time.Millisecond; len(readPIDs(filepath.Join(dir, "cgroup.procs"))) > 0; wait = backoff(wait) {
+			killCgroup(dir)
+			time.Sleep(wait)
+		}
+		removeCgroup(dir)
+	}
+	return nil
+}
+
+// backoff doubles a pause up to a tenth of a second.
+func backoff(d time.Duration) time.Duration { return min(2*d, 100*time.Millisecond) }
+
+func (c *cgroups) close() {
+	close(c.quit)
+	c.wg.Wait()
+	for len(c.ready) > 0 {
+		b := <-c.ready
+		b.remove()
+	}
+	for len(c.retired) > 0 {
+		b := <-c.retired
+		b.remove()
+	}
+	c.leaveSupervisor()
+	c.removeBases()
+}
+
+// leaveSupervisor moves this process to the top of each tree, as a cgroup that
+// is not empty cannot be removed.
+func (c *cgroups) leaveSupervisor() {
+	for line := range strings.Lines(readString("/proc/self/mountinfo")) {
+		for _, h := range readMounts(strings.NewReader(line)) {
+			for _, base := range findBases(h.mount, c.name) {
+				dir := filepath.Join(base, supervisorCgroup)
+				moveOut(h.mount, base)
+				removeCgroup(dir)
+				removeCgroup(base)
+				syscall.Rmdir(filepath.Dir(base)) // the last one takes the parent with it
+			}
+		}
+	}
+}
+
+// moveOut moves this process to the top of a tree or, where only a part of it is
+// ours, to where the other processes of that part are.
+func moveOut(mount, base string) {
+	self := strconv.Itoa(os.Getpid())
+	if writeFile(filepath.Join(mount, "cgroup.procs"), self) != nil {
+		top := filepath.Dir(filepath.Dir(base))
+		writeFile(filepath.Join(top, othersCgroup, "cgroup.procs"), self)
+	}
+}
+
+// findBases returns the base of this supervisor below a mount, if it is in it.
+func findBases(mount, name string) []string {
+	var out []string
+	for line := range strings.Lines(readString("/proc/self/cgroup")) {
+		_, path, _ := strings.Cut(strings.TrimSpace(line), ":")
+		_, path, _ = strings.Cut(path, ":")
+		if filepath.Base(path) == supervisorCgroup && filepath.Base(filepath.Dir(path)) == name {
+			if base := filepath.Join(mount, filepath.Dir(path)); exists(base) && !slices.Contains(out, base) {
+				out = append(out, base)
+			}
+		}
+	}
+	return out
+}
+
+func (c *cgroups) removeBases() {
+	for _, h := range c.hierarchies() {
+		removeCgroup(filepath.Join(h.base, supervisorCgroup))
+		removeCgroup(h.base)
+		syscall.Rmdir(filepath.Dir(h.base))
+	}
+}
+
+// removeCgroup waits for the last of the dying to be gone, but not for ever: an
+// empty cgroup that stays does no harm, and the next supervisor removes it.
+func removeCgroup(dir string) {
+	for wait := time.Millisecond; wait < 64*time.Millisecond; wait *= 2 {
+		if err := syscall.Rmdir(dir); !errors.Is(err, syscall.EBUSY) {
+			return
+		}
+		time.Sleep(wait)
+	}
+}

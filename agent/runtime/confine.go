@@ -1,0 +1,103 @@
+package runtime
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// confinement is what holds attempts: cgroups, or less where there are none.
+type confinement interface {
+	mode() string
+	// notEnforced says in words what this one cannot do.
+	notEnforced() []string
+	// roots are directories whose cgroups are this supervisor's alone.
+	roots() []string
+	// newBox prepares a place for one attempt, its limits in force.
+	newBox(spec *Spec) (box, error)
+	// killLeft kills what an earlier supervisor left behind, and returns once it
+	// is dead.
+	killLeft(h *history) error
+	// close removes what was made. No box may be left.
+	close()
+}
+
+// box holds the processes of one attempt.
+type box interface {
+	// attr adds what the fork itself can do.
+	attr(*syscall.SysProcAttr)
+	// enter and leave move the calling thread, whose children start where it is.
+	enter() error
+	leave() error
+	// started says who leads the attempt.
+	started(pid int)
+	// kill sends SIGKILL to everything inside once.
+	kill()
+	// empty reports whether no process is inside. Unreaped ones do not count.
+	empty() bool
+	usage() usage
+	release()
+}
+
+// usage is what an attempt consumed. Zero fields are unknown.
+type usage struct {
+	cpu        time.Duration
+	memoryPeak uint64 // bytes
+	oomKills   uint64
+}
+
+// pin binds the calling thread, and so what it forks, to these CPUs. It is used
+// where no cpuset can be had; what is started can undo it.
+func pin(cpus []int) error {
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	return unix.SchedSetaffinity(0, &set)
+}
+
+// allowedCPUs returns the CPUs this thread may use.
+func allowedCPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read CPU affinity: %w", err)
+	}
+	var out []int
+	for c := range len(set) * 64 {
+		if set.IsSet(c) {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// checkCPUs returns an error that names the first CPU that cannot be used.
+func checkCPUs(want, allowed []int) error {
+	for _, c := range want {
+		if !slices.Contains(allowed, c) {
+			return fmt.Errorf("CPU %d is not available to attempts on this node", c)
+		}
+	}
+	return nil
+}
+
+// newConfinement takes the best that this machine and user allow, or the mode
+// that was asked for.
+func newConfinement(o SuperviseOptions) (confinement, error) {
+	if o.Mode != ModeAffinity {
+		c, err := newCgroups(o)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			return c, nil
+		}
+		if o.Mode != "" {
+			return nil, fmt.Errorf("%w: mode %s is not possible here", ErrInvalidOptions, o.Mode)
+		}
+	}
+	return newAffinity(o)
+}

@@ -1,0 +1,141 @@
+package runtime
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	goruntime "runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// spawner forks on one thread that never ends: children ask to be killed with
+// the thread that forked them, and v1 cgroups and CPU affinity are inherited
+// from it. Go forks one process at a time in any case.
+type spawner struct {
+	work chan func()
+
+	// mu is held from a fork until its process is known, so that no exit is
+	// reaped before.
+	mu      sync.Mutex
+	waiting map[int]chan<- childExit
+}
+
+// childExit is what wait4 says of a main process.
+type childExit struct {
+	status syscall.WaitStatus
+	rusage syscall.Rusage
+	at     time.Time
+}
+
+// newSpawner also makes this process the parent of whatever loses its own below
+// it. noNewPrivs keeps set-user-ID programs from giving attempts more rights.
+func newSpawner(noNewPrivs bool) (*spawner, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become subreaper: %w", err)
+	}
+	s := &spawner{work: make(chan func()), waiting: make(map[int]chan<- childExit)}
+	ready := make(chan error, 1)
+	go func() {
+		goruntime.LockOSThread() // never unlocked
+		var err error
+		if noNewPrivs {
+			err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		}
+		ready <- err
+		for f := range s.work {
+			f()
+		}
+	}()
+	if err := <-ready; err != nil {
+		return nil, fmt.Errorf("set no_new_privs: %w", err)
+	}
+	sigchld := make(chan os.Signal, 1)
+	signal.Notify(sigchld, syscall.SIGCHLD)
+	go func() {
+		for range sigchld {
+			s.reap()
+		}
+	}()
+	return s, nil
+}
+
+// command is a process to start, ready but for the fork.
+type command struct {
+	path string
+	argv []string
+	attr *syscall.ProcAttr
+}
+
+// child is a process that was started.
+type child struct {
+	pid    int
+	at     time.Time
+	exited <-chan childExit // one value
+}
+
+// start forks inside the box.
+func (s *spawner) start(c *command, b box) (child, error) {
+	var (
+		out  child
+		err  error
+		done = make(chan struct{})
+	)
+	s.work <- func() {
+		defer close(done)
+		out, err = s.fork(c, b)
+	}
+	<-done
+	return out, err
+}
+
+// fork runs on the spawner's thread.
+func (s *spawner) fork(c *command, b box) (child, error) {
+	defer func() {
+		// A thread that stays in a box would be killed or frozen with it, and
+		// with the thread all attempts. Ending here is the same, but known.
+		if err := b.leave(); err != nil {
+			fmt.Fprintln(os.Stderr, "supervisor:", err)
+			os.Exit(1)
+		}
+	}()
+	if err := b.enter(); err != nil {
+		return child{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := time.Now()
+	pid, err := syscall.ForkExec(c.path, c.argv, c.attr)
+	if err != nil {
+		return child{}, err
+	}
+	b.started(pid)
+	exited := make(chan childExit, 1)
+	s.waiting[pid] = exited
+	return child{pid: pid, at: at, exited: exited}, nil
+}
+
+// reap collects every dead child: main processes, and orphans that nobody else
+// waits for.
+func (s *spawner) reap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		var e childExit
+		pid, err := syscall.Wait4(-1, &e.status, syscall.WNOHANG, &e.rusage)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if exited, ok := s.waiting[pid]; ok {
+			e.at = time.Now()
+			delete(s.waiting, pid)
+			exited <- e
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+)
+
+// attemptsMax bounds what runs and what has ended and was not forgotten.
+const attemptsMax = 16384
+
+// Supervise is the supervisor process: it returns when it has been told to stop,
+// or has nothing to do any more. It must be the main thing its process does: it
+// reaps every child and becomes the subreaper of everything below it.
+//
+// A second supervisor of the same directory returns nil at once: the first one
+// serves.
+func Supervise(ctx context.Context, opts SuperviseOptions) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	log := hclog.New(&hclog.LoggerOptions{Name: "supervisor", Output: os.Stderr, Level: hclog.Info})
+	lock, err := lockDir(opts.Dir)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		log.Info("another supervisor serves this directory", "dir", opts.Dir)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	s, err := newSupervisor(opts, log)
+	if err != nil {
+		log.Error("cannot start", "error", err)
+		return err
+	}
+	return s.serve(ctx)
+}
+
+// lockDir makes this the only supervisor of a directory, for as long as the
+// file is open.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make supervisor directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open supervisor lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock supervisor directory: %w", err)
+	}
+	return f, nil
+}
+
+// supervisor is the parent of every attempt.
+type supervisor struct {
+	opts    SuperviseOptions
+	user    *userID
+	log     hclog.Logger
+	root    *os.Root // opts.Dir
+	devNull *os.File
+	confine confinement
+	spawner *spawner
+	output  *outputStore
+	alarm   *alarm
+
+	background sync.WaitGroup // clean-up that nobody waits for but the end
+	runners    sync.WaitGroup
+
+	mu        sync.Mutex
+	attempts  map[Key]*attempt
+	running   int
+	journal   *journal
+	compactAt int64
+	session   *session // of the agent that connected last; nil: none
+	idleSince time.Time
+	deadline  int64 // CLOCK_BOOTTIME; 0: none
+	expired   bool  // the deadline passed
+	stopping  bool
+	stop      chan string // one value: why
+}
+
+func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error) {
+	s := &supervisor{opts: opts, log: log, attempts: make(map[Key]*attempt),
+		compactAt: journalBytesMin, idleSince: time.Now(), stop: make(chan string, 1)}
+	var err error
+	if s.user, err = opts.user(); err != nil {
+		return nil, err
+	}
+	if s.root, err = os.OpenRoot(opts.Dir); err != nil {
+		return nil, fmt.Errorf("open supervisor directory: %w", err)
+	}
+	if s.devNull, err = os.Open(os.DevNull); err != nil {
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	unix.Umask(0o022) // what attempts inherit; our own files say their mode
+	if err := s.openToUser(); err != nil {
+		return nil, err
+	}
+	var h *history
+	if s.journal, h, err = openJournal(filepath.Join(opts.Dir, journalName)); err != nil {
+		return nil, err
+	}
+	if s.confine, err = newConfinement(opts); err != nil {
+		return nil, err
+	}
+	if s.spawner, err = newSpawner(s.user != nil); err != nil {
+		return nil, err
+	}
+	if s.alarm, err = newAlarm(); err != nil {
+		return nil, err
+	}
+	if err := s.recover(h); err != nil {
+		return nil, err
+	}
+	log.Info("started", "pid", os.Getpid(), "mode", s.confine.mode(), "not_enforced", s.confine.notEnforced())
+	return s, nil
+}
+
+// openToUser lets the attempts' user pass through to their working directories,
+// and see nothing on the way.
+func (s *supervisor) openToUser() error {
+	if err := s.root.Mkdir(workName, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make working directories: %w", err)
+	}
+	if s.user == nil {
+		return nil
+	}
+	st, err := os.Stat(s.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("open supervisor directory: %w", err)
+	}
+	if err := os.Chmod(s.opts.Dir, st.Mode().Perm()|0o111); err != nil {
+		return fmt.Errorf("let attempts reach their working directories: %w", err)
+	}
+	return nil
+}
+
+// recover ends what a dead supervisor left: first the processes, then their
+// attempts. Only then is anything new possible.
+func (s *supervisor) recover(h *history) error {
+	if err := s.confine.killLeft(h); err != nil {
+		return err
+	}
+	if c, ok := s.confine.(*cgroups); ok {
+		c.start()
+	}
+	var err error
+	if s.output, err = newOutputStore(s.opts, s.user, s.log); err != nil {
+		return err
+	}
+	for _, e := range h.exits() {
+		s.attempts[e.Key] = &attempt{ended: e}
+	}
+	message := "its supervisor died"
+	if h.boot != nil && h.boot.BootID != bootID() {
+		message = "the machine was restarted"
+	}
+	for k := range h.started {
+		e := &Exit{Key: k, Reason: ReasonSupervisorLost, Message: message}
+		e.Stdout, e.Stderr = s.output.lastBytes(k)
+		s.attempts[k] = &attempt{ended: e}
+	}
+	if len(h.started) > 0 {
+		s.log.Warn("a supervisor died before", "attempts_lost", len(h.started))
+	}
+	if err := s.compact(); err != nil {
+		return err
+	}
+	return s.removeWork()
+}
+
+// removeWork deletes the working directories of attempts that are gone.
+func (s *supervisor) removeWork() error {
+	path := filepath.Join(s.opts.Dir, workName)
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return fmt.Errorf("remove old working directories: %w", err)
+	}
+	for _, e := range entries {
+		var k Key
+		if n, _ := fmt.Sscanf(e.Name(), "%d.%d.%d", &k.Action, &k.Attempt, &k.Incarnation); n != 3 || k.String() != e.Name() {
+			continue // an agent's own
+		}
+		s.background.Go(func() {
+			if err := os.RemoveAll(filepath.Join(path, e.Name())); err != nil {
+				s.log.Warn("working directory cannot be removed", "error", err)
+			}
+		})
+	}
+	return nil
+}
+
+// serve listens until something ends the supervisor.
+func (s *supervisor) serve(ctx context.Context) error {
+	l, err := s.listen()
+	if err != nil {
+		s.shutDown(nil)
+		return err
+	}
+	go s.accept(l)
+	go s.alarm.watch(s.deadlinePassed)
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.beginStop("told to stop by a signal")
+		case why := <-s.stop:
+			s.log.Info("stopping", "why", why)
+			return s.shutDown(l)
+		case now := <-tick.C:
+			s.output.sweep(now)
+			s.endIfIdle(now)
+		}
+	}
+}
+
+func (s *supervisor) listen() (net.Listener, error) {
+	path, release, err := socketPath(s.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove old supervisor socket: %w", err)
+	}
+	// The mode has to be right from the first moment on.
+	old := unix.Umask(0o177)
+	defer unix.Umask(old)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for the agent: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // the path may be one of an open descriptor
+	return l, nil
+}
+
+// endIfIdle ends a supervisor that nobody needs: whoever comes starts another.
+func (s *supervisor) endIfIdle(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running > 0 || s.session != nil {
+		s.idleSince = now
+		return
+	}
+	if s.expired {
+		s.beginStopLocked("everything was killed at the deadline and no agent is there")
+	} else if now.Sub(s.idleSince) >= s.opts.Linger {
+		s.beginStopLocked("nothing runs and no agent came")
+	}
+}
+
+func (s *supervisor) beginStop(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beginStopLocked(why)
+}
+
+func (s *supervisor) beginStopLocked(why string) {
+	if !s.stopping {
+		s.stopping = true
+		s.stop <- why
+	}
+}
+
+// shutDown kills everything, journals how it ended, and leaves nothing behind
+// but the journal and the output.
+func (s *supervisor) shutDown(l net.Listener) error {
+	s.killAll(killOrder{ReasonSupervisorLost, "its supervisor was told to stop"})
+	s.runners.Wait()
+	if l != nil {
+		l.Close()
+		os.Remove(filepath.Join(s.opts.Dir, socketName))
+	}
+	s.mu.Lock()
+	session := s.session
+	s.mu.Unlock()
+	if session != nil {
+		session.finish()
+	}
+	s.background.Wait()
+	s.confine.close()
+	s.root.Close()
+	return s.journal.close()
+}
+
+func (s *supervisor) killAll(o killOrder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.attempts {
+		if a.ended == nil {
+			a.order(o)
+		}
+	}
+}
+
+// deadlinePassed is called by the alarm, which may ring for a deadline that has
+// been moved since.
+func (s *supervisor) deadlinePassed() {
+	s.mu.Lock()
+	due := s.deadline != 0 && boottime() >= s.deadline
+	if due {
+		s.expired = true
+	}
+	running := s.running
+	s.mu.Unlock()
+	if due {
+		s.log.Warn("lease ended: killing everything", "attempts", running)
+		s.killAll(killOrder{ReasonNodeLost, "killed because the node's lease ended"})
+	}
+}
+
+// asUser says whom commands run as, for error messages.
+func (s *supervisor) asUser() string {
+	if s.user == nil {
+		return ""
+	}
+	return fmt.Sprintf(" as user %d", s.user.uid)
+}

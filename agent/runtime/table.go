@@ -1,0 +1,184 @@
+package runtime
+
+import (
+	"fmt"
+	"os"
+)
+
+// This file is the table of attempts: each change is journaled before it counts.
+
+// startAttempt records an attempt and begins it.
+func (s *supervisor) startAttempt(spec *Spec) error {
+	if spec == nil {
+		return fmt.Errorf("%w: no attempt in the request", ErrInvalidSpec)
+	}
+	if err := spec.validate(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopping:
+		return ErrStopping
+	case s.expired || (s.deadline != 0 && boottime() >= s.deadline):
+		return ErrDeadlinePassed
+	case s.attempts[spec.Key] != nil:
+		return fmt.Errorf("%w: %s", ErrDuplicate, spec.Key)
+	case len(s.attempts) >= attemptsMax:
+		return fmt.Errorf("%w: %d are known", ErrTooMany, len(s.attempts))
+	}
+	if err := s.journal.write(&record{Start: &spec.Key}); err != nil {
+		return err
+	}
+	a := newAttempt(spec)
+	s.attempts[spec.Key] = a
+	s.running++
+	s.runners.Go(func() { s.finish(a, s.run(a)) })
+	return nil
+}
+
+// started records who leads an attempt, where no cgroup says it.
+func (s *supervisor) started(k Key, pid int) {
+	if s.confine.mode() != ModeAffinity {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.attempts[k]
+	a.child = &childRecord{Key: k, PID: pid, StartTime: startTime(pid)}
+	if err := s.journal.write(&record{Child: a.child}); err != nil {
+		s.log.Error("journal", "error", err)
+	}
+}
+
+// finish records the end of an attempt and tells the agent. If it cannot be
+// recorded it is told all the same: that is worth more than nothing.
+func (s *supervisor) finish(a *attempt, e Exit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.journal.write(&record{End: &e}); err != nil {
+		s.log.Error("journal", "error", err)
+	}
+	a.ended = &e
+	a.spec = Spec{Key: e.Key} // its environment is not needed any more
+	s.running--
+	if s.session != nil {
+		s.session.send(&frame{Op: opExit, Exits: []Exit{e}})
+	}
+}
+
+func (s *supervisor) killAttempt(k Key, reason Reason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.attempts[k]; a != nil && a.ended == nil {
+		a.order(killOrder{reason: reason})
+	}
+}
+
+func (s *supervisor) list() (running []Key, ended []Exit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, a := range s.attempts {
+		if a.ended == nil {
+			running = append(running, k)
+		} else {
+			ended = append(ended, *a.ended)
+		}
+	}
+	return running, ended
+}
+
+// forget drops ended attempts; what runs is kept.
+func (s *supervisor) forget(keys []Key) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var gone []Key
+	for _, k := range keys {
+		if a := s.attempts[k]; a != nil && a.ended != nil {
+			gone = append(gone, k)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := s.journal.write(&record{Forget: gone}); err != nil {
+		return err
+	}
+	for _, k := range gone {
+		delete(s.attempts, k)
+	}
+	if s.journal.size > s.compactAt || (len(s.attempts) == 0 && s.journal.size > journalBytesMin/16) {
+		return s.compact()
+	}
+	return nil
+}
+
+// compact rewrites the journal to what is known now. The next time is when it
+// has doubled, so that the work stays proportional to what is written.
+func (s *supervisor) compact() error {
+	recs := []*record{{Boot: &bootRecord{BootID: bootID(), PID: os.Getpid(), Cgroups: s.confine.roots()}}}
+	for k, a := range s.attempts {
+		if a.ended != nil {
+			recs = append(recs, &record{End: a.ended})
+			continue
+		}
+		recs = append(recs, &record{Start: &k})
+		if a.child != nil {
+			recs = append(recs, &record{Child: a.child})
+		}
+	}
+	if err := s.journal.rewrite(recs); err != nil {
+		return err
+	}
+	s.compactAt = max(journalBytesMin, 2*s.journal.size)
+	return nil
+}
+
+// setDeadline moves the time at which everything is killed. A later one than
+// now also ends the state after such a kill.
+func (s *supervisor) setDeadline(boottimeNS int64) error {
+	if boottimeNS < 0 {
+		return fmt.Errorf("deadline %d is negative", boottimeNS)
+	}
+	s.mu.Lock()
+	s.deadline = boottimeNS
+	if boottimeNS == 0 || boottimeNS > boottime() {
+		s.expired = false
+	}
+	err := s.alarm.set(boottimeNS)
+	s.mu.Unlock()
+	return err
+}
+
+// attach makes a session the one that ends are sent to, first all those that are
+// known.
+func (s *supervisor) attach(ss *session, helloID uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		ss.send(&frame{ID: helloID, Op: opReply, Error: toRemote(ErrStopping)})
+		return ErrStopping
+	}
+	if s.session != nil {
+		s.session.conn.Close()
+	}
+	s.session = ss
+	ss.send(&frame{ID: helloID, Op: opReply, Hello: &hello{
+		Version: protocolVersion, PID: os.Getpid(), Running: s.running,
+		Mode: s.confine.mode(), NotEnforced: s.confine.notEnforced(), Options: s.opts,
+	}})
+	for _, a := range s.attempts {
+		if a.ended != nil {
+			ss.send(&frame{Op: opExit, Exits: []Exit{*a.ended}})
+		}
+	}
+	return nil
+}
+
+func (s *supervisor) detach(ss *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session == ss {
+		s.session = nil
+	}
+}
