@@ -1,5 +1,7 @@
 package state
 
+import "cmp"
+
 // Identifiers of rows. Zero means none.
 type (
 	// NamespaceID numbers a namespace in the order of creation.
@@ -110,6 +112,8 @@ type Node struct {
 	// without one have reserved.
 	Memory, FreeMemory uint64
 	RegisteredAt       int64
+	// Running counts its live attempts, Trajectories those that live on it.
+	Running, Trajectories uint32
 	// HeldFor is the starved action this node is kept free for.
 	HeldFor ActionID
 }
@@ -122,6 +126,8 @@ type Trajectory struct {
 	Node      NodeID // 0 while pending
 	Name      string
 	State     TrajectoryState
+	// EndReason is why it is closing or has ended.
+	EndReason EndReason
 	Memory    uint64 // bytes
 	// Live counts its queued and running actions.
 	Live          uint32
@@ -143,7 +149,8 @@ type Action struct {
 	Memory     uint64 // bytes, as asked for
 	// AttemptsMax is 1 for an action that runs at most once.
 	AttemptsMax uint32
-	// Attempt is the number of the newest attempt, Node the node it was on.
+	// Attempt is the number of the newest attempt. Node is where it was, or for an
+	// action of a trajectory the trajectory's node, 0 while that is pending.
 	Attempt uint32
 	Node    NodeID
 	// QueueDeadline is a log time; 0: none.
@@ -155,6 +162,8 @@ type Action struct {
 	// head of its queue, did not fit; BlockedAt is when the first did.
 	Bypassed  uint32
 	BlockedAt int64
+	// HeldOn is the node that is kept free for it.
+	HeldOn NodeID
 	// CancelReason is why the running attempt was told to stop; 0: it was not.
 	CancelReason EndReason
 	// Spec is an encoded rota.v1.ActionSpec, opaque to the state machine.
@@ -266,13 +275,23 @@ type Meta struct {
 	LastNode        NodeID
 	// WorkCursor is where the next round over the work list begins.
 	WorkCursor Instance
+	// Applied is the Raft index of the newest applied entry.
+	Applied uint64
 }
 
-// Instance is one key resource with a queue of its own: a pool, for actions
-// that may run on any of its nodes, or a node, for those pinned to it.
+// Instance is something with work of its own to do: a key resource with its
+// queue (a pool, for actions that may run on any of its nodes; a node, for those
+// pinned to it), or something that is being torn down. The kind is in the top
+// byte, the ID below.
 type Instance uint64
 
-const nodeInstance Instance = 1 << 32
+const (
+	instanceKind       = 56
+	nodeInstance       = Instance(1) << instanceKind
+	nodeTeardown       = Instance(2) << instanceKind
+	trajectoryTeardown = Instance(3) << instanceKind
+	instanceID         = Instance(1)<<instanceKind - 1
+)
 
 // PoolInstance is the queue of actions that any node of the pool may run.
 func PoolInstance(id PoolID) Instance { return Instance(id) }
@@ -280,8 +299,34 @@ func PoolInstance(id PoolID) Instance { return Instance(id) }
 // NodeInstance is the queue of actions that are pinned to the node.
 func NodeInstance(id NodeID) Instance { return nodeInstance | Instance(id) }
 
-// Node returns the node of a node's queue.
-func (i Instance) Node() (NodeID, bool) { return NodeID(i), i&nodeInstance != 0 }
+// TrajectoryTeardown is the end of the actions of a closing trajectory.
+func TrajectoryTeardown(id TrajectoryID) Instance { return trajectoryTeardown | Instance(id) }
 
 // Pool returns the pool of a pool's queue.
-func (i Instance) Pool() (PoolID, bool) { return PoolID(i), i&nodeInstance == 0 }
+func (i Instance) Pool() (PoolID, bool) { return PoolID(i), i>>instanceKind == 0 }
+
+// Node returns the node of a node's queue.
+func (i Instance) Node() (NodeID, bool) { return NodeID(i & instanceID), i>>instanceKind == 1 }
+
+// EndingTrajectory returns the trajectory of a trajectory's teardown.
+func (i Instance) EndingTrajectory() (TrajectoryID, bool) {
+	return TrajectoryID(i & instanceID), i>>instanceKind == 2
+}
+
+// WithDefaults puts the defaults where a setting is zero.
+func (s Settings) WithDefaults() Settings {
+	const second, minute = 1_000_000_000, 60_000_000_000
+	return Settings{
+		LeaseNS:           cmp.Or(s.LeaseNS, 6*second),
+		LeaseMarginNS:     cmp.Or(s.LeaseMarginNS, 1_500_000_000),
+		QueueActionsMax:   cmp.Or(s.QueueActionsMax, 2_000_000),
+		QueueBytesMax:     cmp.Or(s.QueueBytesMax, 1<<30),
+		TrajectoriesMax:   cmp.Or(s.TrajectoriesMax, 200_000),
+		RetentionNS:       cmp.Or(s.RetentionNS, 60*minute),
+		RetentionBytesMax: cmp.Or(s.RetentionBytesMax, 256<<20),
+		EventsMax:         cmp.Or(s.EventsMax, 1<<16),
+		BypassMax:         cmp.Or(s.BypassMax, 64),
+		BypassNSMax:       cmp.Or(s.BypassNSMax, 10*second),
+		RequestsMax:       cmp.Or(s.RequestsMax, 2_000_000),
+	}
+}

@@ -1,0 +1,108 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/sched"
+)
+
+// defaultName is the namespace and the pool that always exist.
+const defaultName = "default"
+
+const namespacesMax = 1024
+
+// bootstrap gives the cluster its identity. Doing it again with the same
+// identity changes nothing.
+func (x *execution) bootstrap(c *logv1.Bootstrap) *logv1.Result {
+	m := *x.s.Meta()
+	switch {
+	case m.ClusterID == c.ClusterId && c.ClusterId != "":
+		return &logv1.Result{Replayed: true}
+	case m.ClusterID != "":
+		return refuse(codeFailedPrecondition, "BOOTSTRAPPED", "the cluster has been bootstrapped already, as %s", m.ClusterID)
+	case c.ClusterId == "" || len(c.ClusterId) > nameBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "the cluster ID must have 1 to %d bytes", nameBytesMax)
+	}
+	m.ClusterID = c.ClusterId
+	m.SchedulerVersion = sched.Version
+	m.Settings = settings(c.Settings).WithDefaults()
+	x.s.SetMeta(m)
+	x.addNamespace(defaultName)
+	x.poolNamed(defaultName)
+	return &logv1.Result{Count: 1}
+}
+
+func settings(c *logv1.Settings) state.Settings {
+	return state.Settings{
+		LeaseNS: c.GetLeaseNs(), LeaseMarginNS: c.GetLeaseMarginNs(),
+		QueueActionsMax: c.GetQueueActionsMax(), QueueBytesMax: c.GetQueueBytesMax(),
+		TrajectoriesMax: c.GetTrajectoriesMax(),
+		RetentionNS:     c.GetRetentionNs(), RetentionBytesMax: c.GetRetentionBytesMax(),
+		EventsMax: c.GetEventsMax(), BypassMax: c.GetBypassMax(), BypassNSMax: c.GetBypassNsMax(),
+		RequestsMax: c.GetRequestsMax(),
+	}
+}
+
+func (x *execution) createNamespace(c *logv1.CreateNamespace) *logv1.Result {
+	switch {
+	case c.Name == "" || len(c.Name) > nameBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "a namespace needs a name of at most %d bytes", nameBytesMax)
+	case x.s.NamespaceByName(c.Name) != nil:
+		return refuse(codeAlreadyExists, "NAMESPACE_EXISTS", "namespace %q exists already", c.Name)
+	case x.s.Meta().LastNamespace >= namespacesMax:
+		return refuse(codeResourceExhausted, "TOO_MANY_NAMESPACES", "there are %d namespaces already, which is the limit", namespacesMax)
+	}
+	x.addNamespace(c.Name)
+	return &logv1.Result{Count: 1}
+}
+
+func (x *execution) addNamespace(name string) {
+	m := *x.s.Meta()
+	m.LastNamespace++
+	x.s.SetMeta(m)
+	x.s.PutNamespace(&state.Namespace{ID: m.LastNamespace, Name: name})
+}
+
+// poolNamed returns the pool of a node that registers, which comes into being
+// with its first node.
+func (x *execution) poolNamed(name string) state.PoolID {
+	if name == "" {
+		name = defaultName
+	}
+	if p := x.s.PoolByName(name); p != nil {
+		return p.ID
+	}
+	m := *x.s.Meta()
+	m.LastPool++
+	x.s.SetMeta(m)
+	x.s.PutPool(&state.Pool{ID: m.LastPool, Name: name})
+	return m.LastPool
+}
+
+// resumePool lets a halted pool schedule again.
+func (x *execution) resumePool(c *logv1.ResumePool) *logv1.Result {
+	p := x.s.PoolByName(c.Name)
+	if p == nil {
+		return refuse(codeNotFound, "POOL_NOT_FOUND", "pool %q does not exist; see: rota operator pool list", c.Name)
+	}
+	if p.Halted == "" {
+		return &logv1.Result{}
+	}
+	x.s.PutPool(&state.Pool{ID: p.ID, Name: p.Name})
+	x.s.Unpark()
+	return &logv1.Result{Count: 1}
+}
+
+// activateScheduler is the barrier after which every replica decides by another
+// version. The leader proposes it only when all servers support it; a replica
+// that does not know the version stops (machine.go).
+func (x *execution) activateScheduler(c *logv1.ActivateScheduler) *logv1.Result {
+	m := *x.s.Meta()
+	if c.Version <= m.SchedulerVersion {
+		return refuse(codeFailedPrecondition, "SCHEDULER_VERSION", "scheduler version %d is active; it can only grow", m.SchedulerVersion)
+	}
+	state.Assert(c.Version <= sched.Version, "scheduler version %d was activated, this build knows up to %d; upgrade this server", c.Version, sched.Version)
+	m.SchedulerVersion = c.Version
+	x.s.SetMeta(m)
+	return &logv1.Result{Count: 1}
+}

@@ -1,0 +1,204 @@
+package fsm
+
+import (
+	"fmt"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// workBudget bounds what one entry does beside its own commands: actions
+// examined by the scheduler, timers fired, rows dropped.
+const workBudget = 4096
+
+// execution is the application of one entry to a copy of the state.
+type execution struct {
+	s       *state.State
+	index   uint64
+	faults  *faults
+	stage   stage
+	budget  int
+	results []*logv1.Result
+	effects []Effect
+	// dirty are the instances whose queues this entry has to look at, dirtyNodes
+	// the nodes whose desired state it changed; both in order of appearance.
+	dirty      orderedSet[state.Instance]
+	dirtyNodes orderedSet[state.NodeID]
+}
+
+// stage is what an execution is doing, so that a panic can be put down to it.
+type stage struct {
+	command int // index of the command, -1 outside commands
+	pool    state.PoolID
+	timers  bool
+}
+
+// faults is what panicked in earlier tries of the same entry.
+type faults struct {
+	commands []string // by command: the panic, empty if none
+	pools    []haltedPool
+	timers   string
+}
+
+type haltedPool struct {
+	id     state.PoolID
+	reason string
+}
+
+// apply applies an entry to a state and returns the new one with the results of
+// the commands, one each. The given state is left as it was.
+func apply(s *state.State, index uint64, e *logv1.Entry, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
+	f := &faults{commands: make([]string, len(e.Commands))}
+	for {
+		x := &execution{s: s.Copy(), index: index, faults: f, budget: workBudget}
+		if x.run(e, fail) {
+			return x.s, x.results, x.effects
+		}
+	}
+}
+
+// run does the whole entry and reports whether it came to an end. If a decision
+// panicked, the fault is recorded for the next try. A broken invariant is not
+// recovered: that replica must stop.
+func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *state.Corruption:
+			panic(r)
+		default:
+			x.faults.add(x.stage, fmt.Sprint(r))
+		}
+	}()
+	x.clock(e.TimeNs)
+	x.haltPools()
+	x.stage = stage{command: -1, timers: true}
+	check(fail, x.stage)
+	if x.faults.timers == "" {
+		x.fireTimers()
+	}
+	for i, c := range e.Commands {
+		x.stage = stage{command: i}
+		check(fail, x.stage)
+		x.results = append(x.results, x.command(i, c))
+	}
+	x.schedule(fail)
+	x.finish()
+	return true
+}
+
+// check lets tests make a stage panic.
+func check(fail func(stage), s stage) {
+	if fail != nil {
+		fail(s)
+	}
+}
+
+func (f *faults) add(s stage, reason string) {
+	switch {
+	case s.timers:
+		f.timers = reason
+	case s.command >= 0:
+		f.commands[s.command] = reason
+	default:
+		f.pools = append(f.pools, haltedPool{s.pool, reason})
+	}
+}
+
+// clock moves log time to that of the entry, never back.
+func (x *execution) clock(ns int64) {
+	m := *x.s.Meta()
+	m.Now = max(m.Now, ns)
+	m.Applied = x.index
+	x.s.SetMeta(m)
+}
+
+func (x *execution) now() int64 { return x.s.Meta().Now }
+
+func (x *execution) settings() *state.Settings { return &x.s.Meta().Settings }
+
+// haltPools halts the pools whose scheduling panicked in an earlier try.
+func (x *execution) haltPools() {
+	for _, h := range x.faults.pools {
+		p := *x.s.Pool(h.id)
+		p.Halted = h.reason
+		x.s.PutPool(&p)
+	}
+}
+
+// command carries out one command, unless it panicked in an earlier try.
+func (x *execution) command(i int, c *logv1.Command) *logv1.Result {
+	if reason := x.faults.commands[i]; reason != "" {
+		return x.stamp(refuse(codeInternal, "COMMAND_FAILED", "the command could not be applied and changed nothing: %s; please report this", reason))
+	}
+	if x.s.Meta().ClusterID == "" {
+		if _, ok := c.Verb.(*logv1.Command_Bootstrap); !ok {
+			return x.stamp(retryAfter(refuse(codeUnavailable, "NOT_BOOTSTRAPPED", "the cluster has just been started and is not ready; try again"), 100_000_000))
+		}
+	}
+	return x.stamp(x.verb(c))
+}
+
+func (x *execution) stamp(r *logv1.Result) *logv1.Result {
+	r.Index = x.index
+	return r
+}
+
+// verb is the one switch over all verbs.
+func (x *execution) verb(c *logv1.Command) *logv1.Result {
+	switch v := c.Verb.(type) {
+	case *logv1.Command_Bootstrap:
+		return x.bootstrap(v.Bootstrap)
+	case *logv1.Command_SubmitActions:
+		return x.submitActions(v.SubmitActions)
+	case *logv1.Command_CancelActions:
+		return x.cancelActions(v.CancelActions)
+	case *logv1.Command_OpenTrajectory:
+		return x.openTrajectory(v.OpenTrajectory)
+	case *logv1.Command_CloseTrajectory:
+		return x.closeTrajectory(v.CloseTrajectory)
+	case *logv1.Command_RegisterNode:
+		return x.registerNode(v.RegisterNode)
+	case *logv1.Command_ReportAttempts:
+		return x.reportAttempts(v.ReportAttempts)
+	case *logv1.Command_ExpireNode:
+		return x.expireNode(v.ExpireNode)
+	case *logv1.Command_DrainNode:
+		return x.drainNode(v.DrainNode)
+	case *logv1.Command_RemoveNode:
+		return x.removeNode(v.RemoveNode)
+	case *logv1.Command_CreateNamespace:
+		return x.createNamespace(v.CreateNamespace)
+	case *logv1.Command_ResumePool:
+		return x.resumePool(v.ResumePool)
+	case *logv1.Command_ActivateScheduler:
+		return x.activateScheduler(v.ActivateScheduler)
+	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
+		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
+	}
+	return refuse(codeInvalidArgument, "UNKNOWN_VERB", "this server does not know the command; upgrade all servers before using it")
+}
+
+// finish turns what became dirty into effects.
+func (x *execution) finish() {
+	for _, id := range x.dirtyNodes.items {
+		x.effects = append(x.effects, Effect{Kind: EffectNode, Node: id})
+	}
+}
+
+// orderedSet remembers the order in which items were first added.
+type orderedSet[T comparable] struct {
+	items []T
+	known map[T]struct{} // for look-up only, never ranged over
+}
+
+func (s *orderedSet[T]) add(item T) {
+	if _, ok := s.known[item]; ok {
+		return
+	}
+	if s.known == nil {
+		s.known = make(map[T]struct{})
+	}
+	s.known[item] = struct{}{}
+	s.items = append(s.items, item)
+}

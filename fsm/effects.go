@@ -1,0 +1,26 @@
+package fsm
+
+import "rota/fsm/state"
+
+// EffectKind says what an effect is about.
+type EffectKind uint8
+
+// Kinds of effects. They are hints: state is the truth.
+const (
+	// EffectNode says that the desired state of Node changed.
+	EffectNode EffectKind = 1 + iota
+	// EffectEvents says that there are new events.
+	EffectEvents
+	// EffectRestored says that the whole state was replaced.
+	EffectRestored
+	// EffectCheckpoint says that Hash is the state hash at Index and should be
+	// quoted.
+	EffectCheckpoint
+)
+
+// Effect names something that became dirty.
+type Effect struct {
+	Kind        EffectKind
+	Node        state.NodeID
+	Index, Hash uint64
+}

@@ -1,0 +1,217 @@
+package fsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// checkpointEvery is the number of entries between two comparisons of hashes.
+const checkpointEvery = 256
+
+// Options of a Machine.
+type Options struct {
+	Logger hclog.Logger
+	// OnEffects is called after each entry on Raft's goroutine. It must not block.
+	OnEffects func([]Effect)
+	// OnFatal is called once when this replica must stop: an entry that cannot be
+	// decoded, a broken invariant, a hash that the majority does not have. The
+	// process has to exit; nothing is applied any more.
+	OnFatal func(error)
+	// Voters returns how many servers vote, for the count of hash quotes.
+	Voters func() int
+}
+
+// Machine is the state machine as Raft drives it and as servers read it.
+type Machine struct {
+	opts Options
+
+	mu      sync.RWMutex
+	state   *state.State
+	moved   chan struct{} // closed and replaced whenever an entry was applied
+	stopped error
+
+	audit audit // only used on Raft's goroutine
+	fail  func(stage)
+}
+
+// New returns an empty machine.
+func New(o Options) *Machine {
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	return &Machine{opts: o, state: state.New(), moved: make(chan struct{})}
+}
+
+// Apply implements raft.FSM. It returns []*logv1.Result, one for each command.
+func (m *Machine) Apply(l *raft.Log) any {
+	var e logv1.Entry
+	if err := e.UnmarshalVT(l.Data); err != nil {
+		return m.stop(fmt.Errorf("entry %d cannot be decoded: %w", l.Index, err))
+	}
+	if m.stopped != nil {
+		return m.stopped
+	}
+	next, results, effects, err := m.try(l.Index, &e)
+	if err != nil {
+		return m.stop(fmt.Errorf("entry %d: %w", l.Index, err))
+	}
+	m.publish(next)
+	if l.Index%checkpointEvery == 0 {
+		hash := next.Hash()
+		m.audit.own(l.Index, hash)
+		effects = append(effects, Effect{Kind: EffectCheckpoint, Index: l.Index, Hash: hash})
+	}
+	if err := m.count(&e); err != nil {
+		return m.stop(err)
+	}
+	if m.opts.OnEffects != nil {
+		m.opts.OnEffects(append(effects, Effect{Kind: EffectEvents}))
+	}
+	return results
+}
+
+// try applies an entry; a broken invariant becomes an error.
+func (m *Machine) try(index uint64, e *logv1.Entry) (next *state.State, results []*logv1.Result, effects []Effect, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *state.Corruption:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	next, results, effects = apply(m.state, index, e, m.fail)
+	return next, results, effects, nil
+}
+
+func (m *Machine) publish(s *state.State) {
+	m.mu.Lock()
+	m.state = s
+	close(m.moved)
+	m.moved = make(chan struct{})
+	m.mu.Unlock()
+}
+
+// count tallies the hash quotes of an entry.
+func (m *Machine) count(e *logv1.Entry) error {
+	for _, c := range e.Commands {
+		q := c.GetQuoteHash()
+		if q == nil || m.opts.Voters == nil {
+			continue
+		}
+		if err := m.audit.quote(q.ServerId, q.Index, q.Hash, m.opts.Voters()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stop ends this replica for good.
+func (m *Machine) stop(err error) error {
+	m.opts.Logger.Error("this replica stops", "error", err)
+	m.stopped = err
+	if m.opts.OnFatal != nil {
+		m.opts.OnFatal(err)
+	}
+	return err
+}
+
+// View calls fn with the current state under a read lock. fn must be short and
+// must neither change nor keep the state.
+func (m *Machine) View(fn func(*state.State)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	fn(m.state)
+}
+
+// Fork returns a copy of the current state that stays as it is, for long reads.
+func (m *Machine) Fork() *state.State {
+	m.mu.Lock() // copying marks both as shared
+	defer m.mu.Unlock()
+	return m.state.Copy()
+}
+
+// Applied returns the Raft index of the newest applied entry. Raft's own entries
+// are not counted.
+func (m *Machine) Applied() (index uint64) {
+	m.View(func(s *state.State) { index = s.Meta().Applied })
+	return index
+}
+
+// WaitApplied returns when the entry with the given index has been applied.
+func (m *Machine) WaitApplied(ctx context.Context, index uint64) error {
+	for {
+		m.mu.RLock()
+		applied, moved := m.state.Meta().Applied, m.moved
+		m.mu.RUnlock()
+		if applied >= index {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for entry %d to be applied: %w", index, context.Cause(ctx))
+		}
+	}
+}
+
+// Now returns log time in nanoseconds.
+func (m *Machine) Now() (ns int64) {
+	m.View(func(s *state.State) { ns = s.Meta().Now })
+	return ns
+}
+
+// NextDue returns the log time at which a tick has to be proposed; Now if work
+// was left over.
+func (m *Machine) NextDue() (ns int64, ok bool) {
+	m.View(func(s *state.State) { ns, ok = nextDue(s) })
+	return ns, ok
+}
+
+// Hash returns the state hash and the index it is of.
+func (m *Machine) Hash() (index, hash uint64) {
+	m.View(func(s *state.State) { index, hash = s.Meta().Applied, s.Hash() })
+	return index, hash
+}
+
+// Snapshot implements raft.FSM.
+func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
+	return &snapshot{m.Fork()}, nil
+}
+
+// Restore implements raft.FSM.
+func (m *Machine) Restore(r io.ReadCloser) error {
+	s, err := state.Restore(r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	m.audit = audit{}
+	m.publish(s)
+	if m.opts.OnEffects != nil {
+		m.opts.OnEffects([]Effect{{Kind: EffectRestored}, {Kind: EffectEvents}})
+	}
+	return nil
+}
+
+type snapshot struct{ state *state.State }
+
+// Persist implements raft.FSMSnapshot.
+func (s *snapshot) Persist(sink raft.SnapshotSink) error {
+	if err := s.state.Save(sink); err != nil {
+		return errors.Join(fmt.Errorf("write snapshot: %w", err), sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (s *snapshot) Release() {}

@@ -1,0 +1,58 @@
+package fsm
+
+import (
+	"strconv"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Bounds of request IDs, in bytes and nanoseconds.
+const (
+	requestIDBytesMax    = 64
+	requestTTLDefault    = 10 * 60 * 1_000_000_000
+	requestTTLMax        = 60 * 60 * 1_000_000_000
+	requestTTLSlack      = 60 * 1_000_000_000 // the client's idea of log time may run ahead
+	requestsFullRetryLag = 1_000_000_000
+)
+
+// replay answers a request that was accepted before, and refuses one that cannot
+// be remembered or has expired. Nil means that it is new.
+func (x *execution) replay(q *logv1.Request, verb state.Verb, count uint32) *logv1.Result {
+	if q == nil || q.Id == "" {
+		return nil
+	}
+	if len(q.Id) > requestIDBytesMax {
+		return refuse(codeInvalidArgument, "INVALID", "request_id has %d bytes, at most %d are allowed", len(q.Id), requestIDBytesMax)
+	}
+	if q.ExpireNs != 0 && q.ExpireNs <= x.now() {
+		return refuse(codeDeadlineExceeded, "REQUEST_EXPIRED", "the request expired %d ms ago by the cluster's clock; whether it had been accepted is no longer known", (x.now()-q.ExpireNs)/1_000_000)
+	}
+	if q.ExpireNs > x.now()+requestTTLMax+requestTTLSlack {
+		return refuse(codeInvalidArgument, "INVALID", "expire_time is more than one hour ahead of the cluster's clock")
+	}
+	if old := x.s.Request(q.Id); old != nil {
+		if old.Verb != verb || old.Count != count {
+			return refuse(codeAlreadyExists, "REQUEST_MISMATCH", "request_id %q was used for a different request; use a new one for each", q.Id)
+		}
+		return &logv1.Result{FirstId: old.FirstID, Count: old.Count, Replayed: true}
+	}
+	if x.s.RequestCount() >= int(x.settings().RequestsMax) {
+		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_REQUESTS", "%d request IDs are remembered already; use earlier expire_times", x.s.RequestCount()), requestsFullRetryLag)
+	}
+	return nil
+}
+
+// remember keeps an accepted request for its replays.
+func (x *execution) remember(q *logv1.Request, verb state.Verb, first uint64, count uint32) {
+	if q == nil || q.Id == "" {
+		return
+	}
+	expires := q.ExpireNs
+	if expires == 0 {
+		expires = x.now() + requestTTLDefault
+	}
+	x.s.PutRequest(&state.Request{ID: q.Id, Expires: expires, Verb: verb, FirstID: first, Count: count})
+}
+
+func itoa(i int) string { return strconv.Itoa(i) }

@@ -1,0 +1,147 @@
+package fsm
+
+import (
+	"rota/fsm/state"
+	"rota/sched"
+)
+
+// schedule works through the dirty instances and then the work list, until the
+// budget is spent. What is left stays on the work list.
+func (x *execution) schedule(fail func(stage)) {
+	x.stage = stage{command: -1}
+	cursor := x.s.Meta().WorkCursor
+	for round := x.s.WorkCount(); round > 0; round-- {
+		i, ok := x.s.Work(cursor)
+		if !ok {
+			if i, ok = x.s.Work(0); !ok {
+				break
+			}
+		}
+		x.dirty.add(i)
+		cursor = i + 1
+	}
+	done := 0
+	for ; done < len(x.dirty.items) && x.budget > 0; done++ {
+		x.attend(x.dirty.items[done], fail)
+	}
+	for _, i := range x.dirty.items[done:] {
+		x.s.PutWork(i)
+		cursor = min(cursor, i)
+	}
+	if m := *x.s.Meta(); m.WorkCursor != cursor {
+		m.WorkCursor = cursor
+		x.s.SetMeta(m)
+	}
+}
+
+// attend does what one instance has to do, as far as the budget goes. An
+// instance of a halted pool is parked until an operator resumes the pool.
+func (x *execution) attend(i state.Instance, fail func(stage)) {
+	pool := x.poolOf(i)
+	x.stage.pool = pool
+	if p := x.s.Pool(pool); p != nil && p.Halted != "" {
+		x.s.DeleteWork(i)
+		x.s.Park(i)
+		return
+	}
+	check(fail, x.stage)
+	more := false
+	if id, ok := i.EndingTrajectory(); ok {
+		x.tearDownTrajectory(id)
+	} else {
+		more = x.pass(i)
+	}
+	if more {
+		x.s.PutWork(i)
+	} else if x.s.WorkLeft(i) {
+		x.s.DeleteWork(i)
+	}
+}
+
+func (x *execution) poolOf(i state.Instance) state.PoolID {
+	if id, ok := i.Pool(); ok {
+		return id
+	}
+	if id, ok := i.Node(); ok {
+		if n := x.s.Node(id); n != nil {
+			return n.Pool
+		}
+		return 0
+	}
+	id, _ := i.EndingTrajectory()
+	if t := x.s.Trajectory(id); t != nil {
+		return t.Pool
+	}
+	return 0
+}
+
+// pass runs the scheduler over one queue and carries out what it decides. It
+// reports whether the budget ended before the pass did.
+func (x *execution) pass(i state.Instance) (more bool) {
+	p := sched.NewPass(x.s, i)
+	for x.budget > 0 {
+		before := p.Examined()
+		d, ok := p.Next()
+		x.budget -= max(1, p.Examined()-before)
+		if !ok {
+			return false
+		}
+		x.carryOut(d)
+	}
+	return true
+}
+
+func (x *execution) carryOut(d sched.Decision) {
+	switch {
+	case d.Place != nil:
+		x.place(d.Place, d.Node)
+	case d.Hold != nil:
+		x.hold(d.Hold, d.Node)
+	case d.Start != nil:
+		if d.Bypassed != nil {
+			x.countBypass(d.Bypassed)
+		}
+		x.grant(d.Start, d.Node, d.Cores)
+	}
+}
+
+func (x *execution) countBypass(a *state.Action) {
+	b := *a
+	if b.Bypassed == 0 {
+		b.BlockedAt = x.now()
+	}
+	b.Bypassed++
+	x.s.PutAction(&b)
+}
+
+// hold keeps a node free for a starved action. Without a node the action's
+// patience starts anew.
+func (x *execution) hold(a *state.Action, n *state.Node) {
+	b := *a
+	if n == nil {
+		b.Bypassed, b.BlockedAt = 0, 0
+		x.s.PutAction(&b)
+		return
+	}
+	b.HeldOn = n.ID
+	x.s.PutAction(&b)
+	m := *n
+	m.HeldFor = a.ID
+	x.s.PutNode(&m)
+}
+
+// unhold gives up what is kept free for an action, and returns its row as it is
+// then.
+func (x *execution) unhold(a *state.Action) *state.Action {
+	if a.HeldOn == 0 {
+		return a
+	}
+	n := *x.s.Node(a.HeldOn)
+	n.HeldFor = 0
+	x.s.PutNode(&n)
+	x.dirty.add(state.NodeInstance(n.ID))
+	b := *a
+	b.HeldOn, b.Bypassed, b.BlockedAt = 0, 0, 0
+	x.s.PutAction(&b)
+	return &b
+}

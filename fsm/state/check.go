@@ -1,0 +1,223 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/tidwall/btree"
+)
+
+// Check verifies every invariant of the state from its rows alone: cores held
+// once, memory and counters adding up, rows pointing at rows that exist, indexes
+// equal to what the rows say. It visits everything, so it is for tests and fault
+// injection; what a write can see locally is asserted by the write.
+func (s *State) Check() error {
+	for _, check := range []func() error{
+		s.checkNodes, s.checkActions, s.checkTrajectories, s.checkIndexes, s.checkHash, s.checkEvents,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNodes: each core of a node is free or held by exactly one attempt of the
+// node's incarnation; memory that is not free is reserved by somebody.
+func (s *State) checkNodes() (err error) {
+	s.Nodes(0, func(n *Node) bool { err = s.checkNode(n); return err == nil })
+	return err
+}
+
+func (s *State) checkNode(n *Node) error {
+	held, reserved, running := CoreSet{}, uint64(0), uint32(0)
+	var err error
+	s.Attempts(n.ID, func(a *Attempt) bool {
+		switch {
+		case held.Intersect(a.Cores) != CoreSet{}:
+			err = fmt.Errorf("node %s: action %d holds cores that another holds", n.Name, a.Action)
+		case a.Incarnation != n.Incarnation:
+			err = fmt.Errorf("node %s: attempt of action %d has incarnation %d, not %d", n.Name, a.Action, a.Incarnation, n.Incarnation)
+		}
+		held = held.Union(a.Cores)
+		reserved += a.Reserved
+		running++
+		return err == nil
+	})
+	var trajectories, open uint32
+	s.Residents(n.ID, func(t *Trajectory) bool {
+		trajectories++
+		reserved += t.Memory
+		if t.State == TrajectoryOpen {
+			open++
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+		return err
+	case n.Free != n.Cores().Minus(held):
+		return fmt.Errorf("node %s: free cores %v, held %v", n.Name, n.Free.Slice(), held.Slice())
+	case n.FreeMemory+reserved != n.Memory:
+		return fmt.Errorf("node %s: %d bytes free and %d reserved of %d", n.Name, n.FreeMemory, reserved, n.Memory)
+	case n.Running != running || n.Trajectories != trajectories:
+		return fmt.Errorf("node %s: counts %d running and %d trajectories, has %d and %d", n.Name, n.Running, n.Trajectories, running, trajectories)
+	case n.State == NodeDown && running > 0:
+		return fmt.Errorf("node %s is down and still runs %d attempts", n.Name, running)
+	case n.State == NodeDown && open > 0:
+		return fmt.Errorf("node %s is down and keeps %d open trajectories", n.Name, open)
+	case n.HeldFor != 0 && (s.Action(n.HeldFor) == nil || s.Action(n.HeldFor).HeldOn != n.ID):
+		return fmt.Errorf("node %s is held for action %d, which does not know", n.Name, n.HeldFor)
+	}
+	return nil
+}
+
+// checkActions: an action runs exactly if it has a live attempt, and has a
+// result exactly if it has ended.
+func (s *State) checkActions() (err error) {
+	live := 0
+	s.Actions(0, func(a *Action) bool {
+		at := s.attempts.get(a.ID)
+		if at != nil {
+			live++
+		}
+		switch {
+		case (a.State == ActionRunning) != (at != nil):
+			err = fmt.Errorf("action %d: state %d, live attempt %v", a.ID, a.State, at != nil)
+		case at != nil && (at.Number != a.Attempt || at.Node != a.Node):
+			err = fmt.Errorf("action %d: attempt %d on node %d, row says %d on %d", a.ID, at.Number, at.Node, a.Attempt, a.Node)
+		case a.State.Final() != (a.Result != nil):
+			err = fmt.Errorf("action %d: state %d, result %v", a.ID, a.State, a.Result != nil)
+		case s.Namespace(a.Namespace) == nil || s.Pool(a.Pool) == nil:
+			err = fmt.Errorf("action %d: namespace or pool does not exist", a.ID)
+		case a.HeldOn != 0 && (s.Node(a.HeldOn) == nil || s.Node(a.HeldOn).HeldFor != a.ID):
+			err = fmt.Errorf("action %d has node %d held, which does not know", a.ID, a.HeldOn)
+		case !a.State.Final() && a.Trajectory != 0 && (s.Trajectory(a.Trajectory) == nil || s.Trajectory(a.Trajectory).Node != a.Node):
+			err = fmt.Errorf("action %d is not on the node of its trajectory", a.ID)
+		case a.ID > s.meta.LastAction:
+			err = fmt.Errorf("action %d is beyond the last ID %d", a.ID, s.meta.LastAction)
+		}
+		return err == nil
+	})
+	if err == nil && live != s.attempts.rows.Len() {
+		err = fmt.Errorf("%d attempts, %d of them of known actions", s.attempts.rows.Len(), live)
+	}
+	return err
+}
+
+// checkTrajectories: live counts add up, and only pending ones have no node.
+func (s *State) checkTrajectories() (err error) {
+	s.Trajectories(0, func(t *Trajectory) bool {
+		var live uint32
+		s.TrajectoryActions(t.ID, 0, func(a *Action) bool {
+			if !a.State.Final() {
+				live++
+			}
+			return true
+		})
+		switch {
+		case live != t.Live:
+			err = fmt.Errorf("trajectory %d: %d live actions, row says %d", t.ID, live, t.Live)
+		case t.State == TrajectoryPending && t.Node != 0, t.State == TrajectoryOpen && t.Node == 0:
+			err = fmt.Errorf("trajectory %d: state %d on node %d", t.ID, t.State, t.Node)
+		case t.State.Ended() && live > 0:
+			err = fmt.Errorf("trajectory %d has ended with %d live actions", t.ID, live)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// checkIndexes rebuilds the state from its rows and compares what was derived.
+func (s *State) checkIndexes() error {
+	fresh := s.rebuild()
+	if a, b := fresh.index.counts, s.index.counts; a != b {
+		return fmt.Errorf("counts %+v, rows say %+v", b, a)
+	}
+	if fresh.index.queuedBytes != s.index.queuedBytes || fresh.index.endedBytes != s.index.endedBytes {
+		return fmt.Errorf("byte counts differ from the rows")
+	}
+	x, y := &fresh.index, &s.index
+	for _, index := range []struct {
+		name  string
+		equal bool
+	}{
+		{"freeCores", sameItems(x.freeCores, y.freeCores)},
+		{"freeMemory", sameItems(x.freeMemory, y.freeMemory)},
+		{"shapes", sameItems(x.shapes, y.shapes)},
+		{"queue", sameItems(x.queue, y.queue)},
+		{"pending", sameItems(x.pending, y.pending)},
+		{"nodeAttempts", sameItems(x.nodeAttempts, y.nodeAttempts)},
+		{"residents", sameItems(x.residents, y.residents)},
+		{"live", sameItems(x.live, y.live)},
+		{"members", sameItems(x.members, y.members)},
+		{"timers", sameItems(x.timers, y.timers)},
+		{"expiries", sameItems(x.expiries, y.expiries)},
+		{"ended", sameItems(x.ended, y.ended)},
+	} {
+		if !index.equal {
+			return fmt.Errorf("index %s differs from the rows", index.name)
+		}
+	}
+	return nil
+}
+
+// checkHash compares the incremental hash with one from scratch.
+func (s *State) checkHash() error {
+	if a, b := s.rebuild().Hash()+s.events.hash, s.Hash(); a != b {
+		return fmt.Errorf("hash is %016x, rows say %016x", b, a)
+	}
+	return nil
+}
+
+func (s *State) checkEvents() error {
+	if s.events.next != s.meta.Revision+1 {
+		return fmt.Errorf("newest event is %d, revision %d", s.events.next-1, s.meta.Revision)
+	}
+	for rev := s.events.first; rev < s.events.next; rev++ {
+		if e := s.events.at(rev); e.Revision != rev {
+			return fmt.Errorf("event %d stands at %d", e.Revision, rev)
+		}
+	}
+	return nil
+}
+
+// rebuild stores every row anew, which computes indexes and hashes afresh.
+// Events are left out.
+func (s *State) rebuild() *State {
+	f := New()
+	f.SetMeta(s.meta)
+	copyRows(&s.namespaces, f.PutNamespace)
+	copyRows(&s.pools, f.PutPool)
+	copyRows(&s.nodes, f.PutNode)
+	copyRows(&s.trajectories, f.PutTrajectory)
+	copyRows(&s.actions, f.PutAction)
+	copyRows(&s.attempts, f.PutAttempt)
+	copyRows(&s.requests, f.PutRequest)
+	copyRows(&s.work, func(w *work) { f.PutWork(w.Instance) })
+	copyRows(&s.parked, func(w *work) { f.Park(w.Instance) })
+	return f
+}
+
+func copyRows[K interface {
+	~uint32 | ~uint64 | ~string
+}, R any, P rowOf[R]](t *table[K, R, P], put func(*R)) {
+	t.rows.Scan(func(_ K, c cell[R]) bool {
+		put(c.row)
+		return true
+	})
+}
+
+func sameItems[T comparable](a, b *btree.BTreeG[T]) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	i := b.Iter()
+	defer i.Release()
+	same, more := true, i.First()
+	a.Scan(func(item T) bool {
+		same = more && item == i.Item()
+		more = i.Next()
+		return same
+	})
+	return same
+}

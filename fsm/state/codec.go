@@ -1,0 +1,146 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// errTruncated is what decoding fails with when bytes end or are not canonical.
+var errTruncated = errors.New("row is truncated or malformed")
+
+// codec turns rows into bytes and back by one description of each row: the same
+// code method is run in both directions, so that they cannot drift apart. The
+// encoding is canonical: equal rows have equal bytes, which protobuf does not
+// promise, and which the state hash needs.
+type codec struct {
+	buf      []byte // what was encoded, or what is left to decode
+	decoding bool
+	err      error
+}
+
+func (c *codec) fail() {
+	c.buf, c.err = nil, errTruncated
+}
+
+func (c *codec) uvarint() uint64 {
+	v, n := binary.Uvarint(c.buf)
+	if n <= 0 {
+		c.fail()
+		return 0
+	}
+	c.buf = c.buf[n:]
+	return v
+}
+
+// number codes any unsigned integer.
+func number[T ~uint8 | ~uint32 | ~uint64](c *codec, v *T) {
+	if !c.decoding {
+		c.buf = binary.AppendUvarint(c.buf, uint64(*v))
+		return
+	}
+	u := c.uvarint()
+	if *v = T(u); uint64(*v) != u {
+		c.fail()
+	}
+}
+
+// signed codes any signed integer, zig-zag.
+func signed[T ~int32 | ~int64](c *codec, v *T) {
+	u := uint64(*v)<<1 ^ uint64(int64(*v)>>63)
+	number(c, &u)
+	if c.decoding {
+		i := int64(u>>1) ^ -int64(u&1)
+		if *v = T(i); int64(*v) != i {
+			c.fail()
+		}
+	}
+}
+
+func (c *codec) flag(v *bool) {
+	var u uint8
+	if *v {
+		u = 1
+	}
+	number(c, &u)
+	if *v = u == 1; u > 1 {
+		c.fail()
+	}
+}
+
+func (c *codec) bytes(v *[]byte) {
+	n := uint64(len(*v))
+	number(c, &n)
+	if !c.decoding {
+		c.buf = append(c.buf, *v...)
+		return
+	}
+	*v = append([]byte(nil), c.take(n)...)
+}
+
+func (c *codec) text(v *string) {
+	n := uint64(len(*v))
+	number(c, &n)
+	if !c.decoding {
+		c.buf = append(c.buf, *v...)
+		return
+	}
+	*v = string(c.take(n))
+}
+
+func (c *codec) take(n uint64) []byte {
+	if n > uint64(len(c.buf)) {
+		c.fail()
+		return nil
+	}
+	b := c.buf[:n]
+	c.buf = c.buf[n:]
+	return b
+}
+
+// list codes a slice by its length and then each element.
+func list[T any](c *codec, v *[]T, code func(*codec, *T)) {
+	n := uint64(len(*v))
+	number(c, &n)
+	if c.decoding {
+		if n > uint64(len(c.buf)) { // every element takes a byte at least
+			c.fail()
+			return
+		}
+		*v = nil
+		if n > 0 {
+			*v = make([]T, n)
+		}
+	}
+	for i := range *v {
+		code(c, &(*v)[i])
+	}
+}
+
+// cores codes a core set without its empty tail.
+func (c *codec) cores(s *CoreSet) {
+	n := uint64(len(s))
+	for n > 0 && s[n-1] == 0 {
+		n--
+	}
+	number(c, &n)
+	if n > uint64(len(s)) {
+		c.fail()
+		return
+	}
+	for i := range s[:n] {
+		c.word(&s[i])
+	}
+	if c.decoding && n > 0 && s[n-1] == 0 {
+		c.fail()
+	}
+}
+
+func (c *codec) word(v *uint64) {
+	if !c.decoding {
+		c.buf = binary.LittleEndian.AppendUint64(c.buf, *v)
+		return
+	}
+	if b := c.take(8); b != nil {
+		*v = binary.LittleEndian.Uint64(b)
+	}
+}

@@ -1,0 +1,272 @@
+package state
+
+// actionOverhead is what a row costs beside its spec and result, in bytes.
+const actionOverhead = 256
+
+// Queue returns the queue an action waits in by its own row: 0 while its
+// trajectory has no node.
+func (r *Action) Queue() Instance {
+	switch {
+	case r.Trajectory == 0:
+		return PoolInstance(r.Pool)
+	case r.Node == 0:
+		return 0
+	}
+	return NodeInstance(r.Node)
+}
+
+func (r *Action) size() uint64 {
+	n := actionOverhead + len(r.Spec)
+	if r.Result != nil {
+		n += len(r.Result.Stdout) + len(r.Result.Stderr) + len(r.Result.Message)
+	}
+	return uint64(n)
+}
+
+// Cores returns all cores of the node, free or not.
+func (r *Node) Cores() CoreSet {
+	var all CoreSet
+	for _, n := range r.NUMA {
+		all = all.Union(n)
+	}
+	return all
+}
+
+// size is what a node brings to its pool.
+type size struct {
+	pool   PoolID
+	cores  CoreSet
+	memory uint64
+}
+
+func (r *Node) size() size { return size{r.Pool, r.Cores(), r.Memory} }
+
+// Usable reports whether the node takes new trajectories and actions without
+// one.
+func (r *Node) Usable() bool { return r.State == NodeUp && !r.Draining }
+
+func (r *Node) coreRank() coreRank { return coreRank{r.Pool, r.Free.Len(), r.ID} }
+
+func (r *Node) memoryRank() memoryRank {
+	cores := uint64(max(1, r.Cores().Len()))
+	return memoryRank{r.Pool, r.FreeMemory, MulDiv(uint64(r.Trajectories), 1_000_000, cores), r.ID}
+}
+
+// Meta returns the row of the whole cluster; the caller must not change it.
+func (s *State) Meta() *Meta { return &s.meta }
+
+// Namespace returns a namespace, nil if there is none.
+func (s *State) Namespace(id NamespaceID) *Namespace { return s.namespaces.get(id) }
+
+// NamespaceByName returns a namespace, nil if there is none.
+func (s *State) NamespaceByName(name string) *Namespace {
+	id, _ := s.index.namespaceNames.Get(name)
+	return s.namespaces.get(id)
+}
+
+// Namespaces visits all namespaces in the order of creation.
+func (s *State) Namespaces(fn func(*Namespace) bool) { s.namespaces.scan(0, fn) }
+
+// Pool returns a pool, nil if there is none.
+func (s *State) Pool(id PoolID) *Pool { return s.pools.get(id) }
+
+// PoolByName returns a pool, nil if there is none.
+func (s *State) PoolByName(name string) *Pool {
+	id, _ := s.index.poolNames.Get(name)
+	return s.pools.get(id)
+}
+
+// Pools visits all pools in the order of creation.
+func (s *State) Pools(fn func(*Pool) bool) { s.pools.scan(0, fn) }
+
+// Node returns a node, nil if there is none.
+func (s *State) Node(id NodeID) *Node { return s.nodes.get(id) }
+
+// NodeByName returns a node, nil if there is none.
+func (s *State) NodeByName(name string) *Node {
+	id, _ := s.index.nodeNames.Get(name)
+	return s.nodes.get(id)
+}
+
+// Nodes visits the nodes with IDs greater than after.
+func (s *State) Nodes(after NodeID, fn func(*Node) bool) { s.nodes.scan(after+1, fn) }
+
+// Trajectory returns a trajectory, nil if there is none.
+func (s *State) Trajectory(id TrajectoryID) *Trajectory { return s.trajectories.get(id) }
+
+// Trajectories visits the trajectories with IDs greater than after.
+func (s *State) Trajectories(after TrajectoryID, fn func(*Trajectory) bool) {
+	s.trajectories.scan(after+1, fn)
+}
+
+// Action returns an action, nil if there is none.
+func (s *State) Action(id ActionID) *Action { return s.actions.get(id) }
+
+// Actions visits the actions with IDs greater than after.
+func (s *State) Actions(after ActionID, fn func(*Action) bool) { s.actions.scan(after+1, fn) }
+
+// Residents visits the trajectories that live on a node.
+func (s *State) Residents(node NodeID, fn func(*Trajectory) bool) {
+	s.index.residents.Ascend(resident{node, 0}, func(k resident) bool {
+		return k.node == node && fn(s.trajectories.get(k.id))
+	})
+}
+
+// TrajectoryActions visits the kept actions of a trajectory with IDs greater
+// than after.
+func (s *State) TrajectoryActions(id TrajectoryID, after ActionID, fn func(*Action) bool) {
+	s.index.members.Ascend(member{id, after + 1}, func(m member) bool {
+		return m.trajectory == id && fn(s.actions.get(m.action))
+	})
+}
+
+// LiveActions returns the actions of a trajectory that have not ended.
+func (s *State) LiveActions(id TrajectoryID) []*Action {
+	var out []*Action
+	s.index.live.Ascend(member{id, 0}, func(m member) bool {
+		if m.trajectory != id {
+			return false
+		}
+		out = append(out, s.actions.get(m.action))
+		return true
+	})
+	return out
+}
+
+// Attempt returns the live attempt of an action on a node, nil if there is none.
+func (s *State) Attempt(node NodeID, id ActionID) *Attempt {
+	if a := s.attempts.get(id); a != nil && a.Node == node {
+		return a
+	}
+	return nil
+}
+
+// Attempts visits the live attempts of a node in the order of their actions.
+func (s *State) Attempts(node NodeID, fn func(*Attempt) bool) {
+	s.index.nodeAttempts.Ascend(nodeAttempt{node, 0}, func(k nodeAttempt) bool {
+		return k.node == node && fn(s.attempts.get(k.action))
+	})
+}
+
+// Request returns what is remembered of a request ID, nil if nothing is.
+func (s *State) Request(id string) *Request { return s.requests.get(id) }
+
+// RequestCount returns how many request IDs are remembered.
+func (s *State) RequestCount() int { return s.requests.rows.Len() }
+
+// QueueLen returns how many actions wait in the queue of an instance.
+func (s *State) QueueLen(i Instance) int {
+	n, _ := s.index.queueLen.Get(i)
+	return n
+}
+
+// NamespaceQueued returns how many actions of a namespace are queued.
+func (s *State) NamespaceQueued(id NamespaceID) int {
+	n, _ := s.index.nsQueued.Get(id)
+	return n
+}
+
+// Counts returns totals over the cluster.
+func (s *State) Counts() Counts { return s.index.counts }
+
+// QueuedBytes and EndedBytes return what queued and ended actions hold.
+func (s *State) QueuedBytes() uint64 { return s.index.queuedBytes }
+
+// EndedBytes returns how many bytes ended actions hold.
+func (s *State) EndedBytes() uint64 { return s.index.endedBytes }
+
+// FirstRevision returns the revision of the oldest event that is kept.
+func (s *State) FirstRevision() uint64 { return s.events.first }
+
+// Event returns the event with a revision, if it is kept.
+func (s *State) Event(rev uint64) (Event, bool) {
+	if rev < s.events.first || rev >= s.events.next {
+		return Event{}, false
+	}
+	return *s.events.at(rev), true
+}
+
+// WorkLeft reports whether an instance is on the work list.
+func (s *State) WorkLeft(i Instance) bool { return s.work.get(i) != nil }
+
+// Work returns the first instance on the work list at or after i.
+func (s *State) Work(i Instance) (Instance, bool) {
+	k, ok := i, false
+	s.work.scan(i, func(w *work) bool {
+		k, ok = w.Instance, true
+		return false
+	})
+	return k, ok
+}
+
+// WorkCount returns how many instances are on the work list.
+func (s *State) WorkCount() int { return s.work.rows.Len() }
+
+// HasWork reports whether scheduling was left over for a later entry.
+func (s *State) HasWork() bool { return s.work.rows.Len() > 0 }
+
+// Timer returns the earliest timer.
+func (s *State) Timer() (due int64, kind TimerKind, id uint64, ok bool) {
+	t, ok := s.index.timers.Min()
+	return t.due, t.kind, t.id, ok
+}
+
+// Expiry returns the request that is forgotten next.
+func (s *State) Expiry() (due int64, id string, ok bool) {
+	e, ok := s.index.expiries.Min()
+	return e.due, e.id, ok
+}
+
+// OldestEnded returns the kept action that ended first, and when it did.
+func (s *State) OldestEnded() (at int64, id ActionID, ok bool) {
+	e, ok := s.index.ended.Min()
+	return e.at, e.id, ok
+}
+
+// NextQueued returns the first action of an instance's queue in (namespace,
+// action) order at or after the given position.
+func (s *State) NextQueued(i Instance, ns NamespaceID, id ActionID) (NamespaceID, ActionID, bool) {
+	var hit queued
+	s.index.queue.Ascend(queued{i, ns, id}, func(q queued) bool {
+		hit = q
+		return false
+	})
+	return hit.namespace, hit.id, hit.id != 0 && hit.instance == i
+}
+
+// PendingTrajectory returns the first trajectory that waits for a node of the
+// pool, with an ID of at least from.
+func (s *State) PendingTrajectory(pool PoolID, from TrajectoryID) *Trajectory {
+	var hit pendingTrajectory
+	s.index.pending.Ascend(pendingTrajectory{pool, from}, func(p pendingTrajectory) bool {
+		hit = p
+		return false
+	})
+	if hit.pool != pool {
+		return nil
+	}
+	return s.trajectories.get(hit.id)
+}
+
+// NodesByFreeCores visits the usable nodes of a pool, most free cores first.
+func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
+	s.index.freeCores.Ascend(coreRank{pool: pool, free: CoresPerNodeMax + 1}, func(k coreRank) bool {
+		return k.pool == pool && fn(s.nodes.get(k.node))
+	})
+}
+
+// NodesByFreeMemory visits the usable nodes of a pool, most free memory first;
+// among equals the one with the fewest trajectories per core.
+func (s *State) NodesByFreeMemory(pool PoolID, fn func(*Node) bool) {
+	s.index.freeMemory.Ascend(memoryRank{pool: pool, free: 1<<64 - 1}, func(k memoryRank) bool {
+		return k.pool == pool && fn(s.nodes.get(k.node))
+	})
+}
+
+// Shapes visits the distinct sizes of a pool's nodes, up or not, most cores
+// first.
+func (s *State) Shapes(pool PoolID, fn func(cores int, memory uint64) bool) {
+	s.index.shapes.Ascend(shape{pool: pool, cores: CoresPerNodeMax + 1}, func(k shape) bool {
+		return k.pool == pool && fn(k.cores, k.memory)
+	})
+}

@@ -1,0 +1,171 @@
+package state
+
+// The code methods describe each row once for encoding, decoding and hashing. A
+// new field goes to the end, together with a new snapshotVersion.
+
+func (r *Namespace) code(c *codec) {
+	number(c, &r.ID)
+	c.text(&r.Name)
+}
+
+func (r *Pool) code(c *codec) {
+	number(c, &r.ID)
+	c.text(&r.Name)
+	c.text(&r.Halted)
+}
+
+func (l *Label) code(c *codec) {
+	c.text(&l.Key)
+	c.text(&l.Value)
+}
+
+func (r *Node) code(c *codec) {
+	number(c, &r.ID)
+	c.text(&r.Name)
+	number(c, &r.Pool)
+	number(c, &r.Incarnation)
+	c.text(&r.JournalID)
+	number(c, &r.State)
+	c.flag(&r.Draining)
+	c.text(&r.Address)
+	c.text(&r.Runtime)
+	list(c, &r.Labels, func(c *codec, l *Label) { l.code(c) })
+	list(c, &r.NUMA, (*codec).cores)
+	c.cores(&r.Free)
+	number(c, &r.Memory)
+	number(c, &r.FreeMemory)
+	signed(c, &r.RegisteredAt)
+	number(c, &r.Running)
+	number(c, &r.Trajectories)
+	number(c, &r.HeldFor)
+}
+
+func (r *Trajectory) code(c *codec) {
+	number(c, &r.ID)
+	number(c, &r.Namespace)
+	number(c, &r.Pool)
+	number(c, &r.Node)
+	c.text(&r.Name)
+	number(c, &r.State)
+	number(c, &r.EndReason)
+	number(c, &r.Memory)
+	number(c, &r.Live)
+	signed(c, &r.IdleTimeoutNS)
+	signed(c, &r.IdleSince)
+	signed(c, &r.OpenedAt)
+	signed(c, &r.EndedAt)
+}
+
+func (r *Action) code(c *codec) {
+	number(c, &r.ID)
+	number(c, &r.Namespace)
+	number(c, &r.Pool)
+	number(c, &r.Trajectory)
+	number(c, &r.State)
+	number(c, &r.CoresMin)
+	number(c, &r.CoresMax)
+	number(c, &r.Memory)
+	number(c, &r.AttemptsMax)
+	number(c, &r.Attempt)
+	number(c, &r.Node)
+	signed(c, &r.QueueDeadline)
+	signed(c, &r.SubmittedAt)
+	signed(c, &r.StartedAt)
+	signed(c, &r.EndedAt)
+	number(c, &r.Bypassed)
+	signed(c, &r.BlockedAt)
+	number(c, &r.HeldOn)
+	number(c, &r.CancelReason)
+	c.bytes(&r.Spec)
+	number(c, &r.Revision)
+	has := r.Result != nil
+	c.flag(&has)
+	if !has {
+		return
+	}
+	if c.decoding {
+		r.Result = new(Result)
+	}
+	r.Result.code(c)
+}
+
+func (r *Result) code(c *codec) {
+	number(c, &r.Reason)
+	signed(c, &r.ExitCode)
+	signed(c, &r.Signal)
+	c.text(&r.Message)
+	c.bytes(&r.Stdout)
+	c.bytes(&r.Stderr)
+	signed(c, &r.ExecNS)
+	signed(c, &r.CPUNS)
+	number(c, &r.MemoryPeak)
+}
+
+func (r *Attempt) code(c *codec) {
+	number(c, &r.Node)
+	number(c, &r.Action)
+	number(c, &r.Number)
+	number(c, &r.Incarnation)
+	c.cores(&r.Cores)
+	number(c, &r.Reserved)
+	number(c, &r.Limit)
+	c.flag(&r.Stop)
+	signed(c, &r.StartedAt)
+}
+
+func (r *Request) code(c *codec) {
+	c.text(&r.ID)
+	signed(c, &r.Expires)
+	number(c, &r.Verb)
+	number(c, &r.FirstID)
+	number(c, &r.Count)
+}
+
+func (r *Event) code(c *codec) {
+	number(c, &r.Revision)
+	signed(c, &r.Time)
+	number(c, &r.Subject)
+	number(c, &r.Trajectory)
+	number(c, &r.Namespace)
+	number(c, &r.Node)
+	number(c, &r.Attempt)
+	signed(c, &r.ExitCode)
+	number(c, &r.Kind)
+	number(c, &r.State)
+	number(c, &r.Reason)
+}
+
+func (r *Meta) code(c *codec) {
+	c.text(&r.ClusterID)
+	r.Settings.code(c)
+	number(c, &r.SchedulerVersion)
+	signed(c, &r.Now)
+	number(c, &r.Revision)
+	number(c, &r.LastAction)
+	number(c, &r.LastTrajectory)
+	number(c, &r.LastIncarnation)
+	number(c, &r.LastNamespace)
+	number(c, &r.LastPool)
+	number(c, &r.LastNode)
+	number(c, &r.WorkCursor)
+	number(c, &r.Applied)
+}
+
+func (r *Settings) code(c *codec) {
+	signed(c, &r.LeaseNS)
+	signed(c, &r.LeaseMarginNS)
+	number(c, &r.QueueActionsMax)
+	number(c, &r.QueueBytesMax)
+	number(c, &r.TrajectoriesMax)
+	signed(c, &r.RetentionNS)
+	number(c, &r.RetentionBytesMax)
+	number(c, &r.EventsMax)
+	number(c, &r.BypassMax)
+	signed(c, &r.BypassNSMax)
+	number(c, &r.RequestsMax)
+}
+
+// work is a row of the work list: an instance whose queue has to be looked at.
+type work struct{ Instance Instance }
+
+func (r *work) code(c *codec) { number(c, &r.Instance) }

@@ -1,0 +1,257 @@
+package state
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
+)
+
+// A snapshot is a magic string and a version, then one compressed stream: for
+// each table its number, the number of its rows and the rows, each with its
+// length; at the end the state hash and a checksum of all before it.
+const (
+	snapshotMagic   = "ROTASNAP"
+	snapshotVersion = 1
+	rowBytesMax     = 1 << 20
+)
+
+// Errors of Restore. All wrap what went wrong in detail.
+var (
+	ErrNotSnapshot     = errors.New("not a rota snapshot")
+	ErrSnapshotVersion = errors.New("snapshot has a version that this build does not read")
+	ErrSnapshotCorrupt = errors.New("snapshot is corrupt")
+)
+
+// Save streams the state. The state must not be written to meanwhile: save a
+// Copy.
+func (s *State) Save(w io.Writer) error {
+	head := binary.LittleEndian.AppendUint32([]byte(snapshotMagic), snapshotVersion)
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	z := s2.NewWriter(w, s2.WriterConcurrency(1))
+	out := &saver{w: bufio.NewWriterSize(z, 1<<16), sum: xxhash.New()}
+	out.rows(tableMeta, 1, func(row func(coder)) { row(&s.meta) })
+	saveTable(out, &s.namespaces)
+	saveTable(out, &s.pools)
+	saveTable(out, &s.nodes)
+	saveTable(out, &s.trajectories)
+	saveTable(out, &s.actions)
+	saveTable(out, &s.attempts)
+	saveTable(out, &s.requests)
+	saveTable(out, &s.work)
+	saveTable(out, &s.parked)
+	out.rows(tableEvents, s.events.next-s.events.first, func(row func(coder)) {
+		for rev := s.events.first; rev < s.events.next; rev++ {
+			row(s.events.at(rev))
+		}
+	})
+	if err := out.finish(s.Hash()); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+type coder interface{ code(*codec) }
+
+// saver writes rows and sums them. The first error sticks.
+type saver struct {
+	w   *bufio.Writer
+	sum *xxhash.Digest
+	enc codec
+	err error
+}
+
+func saveTable[K interface {
+	~uint32 | ~uint64 | ~string
+}, R any, P rowOf[R]](out *saver, t *table[K, R, P]) {
+	out.rows(t.id, uint64(t.rows.Len()), func(row func(coder)) {
+		t.rows.Scan(func(_ K, c cell[R]) bool {
+			row(P(c.row))
+			return out.err == nil
+		})
+	})
+}
+
+func (o *saver) rows(table byte, n uint64, each func(row func(coder))) {
+	o.write(binary.AppendUvarint([]byte{table}, n))
+	var length [binary.MaxVarintLen64]byte
+	each(func(r coder) {
+		o.enc.buf = o.enc.buf[:0]
+		r.code(&o.enc)
+		o.write(length[:binary.PutUvarint(length[:], uint64(len(o.enc.buf)))])
+		o.write(o.enc.buf)
+	})
+}
+
+func (o *saver) write(b []byte) {
+	if o.err == nil {
+		_, _ = o.sum.Write(b) // never fails
+		_, o.err = o.w.Write(b)
+	}
+}
+
+func (o *saver) finish(hash uint64) error {
+	o.write(binary.LittleEndian.AppendUint64([]byte{0}, hash))
+	o.write(binary.LittleEndian.AppendUint64(nil, o.sum.Sum64()))
+	if o.err != nil {
+		return o.err
+	}
+	return o.w.Flush()
+}
+
+// Restore reads a snapshot into a new state and checks that it hashes to what
+// was saved.
+func Restore(r io.Reader) (*State, error) {
+	head := make([]byte, len(snapshotMagic)+4)
+	if _, err := io.ReadFull(r, head); err != nil || string(head[:len(snapshotMagic)]) != snapshotMagic {
+		return nil, ErrNotSnapshot
+	}
+	if v := binary.LittleEndian.Uint32(head[len(snapshotMagic):]); v != snapshotVersion {
+		return nil, fmt.Errorf("%w: %d, this build reads %d", ErrSnapshotVersion, v, snapshotVersion)
+	}
+	in := &loader{r: bufio.NewReaderSize(s2.NewReader(r), 1<<16), sum: xxhash.New()}
+	s := New()
+	if err := in.load(s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)
+	}
+	return s, nil
+}
+
+type loader struct {
+	r   *bufio.Reader
+	sum *xxhash.Digest
+	buf []byte
+}
+
+// ReadByte lets binary.ReadUvarint read summed bytes.
+func (l *loader) ReadByte() (byte, error) {
+	b, err := l.r.ReadByte()
+	_, _ = l.sum.Write([]byte{b})
+	return b, err
+}
+
+func (l *loader) load(s *State) (err error) {
+	defer func() { // a row that breaks an invariant is corruption of the file
+		switch r := recover().(type) {
+		case nil:
+		case *Corruption:
+			err = r
+		default:
+			panic(r)
+		}
+	}()
+	for {
+		table, err := l.ReadByte()
+		if err != nil {
+			return err
+		}
+		if table == 0 {
+			return l.finish(s)
+		}
+		n, err := binary.ReadUvarint(l)
+		if err != nil {
+			return err
+		}
+		for ; n > 0; n-- {
+			if err := l.row(s, table); err != nil {
+				return fmt.Errorf("table %d: %w", table, err)
+			}
+		}
+	}
+}
+
+func (l *loader) row(s *State, table byte) error {
+	n, err := binary.ReadUvarint(l)
+	if err != nil {
+		return err
+	}
+	if n > rowBytesMax {
+		return fmt.Errorf("row of %d bytes", n)
+	}
+	if uint64(cap(l.buf)) < n {
+		l.buf = make([]byte, n)
+	}
+	l.buf = l.buf[:n]
+	if _, err := io.ReadFull(l.r, l.buf); err != nil {
+		return err
+	}
+	_, _ = l.sum.Write(l.buf)
+	return s.putEncoded(table, l.buf)
+}
+
+// putEncoded decodes a row and stores it.
+func (s *State) putEncoded(table byte, b []byte) error {
+	switch table {
+	case tableMeta:
+		return decodeInto(b, new(Meta), func(r *Meta) {
+			s.meta = *r
+			s.events = newEventRing(0)
+		})
+	case tableNamespaces:
+		return decodeInto(b, new(Namespace), s.PutNamespace)
+	case tablePools:
+		return decodeInto(b, new(Pool), s.PutPool)
+	case tableNodes:
+		return decodeInto(b, new(Node), s.PutNode)
+	case tableTrajectories:
+		return decodeInto(b, new(Trajectory), s.PutTrajectory)
+	case tableActions:
+		return decodeInto(b, new(Action), s.PutAction)
+	case tableAttempts:
+		return decodeInto(b, new(Attempt), s.PutAttempt)
+	case tableRequests:
+		return decodeInto(b, new(Request), s.PutRequest)
+	case tableWork:
+		return decodeInto(b, new(work), func(w *work) { s.PutWork(w.Instance) })
+	case tableParked:
+		return decodeInto(b, new(work), func(w *work) { s.Park(w.Instance) })
+	case tableEvents:
+		return decodeInto(b, new(Event), s.restoreEvent)
+	}
+	return errors.New("unknown table")
+}
+
+func (s *State) restoreEvent(e *Event) {
+	if s.events.first == 0 {
+		s.events = newEventRing(e.Revision)
+	}
+	Assert(e.Revision == s.events.next, "event %d follows %d", e.Revision, s.events.next)
+	s.events.push(s.enc, *e, s.meta.Settings.EventsMax)
+}
+
+func decodeInto[R any, P rowOf[R]](b []byte, r P, store func(*R)) error {
+	c := codec{buf: b, decoding: true}
+	r.code(&c)
+	if c.err != nil || len(c.buf) > 0 {
+		return errTruncated
+	}
+	store(r)
+	return nil
+}
+
+func (l *loader) finish(s *State) error {
+	if s.events.first == 0 {
+		s.events = newEventRing(s.meta.Revision + 1)
+	}
+	var hash, sum [8]byte
+	if _, err := io.ReadFull(l.r, hash[:]); err != nil {
+		return err
+	}
+	_, _ = l.sum.Write(hash[:])
+	if _, err := io.ReadFull(l.r, sum[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint64(sum[:]) != l.sum.Sum64() {
+		return errors.New("checksum does not match")
+	}
+	if want := binary.LittleEndian.Uint64(hash[:]); want != s.Hash() {
+		return fmt.Errorf("state hashes to %016x, saved was %016x", s.Hash(), want)
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/tidwall/btree"
+)
+
+// Corruption is what a write panics with when it would break an invariant: the
+// state can no longer be trusted, so the replica has to stop.
+type Corruption struct{ Reason string }
+
+func (c *Corruption) Error() string { return "replicated state is corrupt: " + c.Reason }
+
+// Assert panics with a Corruption unless ok. Assertions run in production.
+func Assert(ok bool, format string, args ...any) {
+	if !ok {
+		panic(&Corruption{fmt.Sprintf(format, args...)})
+	}
+}
+
+// TimerKind says what happens when a timer is due.
+type TimerKind uint8
+
+// Kinds of timers. Request IDs and ended actions have indexes of their own.
+const (
+	// TimerQueue ends a queued action at its deadline.
+	TimerQueue TimerKind = 1 + iota
+	// TimerIdle closes an idle trajectory.
+	TimerIdle
+	// TimerDropTrajectory ends the retention of an ended trajectory.
+	TimerDropTrajectory
+)
+
+// SetMeta replaces the row of the whole cluster.
+func (s *State) SetMeta(m Meta) { s.meta = m }
+
+// PutNamespace stores a namespace.
+func (s *State) PutNamespace(r *Namespace) {
+	s.namespaces.put(s.enc, r.ID, r)
+	s.index.namespaceNames.Set(r.Name, r.ID)
+}
+
+// PutPool stores a pool.
+func (s *State) PutPool(r *Pool) {
+	s.pools.put(s.enc, r.ID, r)
+	s.index.poolNames.Set(r.Name, r.ID)
+}
+
+// PutNode stores a node.
+func (s *State) PutNode(r *Node) {
+	old := s.nodes.put(s.enc, r.ID, r)
+	s.index.nodeNames.Set(r.Name, r.ID)
+	s.reindexNode(old, r)
+}
+
+// DeleteNode forgets a node.
+func (s *State) DeleteNode(id NodeID) {
+	if old := s.nodes.delete(id); old != nil {
+		s.index.nodeNames.Delete(old.Name)
+		s.reindexNode(old, nil)
+	}
+}
+
+func (s *State) reindexNode(old, r *Node) {
+	x := &s.index
+	if old != nil && old.State == NodeUp {
+		x.counts.NodesUp--
+	}
+	if r != nil && r.State == NodeUp {
+		x.counts.NodesUp++
+	}
+	var was, is *Node
+	if old != nil && old.Usable() {
+		was = old
+	}
+	if r != nil && r.Usable() {
+		is = r
+	}
+	move(x.freeCores, was, is, (*Node).coreRank)
+	move(x.freeMemory, was, is, (*Node).memoryRank)
+	if old == nil || r == nil || old.size() != r.size() {
+		s.countShape(old, -1)
+		s.countShape(r, 1)
+	}
+}
+
+// move takes the key of one row out of an index and puts that of another in;
+// nil has no key. Equal keys cost nothing.
+func move[R any, K comparable](tree *btree.BTreeG[K], was, is *R, key func(*R) K) {
+	var from, to K
+	if was != nil {
+		from = key(was)
+	}
+	if is != nil {
+		to = key(is)
+	}
+	if was != nil && is != nil && from == to {
+		return
+	}
+	if was != nil {
+		tree.Delete(from)
+	}
+	if is != nil {
+		tree.Set(to)
+	}
+}
+
+func (s *State) countShape(r *Node, by int) {
+	if r == nil {
+		return
+	}
+	k := shape{pool: r.Pool, cores: r.Cores().Len(), memory: r.Memory}
+	if old, ok := s.index.shapes.Get(k); ok {
+		k.nodes = old.nodes
+	}
+	if k.nodes += by; k.nodes == 0 {
+		s.index.shapes.Delete(k)
+	} else {
+		s.index.shapes.Set(k)
+	}
+}
+
+// PutTrajectory stores a trajectory.
+func (s *State) PutTrajectory(r *Trajectory) {
+	if old := s.trajectories.put(s.enc, r.ID, r); old != nil {
+		s.unindexTrajectory(old)
+	}
+	if r.State == TrajectoryPending {
+		s.index.pending.Set(pendingTrajectory{r.Pool, r.ID})
+	}
+	if !r.State.Ended() {
+		s.index.counts.OpenTrajectories++
+		if r.Node != 0 {
+			s.index.residents.Set(resident{r.Node, r.ID})
+		}
+	}
+	if t, ok := s.trajectoryTimer(r); ok {
+		s.index.timers.Set(t)
+	}
+}
+
+// DeleteTrajectory forgets a trajectory.
+func (s *State) DeleteTrajectory(id TrajectoryID) {
+	if old := s.trajectories.delete(id); old != nil {
+		s.unindexTrajectory(old)
+	}
+}
+
+func (s *State) unindexTrajectory(r *Trajectory) {
+	if r.State == TrajectoryPending {
+		s.index.pending.Delete(pendingTrajectory{r.Pool, r.ID})
+	}
+	if !r.State.Ended() {
+		s.index.counts.OpenTrajectories--
+		if r.Node != 0 {
+			s.index.residents.Delete(resident{r.Node, r.ID})
+		}
+	}
+	if t, ok := s.trajectoryTimer(r); ok {
+		s.index.timers.Delete(t)
+	}
+}
+
+func (s *State) trajectoryTimer(r *Trajectory) (timer, bool) {
+	switch {
+	case r.State.Ended():
+		return timer{r.EndedAt + s.meta.Settings.RetentionNS, TimerDropTrajectory, uint64(r.ID)}, true
+	case r.IdleTimeoutNS > 0 && r.Live == 0 && r.State != TrajectoryClosing:
+		return timer{r.IdleSince + r.IdleTimeoutNS, TimerIdle, uint64(r.ID)}, true
+	}
+	return timer{}, false
+}
+
+// PutAction stores an action.
+func (s *State) PutAction(r *Action) {
+	old := s.actions.put(s.enc, r.ID, r)
+	if old != nil {
+		if s.sameIndexes(old, r) {
+			return
+		}
+		s.unindexAction(old)
+	}
+	s.indexAction(r)
+}
+
+// sameIndexes reports whether a write changes nothing that indexes are made of.
+func (s *State) sameIndexes(a, b *Action) bool {
+	return a.State == b.State && a.Queue() == b.Queue() && !a.State.Final()
+}
+
+// DeleteAction forgets an ended action.
+func (s *State) DeleteAction(id ActionID) {
+	if old := s.actions.delete(id); old != nil {
+		s.unindexAction(old)
+	}
+}
+
+func (s *State) indexAction(r *Action) {
+	x := &s.index
+	if r.Trajectory != 0 {
+		x.members.Set(member{r.Trajectory, r.ID})
+		if !r.State.Final() {
+			x.live.Set(member{r.Trajectory, r.ID})
+		}
+	}
+	switch {
+	case r.State == ActionQueued:
+		s.countQueued(r, 1)
+		x.queuedBytes += r.size()
+		if q := r.Queue(); q != 0 {
+			x.queue.Set(queued{q, r.Namespace, r.ID})
+		}
+		if r.QueueDeadline != 0 {
+			x.timers.Set(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
+		}
+	case r.State == ActionRunning:
+		x.counts.Running++
+	case r.State.Final():
+		x.counts.Ended++
+		x.endedBytes += r.size()
+		x.ended.Set(ended{r.EndedAt, r.ID})
+	}
+}
+
+func (s *State) unindexAction(r *Action) {
+	x := &s.index
+	if r.Trajectory != 0 {
+		x.members.Delete(member{r.Trajectory, r.ID})
+		x.live.Delete(member{r.Trajectory, r.ID})
+	}
+	switch {
+	case r.State == ActionQueued:
+		s.countQueued(r, -1)
+		x.queuedBytes -= r.size()
+		if q := r.Queue(); q != 0 {
+			x.queue.Delete(queued{q, r.Namespace, r.ID})
+		}
+		if r.QueueDeadline != 0 {
+			x.timers.Delete(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
+		}
+	case r.State == ActionRunning:
+		x.counts.Running--
+	case r.State.Final():
+		x.counts.Ended--
+		x.endedBytes -= r.size()
+		x.ended.Delete(ended{r.EndedAt, r.ID})
+	}
+}
+
+func (s *State) countQueued(r *Action, by int) {
+	x := &s.index
+	x.counts.Queued += by
+	n, _ := x.nsQueued.Get(r.Namespace)
+	x.nsQueued.Set(r.Namespace, n+by)
+	if q := r.Queue(); q != 0 {
+		n, _ := x.queueLen.Get(q)
+		x.queueLen.Set(q, n+by)
+	}
+}
+
+// PutAttempt stores a live attempt.
+func (s *State) PutAttempt(r *Attempt) {
+	if old := s.attempts.put(s.enc, r.Action, r); old == nil || old.Node != r.Node {
+		Assert(old == nil, "action %d has a live attempt on node %d already", r.Action, r.Node)
+		s.index.nodeAttempts.Set(nodeAttempt{r.Node, r.Action})
+	}
+}
+
+// DeleteAttempt removes an attempt whose end is known.
+func (s *State) DeleteAttempt(id ActionID) {
+	if old := s.attempts.delete(id); old != nil {
+		s.index.nodeAttempts.Delete(nodeAttempt{old.Node, id})
+	}
+}
+
+// PutRequest remembers a request.
+func (s *State) PutRequest(r *Request) {
+	if old := s.requests.put(s.enc, r.ID, r); old != nil {
+		s.index.expiries.Delete(expiry{old.Expires, old.ID})
+	}
+	s.index.expiries.Set(expiry{r.Expires, r.ID})
+}
+
+// DeleteRequest forgets a request.
+func (s *State) DeleteRequest(id string) {
+	if old := s.requests.delete(id); old != nil {
+		s.index.expiries.Delete(expiry{old.Expires, old.ID})
+	}
+}
+
+// PutWork puts an instance on the work list that later entries continue.
+func (s *State) PutWork(i Instance) { s.work.put(s.enc, i, &work{i}) }
+
+// DeleteWork takes an instance off the work list.
+func (s *State) DeleteWork(i Instance) { s.work.delete(i) }
+
+// Park keeps an instance whose pool is halted.
+func (s *State) Park(i Instance) { s.parked.put(s.enc, i, &work{i}) }
+
+// Unpark puts all parked instances back on the work list.
+func (s *State) Unpark() {
+	for _, i := range s.parked.rows.Keys() {
+		s.parked.delete(i)
+		s.PutWork(i)
+	}
+}
+
+// AddEvent numbers an event and appends it to the ring.
+func (s *State) AddEvent(e Event) uint64 {
+	s.meta.Revision++
+	e.Revision, e.Time = s.meta.Revision, s.meta.Now
+	s.events.push(s.enc, e, s.meta.Settings.EventsMax)
+	return e.Revision
+}

@@ -1,0 +1,166 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Limits of one action, checked again here because entries may come from another
+// version of the server.
+const (
+	specBytesMax    = 64 << 10
+	attemptsMaxMost = 100
+)
+
+// submitActions queues actions: all of them, or none and a refusal.
+func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
+	if r := x.replay(c.Request, state.VerbSubmit, uint32(len(c.Actions))); r != nil {
+		return r
+	}
+	ns, r := x.namespace(c.Namespace)
+	if r != nil {
+		return r
+	}
+	if r := x.admit(c.Actions); r != nil {
+		return r
+	}
+	rows := make([]state.Action, len(c.Actions))
+	for i, a := range c.Actions {
+		if r := x.newAction(&rows[i], ns, a, len(rows)); r != nil {
+			r.Refusal.Message = "action " + itoa(i) + ": " + r.Refusal.Message
+			return r
+		}
+	}
+	m := *x.s.Meta()
+	first := m.LastAction + 1
+	m.LastAction += state.ActionID(len(rows))
+	x.s.SetMeta(m)
+	for i := range rows {
+		rows[i].ID = first + state.ActionID(i)
+		x.enqueue(&rows[i])
+	}
+	x.remember(c.Request, state.VerbSubmit, uint64(first), uint32(len(rows)))
+	return &logv1.Result{FirstId: uint64(first), Count: uint32(len(rows))}
+}
+
+// admit refuses what would make the queues too long.
+func (x *execution) admit(actions []*logv1.Action) *logv1.Result {
+	if len(actions) == 0 {
+		return refuse(codeInvalidArgument, "INVALID", "a submission needs at least one action")
+	}
+	bytes := x.s.QueuedBytes()
+	for _, a := range actions {
+		bytes += uint64(len(a.Spec))
+	}
+	s := x.settings()
+	if n := x.s.Counts().Queued + len(actions); n > int(s.QueueActionsMax) || bytes > s.QueueBytesMax {
+		const wait = 1_000_000_000
+		return retryAfter(refuse(codeResourceExhausted, "QUEUE_FULL",
+			"the queue holds %d actions (limits: %d actions, %d bytes); submit more when some have started", x.s.Counts().Queued, s.QueueActionsMax, s.QueueBytesMax), wait)
+	}
+	return nil
+}
+
+// newAction fills a row from a command, one of n, or says why it cannot be
+// accepted.
+func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.Action, n int) *logv1.Result {
+	switch {
+	case a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.CoresMax > state.CoresPerNodeMax:
+		return refuse(codeInvalidArgument, "INVALID", "cores must be at least 1, at most max_cores, and max_cores at most %d", state.CoresPerNodeMax)
+	case a.AttemptsMax == 0 || a.AttemptsMax > attemptsMaxMost:
+		return refuse(codeInvalidArgument, "INVALID", "max_attempts must be between 1 and %d", attemptsMaxMost)
+	case a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "queue_timeout must not be negative and the spec not above %d bytes", specBytesMax)
+	}
+	*row = state.Action{
+		Namespace: ns.ID, State: state.ActionQueued, CoresMin: a.CoresMin, CoresMax: a.CoresMax,
+		Memory: a.MemoryBytes, AttemptsMax: a.AttemptsMax, SubmittedAt: x.now(), Spec: a.Spec,
+	}
+	if a.QueueTimeoutNs > 0 {
+		row.QueueDeadline = x.now() + a.QueueTimeoutNs
+	}
+	if a.TrajectoryId != 0 {
+		return x.joinTrajectory(row, a, n)
+	}
+	return x.joinPool(row, a)
+}
+
+func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *logv1.Result {
+	t := x.s.Trajectory(state.TrajectoryID(a.TrajectoryId))
+	switch {
+	case t == nil || t.Namespace != row.Namespace:
+		return refuse(codeNotFound, "TRAJECTORY_NOT_FOUND", "trajectory %d does not exist in this namespace", a.TrajectoryId)
+	case t.State >= state.TrajectoryClosing:
+		return refuse(codeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d has ended; open another", t.ID)
+	case int(t.Live)+n > trajectoryLiveMax:
+		return refuse(codeResourceExhausted, "TRAJECTORY_FULL", "trajectory %d has %d live actions, at most %d are allowed", t.ID, t.Live, trajectoryLiveMax)
+	case a.Pool != "":
+		return refuse(codeInvalidArgument, "INVALID", "an action of a trajectory runs in the trajectory's pool; leave pool empty")
+	case a.MemoryBytes > t.Memory:
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the action asks for %d bytes of memory, its trajectory has %d", a.MemoryBytes, t.Memory)
+	}
+	if n := x.s.Node(t.Node); n != nil && n.Cores().Len() < int(a.CoresMin) {
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the action asks for %d cores, node %s of its trajectory has %d", a.CoresMin, n.Name, n.Cores().Len())
+	}
+	row.Trajectory, row.Pool, row.Node = t.ID, t.Pool, t.Node
+	return nil
+}
+
+func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
+	p, r := x.pool(a.Pool)
+	if r != nil {
+		return r
+	}
+	row.Pool = p.ID
+	return x.satisfiable(p, int(a.CoresMin), a.MemoryBytes)
+}
+
+// satisfiable refuses a demand that no node of the pool could ever meet. A pool
+// that has no nodes yet may still get them.
+func (x *execution) satisfiable(p *state.Pool, cores int, memory uint64) *logv1.Result {
+	known, fits, mostCores, mostMemory := false, false, 0, uint64(0)
+	x.s.Shapes(p.ID, func(c int, m uint64) bool {
+		known, mostCores, mostMemory = true, max(mostCores, c), max(mostMemory, m)
+		fits = c >= cores && m >= memory
+		return !fits
+	})
+	if known && !fits {
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q could ever hold %d cores and %d bytes of memory together (the most are %d and %d)", p.Name, cores, memory, mostCores, mostMemory)
+	}
+	return nil
+}
+
+// enqueue stores a new action and has its queue looked at.
+func (x *execution) enqueue(a *state.Action) {
+	x.putAction(a)
+	if a.Trajectory != 0 {
+		t := *x.s.Trajectory(a.Trajectory)
+		t.Live++
+		x.s.PutTrajectory(&t)
+	}
+	if q := a.Queue(); q != 0 {
+		x.dirty.add(q)
+	}
+}
+
+// namespace looks a namespace up by name; empty is "default".
+func (x *execution) namespace(name string) (*state.Namespace, *logv1.Result) {
+	if name == "" {
+		name = defaultName
+	}
+	if ns := x.s.NamespaceByName(name); ns != nil {
+		return ns, nil
+	}
+	return nil, refuse(codeNotFound, "NAMESPACE_NOT_FOUND", "namespace %q does not exist; create it with: rota operator namespace create %s", name, name)
+}
+
+// pool looks a pool up by name; empty is "default".
+func (x *execution) pool(name string) (*state.Pool, *logv1.Result) {
+	if name == "" {
+		name = defaultName
+	}
+	if p := x.s.PoolByName(name); p != nil {
+		return p, nil
+	}
+	return nil, refuse(codeNotFound, "POOL_NOT_FOUND", "pool %q does not exist; a pool comes into being when its first node registers", name)
+}

@@ -1,0 +1,61 @@
+package fsm
+
+import "rota/fsm/state"
+
+// fireTimers does what is due by log time, as far as the budget goes. What is
+// left is still due, so that the next tick goes on with it.
+func (x *execution) fireTimers() {
+	for x.budget > 0 && x.fireOne() {
+		x.budget--
+	}
+}
+
+func (x *execution) fireOne() bool {
+	now, keep := x.now(), x.settings().RetentionNS
+	if due, id, ok := x.s.Expiry(); ok && due <= now {
+		x.s.DeleteRequest(id)
+		return true
+	}
+	if at, id, ok := x.s.OldestEnded(); ok && (at+keep <= now || x.s.EndedBytes() > x.settings().RetentionBytesMax) {
+		x.s.DeleteAction(id)
+		return true
+	}
+	due, kind, id, ok := x.s.Timer()
+	if !ok || due > now {
+		return false
+	}
+	switch kind {
+	case state.TimerQueue:
+		a := x.s.Action(state.ActionID(id))
+		x.end(a, state.ActionExpired, &state.Result{Reason: state.EndQueueTimeout})
+	case state.TimerIdle:
+		x.beginClose(x.s.Trajectory(state.TrajectoryID(id)), state.EndTrajectoryEnded)
+	case state.TimerDropTrajectory:
+		x.s.DeleteTrajectory(state.TrajectoryID(id))
+	}
+	return true
+}
+
+// nextDue returns the log time at which an entry has to be applied even if
+// nothing is proposed: never earlier than now.
+func nextDue(s *state.State) (ns int64, ok bool) {
+	m := s.Meta()
+	if s.HasWork() || s.EndedBytes() > m.Settings.RetentionBytesMax {
+		return m.Now, true
+	}
+	earliest := func(due int64) {
+		if !ok || due < ns {
+			ns, ok = due, true
+		}
+	}
+	if due, _, found := s.Expiry(); found {
+		earliest(due)
+	}
+	if at, _, found := s.OldestEnded(); found {
+		earliest(at + m.Settings.RetentionNS)
+	}
+	if due, _, _, found := s.Timer(); found {
+		earliest(due)
+	}
+	return max(ns, m.Now), ok
+}

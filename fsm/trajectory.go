@@ -1,0 +1,136 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Bounds of a trajectory. That of its live actions bounds what it costs to place
+// or to end one.
+const (
+	nameBytesMax      = 128
+	trajectoryLiveMax = 4096
+)
+
+// openTrajectory creates a trajectory. It is placed by the scheduler, in this
+// entry if a node has the memory.
+func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
+	if r := x.replay(c.Request, state.VerbOpenTrajectory, 1); r != nil {
+		return r
+	}
+	ns, r := x.namespace(c.Namespace)
+	if r != nil {
+		return r
+	}
+	p, r := x.pool(c.Pool)
+	if r != nil {
+		return r
+	}
+	if len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 {
+		return refuse(codeInvalidArgument, "INVALID", "name must be at most %d bytes and idle_timeout not negative", nameBytesMax)
+	}
+	if r := x.satisfiable(p, 1, c.MemoryBytes); r != nil {
+		return r
+	}
+	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
+		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_TRAJECTORIES", "%d trajectories are open, which is the limit; close some", n), 1_000_000_000)
+	}
+	m := *x.s.Meta()
+	m.LastTrajectory++
+	x.s.SetMeta(m)
+	t := &state.Trajectory{
+		ID: m.LastTrajectory, Namespace: ns.ID, Pool: p.ID, Name: c.Name, State: state.TrajectoryPending,
+		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: x.now(), OpenedAt: x.now(),
+	}
+	x.putTrajectory(t)
+	x.dirty.add(state.PoolInstance(p.ID))
+	x.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
+	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
+}
+
+// place gives a pending trajectory its node and moves its actions, if it has any
+// already, into that node's queue.
+func (x *execution) place(t *state.Trajectory, n *state.Node) {
+	state.Assert(n.FreeMemory >= t.Memory, "memory of node %s given to trajectory %d is not free", n.Name, t.ID)
+	m := *n
+	m.FreeMemory -= t.Memory
+	m.Trajectories++
+	x.s.PutNode(&m)
+	u := *t
+	u.State, u.Node = state.TrajectoryOpen, n.ID
+	x.putTrajectory(&u)
+	for _, a := range x.s.LiveActions(t.ID) {
+		b := *a
+		b.Node = n.ID
+		x.s.PutAction(&b)
+	}
+	x.dirty.add(state.NodeInstance(n.ID))
+}
+
+// closeTrajectory begins the end of a trajectory. Closing one that is ending
+// already changes nothing.
+func (x *execution) closeTrajectory(c *logv1.CloseTrajectory) *logv1.Result {
+	t := x.s.Trajectory(state.TrajectoryID(c.Id))
+	if t == nil {
+		return refuse(codeNotFound, "TRAJECTORY_NOT_FOUND", "trajectory %d does not exist, or ended too long ago to be kept", c.Id)
+	}
+	x.beginClose(t, state.EndTrajectoryEnded)
+	return &logv1.Result{FirstId: c.Id, Count: 1}
+}
+
+// beginClose leaves the work of ending the actions to the work list, so that it
+// is bounded however many there are.
+func (x *execution) beginClose(t *state.Trajectory, reason state.EndReason) {
+	if t.State >= state.TrajectoryClosing {
+		return
+	}
+	u := *t
+	u.State, u.EndReason = state.TrajectoryClosing, reason
+	x.putTrajectory(&u)
+	x.dirty.add(state.TrajectoryTeardown(t.ID))
+}
+
+// tearDownTrajectory cancels the live actions of a closing trajectory and, when
+// there are none, gives its memory back. Running ones come back to it when they
+// have ended.
+func (x *execution) tearDownTrajectory(id state.TrajectoryID) {
+	t := x.s.Trajectory(id)
+	if t == nil || t.State != state.TrajectoryClosing {
+		return
+	}
+	for _, a := range x.s.LiveActions(id) {
+		x.budget--
+		x.cancel(a, state.EndTrajectoryEnded)
+	}
+	if t = x.s.Trajectory(id); t.Live == 0 {
+		x.closed(t)
+	}
+}
+
+// closed ends a trajectory that has no live actions.
+func (x *execution) closed(t *state.Trajectory) {
+	if n := x.s.Node(t.Node); n != nil {
+		m := *n
+		m.FreeMemory += t.Memory
+		m.Trajectories--
+		x.s.PutNode(&m)
+		x.memoryFreed(m.Pool)
+		x.dirty.add(state.NodeInstance(n.ID)) // actions without a trajectory may fit now
+	}
+	u := *t
+	u.EndedAt = x.now()
+	u.State = state.TrajectoryClosed
+	if u.EndReason == state.EndNodeLost {
+		u.State = state.TrajectoryLost
+	}
+	x.putTrajectory(&u)
+}
+
+// putTrajectory stores a trajectory whose state changed, with the event.
+func (x *execution) putTrajectory(t *state.Trajectory) {
+	x.s.AddEvent(state.Event{
+		Kind: state.EventTrajectory, Subject: uint64(t.ID), State: uint8(t.State),
+		Namespace: t.Namespace, Trajectory: t.ID, Node: t.Node, Reason: t.EndReason,
+	})
+	x.s.PutTrajectory(t)
+}

@@ -1,0 +1,131 @@
+package fsm
+
+import (
+	"rota/fsm/state"
+	"rota/sched/place"
+)
+
+// The transitions of actions and attempts. Every verb and every timer that moves
+// an action goes through these, so that cores, memory, counters and events stay
+// in step.
+
+// grant starts an attempt of a queued action on cores of a node.
+func (x *execution) grant(a *state.Action, n *state.Node, cores state.CoreSet) {
+	a = x.unhold(a)
+	n = x.s.Node(n.ID)
+	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores != state.CoreSet{},
+		"cores of node %s granted to action %d are not free", n.Name, a.ID)
+	reserved := place.Reserves(a)
+	state.Assert(reserved <= n.FreeMemory, "memory of node %s granted to action %d is not free", n.Name, a.ID)
+
+	m := *n
+	m.Free = n.Free.Minus(cores)
+	m.FreeMemory -= reserved
+	m.Running++
+	x.s.PutNode(&m)
+
+	b := *a
+	b.State = state.ActionRunning
+	b.Attempt++
+	b.Node = n.ID
+	b.StartedAt = x.now()
+	x.putAction(&b)
+	x.s.PutAttempt(&state.Attempt{
+		Node: n.ID, Action: a.ID, Number: b.Attempt, Incarnation: n.Incarnation,
+		Cores: cores, Reserved: reserved, Limit: x.memoryLimit(a), StartedAt: x.now(),
+	})
+	x.dirtyNodes.add(n.ID)
+}
+
+// memoryLimit is what the processes of an action may use: what it asked for,
+// else what its trajectory has.
+func (x *execution) memoryLimit(a *state.Action) uint64 {
+	if a.Memory == 0 && a.Trajectory != 0 {
+		return x.s.Trajectory(a.Trajectory).Memory
+	}
+	return a.Memory
+}
+
+// release takes back what an attempt holds.
+func (x *execution) release(t *state.Attempt) {
+	n := *x.s.Node(t.Node)
+	state.Assert(n.Free.Intersect(t.Cores) == state.CoreSet{}, "cores of action %d on node %s are free already", t.Action, n.Name)
+	n.Free = n.Free.Union(t.Cores)
+	n.FreeMemory += t.Reserved
+	n.Running--
+	x.s.PutNode(&n)
+	x.s.DeleteAttempt(t.Action)
+	x.dirtyNodes.add(n.ID)
+	x.dirty.add(state.NodeInstance(n.ID))
+	if t.Reserved > 0 {
+		x.memoryFreed(n.Pool)
+	}
+}
+
+// memoryFreed looks at the trajectories that wait for memory.
+func (x *execution) memoryFreed(pool state.PoolID) {
+	if x.s.PendingTrajectory(pool, 0) != nil {
+		x.dirty.add(state.PoolInstance(pool))
+	}
+}
+
+// stop tells the node to end a running attempt.
+func (x *execution) stop(a *state.Action, reason state.EndReason) {
+	b := *a
+	b.CancelReason = reason
+	x.s.PutAction(&b)
+	t := *x.s.Attempt(a.Node, a.ID)
+	t.Stop = true
+	x.s.PutAttempt(&t)
+	x.dirtyNodes.add(a.Node)
+}
+
+// end gives an action its final state. Its attempt, if it had one, must have
+// been released.
+func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
+	b := *x.unhold(a)
+	b.State, b.Result, b.EndedAt = s, r, x.now()
+	x.putAction(&b)
+	if b.Trajectory == 0 {
+		return
+	}
+	t := *x.s.Trajectory(b.Trajectory)
+	if t.Live--; t.Live == 0 {
+		t.IdleSince = x.now()
+	}
+	x.s.PutTrajectory(&t)
+	if t.Live == 0 && t.State == state.TrajectoryClosing {
+		x.dirty.add(state.TrajectoryTeardown(t.ID))
+	}
+}
+
+// lost settles an action whose attempt was lost: another attempt if its policy
+// and its trajectory allow, else the end.
+func (x *execution) lost(a *state.Action, r *state.Result) {
+	ending := a.Trajectory != 0 && x.s.Trajectory(a.Trajectory).State != state.TrajectoryOpen
+	switch {
+	case a.CancelReason != 0:
+		r.Reason = a.CancelReason
+		x.end(a, state.ActionCanceled, r)
+	case a.Attempt < a.AttemptsMax && !ending:
+		b := *a
+		b.State = state.ActionQueued
+		x.putAction(&b)
+		x.dirty.add(b.Queue())
+	default:
+		x.end(a, state.ActionLost, r)
+	}
+}
+
+// putAction stores an action whose state changed, with the event that says so.
+func (x *execution) putAction(a *state.Action) {
+	e := state.Event{
+		Kind: state.EventAction, Subject: uint64(a.ID), State: uint8(a.State), Namespace: a.Namespace,
+		Trajectory: a.Trajectory, Node: a.Node, Attempt: a.Attempt,
+	}
+	if a.Result != nil {
+		e.Reason, e.ExitCode = a.Result.Reason, a.Result.ExitCode
+	}
+	a.Revision = x.s.AddEvent(e)
+	x.s.PutAction(a)
+}

@@ -1,0 +1,92 @@
+package sched
+
+import (
+	"fmt"
+
+	"rota/fsm/state"
+	"rota/sched/order"
+	"rota/sched/place"
+)
+
+// aheadCounted bounds the work of counting who is ahead.
+const aheadCounted = 1000
+
+// Explain says in one sentence what a queued action waits for; empty if it does
+// not wait.
+func Explain(v *state.State, a *state.Action) string {
+	if a.State != state.ActionQueued {
+		return ""
+	}
+	pool := v.Pool(a.Pool)
+	if pool.Halted != "" {
+		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
+	}
+	if a.Trajectory != 0 {
+		return explainPinned(v, a)
+	}
+	return explainFree(v, a, pool)
+}
+
+func explainPinned(v *state.State, a *state.Action) string {
+	if a.Node == 0 {
+		t := v.Trajectory(a.Trajectory)
+		return fmt.Sprintf("waits for its trajectory %d, which waits for a node with %d bytes of free memory", t.ID, t.Memory)
+	}
+	n := v.Node(a.Node)
+	return fmt.Sprintf("waits for %s on node %s, which has %d free%s%s",
+		cores(a.CoresMin), n.Name, n.Free.Len(), kept(n, a), ahead(v, a))
+}
+
+func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
+	usable, most := false, 0
+	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
+		usable, most = true, n.Free.Len()
+		return false
+	})
+	switch {
+	case !usable:
+		return fmt.Sprintf("waits for a node: pool %q has none that is up and not draining", pool.Name)
+	case a.HeldOn != 0:
+		n := v.Node(a.HeldOn)
+		return fmt.Sprintf("waits for %s on node %s, which is kept free for it and has %d free",
+			cores(a.CoresMin), n.Name, n.Free.Len())
+	case most >= int(a.CoresMin) && place.Reserves(a) > 0:
+		return fmt.Sprintf("waits for a node of pool %q with %s and %d bytes of memory free together%s",
+			pool.Name, cores(a.CoresMin), a.Memory, ahead(v, a))
+	}
+	return fmt.Sprintf("waits for %s on one node of pool %q, where the most free are %d%s",
+		cores(a.CoresMin), pool.Name, most, ahead(v, a))
+}
+
+func cores(n uint32) string {
+	if n == 1 {
+		return "1 core"
+	}
+	return fmt.Sprintf("%d cores", n)
+}
+
+func kept(n *state.Node, a *state.Action) string {
+	if n.HeldFor == 0 || n.HeldFor >= a.ID {
+		return ""
+	}
+	return fmt.Sprintf(" and is kept for action %d", n.HeldFor)
+}
+
+// ahead counts the older actions in the same queue.
+func ahead(v *state.State, a *state.Action) string {
+	older := 0
+	for _, id := range order.Oldest(v, []state.Instance{a.Queue()}, 0, aheadCounted) {
+		if id < a.ID {
+			older++
+		}
+	}
+	switch older {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 older action is ahead"
+	case aheadCounted:
+		return fmt.Sprintf("; more than %d older actions are ahead", aheadCounted)
+	}
+	return fmt.Sprintf("; %d older actions are ahead", older)
+}

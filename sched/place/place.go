@@ -1,0 +1,118 @@
+package place
+
+import "rota/fsm/state"
+
+// nodesExamined bounds the search for a node that has both cores and memory.
+const nodesExamined = 64
+
+// TrajectoriesPerNodeMax bounds what the loss of one node costs to settle.
+const TrajectoriesPerNodeMax = 4096
+
+// Nodes is what this package needs to see of the state.
+type Nodes interface {
+	NodesByFreeCores(state.PoolID, func(*state.Node) bool)
+	NodesByFreeMemory(state.PoolID, func(*state.Node) bool)
+}
+
+// Cores picks n of the free cores: from the NUMA node that they leave the least
+// of if one has enough, else from as few NUMA nodes as possible, fullest first.
+// It returns fewer than n only if fewer are free.
+func Cores(numa []state.CoreSet, free state.CoreSet, n int) state.CoreSet {
+	var picked state.CoreSet
+	for n > 0 {
+		best, bestLen := state.CoreSet{}, 0
+		for _, cores := range numa {
+			avail := cores.Intersect(free)
+			if l := avail.Len(); l > 0 && better(l, bestLen, n) {
+				best, bestLen = avail, l
+			}
+		}
+		if bestLen == 0 {
+			return picked
+		}
+		take := best.First(n)
+		picked, free = picked.Union(take), free.Minus(take)
+		n -= take.Len()
+	}
+	return picked
+}
+
+// better reports whether a NUMA node with a free cores is a better source for n
+// than one with b: the smallest that suffices, else the largest.
+func better(a, b, n int) bool {
+	if a >= n {
+		return b < n || a < b
+	}
+	return a > b
+}
+
+// ForTrajectory returns the node for a new trajectory: the one with the most
+// free memory, and among equals with the fewest trajectories per core. Nil if
+// none has enough.
+func ForTrajectory(v Nodes, pool state.PoolID, memory uint64) *state.Node {
+	var hit *state.Node
+	left := nodesExamined
+	v.NodesByFreeMemory(pool, func(n *state.Node) bool {
+		if n.FreeMemory < memory {
+			return false
+		}
+		if n.Trajectories < TrajectoriesPerNodeMax {
+			hit = n
+		}
+		left--
+		return hit == nil && left > 0
+	})
+	return hit
+}
+
+// ForAction returns the node for an action without a trajectory: the one with
+// the most free cores among those with enough memory that are not kept free for
+// an older action. Nil if there is none now.
+func ForAction(v Nodes, a *state.Action) *state.Node {
+	var hit *state.Node
+	left := nodesExamined
+	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
+		if n.Free.Len() < int(a.CoresMin) {
+			return false
+		}
+		if Fits(n, a) {
+			hit = n
+		}
+		left--
+		return hit == nil && left > 0
+	})
+	return hit
+}
+
+// Fits reports whether the action could start on the node now.
+func Fits(n *state.Node, a *state.Action) bool {
+	if n.HeldFor != 0 && n.HeldFor < a.ID {
+		return false
+	}
+	return n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a)
+}
+
+// Reserves returns the memory in bytes that an action takes from its node while
+// it runs. One of a trajectory lives in what the trajectory has reserved.
+func Reserves(a *state.Action) uint64 {
+	if a.Trajectory != 0 {
+		return 0
+	}
+	return a.Memory
+}
+
+// ToHold returns the node to keep free for a starved action: of those that could
+// ever run it and are not kept for another, the one with the most free cores.
+// Nil if the search finds none.
+func ToHold(v Nodes, a *state.Action) *state.Node {
+	var hit *state.Node
+	left := nodesExamined
+	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
+		if n.HeldFor == 0 && n.Cores().Len() >= int(a.CoresMin) && n.Memory >= Reserves(a) {
+			hit = n
+		}
+		left--
+		return hit == nil && left > 0
+	})
+	return hit
+}
