@@ -22,6 +22,11 @@ func (r *Replica) shutdown(ctx context.Context) error {
 	r.closing.Store(true)
 	r.drain(ctx)
 	r.handOver(ctx)
+	return r.stop(ctx)
+}
+
+// stop ends everything without further courtesy.
+func (r *Replica) stop(ctx context.Context) error {
 	close(r.closed)
 	r.changed.fire()
 	r.raft.DeregisterObserver(r.observer)

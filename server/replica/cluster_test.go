@@ -1,0 +1,400 @@
+package replica
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	logv1 "rota/api/gen/log/v1"
+	peerv1 "rota/api/gen/peer/v1"
+	"rota/api/gen/peer/v1/peerv1connect"
+)
+
+// machine is a state machine that remembers the names of the namespaces that
+// were created, in order.
+type machine struct {
+	mu      sync.Mutex
+	changed broadcaster
+	state   machineState
+	block   chan struct{} // Apply waits for it if not nil
+}
+
+type machineState struct {
+	Applied uint64
+	Now     int64
+	Names   []string
+	Hash    uint64
+}
+
+func (m *machine) Apply(l *raft.Log) any {
+	if m.block != nil {
+		<-m.block
+	}
+	var entry logv1.Entry
+	if err := entry.UnmarshalVT(l.Data); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.Now = max(m.state.Now, entry.TimeNs)
+	results := make([]*logv1.Result, len(entry.Commands))
+	for i, c := range entry.Commands {
+		name := c.GetCreateNamespace().GetName()
+		m.state.Names = append(m.state.Names, name)
+		h := fnv.New64a()
+		fmt.Fprint(h, m.state.Hash, l.Index, l.Term, name)
+		m.state.Hash = h.Sum64()
+		results[i] = &logv1.Result{Index: l.Index, FirstId: uint64(len(m.state.Names))}
+	}
+	m.state.Applied = l.Index
+	m.changed.fire()
+	return results
+}
+
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	s := m.view()
+	return s, nil
+}
+
+func (s machineState) Persist(sink raft.SnapshotSink) error {
+	if err := json.NewEncoder(sink).Encode(s); err != nil {
+		return err
+	}
+	return sink.Close()
+}
+
+func (s machineState) Release() {}
+
+func (m *machine) Restore(r io.ReadCloser) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = machineState{}
+	defer m.changed.fire()
+	return json.NewDecoder(r).Decode(&m.state)
+}
+
+func (m *machine) view() machineState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.state
+	s.Names = append([]string(nil), s.Names...)
+	return s
+}
+
+func (m *machine) Now() int64      { return m.view().Now }
+func (m *machine) Applied() uint64 { return m.view().Applied }
+
+func (m *machine) WaitApplied(ctx context.Context, index uint64) error {
+	for {
+		changed := m.changed.wait()
+		if m.Applied() >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// stream is a TCP stream layer that can be cut off, as kill -9 does.
+type stream struct {
+	net.Listener
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	dead  bool
+	// hook may wrap or refuse connections; outbound says who dialed.
+	hook func(conn net.Conn, outbound bool, peer string) (net.Conn, error)
+}
+
+func listen(t testing.TB, address string) *stream {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stream{Listener: l, conns: make(map[net.Conn]bool)}
+}
+
+func (s *stream) track(conn net.Conn, outbound bool, peer string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	s.conns[conn] = true
+	if s.hook != nil {
+		return s.hook(conn, outbound, peer)
+	}
+	return conn, nil
+}
+
+func (s *stream) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return s.track(conn, false, "")
+}
+
+func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", string(address), timeout)
+	if err != nil {
+		return nil, err
+	}
+	return s.track(conn, true, string(address))
+}
+
+// cut closes everything at once.
+func (s *stream) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = true
+	_ = s.Listener.Close()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+// node is one server of a test cluster.
+type node struct {
+	id, address string
+	dir         string
+	stream      *stream
+	machine     *machine
+	replica     *Replica
+	exit        chan error
+	peer        *http.Server
+}
+
+type cluster struct {
+	t     testing.TB
+	nodes []*node
+	edit  func(*Config)
+
+	mu    sync.Mutex
+	peers map[string]string // raft address to HTTP address
+	http  *http.Client
+}
+
+type peerHandler struct {
+	peerv1connect.UnimplementedPeerServiceHandler
+	r *Replica
+}
+
+func (h peerHandler) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	return h.r.ServePropose(ctx, req)
+}
+
+func (h peerHandler) ReadIndex(ctx context.Context, req *peerv1.ReadIndexRequest) (*peerv1.ReadIndexResponse, error) {
+	return h.r.ServeReadIndex(ctx, req)
+}
+
+// newCluster starts n voters; edit may change each one's Config.
+func newCluster(t testing.TB, n int, edit func(*Config)) *cluster {
+	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	c := &cluster{
+		t: t, edit: edit, peers: make(map[string]string),
+		http: &http.Client{Transport: &http.Transport{Protocols: protocols}},
+	}
+	root := t.TempDir()
+	var servers []Server
+	for i := range n {
+		nd := &node{id: fmt.Sprintf("s%d", i+1), stream: listen(t, "127.0.0.1:0")}
+		nd.address = nd.stream.Addr().String()
+		nd.dir = filepath.Join(root, nd.id)
+		c.nodes = append(c.nodes, nd)
+		servers = append(servers, Server{ID: nd.id, Address: nd.address})
+	}
+	for _, nd := range c.nodes {
+		c.start(nd, servers)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+func testLogger() hclog.Logger {
+	if os.Getenv("REPLICA_TEST_LOG") == "" {
+		return hclog.NewNullLogger()
+	}
+	return hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, TimeFormat: "15:04:05.000"})
+}
+
+func (c *cluster) config(nd *node, bootstrap []Server) Config {
+	cfg := Config{
+		ServerID: nd.id, Dir: nd.dir, Address: nd.address, Machine: nd.machine, Stream: nd.stream,
+		PeerClient: c.client, Bootstrap: bootstrap, Logger: testLogger().Named(nd.id),
+		Exit:             func(err error) { nd.exit <- err },
+		HeartbeatTimeout: 500 * time.Millisecond,
+	}
+	if c.edit != nil {
+		c.edit(&cfg)
+	}
+	return cfg
+}
+
+// start opens a node that is not running.
+func (c *cluster) start(nd *node, bootstrap []Server) {
+	c.t.Helper()
+	if nd.stream == nil {
+		nd.stream = listen(c.t, nd.address)
+	}
+	nd.machine = &machine{}
+	nd.exit = make(chan error, 16)
+	r, err := Open(c.config(nd, bootstrap))
+	if err != nil {
+		c.t.Fatalf("open %s: %v", nd.id, err)
+	}
+	nd.replica = r
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_, h := peerv1connect.NewPeerServiceHandler(peerHandler{r: r})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	nd.peer = &http.Server{Handler: h, Protocols: protocols}
+	c.mu.Lock()
+	c.peers[nd.address] = "http://" + l.Addr().String()
+	c.mu.Unlock()
+	go func() { _ = nd.peer.Serve(l) }()
+}
+
+func (c *cluster) client(address string) peerv1connect.PeerServiceClient {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return peerv1connect.NewPeerServiceClient(c.http, c.peers[address])
+}
+
+// kill ends a node as kill -9 would: its ports refuse at once.
+func (c *cluster) kill(nd *node) {
+	nd.stream.cut()
+	_ = nd.peer.Close()
+	r := nd.replica
+	r.once.Do(func() { _ = r.stop(context.Background()) })
+	nd.replica, nd.stream = nil, nil
+}
+
+// shutdown ends a node gracefully.
+func (c *cluster) shutdown(nd *node) {
+	c.t.Helper()
+	if err := nd.replica.Shutdown(c.ctx()); err != nil {
+		c.t.Errorf("shut down %s: %v", nd.id, err)
+	}
+	_ = nd.peer.Close()
+	nd.replica, nd.stream = nil, nil
+}
+
+func (c *cluster) close() {
+	for _, nd := range c.nodes {
+		if nd.replica != nil {
+			c.kill(nd)
+		}
+	}
+	c.http.CloseIdleConnections()
+}
+
+const testPatience = 30 * time.Second
+
+func (c *cluster) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
+	c.t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(testPatience); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// leader waits for a node that is ready to lead.
+func (c *cluster) leader() *node {
+	c.t.Helper()
+	var lead *node
+	eventually(c.t, "a leader", func() bool {
+		for _, nd := range c.nodes {
+			if nd.replica != nil && nd.replica.IsLeader() {
+				lead = nd
+				return true
+			}
+		}
+		return false
+	})
+	return lead
+}
+
+// followers are the running nodes that do not lead, once they know who does.
+func (c *cluster) followers() []*node {
+	c.t.Helper()
+	lead := c.leader()
+	var nodes []*node
+	for _, nd := range c.nodes {
+		if nd.replica == nil || nd == lead {
+			continue
+		}
+		eventually(c.t, nd.id+" knows the leader", func() bool {
+			id, _ := nd.replica.Leader()
+			return id == lead.id
+		})
+		nodes = append(nodes, nd)
+	}
+	return nodes
+}
+
+func create(name string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: name}}}
+}
+
+// propose commits one name through a node.
+func (c *cluster) propose(nd *node, name string) *logv1.Result {
+	c.t.Helper()
+	results, err := nd.replica.Propose(c.ctx(), create(name))
+	if err != nil {
+		c.t.Fatalf("propose %q through %s: %v", name, nd.id, err)
+	}
+	return results[0]
+}
+
+// agree waits until all running nodes have the same state.
+func (c *cluster) agree() machineState {
+	c.t.Helper()
+	var first machineState
+	eventually(c.t, "all nodes have the same state", func() bool {
+		first = machineState{}
+		for _, nd := range c.nodes {
+			if nd.replica == nil {
+				continue
+			}
+			s := nd.machine.view()
+			if first.Names == nil {
+				first = s
+			}
+			if s.Applied != first.Applied || s.Hash != first.Hash {
+				return false
+			}
+		}
+		return true
+	})
+	return first
+}

@@ -1,0 +1,309 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	logv1 "rota/api/gen/log/v1"
+)
+
+func TestProposeOnAnyServer(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	lead := c.leader()
+	if r := c.propose(lead, "one"); r.FirstId != 1 {
+		t.Errorf("first command got id %d, want 1", r.FirstId)
+	}
+	for i, f := range c.followers() {
+		if r := c.propose(f, fmt.Sprint("via ", f.id)); r.FirstId != uint64(i+2) {
+			t.Errorf("forwarded command got id %d, want %d", r.FirstId, i+2)
+		}
+	}
+	if got := c.agree(); len(got.Names) != 3 {
+		t.Errorf("names %q, want 3", got.Names)
+	}
+}
+
+func TestManyProposersGetTheirOwnResults(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	c.leader()
+	c.followers()
+	const workers, each = 60, 20
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range each {
+				names := []*logv1.Command{create(fmt.Sprintf("%d/%d/a", w, i)), create(fmt.Sprintf("%d/%d/b", w, i))}
+				nd := c.nodes[w%len(c.nodes)]
+				results, err := nd.replica.Propose(c.ctx(), names...)
+				if err != nil || len(results) != 2 {
+					t.Errorf("propose: %d results, %v", len(results), err)
+					return
+				}
+				if results[0].FirstId+1 != results[1].FirstId || results[0].Index != results[1].Index {
+					t.Errorf("commands of one proposal were torn apart: %v", results)
+				}
+				if err := nd.machine.WaitApplied(c.ctx(), results[0].Index); err != nil {
+					t.Error(err)
+				}
+				if got := nd.machine.view().Names[results[0].FirstId-1]; got != fmt.Sprintf("%d/%d/a", w, i) {
+					t.Errorf("result belongs to %q", got)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	state := c.agree()
+	if len(state.Names) != workers*each*2 {
+		t.Errorf("%d commands applied, want %d", len(state.Names), workers*each*2)
+	}
+	slices.Sort(state.Names)
+	if n := len(slices.Compact(state.Names)); n != workers*each*2 {
+		t.Errorf("%d distinct commands, want %d", n, workers*each*2)
+	}
+}
+
+// A read after a write sees it on every server, also right after the leader
+// was lost.
+func TestReadsAreLinearizable(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	read := func(nd *node, want int) {
+		t.Helper()
+		index, err := nd.replica.ReadIndex(c.ctx())
+		if err != nil {
+			t.Fatalf("read through %s: %v", nd.id, err)
+		}
+		if err := nd.machine.WaitApplied(c.ctx(), index); err != nil {
+			t.Fatalf("%s never applies its read index %d: %v", nd.id, index, err)
+		}
+		if got := len(nd.machine.view().Names); got < want {
+			t.Errorf("%s read %d names, %d had been acknowledged", nd.id, got, want)
+		}
+	}
+	for _, nd := range c.nodes {
+		read(nd, 0) // nothing but a no-op is committed: there is nothing to wait for
+	}
+	for i := range 20 {
+		c.propose(c.leader(), fmt.Sprint(i))
+		for _, nd := range c.nodes {
+			read(nd, i+1)
+		}
+	}
+	c.kill(c.leader())
+	for _, nd := range c.nodes {
+		if nd.replica != nil {
+			read(nd, 20)
+		}
+	}
+}
+
+func TestVerifyLeader(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	lead := c.leader()
+	if err := lead.replica.VerifyLeader(c.ctx()); err != nil {
+		t.Errorf("leader: %v", err)
+	}
+	followers := c.followers()
+	if err := followers[0].replica.VerifyLeader(c.ctx()); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("follower: %v, want ErrNotLeader", err)
+	}
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := lead.replica.VerifyLeader(c.ctx()); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
+	for _, f := range followers {
+		c.kill(f)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := lead.replica.VerifyLeader(ctx); err == nil {
+		t.Error("verified without a majority")
+	}
+}
+
+func TestProposeWithoutMajority(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) { cfg.LeaderWait = 50 * time.Millisecond })
+	lead := c.leader()
+	for _, f := range c.followers() {
+		c.kill(f)
+	}
+	// The leader does not know yet: what it accepts now is in doubt for ever.
+	_, err := lead.replica.Propose(c.ctx(), create("lost?"))
+	if !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrNoLeader) {
+		t.Errorf("first: %v, want ErrUnknownOutcome", err)
+	}
+	eventually(t, "the leader steps down", func() bool { return !lead.replica.IsLeader() })
+	if _, err := lead.replica.Propose(c.ctx(), create("x")); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("without a leader: %v, want ErrNoLeader", err)
+	}
+	if _, err := lead.replica.ReadIndex(c.ctx()); !errors.Is(err, ErrNoLeader) {
+		t.Errorf("read without a leader: %v, want ErrNoLeader", err)
+	}
+}
+
+func TestOverload(t *testing.T) {
+	c := newCluster(t, 1, func(cfg *Config) { cfg.QueueBytes = 2000 })
+	lead := c.leader()
+	c.propose(lead, "first")
+	lead.machine.block = make(chan struct{})
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var accepted, refused int
+	for i := range 100 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			_, err := lead.replica.Propose(c.ctx(), create(fmt.Sprint(i)))
+			mu.Lock()
+			defer mu.Unlock()
+			var overloaded ErrOverloaded
+			switch {
+			case err == nil:
+				accepted++
+			case errors.As(err, &overloaded) && overloaded.RetryAfter > 0:
+				refused++
+			default:
+				t.Error(err)
+			}
+		}()
+	}
+	eventually(t, "some are refused", func() bool { mu.Lock(); defer mu.Unlock(); return refused > 0 })
+	close(lead.machine.block)
+	wg.Wait()
+	if got := len(lead.machine.view().Names); got != accepted+1 {
+		t.Errorf("%d applied, %d accepted: a refused proposal was applied or an accepted one lost", got-1, accepted)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	c := newCluster(t, 1, func(cfg *Config) { cfg.EntryCommands = 2 })
+	_, err := c.leader().replica.Propose(c.ctx(), create("a"), create("b"), create("c"))
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v, want ErrTooLarge", err)
+	}
+}
+
+func TestShutdownHandsOver(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	lead := c.leader()
+	c.propose(lead, "before")
+	c.followers()
+	start := time.Now()
+	c.shutdown(lead)
+	t.Logf("shutdown with hand-over took %v", time.Since(start))
+	next := c.leader()
+	c.propose(next, "after")
+	t.Logf("first commit of the next leader after %v", time.Since(start))
+	c.start(lead, nil)
+	if got := c.agree(); !slices.Equal(got.Names, []string{"before", "after"}) {
+		t.Errorf("names %q", got.Names)
+	}
+}
+
+func TestMembership(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	lead := c.leader()
+	c.propose(lead, "one")
+	nd := &node{id: "s2", stream: listen(t, "127.0.0.1:0"), dir: t.TempDir()}
+	nd.address = nd.stream.Addr().String()
+	c.nodes = append(c.nodes, nd)
+	c.start(nd, nil)
+	if err := lead.replica.AddPeer(c.ctx(), nd.id, nd.address, false); err != nil {
+		t.Fatal(err)
+	}
+	c.agree()
+	if err := lead.replica.AddPeer(c.ctx(), nd.id, nd.address, true); err != nil {
+		t.Fatal(err)
+	}
+	peers, err := lead.replica.Peers(c.ctx())
+	if err != nil || len(peers) != 2 || !peers[1].Voter || !peers[0].Leader {
+		t.Errorf("peers %+v, %v", peers, err)
+	}
+	if err := lead.replica.TransferLeadership(c.ctx(), nd.id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "s2 leads", nd.replica.IsLeader)
+	c.propose(lead, "forwarded")
+	if err := nd.replica.RemovePeer(c.ctx(), "nobody"); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("remove unknown: %v", err)
+	}
+	if err := nd.replica.RemovePeer(c.ctx(), lead.id); err != nil {
+		t.Fatal(err)
+	}
+	c.propose(nd, "alone")
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	for i := range 10 {
+		c.propose(c.leader(), fmt.Sprint(i))
+	}
+	for range 2 {
+		for _, nd := range c.nodes {
+			c.kill(nd)
+		}
+		for _, nd := range c.nodes {
+			c.start(nd, nil)
+		}
+		c.leader()
+		eventually(t, "all entries are back", func() bool { return len(c.agree().Names) == 10 })
+	}
+	for _, nd := range c.nodes {
+		if s := nd.replica.Status(); s.Quarantined {
+			t.Errorf("%s is quarantined after a clean kill: %s", nd.id, s.Reason)
+		}
+	}
+}
+
+// Log time starts at the bootstrapping leader's wall clock and then only
+// follows monotonic clocks.
+func TestLogClock(t *testing.T) {
+	wall := time.Unix(1_800_000_000, 0)
+	var committed int64
+	c := newLogClock(func() int64 { return committed }, func() time.Time { return wall })
+	wall = wall.Add(5 * time.Second)
+	if got := c.stamp([]*logv1.Command{create("x")}); got != int64(5*time.Second) {
+		t.Errorf("before bootstrap: %d, want 5 s", got)
+	}
+	boot := &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{}}}
+	if got := c.stamp([]*logv1.Command{boot}); got != wall.UnixNano() {
+		t.Errorf("bootstrap: %d, want the wall clock", got)
+	}
+	committed = wall.UnixNano()
+	again := newLogClock(func() int64 { return committed }, func() time.Time { return wall })
+	wall = wall.Add(-time.Hour) // a wall clock that steps back
+	if got := again.stamp([]*logv1.Command{boot}); got != committed {
+		t.Errorf("after a step back: %d, want %d", got, committed)
+	}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	c := newCluster(t, 3, nil)
+	c.propose(c.leader(), "one")
+	f := c.followers()[0]
+	c.propose(f, "two")
+	if _, err := f.replica.ReadIndex(c.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	for _, nd := range slices.Clone(c.nodes) {
+		c.shutdown(nd)
+	}
+	c.http.CloseIdleConnections()
+	goleak.VerifyNone(t, ignore)
+}
