@@ -28,7 +28,7 @@ func quick(conf *memberlist.Config) {
 	conf.ProbeInterval, conf.ProbeTimeout = 100*time.Millisecond, 50*time.Millisecond
 	conf.GossipInterval = 20 * time.Millisecond
 	conf.SuspicionMult, conf.SuspicionMaxTimeoutMult = 2, 1
-	conf.GossipToTheDeadTime = 100 * time.Millisecond
+	conf.GossipToTheDeadTime = time.Nanosecond
 	conf.PushPullInterval = 0
 }
 
