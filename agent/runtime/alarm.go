@@ -42,8 +42,8 @@ func (a *alarm) watch(ring func()) {
 	}
 }
 
-// boottime is CLOCK_BOOTTIME now, in nanoseconds.
-func boottime() int64 {
+// Boottime is CLOCK_BOOTTIME now, in nanoseconds.
+func Boottime() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		panic("CLOCK_BOOTTIME: " + err.Error()) // there since Linux 2.6.39

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -40,6 +42,9 @@ func Supervise(ctx context.Context, opts SuperviseOptions) error {
 		return err
 	}
 	defer lock.Close()
+	if err := keepDescriptors(); err != nil {
+		return err
+	}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
@@ -49,6 +54,25 @@ func Supervise(ctx context.Context, opts SuperviseOptions) error {
 		return err
 	}
 	return s.serve(ctx)
+}
+
+// keepDescriptors keeps open files that whoever started this process passed on,
+// knowingly or not, from going on to attempts.
+func keepDescriptors() error {
+	err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // Linux before 5.11
+	if err != nil {
+		return fmt.Errorf("keep open files to this process: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 // lockDir makes this the only supervisor of a directory, for as long as the
@@ -315,7 +339,7 @@ func (s *supervisor) killAll(o killOrder) {
 // been moved since.
 func (s *supervisor) deadlinePassed() {
 	s.mu.Lock()
-	due := s.deadline != 0 && boottime() >= s.deadline
+	due := s.deadline != 0 && Boottime() >= s.deadline
 	if due {
 		s.expired = true
 	}

@@ -20,7 +20,7 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 	switch {
 	case s.stopping:
 		return ErrStopping
-	case s.expired || (s.deadline != 0 && boottime() >= s.deadline):
+	case s.expired || (s.deadline != 0 && Boottime() >= s.deadline):
 		return ErrDeadlinePassed
 	case s.attempts[spec.Key] != nil:
 		return fmt.Errorf("%w: %s", ErrDuplicate, spec.Key)
@@ -142,7 +142,7 @@ func (s *supervisor) setDeadline(boottimeNS int64) error {
 	}
 	s.mu.Lock()
 	s.deadline = boottimeNS
-	if boottimeNS == 0 || boottimeNS > boottime() {
+	if boottimeNS == 0 || boottimeNS > Boottime() {
 		s.expired = false
 	}
 	err := s.alarm.set(boottimeNS)

@@ -1,0 +1,225 @@
+package runtime_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rota/agent/runtime"
+)
+
+// cgroupParent keeps the tests' cgroups apart from any real agent's.
+var cgroupParent = "rota-test-" + strconv.Itoa(os.Getpid())
+
+// leftover is an environment variable whose value marks every process that the
+// tests have attempts start, so that one that escapes is found.
+const leftover = "ROTA_RUNTIME_TEST"
+
+// TestMain makes the test binary its own supervisor and its own attempts: what
+// it does is in its first argument.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		if os.Args[1] == "supervise" {
+			os.Exit(superviseMain(os.Args[2:]))
+		}
+		if helper, ok := helpers[os.Args[1]]; ok {
+			helper(os.Args[2:])
+			os.Exit(0)
+		}
+	}
+	code := m.Run()
+	if left := leftBehind(); len(left) > 0 && code == 0 {
+		fmt.Fprintf(os.Stderr, "tests left behind:\n%s\n", strings.Join(left, "\n"))
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func superviseMain(args []string) int {
+	opts, err := runtime.ParseSuperviseArgs(args)
+	if err == nil {
+		err = runtime.Supervise(context.Background(), opts)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// helpers are commands for attempts, for what no shell does reliably.
+var helpers = map[string]func(args []string){
+	// helper-eat touches memory until it is killed or has so many MiB.
+	"helper-eat": func(args []string) {
+		n, _ := strconv.Atoi(args[0])
+		for range n {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 512 {
+				b[i] = 1
+			}
+			held = append(held, b)
+		}
+	},
+	// helper-burn uses so much CPU time.
+	"helper-burn": func(args []string) {
+		d, _ := time.ParseDuration(args[0])
+		for {
+			var ru syscall.Rusage
+			syscall.Getrusage(syscall.RUSAGE_SELF, &ru)
+			if time.Duration(ru.Utime.Nano()) >= d {
+				return
+			}
+		}
+	},
+	// helper-write writes so many numbered lines of 100 bytes.
+	"helper-write": func(args []string) {
+		n, _ := strconv.Atoi(args[0])
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "%099d\n", i)
+			if b.Len() > 1<<16 || i == n-1 {
+				os.Stdout.WriteString(b.String())
+				b.Reset()
+			}
+		}
+	},
+	// helper-client is an agent that starts an attempt, sets a deadline so many
+	// milliseconds from now, says so, and waits.
+	"helper-client": clientMain,
+}
+
+var held [][]byte
+
+// clientMain is another process that uses the supervisor of a directory.
+func clientMain(args []string) {
+	ctx := context.Background()
+	c, err := runtime.Dial(ctx, options(args[0], args[1]))
+	if err == nil {
+		err = c.Start(ctx, shell(runtime.Key{Action: 1, Attempt: 1, Incarnation: 1}, args[2]))
+	}
+	if err != nil {
+		fmt.Println("error:", err)
+		return
+	}
+	if after, _ := time.ParseDuration(args[3]); after > 0 {
+		if err := c.SetDeadline(ctx, runtime.Boottime()+int64(after)); err != nil {
+			fmt.Println("error:", err)
+			return
+		}
+	}
+	fmt.Println("ready")
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop
+}
+
+func options(dir, mode string) runtime.Options {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return runtime.Options{Executable: exe, SuperviseOptions: runtime.SuperviseOptions{
+		Dir: dir, Mode: mode, CgroupParent: parentOf(), Linger: time.Minute,
+	}}
+}
+
+// parentOf is the same in the processes that a test starts.
+func parentOf() string {
+	if p := os.Getenv(leftover + "_PARENT"); p != "" {
+		return p
+	}
+	return cgroupParent
+}
+
+// shell is an attempt that runs a shell script.
+func shell(k runtime.Key, script string) runtime.Spec {
+	return runtime.Spec{
+		Key:  k,
+		Argv: []string{"sh", "-c", script},
+		Env:  []string{leftover + "=" + parentOf()},
+	}
+}
+
+// self is an attempt that runs a helper of this binary.
+func self(t testing.TB, k runtime.Key, args ...string) runtime.Spec {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runtime.Spec{Key: k, Argv: append([]string{exe}, args...), Env: []string{leftover + "=" + parentOf()}}
+}
+
+// leftBehind lists supervisors, attempts and cgroups that outlived the tests.
+func leftBehind() []string {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		left := append(markedProcesses(), cgroupsLeft()...)
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// markedProcesses lists the attempts' processes that are alive.
+func markedProcesses() []string {
+	var out []string
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		env, _ := os.ReadFile(filepath.Join(d, "environ"))
+		cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+		own := strings.Contains(string(env), leftover+"="+cgroupParent+"\x00")
+		supervisor := strings.Contains(string(cmd), "--cgroup-parent="+cgroupParent+"\x00")
+		if own || supervisor {
+			out = append(out, d+" "+strings.ReplaceAll(string(cmd), "\x00", " "))
+		}
+	}
+	return out
+}
+
+func cgroupsLeft() []string {
+	var out []string
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == cgroupParent {
+			out = append(out, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return out
+}
+
+// startClient runs helper-client and returns once it is ready.
+func startClient(t *testing.T, dir, mode, script string, deadline time.Duration) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "helper-client", dir, mode, script, deadline.String())
+	cmd.Env = append(os.Environ(), leftover+"_PARENT="+cgroupParent)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	line := make([]byte, 256)
+	n, _ := out.Read(line)
+	if got := strings.TrimSpace(string(line[:n])); got != "ready" {
+		t.Fatalf("client said %q", got)
+	}
+	return cmd
+}
