@@ -1,0 +1,172 @@
+package rpc
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
+)
+
+// timestamp converts log time; 0, which is before any, is absent.
+func timestamp(ns int64) *timestamppb.Timestamp {
+	if ns == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, ns))
+}
+
+func duration(ns int64) *durationpb.Duration {
+	if ns == 0 {
+		return nil
+	}
+	return durationpb.New(time.Duration(ns))
+}
+
+// actionRow is an action with what its message needs from other rows. Rows
+// never change, so it can be converted after the view it was made in.
+type actionRow struct {
+	*state.Action
+	namespace, node string
+	attempt         *state.Attempt
+	waitingFor      string
+}
+
+func readAction(st *state.State, a *state.Action) actionRow {
+	r := actionRow{Action: a}
+	if n := st.Namespace(a.Namespace); n != nil {
+		r.namespace = n.Name
+	}
+	r.node = nodeName(st, a.Node)
+	if a.State == state.ActionRunning {
+		r.attempt = st.Attempt(a.Node, a.ID)
+	}
+	return r
+}
+
+// nodeName is empty for a node that was removed.
+func nodeName(st *state.State, id state.NodeID) string {
+	if n := st.Node(id); n != nil {
+		return n.Name
+	}
+	return ""
+}
+
+func (r actionRow) message() (*rotav1.Action, error) {
+	spec := new(rotav1.ActionSpec)
+	if err := spec.UnmarshalVT(r.Spec); err != nil {
+		return nil, fmt.Errorf("decode the spec of action %d: %w", r.ID, err)
+	}
+	m := &rotav1.Action{
+		Id:              uint64(r.ID),
+		Namespace:       r.namespace,
+		Spec:            spec,
+		State:           rotav1.ActionState(r.State),
+		Attempt:         r.Attempt,
+		Node:            r.node,
+		SubmitTime:      timestamp(r.SubmittedAt),
+		StartTime:       timestamp(r.StartedAt),
+		EndTime:         timestamp(r.EndedAt),
+		Result:          resultMessage(r.Result),
+		CancelRequested: r.CancelReason != 0 && !r.State.Final(),
+		WaitingFor:      r.waitingFor,
+		Revision:        r.Revision,
+	}
+	if r.attempt != nil {
+		m.Cpus = r.attempt.Cores.Slice()
+	}
+	return m, nil
+}
+
+func resultMessage(r *state.Result) *rotav1.ActionResult {
+	if r == nil {
+		return nil
+	}
+	return &rotav1.ActionResult{
+		Reason:          rotav1.EndReason(r.Reason),
+		ExitCode:        r.ExitCode,
+		Signal:          r.Signal,
+		Message:         r.Message,
+		StdoutTail:      r.Stdout,
+		StderrTail:      r.Stderr,
+		ExecDuration:    duration(r.ExecNS),
+		CpuTime:         duration(r.CPUNS),
+		MemoryPeakBytes: r.MemoryPeak,
+	}
+}
+
+func eventMessage(st *state.State, e state.Event) *rotav1.ActionEvent {
+	m := &rotav1.ActionEvent{
+		Revision:     e.Revision,
+		Time:         timestamp(e.Time),
+		ActionId:     e.Subject,
+		State:        rotav1.ActionState(e.State),
+		Attempt:      e.Attempt,
+		Node:         nodeName(st, e.Node),
+		Reason:       rotav1.EndReason(e.Reason),
+		ExitCode:     e.ExitCode,
+		TrajectoryId: uint64(e.Trajectory),
+	}
+	if n := st.Namespace(e.Namespace); n != nil {
+		m.Namespace = n.Name
+	}
+	return m
+}
+
+func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory {
+	m := &rotav1.Trajectory{
+		Id:          uint64(t.ID),
+		Name:        t.Name,
+		Node:        nodeName(st, t.Node),
+		State:       rotav1.TrajectoryState(t.State),
+		MemoryBytes: t.Memory,
+		OpenTime:    timestamp(t.OpenedAt),
+		EndTime:     timestamp(t.EndedAt),
+		LiveActions: t.Live,
+		IdleTimeout: duration(t.IdleTimeoutNS),
+	}
+	if n := st.Namespace(t.Namespace); n != nil {
+		m.Namespace = n.Name
+	}
+	if p := st.Pool(t.Pool); p != nil {
+		m.Pool = p.Name
+	}
+	return m
+}
+
+func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
+	m := &rotav1.Node{
+		Name:             n.Name,
+		State:            rotav1.NodeState(n.State),
+		Draining:         n.Draining,
+		Incarnation:      n.Incarnation,
+		Address:          n.Address,
+		FreeCpus:         n.Free.Slice(),
+		MemoryBytes:      n.Memory,
+		FreeMemoryBytes:  n.FreeMemory,
+		OpenTrajectories: uint32(n.Trajectories),
+		QueuedActions:    uint32(st.QueueLen(state.NodeInstance(n.ID))),
+		RegistrationTime: timestamp(n.RegisteredAt),
+		Runtime:          n.Runtime,
+	}
+	if p := st.Pool(n.Pool); p != nil {
+		m.Pool = p.Name
+	}
+	for _, numa := range n.NUMA {
+		m.NumaNodes = append(m.NumaNodes, &rotav1.NumaNode{Cpus: numa.Slice()})
+	}
+	if len(n.Labels) > 0 {
+		m.Labels = make(map[string]string, len(n.Labels))
+	}
+	for _, l := range n.Labels {
+		m.Labels[l.Key] = l.Value
+	}
+	st.Attempts(n.ID, func(*state.Attempt) bool {
+		m.RunningActions++
+		return true
+	})
+	return m
+}

@@ -1,0 +1,147 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+
+	"rota/fsm/state"
+)
+
+// hubBatch is how many events the hub reads under one view.
+const hubBatch = 1024
+
+// Hub wakes watchers when there are events for them. One goroutine looks at
+// each event once; who follows a single action, as most do, is woken for that
+// action only.
+type Hub struct {
+	machine interface{ View(func(*state.State)) }
+	kick    chan struct{}
+
+	mu     sync.Mutex
+	seen   uint64 // revision
+	every  map[*waiter]struct{}
+	action map[uint64]map[*waiter]struct{}
+}
+
+// waiter is woken through a channel that holds one wake-up.
+type waiter struct {
+	action uint64 // 0: any
+	wake   chan struct{}
+}
+
+// NewHub returns a hub that does nothing until Run.
+func NewHub(machine interface{ View(func(*state.State)) }) *Hub {
+	return &Hub{
+		machine: machine, kick: make(chan struct{}, 1),
+		every: map[*waiter]struct{}{}, action: map[uint64]map[*waiter]struct{}{},
+	}
+}
+
+// Notify says that there may be new events, or that the state was replaced. It
+// does not block and may be called from within Apply.
+func (h *Hub) Notify() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Run wakes watchers until ctx is done.
+func (h *Hub) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.kick:
+			for h.step() {
+			}
+		}
+	}
+}
+
+// join registers for the events of an action, or of all with 0. Events that are
+// not in the state at the first look after this will wake the waiter.
+func (h *Hub) join(action uint64) *waiter {
+	w := &waiter{action: action, wake: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set := h.every
+	if action != 0 {
+		if h.action[action] == nil {
+			h.action[action] = map[*waiter]struct{}{}
+		}
+		set = h.action[action]
+	}
+	set[w] = struct{}{}
+	return w
+}
+
+func (h *Hub) leave(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.every, w)
+	if set := h.action[w.action]; set != nil {
+		if delete(set, w); len(set) == 0 {
+			delete(h.action, w.action)
+		}
+	}
+}
+
+// step looks at some events and reports whether there are more.
+func (h *Hub) step() (more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	from, lost := h.seen, false
+	var subjects []uint64
+	h.machine.View(func(st *state.State) {
+		newest := st.Meta().Revision
+		switch {
+		case len(h.every) == 0 && len(h.action) == 0:
+			h.seen = newest // nobody to wake
+		case newest < h.seen || h.seen+1 < st.FirstRevision():
+			h.seen, lost = newest, true
+		default:
+			subjects = h.read(st, min(newest, h.seen+hubBatch))
+		}
+		more = h.seen < newest
+	})
+	if lost {
+		h.wakeAll()
+		return more
+	}
+	if h.seen > from {
+		wakeSet(h.every)
+	}
+	for _, id := range subjects {
+		wakeSet(h.action[id])
+	}
+	return more
+}
+
+// read moves seen up to a revision and returns the actions with waiters on the
+// way.
+func (h *Hub) read(st *state.State, to uint64) (subjects []uint64) {
+	for ; h.seen < to; h.seen++ {
+		e, ok := st.Event(h.seen + 1)
+		if ok && e.Kind == state.EventAction && h.action[e.Subject] != nil {
+			subjects = append(subjects, e.Subject)
+		}
+	}
+	return subjects
+}
+
+func (h *Hub) wakeAll() {
+	wakeSet(h.every)
+	for _, set := range h.action {
+		wakeSet(set)
+	}
+}
+
+func wakeSet(set map[*waiter]struct{}) {
+	for w := range set {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	logv1 "rota/api/gen/log/v1"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
+)
+
+// GetStatus describes the cluster as this server sees it.
+func (s *Server) GetStatus(_ context.Context, _ *rotav1.GetStatusRequest) (*rotav1.GetStatusResponse, error) {
+	status := s.Cluster.Status()
+	leader, addr := s.Replica.Leader()
+	m := &rotav1.GetStatusResponse{
+		ServerId: s.ServerID, LeaderId: leader, LeaderAddress: addr,
+		Term: status.Term, CommitIndex: status.Commit, Quarantined: status.Quarantined,
+		LogTime: timestamp(s.LogTime()), Version: s.Version,
+	}
+	s.Machine.View(func(st *state.State) {
+		meta, counts := st.Meta(), st.Counts()
+		m.ClusterId, m.AppliedIndex, m.Revision = meta.ClusterID, meta.Applied, meta.Revision
+		m.SchedulerVersion = meta.SchedulerVersion
+		m.QueuedActions, m.RunningActions = uint64(counts.Queued), uint64(counts.Running)
+		m.OpenTrajectories, m.NodesUp = uint64(counts.OpenTrajectories), uint64(counts.NodesUp)
+		m.LeaseDuration = durationpb.New(time.Duration(meta.Settings.LeaseNS))
+		m.LeaseMargin = durationpb.New(time.Duration(meta.Settings.LeaseMarginNS))
+	})
+	return m, nil
+}
+
+// GetStateHash returns the hash of this server's own state.
+func (s *Server) GetStateHash(ctx context.Context, req *rotav1.GetStateHashRequest) (*rotav1.GetStateHashResponse, error) {
+	if err := s.Machine.WaitApplied(ctx, req.MinIndex); err != nil {
+		return nil, err
+	}
+	index, hash := s.Machine.Hash()
+	return &rotav1.GetStateHashResponse{ServerId: s.ServerID, Index: index, Hash: fmt.Sprintf("%016x", hash)}, nil
+}
+
+// TakeSnapshot makes this server write a snapshot now.
+func (s *Server) TakeSnapshot(ctx context.Context, _ *rotav1.TakeSnapshotRequest) (*rotav1.TakeSnapshotResponse, error) {
+	index, size, err := s.Cluster.TakeSnapshot(ctx)
+	return &rotav1.TakeSnapshotResponse{Index: index, SizeBytes: size}, err
+}
+
+// CreateNamespace creates a namespace.
+func (s *Server) CreateNamespace(ctx context.Context, req *rotav1.CreateNamespaceRequest) (*rotav1.CreateNamespaceResponse, error) {
+	if err := requireName("name", req.Name).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_CreateNamespace{
+		CreateNamespace: &logv1.CreateNamespace{Name: req.Name},
+	}})
+	return &rotav1.CreateNamespaceResponse{}, err
+}
+
+// ListNamespaces returns all namespaces.
+func (s *Server) ListNamespaces(ctx context.Context, _ *rotav1.ListNamespacesRequest) (*rotav1.ListNamespacesResponse, error) {
+	if err := s.catchUp(ctx, false); err != nil {
+		return nil, err
+	}
+	resp := &rotav1.ListNamespacesResponse{}
+	st := s.Machine.Fork()
+	st.Namespaces(func(n *state.Namespace) bool {
+		resp.Namespaces = append(resp.Namespaces, &rotav1.Namespace{
+			Name: n.Name, QueuedActions: uint64(st.NamespaceQueued(n.ID)),
+		})
+		return true
+	})
+	return resp, nil
+}
+
+// ListPools returns all pools.
+func (s *Server) ListPools(ctx context.Context, _ *rotav1.ListPoolsRequest) (*rotav1.ListPoolsResponse, error) {
+	if err := s.catchUp(ctx, false); err != nil {
+		return nil, err
+	}
+	resp := &rotav1.ListPoolsResponse{}
+	byID := map[state.PoolID]*rotav1.Pool{}
+	st := s.Machine.Fork()
+	st.Pools(func(p *state.Pool) bool {
+		m := &rotav1.Pool{Name: p.Name, Halted: p.Halted, QueuedActions: uint64(st.QueueLen(state.PoolInstance(p.ID)))}
+		byID[p.ID] = m
+		resp.Pools = append(resp.Pools, m)
+		return true
+	})
+	st.Nodes(0, func(n *state.Node) bool {
+		m := byID[n.Pool]
+		m.QueuedActions += uint64(st.QueueLen(state.NodeInstance(n.ID)))
+		if n.State == state.NodeUp {
+			m.NodesUp++
+		}
+		return true
+	})
+	return resp, nil
+}
+
+// ResumePool lets a pool schedule again.
+func (s *Server) ResumePool(ctx context.Context, req *rotav1.ResumePoolRequest) (*rotav1.ResumePoolResponse, error) {
+	if err := requireName("name", req.Name).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_ResumePool{
+		ResumePool: &logv1.ResumePool{Name: req.Name},
+	}})
+	return &rotav1.ResumePoolResponse{}, err
+}
+
+// ActivateScheduler commits the barrier of a version of the scheduler.
+func (s *Server) ActivateScheduler(ctx context.Context, req *rotav1.ActivateSchedulerRequest) (*rotav1.ActivateSchedulerResponse, error) {
+	if req.Version == 0 {
+		return nil, wrong("version", "is required").failure()
+	}
+	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_ActivateScheduler{
+		ActivateScheduler: &logv1.ActivateScheduler{Version: req.Version},
+	}})
+	return &rotav1.ActivateSchedulerResponse{}, err
+}

@@ -1,0 +1,102 @@
+package rpc
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Sizes of pages.
+const (
+	pageSizeDefault = 100
+	pageSizeMax     = 1000
+	// scanMax bounds the rows that one page looks at when few of them match.
+	// Such a page is short, but has a token to go on.
+	scanMax = 100_000
+)
+
+// tokenBytes: the last ID of the page and a checksum of it and the query.
+const tokenBytes = 16
+
+// page is where in a list to go on, and how far.
+type page struct {
+	after uint64 // ID
+	size  int
+	query uint64 // hash of what is listed
+}
+
+// newPage decodes the place to go on from. A token is good for the list it came
+// from: changing the filter between pages would silently skip rows. It is
+// guarded against mistakes, not malice: all it could be forged into is another
+// place in the same list.
+func newPage(size uint32, token string, query ...uint64) (page, *violation) {
+	p := page{size: int(size), query: hash(query)}
+	switch {
+	case size == 0:
+		p.size = pageSizeDefault
+	case size > pageSizeMax:
+		return p, wrong("page_size", "must be at most %d, is %d", pageSizeMax, size)
+	}
+	if token == "" {
+		return p, nil
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(raw) != tokenBytes {
+		return p, wrong("page_token", "is not one that a list has returned")
+	}
+	p.after = binary.BigEndian.Uint64(raw)
+	if binary.BigEndian.Uint64(raw[8:]) != hash([]uint64{p.query, p.after}) {
+		return p, wrong("page_token", "is not from this list: repeat the first page with the new filter")
+	}
+	return p, nil
+}
+
+// token encodes the place after the last row that was looked at.
+func (p page) token(last uint64) string {
+	raw := binary.BigEndian.AppendUint64(make([]byte, 0, tokenBytes), last)
+	raw = binary.BigEndian.AppendUint64(raw, hash([]uint64{p.query, last}))
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func hash(values []uint64) uint64 {
+	raw := make([]byte, 0, 64)
+	for _, v := range values {
+		raw = binary.BigEndian.AppendUint64(raw, v)
+	}
+	return xxhash.Sum64(raw)
+}
+
+func hashText(s string) uint64 { return xxhash.Sum64String(s) }
+
+// collector fills one page.
+type collector struct {
+	page    page
+	rows    int
+	scanned int
+	last    uint64
+	more    bool
+}
+
+// visit is called with each row in turn; match says whether it belongs on the
+// page. It returns whether to go on.
+func (c *collector) visit(id uint64, match func() bool) bool {
+	if c.rows == c.page.size || c.scanned == scanMax {
+		c.more = true
+		return false
+	}
+	c.last = id
+	c.scanned++
+	if match() {
+		c.rows++
+	}
+	return true
+}
+
+// nextToken is empty if the list ends with the page.
+func (c *collector) nextToken() string {
+	if !c.more {
+		return ""
+	}
+	return c.page.token(c.last)
+}

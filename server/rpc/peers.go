@@ -1,0 +1,92 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+)
+
+// forwardedHeader marks a call that another server has passed on. It is not
+// passed on again: then the two disagree about who leads.
+const forwardedHeader = "Rota-Forwarded"
+
+// onLeader answers here if this server leads, else at the leader.
+func onLeader[Resp any](ctx context.Context, s *Server,
+	here func() (*Resp, error),
+	there func(context.Context, rotav1connect.OperatorServiceClient) (*Resp, error),
+) (*Resp, error) {
+	id, addr := s.Replica.Leader()
+	if id == s.ServerID {
+		return here()
+	}
+	call, ok := connect.CallInfoForHandlerContext(ctx)
+	if addr == "" || ok && call.RequestHeader().Get(forwardedHeader) != "" {
+		return nil, refused(NoLeader())
+	}
+	out, info := connect.NewClientContext(ctx)
+	info.RequestHeader().Set(forwardedHeader, s.ServerID)
+	resp, err := there(out, s.Operator(addr))
+	if err != nil && connect.CodeOf(err) == connect.CodeUnavailable && !hasDetail(err) {
+		return nil, unavailable(100*time.Millisecond, "LEADER_UNREACHABLE",
+			"the leader, %s at %s, cannot be reached from here, and may or may not have done it: look at ListPeers, then try again", id, addr)
+	}
+	return resp, err
+}
+
+// ListPeers returns the servers of the Raft group, as the leader has them.
+func (s *Server) ListPeers(ctx context.Context, req *rotav1.ListPeersRequest) (*rotav1.ListPeersResponse, error) {
+	return onLeader(ctx, s, func() (*rotav1.ListPeersResponse, error) {
+		peers, err := s.Cluster.Peers(ctx)
+		return &rotav1.ListPeersResponse{Peers: peers}, err
+	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.ListPeersResponse, error) {
+		return c.ListPeers(ctx, req)
+	})
+}
+
+// AddPeer adds a server, or makes it a voter.
+func (s *Server) AddPeer(ctx context.Context, req *rotav1.AddPeerRequest) (*rotav1.AddPeerResponse, error) {
+	if err := requireName("id", req.Id).err(); err != nil {
+		return nil, err
+	}
+	if _, _, err := net.SplitHostPort(req.Address); err != nil {
+		return nil, wrong("address", "must be host:port, is %q", req.Address).failure()
+	}
+	return onLeader(ctx, s, func() (*rotav1.AddPeerResponse, error) {
+		return &rotav1.AddPeerResponse{}, s.Cluster.AddPeer(ctx, req.Id, req.Address, req.Voter)
+	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.AddPeerResponse, error) {
+		return c.AddPeer(ctx, req)
+	})
+}
+
+// RemovePeer takes a server out of the group.
+func (s *Server) RemovePeer(ctx context.Context, req *rotav1.RemovePeerRequest) (*rotav1.RemovePeerResponse, error) {
+	if err := requireName("id", req.Id).err(); err != nil {
+		return nil, err
+	}
+	return onLeader(ctx, s, func() (*rotav1.RemovePeerResponse, error) {
+		return &rotav1.RemovePeerResponse{}, s.Cluster.RemovePeer(ctx, req.Id)
+	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.RemovePeerResponse, error) {
+		return c.RemovePeer(ctx, req)
+	})
+}
+
+// TransferLeadership makes another server the leader.
+func (s *Server) TransferLeadership(ctx context.Context, req *rotav1.TransferLeadershipRequest) (*rotav1.TransferLeadershipResponse, error) {
+	if err := checkName("id", req.Id).err(); err != nil {
+		return nil, err
+	}
+	return onLeader(ctx, s, func() (*rotav1.TransferLeadershipResponse, error) {
+		if err := s.Cluster.TransferLeadership(ctx, req.Id); err != nil {
+			return nil, err
+		}
+		id, _ := s.Replica.Leader()
+		return &rotav1.TransferLeadershipResponse{LeaderId: id}, nil
+	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.TransferLeadershipResponse, error) {
+		return c.TransferLeadership(ctx, req)
+	})
+}

@@ -1,0 +1,56 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// catchUp makes reads that follow linearizable: they see everything that was
+// acknowledged by any server before the call. With stale true it does nothing.
+func (s *Server) catchUp(ctx context.Context, stale bool) error {
+	if stale {
+		return nil
+	}
+	index, err := s.Replica.ReadIndex(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Machine.WaitApplied(ctx, index)
+}
+
+// propose commits one command. A refusal is an error.
+func (s *Server) propose(ctx context.Context, command *logv1.Command) (*logv1.Result, error) {
+	results, err := s.Replica.Propose(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != 1 {
+		return nil, fmt.Errorf("a command has %d results", len(results))
+	}
+	if r := results[0].Refusal; r != nil {
+		return nil, refused(r)
+	}
+	return results[0], nil
+}
+
+// change commits one command and waits until this server's own state has it, so
+// that the answer can be read from there.
+func (s *Server) change(ctx context.Context, command *logv1.Command) (*logv1.Result, error) {
+	result, err := s.propose(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	return result, s.Machine.WaitApplied(ctx, result.Index)
+}
+
+// namespaceID finds a namespace by its name.
+func namespaceID(st *state.State, name string) (state.NamespaceID, error) {
+	n := st.NamespaceByName(orDefault(name))
+	if n == nil {
+		return 0, notFound("NAMESPACE_NOT_FOUND", "there is no namespace %q: create it with CreateNamespace, or correct the name", orDefault(name))
+	}
+	return n.ID, nil
+}

@@ -1,0 +1,210 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+	"github.com/hashicorp/go-hclog"
+
+	"rota/api/codec"
+	logv1 "rota/api/gen/log/v1"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/fsm/state"
+)
+
+// requestBytesMax is the largest request that is read.
+const requestBytesMax = 4 << 20
+
+// compressBytesMin is the smallest answer that is compressed for who asks for
+// it: below, compression costs more than the bytes.
+const compressBytesMin = 16 << 10
+
+// Machine is the replicated state of this server.
+type Machine interface {
+	// View calls with the state, which must be neither kept nor changed.
+	View(func(*state.State))
+	// Fork returns a copy for long reads.
+	Fork() *state.State
+	// WaitApplied returns when the entry at an index has been applied.
+	WaitApplied(ctx context.Context, index uint64) error
+	// Hash returns the newest applied index and the hash of the state there.
+	Hash() (index, hash uint64)
+}
+
+// Replica is this server's place in the cluster. Any server can propose and
+// read: those that do not lead ask the leader.
+type Replica interface {
+	Propose(ctx context.Context, commands ...*logv1.Command) ([]*logv1.Result, error)
+	// ReadIndex returns an index such that a state at least that new has
+	// everything that was acknowledged before the call.
+	ReadIndex(ctx context.Context) (uint64, error)
+	// Leader returns the leader as far as it is known.
+	Leader() (id, addr string)
+}
+
+// Cluster is what an operator can ask of the Raft group. The changes work on
+// the leader only; handlers pass them on to it.
+type Cluster interface {
+	Status() Status
+	Peers(ctx context.Context) ([]*rotav1.Peer, error)
+	AddPeer(ctx context.Context, id, addr string, voter bool) error
+	RemovePeer(ctx context.Context, id string) error
+	TransferLeadership(ctx context.Context, id string) error
+	TakeSnapshot(ctx context.Context) (index, sizeBytes uint64, err error)
+}
+
+// Status is Raft's view of this server.
+type Status struct {
+	Term, Commit uint64
+	Quarantined  bool
+}
+
+// Dispatcher sends nodes their desired state.
+type Dispatcher interface {
+	Watch(ctx context.Context, req *rotav1.WatchNodeRequest, send func(*rotav1.WatchNodeResponse) error) error
+}
+
+// Deps is what handlers work with. All fields are needed except where it says
+// so.
+type Deps struct {
+	Machine  Machine
+	Replica  Replica
+	Cluster  Cluster
+	Dispatch Dispatcher
+	Events   *Hub
+	// Renew renews a node's lease at the leader.
+	Renew func(ctx context.Context, name string, incarnation uint64) (fenced bool, err error)
+	// Explain says what a queued action waits for.
+	Explain func(*state.State, *state.Action) string
+	// LogTime estimates log time now, in nanoseconds: that of the newest applied
+	// entry and what has passed since on the server's own clock.
+	LogTime func() int64
+	// Output and Operator return clients of an agent and of a server.
+	Output   func(addr string) rotav1connect.OutputServiceClient
+	Operator func(addr string) rotav1connect.OperatorServiceClient
+	// Refusal turns errors of Replica, Cluster, Dispatch and Renew into what
+	// clients are told; nil for an error that it does not know.
+	Refusal func(error) *logv1.Refusal
+	// Observe is called after each call, with code 0 for success. Optional.
+	Observe func(procedure string, code connect.Code, took time.Duration)
+	// TLS: connections are TLS, so peers have a role that is checked.
+	TLS      bool
+	ServerID string
+	Version  string
+	Logger   hclog.Logger
+}
+
+// Server is the HTTP handler of all services.
+type Server struct {
+	Deps
+	mux http.Handler
+	// draining is done when streams are to end.
+	draining context.Context
+	drain    context.CancelFunc
+}
+
+// New returns the handler of all services but those between servers, with
+// health and reflection.
+func New(deps Deps) *Server {
+	s := &Server{Deps: deps}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	mux := http.NewServeMux()
+	mount := func(path string, h http.Handler) { mux.Handle(path, h) }
+	options := []connect.HandlerOption{
+		codec.ForHandler(),
+		connect.WithReadMaxBytes(requestBytesMax),
+		connect.WithCompressMinBytes(compressBytesMin),
+		connect.WithInterceptors(interceptor{s}),
+		connect.WithRecover(s.recovered),
+	}
+	mount(rotav1connect.NewActionServiceHandler(s, options...))
+	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
+	mount(rotav1connect.NewNodeServiceHandler(s, options...))
+	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
+	mount(rotav1connect.NewAgentServiceHandler(s, options...))
+	services := []string{
+		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
+		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
+	}
+	mount(grpchealth.NewHandler(grpchealth.NewStaticChecker(services...)))
+	reflector := grpcreflect.NewStaticReflector(services...)
+	mount(grpcreflect.NewHandlerV1(reflector))
+	mount(grpcreflect.NewHandlerV1Alpha(reflector))
+	s.mux = s.checkRole(s.nameLeader(mux))
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Drain ends all streams, so that the HTTP server can be shut down. Their
+// clients go on at another server.
+func (s *Server) Drain() { s.drain() }
+
+// nameLeader tells callers of a server that does not lead who does, so that
+// they can save the detour.
+func (s *Server) nameLeader(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, addr := s.Replica.Leader(); id != s.ServerID && addr != "" {
+			w.Header().Set("Rota-Leader", addr)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) recovered(_ context.Context, spec connect.Spec, _ http.Header, cause any) error {
+	s.Logger.Error("panic in a handler", "procedure", spec.Procedure, "panic", cause, "stack", string(debug.Stack()))
+	return fmt.Errorf("panic: %v", cause)
+}
+
+// interceptor ends streams at a drain, measures calls and makes their errors
+// what clients are told.
+type interceptor struct{ s *Server }
+
+// WrapUnary is around unary calls.
+func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		begin := time.Now()
+		resp, err := next(ctx, req)
+		return resp, i.end(req.Spec().Procedure, begin, err)
+	}
+}
+
+// WrapStreamingHandler is around streams.
+func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		begin := time.Now()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(i.s.draining, func() { cancel(errDraining) })()
+		err := next(ctx, conn)
+		if err != nil && context.Cause(ctx) == errDraining {
+			err = errDraining
+		}
+		return i.end(conn.Spec().Procedure, begin, err)
+	}
+}
+
+// WrapStreamingClient is for clients.
+func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (i interceptor) end(procedure string, begin time.Time, err error) error {
+	var code connect.Code
+	if err != nil {
+		e := i.s.connectError(procedure, err)
+		code, err = e.Code(), e
+	}
+	if i.s.Observe != nil {
+		i.s.Observe(procedure, code, time.Since(begin))
+	}
+	return err
+}

@@ -1,0 +1,201 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
+)
+
+const (
+	// outputDelay is how long an action runs before its node is asked for output.
+	// Most end sooner, and their result has all they wrote.
+	outputDelay = 10 * time.Millisecond
+	// outputGrace is how long after the end output may keep coming.
+	outputGrace = 5 * time.Second
+	// tailWhole is the length below which the tail of a stream is all of it. Tails
+	// share 4 KiB, however the agent divides them.
+	tailWhole = 1024
+)
+
+// RunAction submits an action and follows it to its end.
+func (s *Server) RunAction(ctx context.Context, req *rotav1.RunActionRequest, stream *connect.ServerStream[rotav1.RunActionResponse]) error {
+	result, err := s.submit(ctx, &rotav1.SubmitActionsRequest{
+		Namespace: req.Namespace, RequestId: req.RequestId, ExpireTime: req.ExpireTime,
+		Actions: []*rotav1.ActionSpec{req.Action},
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.Machine.WaitApplied(ctx, result.Index); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &run{s: s, id: state.ActionID(result.FirstId), stream: stream, chunks: make(chan *rotav1.OutputChunk)}
+	defer r.readers.Wait()
+	defer cancel()
+	return r.follow(ctx)
+}
+
+// run follows one action. Only follow's goroutine sends; readers of output hand
+// it their chunks.
+type run struct {
+	s      *Server
+	id     state.ActionID
+	stream *connect.ServerStream[rotav1.RunActionResponse]
+
+	readers sync.WaitGroup
+	chunks  chan *rotav1.OutputChunk
+	// reader is the newest attempt's: closed when its output has ended; nil while
+	// there is none.
+	reader  chan struct{}
+	attempt uint32 // of reader
+	sent    uint64 // revision of the newest action sent
+}
+
+func (r *run) follow(ctx context.Context) error {
+	waiter := r.s.Events.join(uint64(r.id))
+	defer r.s.Events.leave(waiter)
+	delay := time.NewTimer(outputDelay)
+	defer delay.Stop()
+	for {
+		row, _, err := r.s.action(r.id)
+		if err != nil {
+			return err
+		}
+		if row.State.Final() {
+			return r.finish(ctx, row)
+		}
+		if err := r.sendAction(row); err != nil {
+			return err
+		}
+		if row.State == state.ActionRunning && row.Attempt != r.attempt {
+			delay.Reset(outputDelay)
+		}
+		if err := r.pump(ctx, waiter, delay.C, row); err != nil {
+			return err
+		}
+	}
+}
+
+// pump sends output until there is something new to see of the action.
+func (r *run) pump(ctx context.Context, waiter *waiter, delay <-chan time.Time, row actionRow) error {
+	for {
+		select {
+		case chunk := <-r.chunks:
+			if err := r.sendOutput(chunk); err != nil {
+				return err
+			}
+		case <-delay:
+			if row.State == state.ActionRunning && row.Attempt != r.attempt {
+				r.read(ctx, row.Attempt)
+			}
+		case <-waiter.wake:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// read starts to read the output of an attempt.
+func (r *run) read(ctx context.Context, attempt uint32) {
+	done := make(chan struct{})
+	r.reader, r.attempt = done, attempt
+	o := &output{s: r.s, action: r.id, attempt: attempt, follow: true}
+	r.readers.Go(func() {
+		defer close(done)
+		err := o.read(ctx, func(chunk *rotav1.OutputChunk) error {
+			select {
+			case r.chunks <- chunk:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			r.s.Logger.Debug("output of an action is not complete", "action", r.id, "attempt", attempt, "error", err)
+		}
+	})
+}
+
+// finish sends what output there still is, and then the ended action.
+func (r *run) finish(ctx context.Context, row actionRow) error {
+	switch {
+	case row.Attempt == 0:
+	case r.attempt == row.Attempt:
+	case wholeTails(row.Result):
+		if err := r.sendTails(row); err != nil {
+			return err
+		}
+	default:
+		r.read(ctx, row.Attempt)
+	}
+	if r.reader != nil {
+		if err := r.drain(ctx); err != nil {
+			return err
+		}
+	}
+	return r.sendAction(row)
+}
+
+// drain sends output until it ends, or for the time of grace.
+func (r *run) drain(ctx context.Context) error {
+	grace := time.NewTimer(outputGrace)
+	defer grace.Stop()
+	for {
+		select {
+		case chunk := <-r.chunks:
+			if err := r.sendOutput(chunk); err != nil {
+				return err
+			}
+		case <-r.reader:
+			return nil
+		case <-grace.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func wholeTails(r *state.Result) bool {
+	return r != nil && len(r.Stdout) < tailWhole && len(r.Stderr) < tailWhole
+}
+
+// sendTails sends output that is in the result as if it came from the node.
+func (r *run) sendTails(row actionRow) error {
+	for _, chunk := range []*rotav1.OutputChunk{
+		{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: row.Result.Stdout, Attempt: row.Attempt},
+		{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDERR, Data: row.Result.Stderr, Attempt: row.Attempt},
+	} {
+		if len(chunk.Data) == 0 {
+			continue
+		}
+		if err := r.sendOutput(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) sendOutput(chunk *rotav1.OutputChunk) error {
+	return r.stream.Send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Output{Output: chunk}})
+}
+
+// sendAction sends the action if it has changed.
+func (r *run) sendAction(row actionRow) error {
+	if row.Revision <= r.sent {
+		return nil
+	}
+	r.sent = row.Revision
+	m, err := row.message()
+	if err != nil {
+		return err
+	}
+	return r.stream.Send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Action{Action: m}})
+}

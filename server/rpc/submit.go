@@ -1,0 +1,197 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	logv1 "rota/api/gen/log/v1"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// defaultName is the namespace or pool of who names none.
+const defaultName = "default"
+
+// attemptsDefault is how often an action with LOSS_POLICY_RETRY runs at most if
+// it does not say.
+const attemptsDefault = 3
+
+// SubmitActions queues actions, all of them or none.
+func (s *Server) SubmitActions(ctx context.Context, req *rotav1.SubmitActionsRequest) (*rotav1.SubmitActionsResponse, error) {
+	result, err := s.submit(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return submitted(result), nil
+}
+
+// submit proposes one submission. The result is never a refusal.
+func (s *Server) submit(ctx context.Context, req *rotav1.SubmitActionsRequest) (*logv1.Result, error) {
+	if err := checkSubmit(req, s.LogTime()).err(); err != nil {
+		return nil, err
+	}
+	command, err := submission(req)
+	if err != nil {
+		return nil, err
+	}
+	return s.propose(ctx, command)
+}
+
+// BatchSubmitActions queues many submissions in one go. What is wrong with one
+// of them is its own result.
+func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmitActionsRequest) (*rotav1.BatchSubmitActionsResponse, error) {
+	if err := checkBatch(req).err(); err != nil {
+		return nil, err
+	}
+	resp := &rotav1.BatchSubmitActionsResponse{Results: make([]*rotav1.SubmitActionsResult, len(req.Requests))}
+	commands := make([]*logv1.Command, 0, len(req.Requests))
+	places := make([]int, 0, len(req.Requests)) // of each command in the request
+	now := s.LogTime()
+	for i, r := range req.Requests {
+		command, err := checkedSubmission(r, now)
+		if err != nil {
+			resp.Results[i] = s.failedResult(err)
+			continue
+		}
+		commands = append(commands, command)
+		places = append(places, i)
+	}
+	if len(commands) == 0 {
+		return resp, nil
+	}
+	results, err := s.Replica.Propose(ctx, commands...)
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != len(commands) {
+		return nil, fmt.Errorf("%d commands have %d results", len(commands), len(results))
+	}
+	for i, result := range results {
+		resp.Results[places[i]] = s.batchResult(result)
+	}
+	return resp, nil
+}
+
+func checkBatch(req *rotav1.BatchSubmitActionsRequest) *violation {
+	if v := checkCount("requests", "request", len(req.Requests), actionsMax); v != nil {
+		return v
+	}
+	actions := 0
+	for _, r := range req.Requests {
+		actions += len(r.GetActions())
+	}
+	if actions > actionsMax {
+		return wrong("requests", "must have at most %d actions in all, have %d", actionsMax, actions)
+	}
+	return nil
+}
+
+func checkedSubmission(r *rotav1.SubmitActionsRequest, now int64) (*logv1.Command, error) {
+	if r == nil {
+		return nil, failed(connect.CodeInvalidArgument, "INVALID", "the submission is empty")
+	}
+	if err := checkSubmit(r, now).err(); err != nil {
+		return nil, err
+	}
+	return submission(r)
+}
+
+func (s *Server) batchResult(r *logv1.Result) *rotav1.SubmitActionsResult {
+	if r.Refusal != nil {
+		return s.failedResult(refused(r.Refusal))
+	}
+	return &rotav1.SubmitActionsResult{Outcome: &rotav1.SubmitActionsResult_Response{Response: submitted(r)}}
+}
+
+func (s *Server) failedResult(err error) *rotav1.SubmitActionsResult {
+	f := s.asFailure(err)
+	if f == nil {
+		f = failed(connect.CodeInternal, "INTERNAL", "%v", err)
+	}
+	return &rotav1.SubmitActionsResult{Outcome: &rotav1.SubmitActionsResult_Error{Error: f.detail()}}
+}
+
+func submitted(r *logv1.Result) *rotav1.SubmitActionsResponse {
+	ids := make([]uint64, r.Count)
+	for i := range ids {
+		ids[i] = r.FirstId + uint64(i)
+	}
+	return &rotav1.SubmitActionsResponse{Ids: ids, Replayed: r.Replayed}
+}
+
+// submission makes a checked request into a command of the log.
+func submission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
+	actions := make([]*logv1.Action, len(r.Actions))
+	for i, spec := range r.Actions {
+		a, err := action(spec)
+		if err != nil {
+			return nil, err
+		}
+		actions[i] = a
+	}
+	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{
+		Request:   request(r.RequestId, r.ExpireTime),
+		Namespace: orDefault(r.Namespace),
+		Actions:   actions,
+	}}}, nil
+}
+
+// action splits a spec into what the state machine decides by and the encoded
+// whole for everybody else.
+func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
+	encoded, err := encodeSpec(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode an action: %w", err)
+	}
+	a := &logv1.Action{
+		TrajectoryId: spec.TrajectoryId,
+		CoresMin:     max(1, spec.Resources.GetCores()),
+		MemoryBytes:  spec.Resources.GetMemoryBytes(),
+		AttemptsMax:  1,
+		Spec:         encoded,
+	}
+	a.CoresMax = max(a.CoresMin, spec.Resources.GetMaxCores())
+	if spec.TrajectoryId == 0 {
+		a.Pool = orDefault(spec.Pool)
+	}
+	if spec.QueueTimeout != nil {
+		a.QueueTimeoutNs = int64(spec.QueueTimeout.AsDuration())
+	}
+	if spec.LossPolicy == rotav1.LossPolicy_LOSS_POLICY_RETRY {
+		a.AttemptsMax = attemptsDefault
+		if spec.MaxAttempts > 0 {
+			a.AttemptsMax = spec.MaxAttempts
+		}
+	}
+	return a, nil
+}
+
+// encodeSpec encodes equal specs equally. Generated code does that too and is
+// several times as fast, but for maps with more than one key.
+func encodeSpec(spec *rotav1.ActionSpec) ([]byte, error) {
+	if len(spec.Command.GetEnv()) > 1 {
+		return proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	}
+	return spec.MarshalVT()
+}
+
+func request(id string, expires *timestamppb.Timestamp) *logv1.Request {
+	if id == "" {
+		return nil
+	}
+	r := &logv1.Request{Id: id}
+	if expires != nil {
+		r.ExpireNs = expires.AsTime().UnixNano()
+	}
+	return r
+}
+
+func orDefault(name string) string {
+	if name == "" {
+		return defaultName
+	}
+	return name
+}

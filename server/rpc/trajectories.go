@@ -1,0 +1,110 @@
+package rpc
+
+import (
+	"context"
+
+	logv1 "rota/api/gen/log/v1"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
+)
+
+// OpenTrajectory opens a trajectory.
+func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
+	if err := firstOf(
+		checkName("namespace", req.Namespace),
+		checkRequest(req.RequestId, req.ExpireTime, s.LogTime()),
+		checkText("name", req.Name, nameBytesMax),
+		checkName("pool", req.Pool),
+		checkMemory("memory_bytes", req.MemoryBytes),
+		checkDuration("idle_timeout", req.IdleTimeout),
+	).err(); err != nil {
+		return nil, err
+	}
+	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
+		Request:       request(req.RequestId, req.ExpireTime),
+		Namespace:     orDefault(req.Namespace),
+		Name:          req.Name,
+		Pool:          orDefault(req.Pool),
+		MemoryBytes:   req.MemoryBytes,
+		IdleTimeoutNs: int64(req.IdleTimeout.AsDuration()),
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.trajectory(state.TrajectoryID(result.FirstId))
+	return &rotav1.OpenTrajectoryResponse{Trajectory: t, Replayed: result.Replayed}, err
+}
+
+// CloseTrajectory ends a trajectory and its actions.
+func (s *Server) CloseTrajectory(ctx context.Context, req *rotav1.CloseTrajectoryRequest) (*rotav1.CloseTrajectoryResponse, error) {
+	if err := requireID("id", req.Id).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_CloseTrajectory{
+		CloseTrajectory: &logv1.CloseTrajectory{Id: req.Id},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.trajectory(state.TrajectoryID(req.Id))
+	return &rotav1.CloseTrajectoryResponse{Trajectory: t}, err
+}
+
+// GetTrajectory returns one trajectory.
+func (s *Server) GetTrajectory(ctx context.Context, req *rotav1.GetTrajectoryRequest) (*rotav1.GetTrajectoryResponse, error) {
+	if err := requireID("id", req.Id).err(); err != nil {
+		return nil, err
+	}
+	if err := s.catchUp(ctx, req.AllowStale); err != nil {
+		return nil, err
+	}
+	t, err := s.trajectory(state.TrajectoryID(req.Id))
+	return &rotav1.GetTrajectoryResponse{Trajectory: t}, err
+}
+
+func (s *Server) trajectory(id state.TrajectoryID) (m *rotav1.Trajectory, err error) {
+	s.Machine.View(func(st *state.State) {
+		switch t := st.Trajectory(id); {
+		case t != nil:
+			m = trajectoryMessage(st, t)
+		case id <= st.Meta().LastTrajectory:
+			err = notFound("TRAJECTORY_NOT_FOUND", "trajectory %d has ended and is no longer kept", id)
+		default:
+			err = notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", id)
+		}
+	})
+	return m, err
+}
+
+// ListTrajectories returns a page of trajectories.
+func (s *Server) ListTrajectories(ctx context.Context, req *rotav1.ListTrajectoriesRequest) (*rotav1.ListTrajectoriesResponse, error) {
+	ended := uint64(0)
+	if req.IncludeEnded {
+		ended = 1
+	}
+	p, v := newPage(req.PageSize, req.PageToken, 2, hashText(orDefault(req.Namespace)), ended)
+	if err := firstOf(checkName("namespace", req.Namespace), v).err(); err != nil {
+		return nil, err
+	}
+	if err := s.catchUp(ctx, req.AllowStale); err != nil {
+		return nil, err
+	}
+	st := s.Machine.Fork()
+	namespace, err := namespaceID(st, req.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	resp := &rotav1.ListTrajectoriesResponse{}
+	c := &collector{page: p}
+	st.Trajectories(state.TrajectoryID(p.after), func(t *state.Trajectory) bool {
+		return c.visit(uint64(t.ID), func() bool {
+			if t.Namespace != namespace || t.State.Ended() && !req.IncludeEnded {
+				return false
+			}
+			resp.Trajectories = append(resp.Trajectories, trajectoryMessage(st, t))
+			return true
+		})
+	})
+	resp.NextPageToken = c.nextToken()
+	return resp, nil
+}
