@@ -1,0 +1,219 @@
+package runtime
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func k(n uint64) Key { return Key{Action: n, Attempt: 1, Incarnation: 1} }
+
+func writeJournal(t *testing.T, path string, recs ...*record) {
+	t.Helper()
+	j, _, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	for _, r := range recs {
+		if err := j.write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readJournal(t *testing.T, path string) (started []Key, ended []Key) {
+	t.Helper()
+	j, h, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	for key := range h.started {
+		started = append(started, key)
+	}
+	for _, e := range h.exits() {
+		ended = append(ended, e.Key)
+	}
+	return started, ended
+}
+
+func start1(n uint64) *record { key := k(n); return &record{Start: &key} }
+func end1(n uint64) *record {
+	return &record{End: &Exit{Key: k(n), Reason: ReasonExited, Stdout: []byte("x")}}
+}
+
+func TestAJournalRemembers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	writeJournal(t, path, start1(1), start1(2), end1(2), start1(3), end1(3), &record{Forget: []Key{k(3)}})
+	started, ended := readJournal(t, path)
+	if !reflect.DeepEqual(started, []Key{k(1)}) || !reflect.DeepEqual(ended, []Key{k(2)}) {
+		t.Errorf("started %v, ended %v", started, ended)
+	}
+}
+
+// A supervisor can die within any write, and a disk can damage any byte: what
+// was written before that is believed, and what is written later is read.
+func TestATornTailIsCutOff(t *testing.T) {
+	whole, err := appendRecord(nil, end1(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)-1] ^= 1
+	huge := binary.BigEndian.AppendUint32(nil, 1<<31)
+	tails := map[string][]byte{"half a record": whole[:len(whole)/2], "a flipped bit": flipped, "a huge length": append(huge, 1, 2, 3, 4)}
+	for n := range recordHead {
+		tails["a part of the head: "+whole2(n)] = whole[:n]
+	}
+	for name, tail := range tails {
+		path := filepath.Join(t.TempDir(), "journal")
+		writeJournal(t, path, start1(1), start1(2))
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(tail); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		writeJournal(t, path, end1(2))
+		started, ended := readJournal(t, path)
+		if !reflect.DeepEqual(started, []Key{k(1)}) || !reflect.DeepEqual(ended, []Key{k(2)}) {
+			t.Errorf("%s: started %v, ended %v", name, started, ended)
+		}
+	}
+}
+
+func whole2(n int) string { return string(rune('0' + n)) }
+
+func TestCompactionKeepsWhatCounts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, _, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(1000) {
+		if err := j.write(start1(n), end1(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := j.size
+	if err := j.rewrite([]*record{start1(7), end1(8)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write(end1(7)); err != nil {
+		t.Fatal(err)
+	}
+	if j.size > before/100 {
+		t.Errorf("%d bytes after compaction, %d before", j.size, before)
+	}
+	j.close()
+	if started, ended := readJournal(t, path); len(started) != 0 || !reflect.DeepEqual(ended, []Key{k(8), k(7)}) {
+		t.Errorf("started %v, ended %v", started, ended)
+	}
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	if _, err := appendFrame(nil, &frame{Op: opStart, Spec: &Spec{Argv: []string{strings.Repeat("x", frameBytesMax)}}}); !errors.Is(err, errFrameSize) {
+		t.Errorf("written: %v", err)
+	}
+	if _, err := readFrame(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})); !errors.Is(err, errFrameSize) {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := readFrame(bytes.NewReader([]byte{0, 0, 0, 9, '{'})); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut short: %v", err)
+	}
+	// A page of the largest ends fits.
+	page := &frame{ID: 1, Op: opMore}
+	for range listPage {
+		page.Exits = append(page.Exits, Exit{Message: strings.Repeat("\x00", 1024), Stdout: make([]byte, tailBytes)})
+	}
+	if _, err := appendFrame(nil, page); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOptionsSurviveTheCommandLine(t *testing.T) {
+	o, err := SuperviseOptions{
+		Dir: "/d", Linger: time.Second, Mode: ModeAffinity, CgroupParent: "a/b", User: "1:2",
+		OutputBytesMax: 3, OutputKeepBytes: 4, OutputKeepFor: 5 * time.Minute, OutputKeepCount: 6,
+	}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseSuperviseArgs(SuperviseArgs(o)[1:])
+	if err != nil || got != o {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, o)
+	}
+	for _, bad := range [][]string{{}, {"--dir=/d", "--mode=x"}, {"--dir=/d", "--user=root"}, {"--dir=/d", "--user=1:-1"},
+		{"--dir=/d", "--cgroup-parent=../x"}, {"--dir=/d", "more"}, {"--dir=/d", "--nothing"}} {
+		if _, err := ParseSuperviseArgs(bad); !errors.Is(err, ErrInvalidOptions) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+func TestMountsAreFound(t *testing.T) {
+	const mountinfo = `20 1 0:1 / / rw - ext4 /dev/vda rw
+30 20 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
+31 20 0:31 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+32 20 0:32 / /mnt/with\040space rw - cgroup2 cgroup2 rw,nsdelegate
+33 20 0:30 / /elsewhere rw - cgroup cgroup rw,cpu,cpuacct
+`
+	var got []string
+	for _, h := range readMounts(strings.NewReader(mountinfo)) {
+		got = append(got, h.mount+" "+strings.Join(h.controllers, ","))
+	}
+	want := []string{"/sys/fs/cgroup/cpu,cpuacct cpu,cpuacct", "/sys/fs/cgroup/systemd xattr,name=systemd", "/mnt/with space "}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func FuzzJournal(f *testing.F) {
+	var b []byte
+	for _, r := range []*record{start1(1), end1(1), {Forget: []Key{k(1)}}, {Boot: &bootRecord{PID: 1}}, {Child: &childRecord{Key: k(1)}}} {
+		b, _ = appendRecord(b, r)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h, end, torn := replay(bytes.NewReader(data))
+		if end < 0 || end > int64(len(data)) || torn != (end < int64(len(data))) {
+			t.Fatalf("end %d of %d, torn %v", end, len(data), torn)
+		}
+		// What is believed is believed again without the rest.
+		again, end2, torn2 := replay(bytes.NewReader(data[:end]))
+		if end2 != end || torn2 || !reflect.DeepEqual(h, again) {
+			t.Fatal("the cut changed what was read")
+		}
+	})
+}
+
+func FuzzFrame(f *testing.F) {
+	for _, fr := range []*frame{{Op: opHello, Hello: &hello{}}, {ID: 1, Op: opStart, Spec: &Spec{Key: k(1)}}, {Op: opExit, Exits: []Exit{{}}}} {
+		b, _ := appendFrame(nil, fr)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fr, err := readFrame(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		b, err := appendFrame(nil, fr)
+		if err != nil {
+			return // escaping can make it longer than allowed
+		}
+		again, err := readFrame(bytes.NewReader(b))
+		if err != nil || again.Op != fr.Op || again.ID != fr.ID {
+			t.Fatalf("%v: %+v became %+v", err, fr, again)
+		}
+	})
+}
