@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/httpx"
+	"rota/api/pki"
+
+	"rota/agent/inventory"
+	"rota/agent/journal"
+	"rota/agent/runtime"
+)
+
+// killOnExitMax is how long a stopping agent waits for attempts to die.
+const killOnExitMax = 5 * time.Second
+
+// refusedSentence is what owners of actions are told where processes are off.
+const refusedSentence = "node %s does not run commands: its process runtime is off; " +
+	"start it with `rota agent --allow-process` to allow it"
+
+// agent is one running agent.
+type agent struct {
+	cfg     Config
+	log     hclog.Logger
+	inv     *inventory.Inventory
+	journal *journal.Journal
+	table   *table
+	lease   *lease
+	servers *servers
+	specs   specifier
+	runtime string // what the runtime can and cannot enforce
+	address string
+	dial    func(context.Context) (runtime.Runtime, error)
+
+	starting, killing sync.WaitGroup
+
+	connMu sync.Mutex
+	conn   *conn
+}
+
+// Run runs an agent until the context is done, and then returns nil. Any other
+// end is an error after which the process should be restarted: attempts go on
+// meanwhile, under the supervisor and for as long as the lease lasts.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	a, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer a.journal.Close()
+	defer a.servers.http.CloseIdleConnections()
+	listener, err := a.listen()
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	first, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	a.runtime = a.describeRuntime(first)
+	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)
+	if err := a.run(ctx, listener, first); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// open reads what is on the machine and on disk.
+func open(cfg Config) (*agent, error) {
+	a := &agent{cfg: cfg, log: cfg.Logger, lease: newLease(boottime), table: newTable(cfg.Logger, boottime), dial: cfg.dial}
+	var err error
+	if a.inv, err = cfg.inventory(); err != nil {
+		return nil, err
+	}
+	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir}
+	client, err := newHTTPClient(cfg.TLS)
+	if err != nil {
+		return nil, fmt.Errorf("%w: TLS: %w", ErrConfig, err)
+	}
+	a.servers = newServers(a.log, client, cfg.TLS.Enabled(), cfg.Servers, cfg.Name)
+	if err := a.openJournal(); err != nil {
+		return nil, err
+	}
+	a.chooseRuntime()
+	return a, nil
+}
+
+func newHTTPClient(files pki.Files) (*http.Client, error) {
+	if !files.Enabled() {
+		return httpx.NewClient(nil), nil
+	}
+	conf, err := pki.ClientConfig(files, pki.RoleServer)
+	if err != nil {
+		return nil, err
+	}
+	return httpx.NewClient(conf), nil
+}
+
+// openJournal restores the attempts of an earlier run. A damaged journal is
+// set aside: the new one has no incarnation, so everything left over is killed
+// before the node registers as one that holds nothing.
+func (a *agent) openJournal() error {
+	// Attempts of another user have to get through to their directories.
+	if err := os.MkdirAll(a.cfg.Dir, 0o711); err != nil {
+		return fmt.Errorf("%w: data directory: %w", ErrConfig, err)
+	}
+	bootID := a.cfg.bootID
+	if bootID == "" {
+		var err error
+		if bootID, err = readBootID(); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(a.cfg.Dir, "agent.journal")
+	j, err := journal.Open(path, bootID)
+	if errors.Is(err, journal.ErrCorrupt) {
+		aside, asideErr := journal.SetAside(path)
+		if asideErr != nil {
+			return errors.Join(err, asideErr)
+		}
+		a.log.Error("the journal is damaged; killing everything that is left over and starting from nothing",
+			"error", err, "kept_as", aside)
+		j, err = journal.Open(path, bootID)
+	}
+	if err != nil {
+		return err
+	}
+	a.journal = j
+	a.table.incarnation = j.Incarnation()
+	for key, s := range j.Attempts() {
+		a.table.restore(key, s.Reported, s.Rebooted)
+	}
+	return nil
+}
+
+// chooseRuntime decides how attempts are run. With processes off, a supervisor
+// is used only to take care of what an earlier run has left to it.
+func (a *agent) chooseRuntime() {
+	process := a.cfg.Process
+	if !process.Enabled {
+		a.specs.refuse = fmt.Sprintf(refusedSentence, a.cfg.Name)
+	}
+	switch {
+	case a.dial != nil:
+	case process.Enabled || len(a.journal.Attempts()) > 0 || a.journal.Incarnation() == 0 && exists(process.Dir):
+		a.dial = func(ctx context.Context) (runtime.Runtime, error) {
+			return runtime.Dial(ctx, runtime.Options{
+				SuperviseOptions: process.SuperviseOptions, Executable: process.Executable, Logger: a.log.Named("supervisor"),
+			})
+		}
+	default:
+		a.dial = func(context.Context) (runtime.Runtime, error) { return newNothing(), nil }
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// describeRuntime says in words what the node can and cannot enforce.
+func (a *agent) describeRuntime(c *conn) string {
+	if a.specs.refuse != "" {
+		return "none: the process runtime is off (--allow-process turns it on)"
+	}
+	words := []string{"process"}
+	if d, ok := c.Runtime.(interface{ Describe() runtime.Description }); ok {
+		desc := d.Describe()
+		words = append([]string{desc.Mode}, desc.NotEnforced...)
+	}
+	if !a.inv.Pinned {
+		words = append(words, "cores oversubscribed: not pinned")
+	}
+	return strings.Join(words, "; ")
+}
+
+// describe is the registration of this node.
+func (a *agent) describe() *rotav1.RegisterNodeRequest {
+	req := &rotav1.RegisterNodeRequest{
+		Name: a.cfg.Name, Pool: a.cfg.Pool, Address: a.address, Labels: a.inv.Labels,
+		MemoryBytes: a.inv.MemoryBytes, Runtime: a.runtime,
+	}
+	for _, cpus := range a.inv.NUMA {
+		node := &rotav1.NumaNode{}
+		for _, cpu := range cpus {
+			node.Cpus = append(node.Cpus, uint32(cpu))
+		}
+		req.NumaNodes = append(req.NumaNodes, node)
+	}
+	return req
+}
+
+// run works until the context is done or a part of the agent fails.
+func (a *agent) run(ctx context.Context, listener net.Listener, first *conn) error {
+	// The runtime's side outlives the session's, so that attempts can still be
+	// killed and their ends be seen at the very end.
+	inner := newGroup(context.WithoutCancel(ctx))
+	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
+	inner.Go(a.kill)
+	inner.Go(a.tidy)
+	outer := newGroup(ctx)
+	outer.Go(a.sessions)
+	outer.Go(a.start)
+	outer.Go(a.report)
+	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
+	if a.cfg.Discover != nil {
+		outer.Go(func(ctx context.Context) error { a.servers.discover(ctx, a.cfg.Discover); return ctx.Err() })
+	}
+	stop := context.AfterFunc(inner.ctx, outer.cancel)
+	defer stop()
+	err := outer.Wait()
+	failed := inner.ctx.Err() != nil
+	if a.cfg.KillOnExit && !failed {
+		a.killOnExit(inner.ctx)
+	}
+	inner.cancel()
+	if innerErr := inner.Wait(); failed {
+		return innerErr
+	}
+	return err
+}
+
+// killOnExit leaves nothing behind, not even the supervisor.
+func (a *agent) killOnExit(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, killOnExitMax)
+	defer cancel()
+	if err := a.killAll(ctx, 0); err != nil {
+		a.log.Error("attempts still run at exit", "error", err)
+	}
+	c := a.current()
+	if c == nil {
+		return
+	}
+	if s, ok := c.Runtime.(interface{ Stop(context.Context) error }); ok {
+		if err := s.Stop(ctx); err != nil {
+			a.log.Error("the supervisor did not stop", "error", err)
+		}
+	}
+}

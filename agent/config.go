@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/api/pki"
+
+	"rota/agent/inventory"
+	"rota/agent/runtime"
+)
+
+// Defaults of Config.
+const (
+	DefaultListen = "127.0.0.1:7410"
+	DefaultPool   = "default"
+)
+
+// ErrConfig means that the agent cannot be started as asked.
+var ErrConfig = errors.New("invalid agent configuration")
+
+// Process configures the process runtime.
+type Process struct {
+	// Enabled allows commands of actions to be run as processes of this machine.
+	// Without it they end with START_FAILED.
+	Enabled bool
+	// SuperviseOptions says as whom and how; Dir is set by the agent.
+	runtime.SuperviseOptions
+	// Executable is the binary whose "supervise" command is the supervisor;
+	// empty: this one.
+	Executable string
+}
+
+// Config is everything an agent is told when it starts.
+type Config struct {
+	// Name of the node, unique in the cluster; the host name if empty.
+	Name string
+	// Pool the node belongs to; "default" if empty.
+	Pool string
+	// Dir holds journal, supervisor and output. One agent per directory.
+	Dir string
+	// Servers are addresses (host:port) of servers that are known beforehand.
+	Servers []string
+	// Discover returns addresses that were found meanwhile. It is asked every
+	// two seconds and may be nil.
+	Discover func(context.Context) []string
+	// TLS makes every connection mutually authenticated. Without it the agent
+	// listens on loopback only.
+	TLS pki.Files
+	// Listen is where servers read output; "127.0.0.1:7410" if empty. Port 0
+	// takes a free one.
+	Listen string
+	// Advertise is the address that is told to servers; that of Listen if empty.
+	Advertise string
+	// Labels are added to those of the machine and win over them.
+	Labels map[string]string
+	// Cores declares fewer cores than the machine has; 0 means all. With
+	// Oversubscribe it may be more, and nothing is pinned then.
+	Cores         int
+	Oversubscribe bool
+	// MemoryBytes declares so much memory; 0 means the machine's less a reserve.
+	MemoryBytes uint64
+	Process     Process
+	// KillOnExit ends everything that runs when the agent is told to stop, and
+	// the supervisor too. Otherwise attempts go on and are found again by the
+	// next agent, if it comes before the lease ends.
+	KillOnExit bool
+	Logger     hclog.Logger
+
+	// dial replaces the process runtime in tests.
+	dial func(context.Context) (runtime.Runtime, error)
+	// bootID replaces the machine's in tests.
+	bootID string
+}
+
+var nameRE = regexp.MustCompile(`^[a-z0-9.-]{1,128}$`)
+
+// withDefaults checks the configuration and fills in what it leaves open.
+func (c Config) withDefaults() (Config, error) {
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return c, fmt.Errorf("%w: no name given, and no host name: %w", ErrConfig, err)
+		}
+		c.Name = strings.ToLower(host)
+	}
+	if !nameRE.MatchString(c.Name) {
+		return c, fmt.Errorf("%w: node name %q is not 1 to 128 of a-z, 0-9, '-', '.'", ErrConfig, c.Name)
+	}
+	if c.Pool == "" {
+		c.Pool = DefaultPool
+	}
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.Dir == "" {
+		return c, fmt.Errorf("%w: no data directory", ErrConfig)
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, fmt.Errorf("%w: data directory: %w", ErrConfig, err)
+	}
+	c.Dir = dir
+	if len(c.Servers) == 0 && c.Discover == nil {
+		return c, fmt.Errorf("%w: no server address and no gossip peer; give one of them", ErrConfig)
+	}
+	for _, addr := range c.Servers {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return c, fmt.Errorf("%w: server address %q is not host:port", ErrConfig, addr)
+		}
+	}
+	c.Process.Dir = filepath.Join(c.Dir, "runtime")
+	return c, nil
+}
+
+func (c Config) inventory() (*inventory.Inventory, error) {
+	return inventory.Read(inventory.Options{
+		Cores: c.Cores, Oversubscribe: c.Oversubscribe, MemoryBytes: c.MemoryBytes, Labels: c.Labels,
+	})
+}

@@ -1,0 +1,289 @@
+package journal
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"rota/agent/runtime"
+)
+
+var (
+	// ErrCorrupt means that the file was damaged after it was written.
+	ErrCorrupt = errors.New("journal: damaged")
+	// ErrLocked means that another process has the journal open.
+	ErrLocked = errors.New("journal: in use by another agent")
+	// ErrFailed means that an earlier write failed: what is on disk is unknown
+	// until the journal is opened again.
+	ErrFailed = errors.New("journal: an earlier write failed")
+)
+
+// compactMin is the size in bytes below which a journal is never rewritten.
+const compactMin = 1 << 20
+
+// State is what the journal knows of one attempt.
+type State struct {
+	// Reported says that a server has confirmed the report of its end.
+	Reported bool
+	// Rebooted says that the machine was started anew since it was accepted.
+	Rebooted bool
+}
+
+// Journal is an open journal. Its methods may be called concurrently. After
+// an error of a write every later write fails with ErrFailed.
+type Journal struct {
+	mu      sync.Mutex
+	path    string
+	lock    *os.File
+	file    *os.File
+	size    int64
+	live    int64 // size after the last compaction
+	content content
+	failed  bool
+}
+
+// Open opens the journal at path or creates an empty one with a random ID.
+// bootID identifies the current boot of the machine. It fails with ErrCorrupt
+// if the file cannot be trusted and with ErrLocked if it is in use.
+func Open(path, bootID string) (*Journal, error) {
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{path: path, lock: lock}
+	if err := j.open(bootID); err != nil {
+		_ = j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Journal) open(bootID string) error {
+	data, err := os.ReadFile(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		j.content = content{id: randomID(), boot: bootID, attempts: map[runtime.Key]State{}}
+		return j.rewrite()
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	c, valid, err := decode(data)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, j.path, err)
+	}
+	j.content = c
+	if j.file, err = os.OpenFile(j.path, os.O_RDWR, 0); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := j.cut(int64(valid)); err != nil {
+		return err
+	}
+	if c.boot == bootID {
+		return nil
+	}
+	return j.append(true, bootRecord(bootID))
+}
+
+// cut drops the torn tail, durably: an append over it must not be mistaken for
+// the rest of a frame.
+func (j *Journal) cut(size int64) error {
+	if err := j.file.Truncate(size); err != nil {
+		return fmt.Errorf("journal: cut torn tail: %w", err)
+	}
+	if _, err := j.file.Seek(size, io.SeekStart); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := j.file.Sync(); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	j.size, j.live = size, size
+	return nil
+}
+
+// SetAside renames a journal that cannot be trusted, so that a new one can be
+// created and the damage can still be looked at. It returns the new name.
+func SetAside(path string) (string, error) {
+	for i := 1; ; i++ {
+		aside := fmt.Sprintf("%s.damaged-%d", path, i)
+		if _, err := os.Lstat(aside); err == nil {
+			continue
+		}
+		if err := os.Rename(path, aside); err != nil {
+			return "", fmt.Errorf("journal: set aside: %w", err)
+		}
+		return aside, syncDir(filepath.Dir(path))
+	}
+}
+
+// ID is the random value drawn when the journal was created.
+func (j *Journal) ID() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.content.id
+}
+
+// Incarnation is the one whose attempts the journal holds; 0 for none.
+func (j *Journal) Incarnation() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.content.incarnation
+}
+
+// Attempts returns every attempt that was accepted and not forgotten.
+func (j *Journal) Attempts() map[runtime.Key]State {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.content.attempts)
+}
+
+// SetIncarnation forgets the attempts of all others, durably.
+func (j *Journal) SetIncarnation(incarnation uint64) error {
+	return j.commit(true, incarnationRecord(incarnation))
+}
+
+// Accept records that attempts are about to be started. It is durable on
+// return: an attempt may be started only after that.
+func (j *Journal) Accept(keys []runtime.Key) error {
+	return j.commit(true, keyRecords(kindAccepted, keys))
+}
+
+// Report records that servers have confirmed the ends of attempts.
+func (j *Journal) Report(keys []runtime.Key) error {
+	return j.commit(false, keyRecords(kindReported, keys))
+}
+
+// Forget drops attempts that the cluster will not name again.
+func (j *Journal) Forget(keys []runtime.Key) error {
+	return j.commit(false, keyRecords(kindForgotten, keys))
+}
+
+// Close releases the journal. Every durable write was made so before.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var err error
+	if j.file != nil {
+		err = j.file.Close()
+		j.file = nil
+	}
+	return errors.Join(err, j.lock.Close())
+}
+
+func (j *Journal) commit(sync bool, payload []byte) error {
+	if len(payload) == 0 {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.append(sync, payload); err != nil {
+		return err
+	}
+	if j.size > compactMin && j.size > 4*j.live {
+		return j.rewrite()
+	}
+	return nil
+}
+
+// append writes one frame and applies it. A frame that may be on disk in part
+// is never followed by another, so only the last one can be torn.
+func (j *Journal) append(sync bool, payload []byte) error {
+	if j.failed || j.file == nil {
+		return ErrFailed
+	}
+	frame := appendFrame(nil, payload)
+	if _, err := j.file.Write(frame); err != nil {
+		j.failed = true
+		return fmt.Errorf("journal: %w", err)
+	}
+	if sync {
+		if err := unix.Fdatasync(int(j.file.Fd())); err != nil {
+			j.failed = true
+			return fmt.Errorf("journal: sync: %w", err)
+		}
+	}
+	j.size += int64(len(frame))
+	if err := j.content.apply(payload); err != nil {
+		j.failed = true
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// rewrite replaces the file by one that holds only what is still known.
+func (j *Journal) rewrite() error {
+	data := j.content.encode()
+	f, err := replaceFile(j.path, data)
+	if err != nil {
+		j.failed = true
+		return fmt.Errorf("journal: rewrite: %w", err)
+	}
+	if j.file != nil {
+		_ = j.file.Close()
+	}
+	j.file, j.size, j.live = f, int64(len(data)), int64(len(data))
+	return nil
+}
+
+// replaceFile puts data in place of the file at path, atomically and durably,
+// and returns it open, positioned at its end.
+func replaceFile(path string, data []byte) (_ *os.File, err error) {
+	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		return nil, err
+	}
+	if err := f.Sync(); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return nil, err
+	}
+	return f, syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// lockFile takes a lock that the kernel gives back when the process dies.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s", ErrLocked, path)
+		}
+		return nil, fmt.Errorf("journal: lock: %w", err)
+	}
+	return f, nil
+}
+
+func randomID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails, see crypto/rand
+	return hex.EncodeToString(b[:])
+}

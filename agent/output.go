@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+	"rota/api/pki"
+
+	"rota/agent/runtime"
+)
+
+// outputCloseMax is how long readers get to finish when the agent stops.
+const outputCloseMax = time.Second
+
+// listen opens the output server's port. With TLS only servers get in, and
+// they are turned away before anything they send is decoded; without, only
+// this machine does.
+func (a *agent) listen() (net.Listener, error) {
+	l, err := net.Listen("tcp", a.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("output server: %w", err)
+	}
+	if a.address = a.cfg.Advertise; a.address == "" {
+		a.address = l.Addr().String()
+	}
+	if !a.cfg.TLS.Enabled() {
+		if err := pki.AllowPlaintext(l.Addr()); err != nil {
+			l.Close()
+			return nil, fmt.Errorf("%w: output server: %w", ErrConfig, err)
+		}
+		return l, nil
+	}
+	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer)
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("%w: output server: %w", ErrConfig, err)
+	}
+	conf.NextProtos = []string{"h2", "http/1.1"}
+	return tls.NewListener(l, conf), nil
+}
+
+// serveOutput serves until the context is done.
+func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle(rotav1connect.NewOutputServiceHandler(&outputService{
+		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx,
+	}))
+	srv := httpx.NewServer(mux)
+	srv.ErrorLog = a.log.Named("output").StandardLogger(nil)
+	stopped := context.AfterFunc(ctx, func() {
+		limit, cancel := context.WithTimeout(context.Background(), outputCloseMax)
+		defer cancel()
+		if srv.Shutdown(limit) != nil {
+			_ = srv.Close()
+		}
+	})
+	defer stopped()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("output server: %w", err)
+	}
+	return ctx.Err()
+}
+
+// outputService reads the files that attempts write into.
+type outputService struct {
+	dir         string          // the supervisor's
+	incarnation func() uint64   // of the node, now
+	stop        context.Context // done when the agent stops
+}
+
+// ReadOutput implements rotav1connect.OutputServiceHandler.
+func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRequest,
+	stream *connect.ServerStream[rotav1.ReadOutputResponse],
+) error {
+	if req.GetActionId() == 0 || req.GetAttempt() == 0 || max(req.GetStdoutOffset(), req.GetStderrOffset()) > math.MaxInt64 {
+		return refuse(connect.CodeInvalidArgument, "INVALID", "name an action and an attempt, and offsets below 2^63")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.stop, cancel)()
+	key, ok := s.find(req.GetActionId(), req.GetAttempt())
+	if !ok {
+		return noOutput(req)
+	}
+	out, err := runtime.OpenOutput(s.dir, key, int64(req.GetStdoutOffset()), int64(req.GetStderrOffset()))
+	if errors.Is(err, runtime.ErrNoOutput) {
+		return noOutput(req)
+	}
+	if err != nil {
+		return connect.NewError(connect.CodeInternal, err)
+	}
+	defer out.Close()
+	for {
+		chunk, err := out.Next(ctx, req.GetFollow())
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case s.stop.Err() != nil:
+			return refuse(connect.CodeUnavailable, "AGENT_STOPPING", "the agent is stopping; read on from the same offsets when it is back")
+		case err != nil:
+			return err
+		}
+		err = stream.Send(&rotav1.ReadOutputResponse{Chunk: &rotav1.OutputChunk{
+			Stream: rotav1.OutputStream(chunk.Stream), Data: chunk.Data, Offset: uint64(chunk.Offset),
+		}})
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// find returns the newest token of the attempt that there is output of.
+// Readers do not know the incarnation; it is the current one as a rule, and
+// otherwise the newest that has left output behind.
+func (s *outputService) find(action uint64, attempt uint32) (key runtime.Key, ok bool) {
+	key = runtime.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}
+	if exists(runtime.OutputDir(s.dir, key)) {
+		return key, true
+	}
+	prefix := strings.TrimSuffix(runtime.Key{Action: action, Attempt: attempt}.String(), "0")
+	entries, err := os.ReadDir(filepath.Dir(runtime.OutputDir(s.dir, key)))
+	if err != nil {
+		return key, false
+	}
+	key.Incarnation = 0
+	for _, e := range entries {
+		rest, match := strings.CutPrefix(e.Name(), prefix)
+		incarnation, err := strconv.ParseUint(rest, 10, 64)
+		if match && err == nil && incarnation > key.Incarnation {
+			key.Incarnation, ok = incarnation, true
+		}
+	}
+	return key, ok
+}
+
+func noOutput(req *rotav1.ReadOutputRequest) error {
+	return refuse(connect.CodeNotFound, "OUTPUT_NOT_FOUND", fmt.Sprintf(
+		"this node has no output of attempt %d of action %d: it has not started yet, or its output was dropped to make room",
+		req.GetAttempt(), req.GetActionId()))
+}
+
+// refuse makes an error with the detail that programs look at.
+func refuse(code connect.Code, reason, message string) error {
+	e := connect.NewError(code, errors.New(message))
+	if detail, err := connect.NewErrorDetail(&rotav1.ErrorDetail{Reason: reason, Message: message, Code: uint32(code)}); err == nil {
+		e.AddDetail(detail)
+	}
+	return e
+}

@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/hashicorp/go-hclog"
+
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+)
+
+// errNoServer means that no server's address is known.
+var errNoServer = errors.New("no server is known: give addresses, or a gossip peer to find them by")
+
+// discoverEvery is how often the addresses of servers are asked for.
+const discoverEvery = 2 * time.Second
+
+// server is one address and how to call it.
+type server struct {
+	addr   string
+	client rotav1connect.AgentServiceClient
+}
+
+// servers knows all servers and which of them is used now. Any of them will
+// do; all calls go to the same one, so that one failure moves them all on.
+type servers struct {
+	log  hclog.Logger
+	http *http.Client
+	tls  bool
+
+	mu  sync.Mutex
+	all []*server
+	cur int
+}
+
+// newServers begins with a server that depends on the node's name, so that
+// agents spread over servers.
+func newServers(log hclog.Logger, client *http.Client, tls bool, addrs []string, node string) *servers {
+	s := &servers{log: log, http: client, tls: tls}
+	s.add(addrs)
+	if len(s.all) > 0 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(node))
+		s.cur = int(h.Sum32() % uint32(len(s.all)))
+	}
+	return s
+}
+
+// add learns addresses. None is ever forgotten: a server that gossip has lost
+// sight of may be the one that can still be reached.
+func (s *servers) add(addrs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, addr := range addrs {
+		if addr == "" || slices.ContainsFunc(s.all, func(o *server) bool { return o.addr == addr }) {
+			continue
+		}
+		s.all = append(s.all, &server{addr: addr, client: rotav1connect.NewAgentServiceClient(s.http,
+			httpx.BaseURL(addr, s.tls), connect.WithAcceptCompression("gzip", nil, nil))})
+	}
+}
+
+// discover keeps asking for addresses.
+func (s *servers) discover(ctx context.Context, ask func(context.Context) []string) {
+	for {
+		s.add(ask(ctx))
+		if !sleep(ctx, discoverEvery) {
+			return
+		}
+	}
+}
+
+func (s *servers) current() *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		return nil
+	}
+	return s.all[s.cur%len(s.all)]
+}
+
+func (s *servers) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all)
+}
+
+// failed moves on to the next server, unless somebody has done so already.
+func (s *servers) failed(srv *server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) > 0 && s.all[s.cur%len(s.all)] == srv {
+		s.cur = (s.cur + 1) % len(s.all)
+	}
+}
+
+// call tries one call on the current server and moves on if it fails.
+func call[T any](ctx context.Context, s *servers, timeout time.Duration,
+	fn func(context.Context, rotav1connect.AgentServiceClient) (T, error),
+) (T, error) {
+	var zero T
+	srv := s.current()
+	if srv == nil {
+		return zero, errNoServer
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	v, err := fn(ctx, srv.client)
+	if err != nil {
+		if !business(err) {
+			s.failed(srv)
+		}
+		return zero, err
+	}
+	return v, nil
+}
+
+// business says that the cluster has refused the call, so that another server
+// would say the same.
+func business(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeAlreadyExists,
+		connect.CodePermissionDenied, connect.CodeResourceExhausted:
+		return true
+	}
+	return false
+}
+
+// backoff is how long to wait before trying again: not at all before every
+// server had its turn, then longer and longer.
+type backoff struct {
+	least, most time.Duration
+	failures    int
+	wait        time.Duration
+}
+
+func newBackoff(least, most time.Duration) *backoff {
+	return &backoff{least: max(least, time.Millisecond), most: max(most, time.Millisecond)}
+}
+
+func (b *backoff) reset() { b.failures, b.wait = 0, 0 }
+
+// next is the wait after one more failure, when there are so many servers.
+func (b *backoff) next(servers int) time.Duration {
+	if b.failures++; b.failures < servers {
+		return 0
+	}
+	b.wait = min(max(2*b.wait, b.least), b.most)
+	return b.wait/2 + rand.N(b.wait/2+1)
+}
+
+// sleep reports whether the time has passed before the context was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

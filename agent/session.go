@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+
+	"rota/agent/runtime"
+)
+
+const (
+	registerTimeout = 5 * time.Second
+	// leaseMin keeps a nonsensical answer of a server from becoming a busy loop.
+	leaseMin = 100 * time.Millisecond
+	// silenceMin bounds how impatient a short lease makes the agent with a
+	// stream on which nothing arrives.
+	silenceMin = 500 * time.Millisecond
+)
+
+// errSilent means that a server kept the stream open and sent nothing on it.
+var errSilent = errors.New("nothing arrived on the stream")
+
+// sessions registers the node and works for as long as the lease is kept, and
+// then does it again, until the context ends or an error says that it is
+// pointless.
+func (a *agent) sessions(ctx context.Context) error {
+	incarnation := a.journal.Incarnation()
+	for {
+		if incarnation == 0 {
+			// The cluster will believe that nothing runs here, so nothing may.
+			if err := a.killAll(ctx, 0); err != nil {
+				return err
+			}
+		}
+		resp, err := a.register(ctx, incarnation)
+		if err != nil {
+			return err
+		}
+		if err := a.enter(ctx, resp); err != nil {
+			return err
+		}
+		incarnation = resp.GetIncarnation()
+		err = a.session(ctx, resp)
+		a.lease.end()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a.log.Error("killing everything that runs here", "reason", err, "incarnation", incarnation)
+		if err := a.killAll(ctx, 0); err != nil {
+			return err
+		}
+	}
+}
+
+// killAll kills what is not of the incarnation keep (0: everything), and
+// returns when it is dead.
+func (a *agent) killAll(ctx context.Context, keep uint64) error {
+	a.table.evict(keep, runtime.ReasonNodeLost)
+	for {
+		changed := a.table.wait()
+		if a.table.dead(keep) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// register returns an answer of the cluster, or an error if none that helps
+// will ever come.
+func (a *agent) register(ctx context.Context, incarnation uint64) (*rotav1.RegisterNodeResponse, error) {
+	req := a.describe()
+	req.Incarnation, req.JournalId = incarnation, a.journal.ID()
+	pause := newBackoff(50*time.Millisecond, 2*time.Second)
+	for said := ""; ; {
+		resp, err := call(ctx, a.servers, registerTimeout,
+			func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.RegisterNodeResponse, error) {
+				return c.RegisterNode(ctx, req)
+			})
+		if err == nil {
+			if err = checkRegistration(resp); err == nil {
+				return resp, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if code := connect.CodeOf(err); code == connect.CodeInvalidArgument || code == connect.CodePermissionDenied {
+			return nil, fmt.Errorf("register node %s: %w", a.cfg.Name, err)
+		}
+		if said != err.Error() { // once, not at every try
+			said = err.Error()
+			a.log.Warn("not registered yet; trying on", "error", err)
+		}
+		if !sleep(ctx, pause.next(a.servers.count())) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func checkRegistration(resp *rotav1.RegisterNodeResponse) error {
+	lease, margin := resp.GetLeaseDuration().AsDuration(), resp.GetLeaseMargin().AsDuration()
+	if resp.GetIncarnation() == 0 || lease < leaseMin || margin < 0 || margin >= lease {
+		return fmt.Errorf("the server answered nonsense: incarnation %d, lease %v, margin %v",
+			resp.GetIncarnation(), lease, margin)
+	}
+	return nil
+}
+
+// enter begins the incarnation that the cluster answered: everything older is
+// dead and its journal forgotten before anything of it is started.
+func (a *agent) enter(ctx context.Context, resp *rotav1.RegisterNodeResponse) error {
+	incarnation := resp.GetIncarnation()
+	if err := a.killAll(ctx, incarnation); err != nil {
+		return err
+	}
+	if a.journal.Incarnation() != incarnation {
+		if err := a.journal.SetIncarnation(incarnation); err != nil {
+			return err
+		}
+	}
+	a.lease.begin(resp.GetLeaseDuration().AsDuration(), resp.GetLeaseMargin().AsDuration())
+	a.table.enter(incarnation, resp.GetIndex())
+	a.log.Info("registered", "cluster", resp.GetClusterId(), "incarnation", incarnation, "index", resp.GetIndex(),
+		"lease", resp.GetLeaseDuration().AsDuration(), "cores", a.inv.Cores())
+	return nil
+}
+
+// session renews the lease and follows the desired state until either says
+// that the node is no longer the cluster's.
+func (a *agent) session(ctx context.Context, resp *rotav1.RegisterNodeResponse) error {
+	g := newGroup(ctx)
+	g.Go(a.lease.watch)
+	g.Go((&renewer{
+		lease: a.lease, servers: a.servers,
+		req:     &rotav1.RenewLeaseRequest{Name: a.cfg.Name, Incarnation: resp.GetIncarnation()},
+		renewed: func() { a.table.change(func() {}) },
+	}).run)
+	silence := max(resp.GetLeaseDuration().AsDuration(), silenceMin)
+	g.Go(func(ctx context.Context) error { return a.follow(ctx, resp.GetIncarnation(), silence) })
+	return g.Wait()
+}
+
+// follow keeps one stream of desired states open, on any server.
+func (a *agent) follow(ctx context.Context, incarnation uint64, silence time.Duration) error {
+	pause := newBackoff(20*time.Millisecond, time.Second)
+	for {
+		srv := a.servers.current()
+		heard, err := a.stream(ctx, srv, incarnation, silence)
+		if ctx.Err() != nil || errors.Is(err, errFenced) {
+			return err
+		}
+		if heard {
+			pause.reset()
+		}
+		a.log.Info("stream of desired state ended; trying the next server", "server", srv.addr, "error", err)
+		a.servers.failed(srv)
+		if !sleep(ctx, pause.next(a.servers.count())) {
+			return ctx.Err()
+		}
+	}
+}
+
+// stream follows one server for as long as it can be heard.
+func (a *agent) stream(ctx context.Context, srv *server, incarnation uint64, silence time.Duration) (heard bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer watchdog.Stop()
+	stream, err := srv.client.WatchNode(ctx, &rotav1.WatchNodeRequest{Name: a.cfg.Name, Incarnation: incarnation})
+	if err != nil {
+		return false, errors.Join(err, context.Cause(ctx))
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		watchdog.Reset(silence)
+		heard = true
+		if a.table.desire(incarnation, stream.Msg(), a.specs) {
+			return heard, fmt.Errorf("desired state: %w", errFenced)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return heard, errors.Join(err, context.Cause(ctx))
+	}
+	return heard, errors.New("the server ended the stream")
+}

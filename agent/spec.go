@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	rotav1 "rota/api/gen/rota/v1"
+
+	"rota/agent/inventory"
+	"rota/agent/runtime"
+)
+
+// defaultPath is where commands are looked up unless their own PATH says
+// otherwise.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// coresMark is replaced in arguments by the number of cores granted.
+const coresMark = "{{cores}}"
+
+// specifier turns assignments into what the runtime is to start.
+type specifier struct {
+	node string
+	inv  *inventory.Inventory
+	// runtimeDir is the supervisor's, where attempts have working directories.
+	runtimeDir string
+	// refuse says why nothing is started on this node; empty: it is.
+	refuse string
+}
+
+// spec returns an error in words for the action's owner if the assignment
+// cannot be carried out.
+func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, error) {
+	cmd := as.GetCommand()
+	switch {
+	case s.refuse != "":
+		return runtime.Spec{}, errors.New(s.refuse)
+	case cmd == nil:
+		return runtime.Spec{}, errors.New("the server sent no command for the attempt; report this as a bug")
+	case len(cmd.GetArgv()) == 0 || cmd.GetArgv()[0] == "":
+		return runtime.Spec{}, errors.New("the command is empty; give a program to run")
+	case as.GetRunTimeout().AsDuration() < 0:
+		return runtime.Spec{}, fmt.Errorf("run_timeout %v is negative", as.GetRunTimeout().AsDuration())
+	}
+	cpus, err := s.cpus(as.GetCpus())
+	if err != nil {
+		return runtime.Spec{}, err
+	}
+	spec := runtime.Spec{
+		Key: key, MemoryBytes: as.GetMemoryBytes(), Timeout: as.GetRunTimeout().AsDuration(),
+		Dir: cmd.GetDir(),
+	}
+	if s.inv.Pinned {
+		spec.CPUs = cpus
+	}
+	for _, arg := range cmd.GetArgv() {
+		spec.Argv = append(spec.Argv, strings.ReplaceAll(arg, coresMark, strconv.Itoa(len(cpus))))
+	}
+	spec.Env, err = s.env(spec, as, cpus)
+	return spec, err
+}
+
+// cpus checks that the CPUs are there. An attempt always has at least one.
+func (s specifier) cpus(list []uint32) ([]int, error) {
+	if len(list) == 0 {
+		return nil, errors.New("the server assigned no CPU to the attempt")
+	}
+	var cpus []int
+	for _, cpu := range list {
+		if cpu > 1<<16 || !s.inv.Has(int(cpu)) {
+			return nil, fmt.Errorf("the server assigned CPU %d, which node %s does not have", cpu, s.node)
+		}
+		cpus = append(cpus, int(cpu))
+	}
+	slices.Sort(cpus)
+	if len(slices.Compact(slices.Clone(cpus))) != len(cpus) {
+		return nil, errors.New("the server assigned a CPU twice")
+	}
+	return cpus, nil
+}
+
+// env is a minimal environment, the action's own on top of it, and what the
+// node says about the attempt on top of both.
+func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]string, error) {
+	env := map[string]string{
+		"PATH": defaultPath, "LANG": "C.UTF-8", "TMPDIR": "/tmp",
+		"HOME": cmp.Or(spec.Dir, runtime.WorkDir(s.runtimeDir, spec.Key)),
+	}
+	for k, v := range as.GetCommand().GetEnv() {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return nil, fmt.Errorf("environment variable %q is malformed", k)
+		}
+		if !strings.HasPrefix(k, "ROTA_") {
+			env[k] = v
+		}
+	}
+	env["ROTA_CORES"] = strconv.Itoa(len(cpus))
+	if s.inv.Pinned {
+		env["ROTA_CPUS"] = joinInts(cpus)
+	}
+	env["ROTA_TOKEN"] = spec.Key.String()
+	env["ROTA_TOKEN_ATTEMPT"] = strconv.FormatUint(uint64(spec.Key.Attempt), 10)
+	env["ROTA_ACTION_ID"] = strconv.FormatUint(spec.Key.Action, 10)
+	if id := as.GetTrajectoryId(); id != 0 {
+		env["ROTA_TRAJECTORY_ID"] = strconv.FormatUint(id, 10)
+	}
+	env["ROTA_NAMESPACE"] = as.GetNamespace()
+	env["ROTA_NODE"] = s.node
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func joinInts(v []int) string {
+	var b strings.Builder
+	for i, n := range v {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(n))
+	}
+	return b.String()
+}
