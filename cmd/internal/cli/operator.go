@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/cmd/internal/devcluster"
 )
 
 func (a *app) operatorCmd() *cobra.Command {
@@ -131,20 +133,6 @@ func (a *app) poolResumeCmd() *cobra.Command {
 	}
 }
 
-// serverHash is the answer of one server of `rota operator state-hash`.
-type serverHash struct {
-	ID      string `json:"id"`
-	Address string `json:"address"`
-	Index   uint64 `json:"index,omitempty"`
-	Hash    string `json:"hash,omitempty"`
-	Error   string `json:"error,omitempty"`
-}
-
-type hashReport struct {
-	Equal   bool         `json:"equal"`
-	Servers []serverHash `json:"servers"`
-}
-
 func (a *app) stateHashCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "state-hash", Short: "Compare the state of all servers", Args: exactly(),
@@ -161,7 +149,9 @@ only if all servers answer and all hashes are equal.`,
 			if err != nil {
 				return err
 			}
-			report := a.stateHashes(cmd.Context(), peers.Peers)
+			ctx, cancel := context.WithTimeout(cmd.Context(), a.settings.timeout)
+			defer cancel()
+			report := devcluster.CompareHashes(ctx, peers.Peers, a.dialTo)
 			rows := make([][]string, 0, len(report.Servers))
 			for _, s := range report.Servers {
 				rows = append(rows, []string{s.ID, s.Address, strconv.FormatUint(s.Index, 10), s.Hash, s.Error})
@@ -170,53 +160,9 @@ only if all servers answer and all hashes are equal.`,
 				return err
 			}
 			if !report.Equal {
-				return &codeError{exitError, fmt.Errorf("the state hashes are not equal, or not all servers answered at one index")}
+				return &codeError{exitError, errors.New("the state hashes are not equal, or not all servers answered for one index")}
 			}
 			return nil
 		},
 	}
-}
-
-// hashRounds is how often servers are asked again while the log moves on
-// between the answers.
-const hashRounds = 20
-
-// stateHashes asks all servers until they answer for the same index.
-func (a *app) stateHashes(ctx context.Context, peers []*rotav1.Peer) hashReport {
-	var report hashReport
-	index := uint64(0)
-	for range hashRounds {
-		report = hashReport{Equal: true}
-		newest := index
-		for _, p := range peers {
-			s := serverHash{ID: p.Id, Address: p.Address}
-			resp, err := a.stateHash(ctx, p.Address, index)
-			if err != nil {
-				s.Error = describe(err, p.Address)
-			} else {
-				s.Index, s.Hash = resp.Index, resp.Hash
-				newest = max(newest, resp.Index)
-			}
-			report.Servers = append(report.Servers, s)
-		}
-		first, sameIndex, failed := report.Servers[0], true, false
-		for _, s := range report.Servers {
-			sameIndex = sameIndex && s.Index == first.Index
-			failed = failed || s.Error != ""
-			report.Equal = report.Equal && s.Error == "" && s.Index == first.Index && s.Hash == first.Hash
-		}
-		if sameIndex || failed || ctx.Err() != nil {
-			return report
-		}
-		index = newest
-	}
-	return report
-}
-
-func (a *app) stateHash(ctx context.Context, addr string, minIndex uint64) (*rotav1.GetStateHashResponse, error) {
-	c, err := a.dialTo(addr)
-	if err != nil {
-		return nil, err
-	}
-	return call(ctx, a, c.Operator.GetStateHash, &rotav1.GetStateHashRequest{MinIndex: minIndex})
 }

@@ -165,3 +165,9 @@ func startOnForker(cmd *exec.Cmd) error {
 	forker() <- func() { result <- cmd.Start() }
 	return <-result
 }
+
+// NewProcess describes a process that is no part of a cluster. Its output goes
+// to a file in dir.
+func NewProcess(name, addr, dir, binary string, args ...string) *Process {
+	return &Process{Name: name, Addr: addr, Dir: dir, binary: binary, args: args}
+}

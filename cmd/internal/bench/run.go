@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// RunOptions say how to run no-op commands.
+type RunOptions struct {
+	Cluster ClusterOptions
+	// Samples of a single action, one at a time.
+	Samples int
+	// Submitters and Duration of the measurement of throughput.
+	Submitters int
+	Duration   time.Duration
+}
+
+// RunResult is what no-op commands cost end to end. Times are medians in
+// milliseconds unless they say otherwise.
+type RunResult struct {
+	Samples int `json:"samples"`
+	// BareMS is a fork, exec and wait of the same command without rota.
+	BareMS float64 `json:"bare_ms"`
+	// ActionMS is from submission to the knowledge that it ended, one at a time.
+	ActionMS    float64 `json:"action_ms"`
+	ActionP99MS float64 `json:"action_p99_ms"`
+	ExecMS      float64 `json:"exec_ms"`
+	// OverheadMS is ActionMS less BareMS.
+	OverheadMS float64 `json:"overhead_ms"`
+	Throughput Rate    `json:"throughput"`
+}
+
+// noop is the command that is run.
+const noop = "/bin/true"
+
+// Run measures a real cluster with a real agent.
+func Run(ctx context.Context, o RunOptions) (*RunResult, error) {
+	h, err := startCluster(ctx, o.Cluster, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer h.stop()
+	result := &RunResult{Samples: o.Samples}
+	if err := h.measureOverhead(ctx, result); err != nil {
+		return nil, err
+	}
+	result.Throughput, err = load(ctx, "no-op actions", o.Submitters, o.Duration,
+		func(ctx context.Context, _ int) (int, error) {
+			_, err := runNoop(ctx, h.api)
+			return 1, err
+		})
+	return result, err
+}
+
+// measureOverhead takes turns between an action and a bare process, so that both
+// see the same machine.
+func (h *held) measureOverhead(ctx context.Context, r *RunResult) error {
+	var bare, act, exe []time.Duration
+	const unmeasured = 10
+	for i := range r.Samples + unmeasured {
+		began := time.Now()
+		if err := exec.CommandContext(ctx, noop).Run(); err != nil {
+			return err
+		}
+		bareTook := time.Since(began)
+		began = time.Now()
+		action, err := runNoop(ctx, h.api)
+		if err != nil {
+			return err
+		}
+		if actTook := time.Since(began); i >= unmeasured {
+			bare, act = append(bare, bareTook), append(act, actTook)
+			exe = append(exe, action.Result.ExecDuration.AsDuration())
+		}
+	}
+	r.BareMS, _, _ = quantiles(bare)
+	r.ActionMS, r.ActionP99MS, _ = quantiles(act)
+	r.ExecMS, _, _ = quantiles(exe)
+	r.OverheadMS = r.ActionMS - r.BareMS
+	return nil
+}
+
+// runNoop runs one action to its end.
+func runNoop(ctx context.Context, api *client.Client) (*rotav1.Action, error) {
+	ids, err := api.Submit(ctx, &rotav1.ActionSpec{Command: &rotav1.Command{Argv: []string{noop}}})
+	if err != nil {
+		return nil, err
+	}
+	action, err := api.Wait(ctx, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	if action.State != rotav1.ActionState_ACTION_STATE_SUCCEEDED {
+		return nil, fmt.Errorf("action %d: %v: %v", action.Id, action.State, action.Result)
+	}
+	return action, nil
+}

@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"rota/api/httpx"
+	"rota/cmd/internal/bench"
+)
+
+func (a *app) benchCmd() *cobra.Command {
+	return group("bench", "Measure rota on this machine, with real processes and fsync on",
+		a.benchSubmitCmd(), a.benchRunCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchEtcdCmd(), a.nullServerCmd())
+}
+
+func clusterFlags(fs *pflag.FlagSet, o *bench.ClusterOptions) {
+	fs.StringVar(&o.Dir, "dir", "", "folder of the data, which decides what disk is measured (default: temporary)")
+}
+
+func submitFlags(fs *pflag.FlagSet, o *bench.SubmitOptions) {
+	clusterFlags(fs, &o.Cluster)
+	fs.IntVar(&o.Cluster.SimulatedNodes, "simulated-nodes", 0,
+		"nodes that end actions at once without running them, instead of an agent whose cores are all held")
+	fs.DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of each figure, after a second of warm-up")
+	fs.IntVar(&o.Size, "size", 300, "bytes of an encoded action")
+	fs.IntVar(&o.Batch, "batch", 500, "actions in a request of mode batch")
+	fs.IntVar(&o.BatchSubmitters, "batch-submitters", 8, "requests of mode batch under way")
+	fs.IntVar(&o.Connections, "connections", 32, "connections of modes unary and null")
+}
+
+var rateHeader = []string{"what", "submitters", "per second", "p50 ms", "p99 ms", "max ms"}
+
+func rateRow(r bench.Rate) []string {
+	return []string{r.What, strconv.Itoa(r.Submitters), fmt.Sprintf("%.0f", r.PerSecond),
+		fmt.Sprintf("%.2f", r.P50MS), fmt.Sprintf("%.2f", r.P99MS), fmt.Sprintf("%.2f", r.MaxMS)}
+}
+
+func (a *app) benchSubmitCmd() *cobra.Command {
+	var (
+		o     bench.SubmitOptions
+		modes []string
+	)
+	cmd := &cobra.Command{
+		Use: "submit", Short: "Measure how many actions a second a cluster accepts", Args: exactly(),
+		Long: `Starts a fresh cluster of three servers for each figure. An agent is connected whose
+cores are all held by an action that sleeps, so that what is submitted queues up
+for them. With --simulated-nodes everything submitted is granted, ended and
+reported instead; simulated nodes run nothing.
+
+  null    requests to a server that does nothing: what the HTTP stack can do
+  unary   a request for each action, straight to the leader
+  client  the Go client library, which sends together what is submitted together
+  batch   requests of --batch actions each
+
+Latencies are of one request. JSON output is one line for each figure.`,
+		Example: "  rota bench submit --modes unary --submitters 1,256,1024\n  rota bench submit --modes batch --duration 30s -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, m := range modes {
+				o.Modes = append(o.Modes, bench.Mode(m))
+			}
+			var rows [][]string
+			err := bench.Submit(cmd.Context(), o, func(r bench.Rate) error {
+				fmt.Fprintf(a.err, "%s, %d submitters: %.0f per second\n", r.What, r.Submitters, r.PerSecond)
+				rows = append(rows, rateRow(r))
+				if a.json() {
+					return writeJSON(a.out, r)
+				}
+				return nil
+			})
+			if !a.json() && len(rows) > 0 {
+				writeTable(a.out, rateHeader, rows)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringSliceVar(&modes, "modes", []string{"null", "unary", "client", "batch"}, "what to measure")
+	cmd.Flags().IntSliceVar(&o.Submitters, "submitters", []int{1, 256, 1024}, "concurrent submitters")
+	submitFlags(cmd.Flags(), &o)
+	words(cmd, "modes", "null", "unary", "client", "batch")
+	return cmd
+}
+
+func (a *app) benchRunCmd() *cobra.Command {
+	var o bench.RunOptions
+	cmd := &cobra.Command{
+		Use: "run", Short: "Measure no-op commands end to end", Args: exactly(),
+		Long: `Starts a cluster with an agent. First runs one no-op command after the other, taking
+turns with a bare fork and exec of it: the difference of the medians is the
+overhead. Then keeps many under way at the same time: the throughput.`,
+		Example: "  rota bench run -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := bench.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			f := func(v float64) string { return fmt.Sprintf("%.2f", v) }
+			return a.printValue(r,
+				[]string{"bare ms", "action ms", "action p99 ms", "exec ms", "overhead ms", "per second"},
+				[][]string{{f(r.BareMS), f(r.ActionMS), f(r.ActionP99MS), f(r.ExecMS), f(r.OverheadMS), f(r.Throughput.PerSecond)}})
+		},
+	}
+	clusterFlags(cmd.Flags(), &o.Cluster)
+	cmd.Flags().IntVar(&o.Samples, "samples", 300, "commands run one at a time")
+	cmd.Flags().IntVar(&o.Submitters, "submitters", 32, "commands under way for the throughput")
+	cmd.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of the throughput")
+	return cmd
+}
+
+func (a *app) benchFailoverCmd() *cobra.Command {
+	var (
+		o     bench.ClusterOptions
+		kills int
+	)
+	cmd := &cobra.Command{
+		Use: "failover", Short: "Measure how long a kill -9 of the leader stops decisions", Args: exactly(),
+		Long: `Kills the leader of a cluster again and again, and each time measures from the kill to
+the first decision that was asked for after it and is committed.`,
+		Example: "  rota bench failover --kills 20",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := bench.Failover(cmd.Context(), o, kills, func(i int, took time.Duration) {
+				fmt.Fprintf(a.err, "kill %d of %d: %d ms\n", i+1, kills, took.Milliseconds())
+			})
+			if err != nil {
+				return err
+			}
+			f := func(v float64) string { return fmt.Sprintf("%.0f", v) }
+			return a.printValue(r, []string{"kills", "p50 ms", "p99 ms", "max ms"},
+				[][]string{{strconv.Itoa(r.Kills), f(r.P50MS), f(r.P99MS), f(r.MaxMS)}})
+		},
+	}
+	clusterFlags(cmd.Flags(), &o)
+	cmd.Flags().IntVar(&kills, "kills", 20, "how often to kill the leader")
+	return cmd
+}
+
+func (a *app) benchQueueCmd() *cobra.Command {
+	var o bench.QueueOptions
+	cmd := &cobra.Command{
+		Use: "queue", Short: "Measure what a long queue costs: memory, snapshot, stall", Args: exactly(),
+		Long: `Queues many actions behind held cores, then reads the memory of the servers and times a
+snapshot of the leader while single submissions are committed all the time.`,
+		Example: "  rota bench queue --actions 1000000 -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := bench.Queue(cmd.Context(), o, func(queued int) {
+				if queued%(100*o.Batch) == 0 {
+					fmt.Fprintf(a.err, "%d queued\n", queued)
+				}
+			})
+			if err != nil {
+				return err
+			}
+			rows := make([][]string, 0, len(r.RSSBytes))
+			for i := range r.RSSBytes {
+				rows = append(rows, []string{fmt.Sprintf("server-%d", i+1), formatSize(r.RSSBytes[i]), formatSize(r.RSSPeakBytes[i]),
+					fmt.Sprintf("%.0f", r.SnapshotMS), formatSize(r.SnapshotBytes),
+					fmt.Sprintf("%.1f", r.CommitMaxMS), fmt.Sprintf("%.1f", r.SnapshotCommitMaxMS)})
+			}
+			return a.printValue(r, []string{"server", "memory", "peak", "snapshot ms", "snapshot",
+				"max commit ms", "max commit ms in snapshot"}, rows)
+		},
+	}
+	clusterFlags(cmd.Flags(), &o.Cluster)
+	cmd.Flags().IntVar(&o.Actions, "actions", 1_000_000, "actions to queue")
+	cmd.Flags().IntVar(&o.Size, "size", 300, "bytes of an encoded action")
+	cmd.Flags().IntVar(&o.Batch, "batch", 1000, "actions in a request")
+	return cmd
+}
+
+func (a *app) benchEtcdCmd() *cobra.Command {
+	o := bench.EtcdOptions{}
+	cmd := &cobra.Command{
+		Use: "etcd", Short: "Compare submissions with puts to a three-member etcd", Args: exactly(),
+		Long: `Measures etcd and rota in turns, in an order that alternates from round to round: three
+members or servers on loopback with fsync on, values of the same size, a fresh
+cluster for each figure, requests straight to the leader. "make bench-etcd"
+builds what it needs. The last line is one JSON object.`,
+		Example: "  make bench-etcd",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := bench.Etcd(cmd.Context(), o, func(r bench.Rate) {
+				fmt.Fprintf(a.err, "%-8s %5d submitters: %7.0f per second, p50 %.1f ms, p99 %.1f ms\n",
+					r.What, r.Submitters, r.PerSecond, r.P50MS, r.P99MS)
+			})
+			if err != nil {
+				return err
+			}
+			return writeJSON(a.out, r)
+		},
+	}
+	submitFlags(cmd.Flags(), &o.Submit)
+	cmd.Flags().DurationVar(&o.BatchDuration, "batch-duration", 30*time.Second, "measured time of batches")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 2, "how often to measure everything")
+	cmd.Flags().StringVar(&o.Etcd, "etcd", "etcd", "etcd server")
+	cmd.Flags().StringVar(&o.Load, "etcd-bench", "bin/etcd-bench", "load generator for etcd")
+	return cmd
+}
+
+// nullServerCmd is what mode null is measured against.
+func (a *app) nullServerCmd() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use: "null-server", Short: "Answer submissions without doing anything", Args: exactly(), Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return err
+			}
+			server := httpx.NewServer(bench.NullHandler())
+			go func() {
+				<-cmd.Context().Done()
+				server.Close()
+			}()
+			server.Serve(l)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "address to listen on")
+	return cmd
+}

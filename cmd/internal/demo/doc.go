@@ -1,0 +1,16 @@
+// Package demo shows what rota is for, on one machine and in about a minute.
+//
+// It starts a real cluster on loopback, runs coding trajectories on it - agents
+// that think, then build, vet or test packages of the standard library, then
+// think again - and kills the leader with SIGKILL half-way through. It then
+// accounts for every action: which were acknowledged and lost, and which ran
+// more than once, by a file that each command appends to before it does anything
+// else.
+//
+// The same trajectories also run without rota, in the way that is common: each
+// reserves a core for as long as it lives, thinking included, and waits in line
+// until one is free. That wait is charged to its first action, whose completion
+// time it is part of. Both ways run the same commands pinned to the same cores,
+// each with its own copy of one warmed build cache, in the order reserved, rota,
+// rota, reserved, so that a machine that gets slower or faster favors neither.
+package demo
