@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -110,14 +111,16 @@ func (m *machine) WaitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// stream is a TCP stream layer that can be cut off, as kill -9 does.
+// stream is a TCP stream layer that can be partitioned, or cut off as kill -9
+// does.
 type stream struct {
 	net.Listener
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	dead  bool
-	// hook may wrap or refuse connections; outbound says who dialed.
-	hook func(conn net.Conn, outbound bool, peer string) (net.Conn, error)
+	// Refused directions.
+	noIn, noOut bool
+	// delay is put before every read of an accepted connection.
+	delay time.Duration
 }
 
 func listen(t testing.TB, address string) *stream {
@@ -129,26 +132,35 @@ func listen(t testing.TB, address string) *stream {
 	return &stream{Listener: l, conns: make(map[net.Conn]bool)}
 }
 
-func (s *stream) track(conn net.Conn, outbound bool, peer string) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.dead {
-		_ = conn.Close()
-		return nil, net.ErrClosed
+func (s *stream) Accept() (net.Conn, error) {
+	for {
+		conn, err := s.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		if s.noIn {
+			_ = conn.Close()
+			s.mu.Unlock()
+			continue
+		}
+		s.conns[conn] = true
+		if s.delay > 0 {
+			conn = slowConn{conn, s.delay}
+		}
+		s.mu.Unlock()
+		return conn, nil
 	}
-	s.conns[conn] = true
-	if s.hook != nil {
-		return s.hook(conn, outbound, peer)
-	}
-	return conn, nil
 }
 
-func (s *stream) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.track(conn, false, "")
+type slowConn struct {
+	net.Conn
+	delay time.Duration
+}
+
+func (c slowConn) Read(p []byte) (int, error) {
+	time.Sleep(c.delay)
+	return c.Conn.Read(p[:min(len(p), 4096)])
 }
 
 func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
@@ -156,18 +168,31 @@ func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn, true, string(address))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noOut {
+		_ = conn.Close()
+		return nil, syscall.EHOSTUNREACH
+	}
+	s.conns[conn] = true
+	return conn, nil
+}
+
+// partition closes all connections and refuses new ones as told.
+func (s *stream) partition(noIn, noOut bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noIn, s.noOut = noIn, noOut
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	clear(s.conns)
 }
 
 // cut closes everything at once.
 func (s *stream) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dead = true
 	_ = s.Listener.Close()
-	for c := range s.conns {
-		_ = c.Close()
-	}
+	s.partition(true, true)
 }
 
 // node is one server of a test cluster.

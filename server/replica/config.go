@@ -104,6 +104,8 @@ type Config struct {
 	// unsafeFastHeartbeats brings hashicorp/raft issue 695 back, so that its
 	// regression test can show that it would notice.
 	unsafeFastHeartbeats bool
+	// intercept sees each RPC before raft; a non-nil result answers it.
+	intercept func(cmd any) any
 }
 
 // LogStore is what Config.WrapLogs may replace: raft-boltdb's methods.

@@ -26,6 +26,11 @@ type quarantine struct {
 
 // gate refuses to vote, and to be made leader, while in quarantine.
 func (r *Replica) gate(cmd any) any {
+	if r.cfg.intercept != nil {
+		if resp := r.cfg.intercept(cmd); resp != nil {
+			return resp
+		}
+	}
 	if !r.quarantine.active.Load() {
 		return nil
 	}

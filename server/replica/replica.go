@@ -68,6 +68,9 @@ func Open(cfg Config) (*Replica, error) {
 			_ = r.trans.Close()
 		}
 		r.guard.close()
+		if fatal := r.guard.err(); fatal != nil && !errors.Is(err, fatal) {
+			err = fmt.Errorf("%w (%v)", fatal, err) // raft keeps only its text
+		}
 		return nil, errors.Join(err, store.close())
 	}
 	r.start()

@@ -1,0 +1,79 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A leader whose process is gone is replaced without waiting for a time-out:
+// the test gives it so much heartbeat time that only the fast path can pass.
+func TestFastFailover(t *testing.T) {
+	const rounds = 7
+	c := newCluster(t, 3, func(cfg *Config) {
+		cfg.HeartbeatTimeout = 20 * time.Second
+		cfg.LeaderLease = 500 * time.Millisecond
+		cfg.LeaderWait = testPatience
+	})
+	// The very first election has no leader to miss.
+	c.nodes[0].replica.trans.inject(c.nodes[0].replica.header())
+	var times []time.Duration
+	for i := range rounds {
+		lead := c.leader()
+		c.propose(lead, fmt.Sprint("before ", i))
+		follower := c.followers()[0]
+		start := time.Now()
+		c.kill(lead)
+		c.propose(follower, fmt.Sprint("after ", i))
+		times = append(times, time.Since(start))
+		c.start(lead, nil)
+	}
+	slices.Sort(times)
+	t.Logf("cut to first commit through a follower: median %v, max %v", times[rounds/2], times[rounds-1])
+	if got := len(c.agree().Names); got != 2*rounds {
+		t.Errorf("%d names, want %d", got, 2*rounds)
+	}
+}
+
+// Only a refused connection proves that the process is gone.
+func TestFailoverIgnoresOtherErrors(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for name, probe := range map[string]error{
+		"reset":       syscall.ECONNRESET,
+		"unreachable": syscall.EHOSTUNREACH,
+		"time-out":    context.DeadlineExceeded,
+		"alive":       nil,
+		"refused":     refused,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var probes atomic.Int64
+			c := newCluster(t, 3, func(cfg *Config) {
+				cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+				cfg.Probe = func(context.Context, string) error { probes.Add(1); return probe }
+			})
+			c.nodes[0].replica.trans.inject(c.nodes[0].replica.header())
+			lead := c.leader()
+			c.propose(lead, "x")
+			term := lead.replica.Status().Term
+			f := c.followers()[0]
+			probes.Store(0)
+			f.replica.peerGone()
+			eventually(t, "the leader was probed", func() bool { return probes.Load() > 0 })
+			if errors.Is(probe, syscall.ECONNREFUSED) {
+				eventually(t, "a new term", func() bool { return f.replica.Status().Term > term })
+				return
+			}
+			// All probes of a round pass without an election.
+			eventually(t, "the round ends", func() bool { return probes.Load() >= int64(len(probePauses)) })
+			if got := f.replica.Status().Term; got != term {
+				t.Errorf("term %d became %d", term, got)
+			}
+		})
+	}
+}

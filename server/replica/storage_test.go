@@ -1,0 +1,344 @@
+package replica
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// flipNewestMeta flips one bit in the newer of bbolt's two meta pages.
+func flipNewestMeta(t *testing.T, nd *node) {
+	t.Helper()
+	const txid, root = 48, 16
+	path := filepath.Join(nd.dir, "raft.db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := int(binary.NativeEndian.Uint32(data[metaOffset+metaPageSize:]))
+	newest := 0
+	if binary.NativeEndian.Uint64(data[page+metaOffset+txid:]) > binary.NativeEndian.Uint64(data[metaOffset+txid:]) {
+		newest = 1
+	}
+	data[newest*page+metaOffset+root] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dropLastEntry removes the newest entry and leaves a flawless store.
+func dropLastEntry(t *testing.T, nd *node) {
+	t.Helper()
+	store, err := openBolt(filepath.Join(nd.dir, "raft.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := store.LastIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(store.DeleteRange(last, last), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openTest opens only the storage of a replica.
+func openTest(t *testing.T, dir string) (*storage, *guard, chan error) {
+	t.Helper()
+	exit := make(chan error, 16)
+	g := newGuard(time.Minute, func(err error) { exit <- err }, hclog.NewNullLogger())
+	s, err := openStorage(&Config{Dir: dir, Logger: hclog.NewNullLogger()}, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, g, exit
+}
+
+// The two writes of raft's vote are one record: a crash between them leaves the
+// vote before (hashicorp/raft issue 661).
+func TestVoteIsOneRecord(t *testing.T) {
+	dir := t.TempDir()
+	s, g, _ := openTest(t, dir)
+	if _, err := s.stable.GetUint64([]byte(keyVoteTerm)); err == nil || err.Error() != "not found" {
+		t.Errorf("missing vote term: %v, want the text that raft compares", err)
+	}
+	if _, err := s.stable.Get([]byte(keyVoteCand)); err == nil || err.Error() != "not found" {
+		t.Errorf("missing candidate: %v, want the text that raft compares", err)
+	}
+	set := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(s.stable.SetUint64([]byte(keyCurrentTerm), 3))
+	set(s.stable.SetUint64([]byte(keyVoteTerm), 3))
+	set(s.stable.Set([]byte(keyVoteCand), []byte("a")))
+	set(s.stable.SetUint64([]byte(keyCurrentTerm), 4))
+	set(s.stable.SetUint64([]byte(keyVoteTerm), 4)) // and no candidate: the crash
+
+	check := func(when string, st *stableStore) {
+		t.Helper()
+		term, _ := st.GetUint64([]byte(keyCurrentTerm))
+		voteTerm, _ := st.GetUint64([]byte(keyVoteTerm))
+		cand, _ := st.Get([]byte(keyVoteCand))
+		if term != 4 || voteTerm != 3 || string(cand) != "a" {
+			t.Errorf("%s: term %d, vote for %q in term %d; want 4, a, 3", when, term, cand, voteTerm)
+		}
+	}
+	check("between the writes", s.stable)
+	set(s.close())
+	g.close()
+	s, g, _ = openTest(t, dir)
+	defer g.close()
+	check("after the crash", s.stable)
+	set(s.close())
+
+	// bbolt loses the vote, the mark has it.
+	set(os.Remove(filepath.Join(dir, "raft.db")))
+	s, g2, _ := openTest(t, dir)
+	defer g2.close()
+	check("after the store lost it", s.stable)
+	set(s.close())
+}
+
+func TestMarkSurvivesTornWrite(t *testing.T) {
+	dir := t.TempDir()
+	g := newGuard(time.Minute, func(error) {}, hclog.NewNullLogger())
+	defer g.close()
+	for i := uint64(1); i <= 4; i++ {
+		m, err := openMark(dir, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.raise(i*10, i)
+		if err := m.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "mark")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := 0
+	if a, _ := decodeMark(whole[:markSlot]); a.index != 40 {
+		newest = markSlot
+	}
+	for name, tc := range map[string]struct {
+		damage func(b []byte)
+		want   uint64
+		err    error
+	}{
+		"whole":        {func([]byte) {}, 40, nil},
+		"newest torn":  {func(b []byte) { clear(b[newest+8 : newest+24]) }, 30, nil},
+		"oldest torn":  {func(b []byte) { clear(b[markSlot-newest+8 : markSlot-newest+24]) }, 40, nil},
+		"both damaged": {func(b []byte) { b[20] ^= 1; b[markSlot+20] ^= 1 }, 0, errMarkDamaged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := bytes.Clone(whole)
+			tc.damage(b)
+			f := filepath.Join(t.TempDir(), "mark")
+			if err := os.WriteFile(f, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			m, err := openMark(filepath.Dir(f), g)
+			if !errors.Is(err, tc.err) {
+				t.Fatalf("got %v, want %v", err, tc.err)
+			}
+			if err != nil {
+				return
+			}
+			defer m.close()
+			if got := m.snapshot().index; got != tc.want {
+				t.Errorf("mark at %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// Cutting off a conflicting tail lowers the mark, or the server would be
+// quarantined for entries that nobody had acknowledged.
+func TestTruncationLowersTheMark(t *testing.T) {
+	dir := t.TempDir()
+	s, g, _ := openTest(t, dir)
+	var logs []*raft.Log
+	for i := uint64(1); i <= 10; i++ {
+		logs = append(logs, &raft.Log{Index: i, Term: 1, Data: []byte("x")})
+	}
+	if err := s.logs.StoreLogs(logs); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.logs.DeleteRange(1, 3); err != nil { // compaction
+		t.Fatal(err)
+	}
+	if got := s.mark.snapshot().index; got != 10 {
+		t.Errorf("mark after compaction %d, want 10", got)
+	}
+	if err := s.logs.DeleteRange(6, 10); err != nil { // conflict
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	g.close()
+	s, g, _ = openTest(t, dir)
+	defer g.close()
+	defer s.close()
+	if s.marked.index != 5 || s.suspect != "" {
+		t.Errorf("mark %d, suspect %q; want 5 and none", s.marked.index, s.suspect)
+	}
+}
+
+// A log that contradicts the newest snapshot is dropped: raft would keep its
+// tail and then refuse every append.
+func TestLogThatContradictsSnapshotIsDropped(t *testing.T) {
+	dir := t.TempDir()
+	s, g, _ := openTest(t, dir)
+	for i := uint64(1); i <= 10; i++ {
+		if err := s.logs.StoreLog(&raft.Log{Index: i, Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, trans := raft.NewInmemTransport("") // only to encode addresses
+	sink, err := s.snaps.Create(1, 7, 2, raft.Configuration{}, 1, trans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sink.Close(), s.close()); err != nil {
+		t.Fatal(err)
+	}
+	g.close()
+	s, g, _ = openTest(t, dir)
+	defer g.close()
+	defer s.close()
+	if last, err := s.logs.LastIndex(); last != 0 || err != nil {
+		t.Errorf("log ends at %d, %v; want an empty one", last, err)
+	}
+}
+
+// A flipped bit in an entry is found when the entry is read, and never served.
+func TestFlippedBitInEntry(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	nd := c.leader()
+	const needle = "needle-in-the-log"
+	c.propose(nd, needle)
+	c.kill(nd)
+	path := filepath.Join(nd.dir, "raft.db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(data, []byte(needle)) {
+		t.Fatal("the entry is not in the file")
+	}
+	data = bytes.ReplaceAll(data, []byte(needle), []byte(strings.Replace(needle, "n", "o", 1)))
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nd.stream, nd.machine, nd.exit = listen(t, nd.address), &machine{}, make(chan error, 16)
+	r, err := Open(c.config(nd, nil))
+	if !errors.Is(err, ErrCorrupt) {
+		t.Errorf("open: %v, want ErrCorrupt", err)
+	}
+	if r != nil {
+		nd.replica = r
+	}
+	if err := <-nd.exit; !errors.Is(err, ErrCorrupt) {
+		t.Errorf("exit: %v, want ErrCorrupt", err)
+	}
+	if got := nd.machine.view().Names; len(got) != 0 {
+		t.Errorf("corrupt entries were applied: %q", got)
+	}
+}
+
+// faultyLogs fails or delays appends when told to.
+type faultyLogs struct {
+	LogStore
+	fail atomic.Bool
+	hang atomic.Pointer[chan struct{}]
+}
+
+var errDisk = errors.New("input/output error")
+
+func (f *faultyLogs) StoreLogs(logs []*raft.Log) error {
+	if ch := f.hang.Load(); ch != nil {
+		<-*ch
+	}
+	if f.fail.Load() {
+		return errDisk
+	}
+	return f.LogStore.StoreLogs(logs)
+}
+
+func faultyCluster(t *testing.T, edit func(*Config)) (*cluster, map[string]*faultyLogs) {
+	disks := make(map[string]*faultyLogs)
+	c := newCluster(t, 3, func(cfg *Config) {
+		id := cfg.ServerID
+		cfg.WrapLogs = func(s LogStore) LogStore {
+			disks[id] = &faultyLogs{LogStore: s}
+			return disks[id]
+		}
+		if edit != nil {
+			edit(cfg)
+		}
+	})
+	return c, disks
+}
+
+// The first failed write ends the process; the disk that works again afterwards
+// does not make it succeed.
+func TestWriteErrorIsFinal(t *testing.T) {
+	c, disks := faultyCluster(t, nil)
+	lead := c.leader()
+	c.propose(lead, "before")
+	disks[lead.id].fail.Store(true)
+	if _, err := lead.replica.ProposeLocal(c.ctx(), create("x")); !errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("got %v, want ErrUnknownOutcome", err)
+	}
+	if err := <-lead.exit; !errors.Is(err, ErrWriteFailed) || !errors.Is(err, errDisk) {
+		t.Errorf("exit: %v", err)
+	}
+	disks[lead.id].fail.Store(false)
+	for i := range 3 {
+		if _, err := lead.replica.ProposeLocal(c.ctx(), create(fmt.Sprint(i))); err == nil {
+			t.Error("a proposal succeeded after a failed write")
+		}
+	}
+	if len(lead.exit) > 0 {
+		t.Error("Exit was called twice")
+	}
+	c.kill(lead)
+	c.propose(c.leader(), "the others go on")
+}
+
+// A disk that does not answer ends the leader; raft alone would wait for ever
+// (hashicorp/raft issue 503).
+func TestDiskHangIsFatal(t *testing.T) {
+	c, disks := faultyCluster(t, func(cfg *Config) { cfg.DiskHangLimit = 300 * time.Millisecond })
+	lead := c.leader()
+	c.propose(lead, "before")
+	release := make(chan struct{})
+	disks[lead.id].hang.Store(&release)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := lead.replica.ProposeLocal(c.ctx(), create("x"))
+		answer <- err
+	}()
+	if err := <-lead.exit; !errors.Is(err, ErrDiskHang) {
+		t.Errorf("exit: %v, want ErrDiskHang", err)
+	}
+	close(release)
+	if err := <-answer; err == nil {
+		t.Error("the proposal succeeded after the watchdog gave up")
+	}
+}
