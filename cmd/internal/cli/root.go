@@ -60,6 +60,9 @@ See it lose its leader:        rota demo`
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.DisableFlagParsing {
+			return nil // supervise: told everything by its agent
+		}
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err
 		}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"rota/agent"
+	"rota/agent/runtime"
+	"rota/server/gossip"
+)
+
+// agentFlags are what an agent can be told.
+type agentFlags struct {
+	processFlags
+	name, pool    string
+	servers       []string
+	labels        []string
+	cores         int
+	oversubscribe bool
+	memory        size
+	allowProcess  bool
+	runAs         string
+	confine       string
+	cgroupParent  string
+	killOnExit    bool
+	dev           bool
+}
+
+func (a *app) agentCmd() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use: "agent", Short: "Run an agent: carry out actions on this machine", Args: exactly(),
+		Long: `Registers this machine as a node and runs what the servers grant to it. Servers are
+found by gossip (--join), by address (--servers), or both.
+
+Running commands is off until --allow-process turns it on; they then run as an
+unprivileged user. --dev is for playing: it allows commands, runs them as the
+user of the agent, and kills them when the agent ends.
+
+Every flag can be set as ROTA_AGENT_NAME, or as "name" in "agent" of the config
+file.`,
+		Example: "  rota agent --join 10.0.0.1:7401 --allow-process --gossip-key gossip.key \\\n" +
+			"    --listen 10.0.0.9:7410 --ca pki/ca.pem --cert pki/node-1.pem --key pki/node-1-key.pem",
+		Annotations: map[string]string{annotationSection: "agent"},
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.agent(cmd.Context(), &f) },
+	}
+	f.processFlags.addTo(cmd.Flags(), agent.DefaultListen, "127.0.0.1:7411", "rota-agent")
+	fs := cmd.Flags()
+	fs.StringVar(&f.name, "name", "", "name of the node (default: the host name)")
+	fs.StringVar(&f.pool, "pool", agent.DefaultPool, "pool of the node")
+	fs.StringSliceVar(&f.servers, "servers", nil, "addresses of servers")
+	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, NAME=VALUE; may be repeated")
+	fs.IntVar(&f.cores, "cores", 0, "cores to offer; 0: all")
+	fs.BoolVar(&f.oversubscribe, "oversubscribe", false, "allow more --cores than there are; nothing is pinned then")
+	fs.Var(&f.memory, "memory", "memory to offer, such as 64GiB; 0: the machine's less a reserve")
+	fs.BoolVar(&f.allowProcess, "allow-process", false, "run commands of actions as processes of this machine")
+	fs.StringVar(&f.runAs, "run-as", "", "user that they run as (default: nobody, if the agent is root)")
+	fs.StringVar(&f.confine, "confine", "", "insist on cgroup-v2, cgroup-v1, hybrid or affinity (default: the best there is)")
+	fs.StringVar(&f.cgroupParent, "cgroup-parent", runtime.DefaultCgroupParent, "where to make cgroups")
+	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill what runs when the agent is told to stop, instead of leaving it for the next")
+	fs.BoolVar(&f.dev, "dev", false, "for playing: allow commands, as the agent's own user, and kill them at the end")
+	words(cmd, "confine", runtime.ModeCgroupV2, runtime.ModeCgroupV1, runtime.ModeHybrid, runtime.ModeAffinity)
+	return cmd
+}
+
+func (a *app) agent(ctx context.Context, f *agentFlags) error {
+	logger, err := f.logger("agent", a.err)
+	if err != nil {
+		return err
+	}
+	cfg, err := f.config(&a.settings, logger)
+	if err != nil {
+		return err
+	}
+	if f.gossip.bind != "" {
+		g, err := f.startGossip(cfg.Name, logger)
+		if err != nil {
+			return err
+		}
+		defer g.Stop()
+		cfg.Discover = func(context.Context) []string { return g.Servers() }
+	}
+	return agent.Run(ctx, cfg)
+}
+
+func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, error) {
+	labels := map[string]string{}
+	for _, kv := range f.labels {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return agent.Config{}, usageErrorf("--label %q is not NAME=VALUE", kv)
+		}
+		labels[k] = v
+	}
+	if f.name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return agent.Config{}, err
+		}
+		f.name = strings.ToLower(host)
+	}
+	cfg := agent.Config{
+		Name: f.name, Pool: f.pool, Dir: f.dataDir, Servers: f.servers, TLS: s.tlsFiles(),
+		Listen: f.listen, Advertise: f.advertise, Labels: labels,
+		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
+		KillOnExit: f.killOnExit || f.dev, Logger: logger,
+	}
+	cfg.Process.Enabled = f.allowProcess || f.dev
+	cfg.Process.Mode, cfg.Process.CgroupParent = f.confine, f.cgroupParent
+	if f.dev || !f.allowProcess {
+		return cfg, nil
+	}
+	var err error
+	cfg.Process.User, err = runAs(f.runAs)
+	return cfg, err
+}
+
+func (f *agentFlags) startGossip(name string, logger hclog.Logger) (*gossip.Gossip, error) {
+	addr := f.advertise
+	if addr == "" {
+		addr = f.listen
+	}
+	c, err := f.gossip.config(name, gossip.RoleAgent, addr, logger)
+	if err != nil {
+		return nil, err
+	}
+	return gossip.Start(c)
+}
+
+func supervise(ctx context.Context, args []string) error {
+	opts, err := runtime.ParseSuperviseArgs(args)
+	if err != nil {
+		return err
+	}
+	return runtime.Supervise(ctx, opts)
+}

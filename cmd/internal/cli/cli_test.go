@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func TestParseSize(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want uint64
+	}{
+		{"0", 0}, {"1048576", 1 << 20}, {"512MiB", 512 << 20}, {"2GB", 2e9}, {"1.5GiB", 3 << 29},
+		{"64K", 64 << 10}, {" 3 GiB ", 3 << 30}, {"10B", 10},
+	} {
+		got, err := parseSize(tt.text)
+		if err != nil || got != tt.want {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", tt.text, got, err, tt.want)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "12XB", "NaN", "1e30", "18446744073709551615KiB"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("parseSize(%q) = %d, want an error", text, got)
+		}
+	}
+}
+
+func TestFormatCPUs(t *testing.T) {
+	for _, tt := range []struct {
+		cpus []uint32
+		want string
+	}{
+		{nil, ""}, {[]uint32{3}, "3"}, {[]uint32{0, 1, 2, 5}, "0-2,5"}, {[]uint32{1, 3, 4}, "1,3-4"},
+	} {
+		if got := formatCPUs(tt.cpus); got != tt.want {
+			t.Errorf("formatCPUs(%v) = %q, want %q", tt.cpus, got, tt.want)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, exitOK},
+		{errors.New("no"), exitError},
+		{usageErrorf("no"), exitUsage},
+		{connect.NewError(connect.CodeInvalidArgument, errors.New("no")), exitUsage},
+		{connect.NewError(connect.CodeNotFound, errors.New("no")), exitNotFound},
+		{connect.NewError(connect.CodeUnavailable, errors.New("no")), exitUnavailable},
+		{connect.NewError(connect.CodeResourceExhausted, errors.New("no")), exitUnavailable},
+		{connect.NewError(connect.CodeFailedPrecondition, errors.New("no")), exitError},
+		{runFailed(connect.NewError(connect.CodeNotFound, errors.New("no"))), exitRota},
+		{runFailed(usageErrorf("no")), exitUsage},
+	} {
+		if got := exitCode(tt.err); got != tt.want {
+			t.Errorf("exitCode(%v) = %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+// An error of a server is told in the server's own sentence.
+func TestDescribeUsesTheServersSentence(t *testing.T) {
+	err := connect.NewError(connect.CodeNotFound, errors.New("action_not_found"))
+	detail, detailErr := connect.NewErrorDetail(&rotav1.ErrorDetail{Message: "there is no action 7; it may have been retired"})
+	if detailErr != nil {
+		t.Fatal(detailErr)
+	}
+	err.AddDetail(detail)
+	if got := describe(err, "a:1"); got != "there is no action 7; it may have been retired" {
+		t.Errorf("describe = %q", got)
+	}
+}
+
+func TestRunEndPassesTheExitOn(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		state  rotav1.ActionState
+		result *rotav1.ActionResult
+		want   int
+	}{
+		{"success", rotav1.ActionState_ACTION_STATE_SUCCEEDED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_EXITED}, 0},
+		{"its own code", rotav1.ActionState_ACTION_STATE_FAILED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_EXITED, ExitCode: 7}, 7},
+		{"signal", rotav1.ActionState_ACTION_STATE_FAILED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_SIGNALED, Signal: 15}, 143},
+		{"out of memory", rotav1.ActionState_ACTION_STATE_FAILED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_OUT_OF_MEMORY}, 137},
+		{"time limit", rotav1.ActionState_ACTION_STATE_FAILED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_TIMEOUT}, 124},
+		{"no such program", rotav1.ActionState_ACTION_STATE_FAILED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_START_FAILED}, 126},
+		{"canceled", rotav1.ActionState_ACTION_STATE_CANCELED, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_CANCELED}, 125},
+		{"lost", rotav1.ActionState_ACTION_STATE_LOST, &rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_NODE_LOST}, 125},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := (&app{}).runEnd(&rotav1.Action{Id: 1, State: tt.state, Result: tt.result})
+			if got := exitCode(err); got != tt.want {
+				t.Errorf("exit code %d (%v), want %d", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// settingsOf runs a command that needs no server and returns its settings.
+func settingsOf(t *testing.T, args ...string) settings {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	a := &app{out: &out, err: &errOut}
+	root := a.root()
+	root.SetArgs(append([]string{"version"}, args...))
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return a.settings
+}
+
+func TestSettingsPrecedence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.json")
+	writeFile(t, file, `{"addr": ["file:1", "file:2"], "namespace": "from-file", "request-timeout": "3s"}`)
+	t.Setenv("ROTA_CONFIG", file)
+	t.Setenv("ROTA_NAMESPACE", "from-env")
+
+	s := settingsOf(t)
+	if s.addr != "file:1,file:2" || s.namespace != "from-env" || s.timeout.Seconds() != 3 {
+		t.Errorf("settings %+v: want the file's address and timeout, the variable's namespace", s)
+	}
+	if s := settingsOf(t, "--namespace", "from-flag"); s.namespace != "from-flag" {
+		t.Errorf("namespace %q: a flag must win", s.namespace)
+	}
+}
+
+// What an action is told about itself must not leak into the actions that it
+// submits in turn.
+func TestVariablesOfAnActionAreNoFlags(t *testing.T) {
+	t.Setenv("ROTA_CORES", "16")
+	t.Setenv("ROTA_TOKEN", "1.1.1")
+	t.Setenv("ROTA_ADDR", "127.0.0.1:1")
+	var out, errOut bytes.Buffer
+	a := &app{out: &out, err: &errOut}
+	root := a.root()
+	cmd, _, err := root.Find([]string{"run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root.SetArgs([]string{"run", "--", "true"})
+	_ = root.ExecuteContext(t.Context()) // nobody listens there
+	if got := cmd.Flag("cores").Value.String(); got != "1" {
+		t.Errorf("--cores is %s, taken from ROTA_CORES", got)
+	}
+}
+
+// Every command that a user sees says how it is used.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	root := (&app{out: &bytes.Buffer{}}).root()
+	for _, cmd := range allCommands(root) {
+		if cmd.Hidden || cmd.HasSubCommands() || cmd.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		if cmd.Short == "" || !strings.Contains(cmd.Example, "rota ") && !strings.Contains(cmd.Example, "make ") {
+			t.Errorf("%s: no short help or no example", cmd.CommandPath())
+		}
+	}
+}
+
+func allCommands(cmd *cobra.Command) []*cobra.Command {
+	list := []*cobra.Command{cmd}
+	for _, sub := range cmd.Commands() {
+		list = append(list, allCommands(sub)...)
+	}
+	return list
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
