@@ -1,0 +1,177 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"rota/internal/need"
+)
+
+func TestWorkloadDependsOnTheSeedOnly(t *testing.T) {
+	a, b := makeTrajectories(1, 0, 6, 2), makeTrajectories(1, 0, 6, 2)
+	if !reflect.DeepEqual(a, b) {
+		t.Error("the same seed made two workloads")
+	}
+	if reflect.DeepEqual(a, makeTrajectories(2, 0, 6, 2)) {
+		t.Error("another seed made the same workload")
+	}
+	// A longer list begins like a shorter one: trajectories are independent.
+	if !reflect.DeepEqual(a, makeTrajectories(1, 0, 9, 2)[:6]) {
+		t.Error("more trajectories changed the first ones")
+	}
+	elastic := 0
+	for _, tr := range a {
+		for _, turn := range tr.turns {
+			if turn.maxCores > 1 {
+				elastic++
+			}
+			if turn.think < thinkMin || turn.think > thinkMax {
+				t.Errorf("thinks for %v", turn.think)
+			}
+		}
+	}
+	if elastic == 0 {
+		t.Error("no elastic action among six trajectories")
+	}
+}
+
+// A command bears witness each time it is executed, and is still the command.
+func TestWitnessCountsExecutions(t *testing.T) {
+	w := witness{filepath.Join(t.TempDir(), "a file with spaces")}
+	argv := w.wrap([]string{"sh", "-c", "exit 3"})
+	for _, id := range []string{"7", "8", "7"} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "ROTA_ACTION_ID="+id, "ROTA_TOKEN="+id+".1.1")
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 3 {
+			t.Fatalf("the command ended with %v, want its own exit code 3", err)
+		}
+	}
+	got, err := w.executions()
+	if err != nil || !reflect.DeepEqual(got, map[uint64]int{7: 2, 8: 1}) {
+		t.Errorf("executions %v, %v", got, err)
+	}
+}
+
+func TestWitnessWithoutAnExecution(t *testing.T) {
+	got, err := witness{filepath.Join(t.TempDir(), "none")}.executions()
+	if err != nil || len(got) != 0 {
+		t.Errorf("executions %v, %v", got, err)
+	}
+}
+
+// A trajectory that has to wait for a core pays for it with its first action.
+func TestReservedChargesTheWaitToTheFirstAction(t *testing.T) {
+	cpus, err := usableCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReserved(cpus[:1], os.Environ(), t.TempDir())
+	hold := trajectory{turns: []turn{{argv: []string{"sleep", "0.3"}}}}
+	first, end, err := r.open(t.Context(), hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = first(context.Background(), hold.turns[0])
+		end()
+	}()
+	second, end2, err := r.open(t.Context(), hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end2()
+	quick := turn{argv: []string{"sh", "-c", "test {{cores}} = 1"}}
+	a, err := second(t.Context(), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := second(t.Context(), quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.queue < 250*time.Millisecond || a.act < a.queue+a.exec || b.queue != 0 {
+		t.Errorf("first action queued %v of %v, second %v; want the wait in the first alone", a.queue, a.act, b.queue)
+	}
+	if !a.succeeded || !b.succeeded {
+		t.Error("{{cores}} was not replaced by 1")
+	}
+}
+
+func TestReservedPinsItsCommands(t *testing.T) {
+	cpus, err := usableCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	need.Tool(t, "nproc")
+	cmd := exec.Command("nproc")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := startPinned(cmd, cpus[len(cpus)-1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || strings.TrimSpace(out.String()) != "1" {
+		t.Errorf("a pinned command sees %q CPUs, %v", out.String(), err)
+	}
+	if now, _ := usableCPUs(); len(now) != len(cpus) {
+		t.Errorf("this process was pinned as well: %v", now)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	rota := []sample{
+		{act: 100 * time.Millisecond, queue: 20 * time.Millisecond, exec: 70 * time.Millisecond},
+		{act: 300 * time.Millisecond, queue: 0, exec: 290 * time.Millisecond},
+	}
+	s := Summary{StateHashesEqual: true}
+	s.addTimes(rota, []sample{{act: 600 * time.Millisecond}})
+	want := Summary{StateHashesEqual: true, ActMeanMS: 200, ActP50MS: 100, ActP99MS: 300, QueueMeanMS: 10,
+		ExecMeanMS: 180, OverheadMeanMS: 10, OverheadRatio: 0.05, ReservedActMeanMS: 600}
+	if s != want {
+		t.Errorf("got  %+v\nwant %+v", s, want)
+	}
+	if !s.OK() {
+		t.Error("a clean summary is not OK")
+	}
+	for name, bad := range map[string]Summary{
+		"lost":      {AcknowledgedLost: 1, StateHashesEqual: true},
+		"duplicate": {DuplicateExecutions: 1, StateHashesEqual: true},
+		"hashes":    {},
+	} {
+		if bad.OK() {
+			t.Errorf("%s: a bad summary is OK", name)
+		}
+	}
+}
+
+// The keys are a promise to scripts.
+func TestSummaryKeys(t *testing.T) {
+	raw, err := json.Marshal(Summary{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	for {
+		tok, err := dec.Token()
+		if err != nil {
+			break
+		}
+		if key, ok := tok.(string); ok {
+			got = append(got, key)
+		}
+	}
+	want := strings.Fields(`actions_submitted actions_succeeded acknowledged_lost duplicate_executions
+		leader_kills failover_ms act_mean_ms act_p50_ms act_p99_ms queue_mean_ms exec_mean_ms
+		overhead_mean_ms overhead_ratio reserved_act_mean_ms state_hashes_equal`)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("keys %v\nwant %v", got, want)
+	}
+}
