@@ -30,7 +30,7 @@ func (s *Server) SubmitActions(ctx context.Context, req *rotav1.SubmitActionsReq
 
 // submit proposes one submission. The result is never a refusal.
 func (s *Server) submit(ctx context.Context, req *rotav1.SubmitActionsRequest) (*logv1.Result, error) {
-	if err := checkSubmit(req, s.LogTime()).err(); err != nil {
+	if err := checkSubmit(req).err(); err != nil {
 		return nil, err
 	}
 	command, err := submission(req)
@@ -49,9 +49,8 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 	resp := &rotav1.BatchSubmitActionsResponse{Results: make([]*rotav1.SubmitActionsResult, len(req.Requests))}
 	commands := make([]*logv1.Command, 0, len(req.Requests))
 	places := make([]int, 0, len(req.Requests)) // of each command in the request
-	now := s.LogTime()
 	for i, r := range req.Requests {
-		command, err := checkedSubmission(r, now)
+		command, err := checkedSubmission(r)
 		if err != nil {
 			resp.Results[i] = s.failedResult(err)
 			continue
@@ -89,11 +88,11 @@ func checkBatch(req *rotav1.BatchSubmitActionsRequest) *violation {
 	return nil
 }
 
-func checkedSubmission(r *rotav1.SubmitActionsRequest, now int64) (*logv1.Command, error) {
+func checkedSubmission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
 	if r == nil {
 		return nil, failed(connect.CodeInvalidArgument, "INVALID", "the submission is empty")
 	}
-	if err := checkSubmit(r, now).err(); err != nil {
+	if err := checkSubmit(r).err(); err != nil {
 		return nil, err
 	}
 	return submission(r)

@@ -12,7 +12,7 @@ import (
 func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
 	if err := firstOf(
 		checkName("namespace", req.Namespace),
-		checkRequest(req.RequestId, req.ExpireTime, s.LogTime()),
+		checkRequest(req.RequestId, req.ExpireTime),
 		checkText("name", req.Name, nameBytesMax),
 		checkName("pool", req.Pool),
 		checkMemory("memory_bytes", req.MemoryBytes),

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -26,19 +27,20 @@ const (
 	memoryBytesMax    = 1 << 50
 	durationMax       = 30 * 24 * time.Hour
 	attemptsMax       = 100
-	actionsMax        = 4096
-	expiryMax         = time.Hour
+	// secondsMax keeps times within an int64 of nanoseconds.
+	secondsMax = math.MaxInt64/1_000_000_000 - 1
+	actionsMax = 4096
 )
 
 // violation is the first thing that is wrong with a request: a path to a field
 // and what is wrong with it.
 //
-// The checks are plain functions. One action with a command of ten arguments
-// costs 0.3 microseconds and no allocation (BenchmarkValidate); of the 5
-// microseconds that a submission may cost outside Raft that leaves the rest. The
-// alternative, rules in the .proto files that are evaluated by reflection and
-// CEL, costs more than an order of magnitude more, and cannot say half of what
-// is checked here in a sentence that tells the caller what to write instead.
+// The checks are plain functions. For one action with a command of ten arguments
+// they take 0.2 microseconds and allocate nothing (BenchmarkValidate), a
+// twentieth of what a submission may cost outside Raft. The alternative is rules
+// in the .proto files that a library evaluates by reflection: it would need a
+// dependency in every server to say less, since half of what is checked here
+// spans fields, and to say it less helpfully than in a sentence.
 type violation struct{ path, problem string }
 
 func wrong(path, format string, args ...any) *violation {
@@ -151,36 +153,25 @@ func checkCount(path, what string, n, maximum int) *violation {
 	return nil
 }
 
-// checkRequest checks the identity of a request. An expiry in the past is for
-// the state machine to refuse: only there is the time certain.
-func checkRequest(id string, expires *timestamppb.Timestamp, logTime int64) *violation {
-	if v := checkText("request_id", id, requestIDBytesMax); v != nil {
+// checkRequest checks the identity of a request. Whether it expires too early or
+// too late is for the state machine to say: only there is the time certain.
+func checkRequest(id string, expires *timestamppb.Timestamp) *violation {
+	if v := checkText("request_id", id, requestIDBytesMax); v != nil || expires == nil {
 		return v
 	}
-	if expires == nil {
-		return nil
-	}
-	if id == "" {
+	switch {
+	case id == "":
 		return wrong("expire_time", "needs a request_id to expire")
-	}
-	if err := expires.CheckValid(); err != nil {
+	case expires.CheckValid() != nil || expires.Seconds <= 0 || expires.Seconds > secondsMax:
 		return wrong("expire_time", "is not a valid time")
-	}
-	latest := time.Unix(0, logTime).Add(expiryMax)
-	if at := expires.AsTime(); at.After(latest) {
-		return wrong("expire_time", "must be at most %v ahead of log time, which is now %s; is %s", expiryMax,
-			time.Unix(0, logTime).UTC().Format(time.RFC3339), at.Format(time.RFC3339))
-	}
-	if expires.Seconds <= 0 {
-		return wrong("expire_time", "is before the beginning of log time")
 	}
 	return nil
 }
 
-func checkSubmit(r *rotav1.SubmitActionsRequest, logTime int64) *violation {
+func checkSubmit(r *rotav1.SubmitActionsRequest) *violation {
 	if v := firstOf(
 		checkName("namespace", r.Namespace),
-		checkRequest(r.RequestId, r.ExpireTime, logTime),
+		checkRequest(r.RequestId, r.ExpireTime),
 		checkCount("actions", "action", len(r.Actions), actionsMax),
 	); v != nil {
 		return v

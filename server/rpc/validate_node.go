@@ -108,9 +108,9 @@ func checkReport(r *rotav1.AttemptReport) *violation {
 	if r.Result == nil {
 		return wrong("result", "is required")
 	}
-	reason := r.Result.Reason
-	if reason < rotav1.EndReason_END_REASON_EXITED || reason > rotav1.EndReason_END_REASON_SUPERVISOR_LOST {
-		return wrong("result.reason", "is not one that an agent can report: %v", reason)
+	// A reason that only newer agents know is for the state machine to read.
+	if r.Result.Reason <= rotav1.EndReason_END_REASON_UNSPECIFIED {
+		return wrong("result.reason", "is required")
 	}
 	return nil
 }
