@@ -23,8 +23,12 @@ import (
 	"rota/agent/runtime"
 )
 
-// killOnExitMax is how long a stopping agent waits for attempts to die.
-const killOnExitMax = 5 * time.Second
+const (
+	// killOnExitMax is how long a stopping agent waits for attempts to die.
+	killOnExitMax = 5 * time.Second
+	// runtimeMax is how many bytes servers take for the runtime's description.
+	runtimeMax = 256
+)
 
 // refusedSentence is what owners of actions are told where processes are off.
 const refusedSentence = "node %s does not run commands: its process runtime is off; " +
@@ -73,7 +77,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	a.runtime = a.describeRuntime(first)
+	a.runtime = short(a.describeRuntime(first), runtimeMax)
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)
 	if err := a.run(ctx, listener, first); ctx.Err() == nil {
 		return err

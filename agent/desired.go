@@ -43,6 +43,13 @@ func (t *table) desire(incarnation uint64, m *rotav1.WatchNodeResponse, specs sp
 	return fenced
 }
 
+// seen is the index of the newest desired state, or of the registration.
+func (t *table) seen() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.minIndex
+}
+
 // want deals with one attempt that should exist.
 func (t *table) want(key runtime.Key, as *rotav1.Assignment, specs specifier) {
 	a := t.attempts[key]

@@ -93,7 +93,7 @@ func resultOf(e runtime.Exit) *rotav1.ActionResult {
 		Reason:          rotav1.EndReason(e.Reason),
 		ExitCode:        int32(e.ExitCode),
 		Signal:          int32(e.Signal),
-		Message:         sentence(e.Message),
+		Message:         short(e.Message, messageMax),
 		StdoutTail:      stdout,
 		StderrTail:      stderr,
 		ExecDuration:    durationpb.New(max(e.Exec, 0)),
@@ -104,15 +104,14 @@ func resultOf(e runtime.Exit) *rotav1.ActionResult {
 
 func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
-// sentence is valid UTF-8 of bounded length, as a protobuf string has to be.
-func sentence(s string) string {
+// short is valid UTF-8 of bounded length, as servers want strings to be.
+func short(s string, bytesMax int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= messageMax {
+	if len(s) <= bytesMax {
 		return s
 	}
-	n := messageMax
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
+	for bytesMax > 0 && !utf8.RuneStart(s[bytesMax]) {
+		bytesMax--
 	}
-	return s[:n]
+	return s[:bytesMax]
 }

@@ -18,9 +18,9 @@ const (
 	registerTimeout = 5 * time.Second
 	// leaseMin keeps a nonsensical answer of a server from becoming a busy loop.
 	leaseMin = 100 * time.Millisecond
-	// silenceMin bounds how impatient a short lease makes the agent with a
-	// stream on which nothing arrives.
-	silenceMin = 500 * time.Millisecond
+	// silenceMax is how long nothing may arrive on a stream. Servers send a
+	// desired state every two seconds even if it is the same.
+	silenceMax = 5 * time.Second
 )
 
 // errSilent means that a server kept the stream open and sent nothing on it.
@@ -145,17 +145,16 @@ func (a *agent) session(ctx context.Context, resp *rotav1.RegisterNodeResponse) 
 		req:     &rotav1.RenewLeaseRequest{Name: a.cfg.Name, Incarnation: resp.GetIncarnation()},
 		renewed: func() { a.table.change(func() {}) },
 	}).run)
-	silence := max(resp.GetLeaseDuration().AsDuration(), silenceMin)
-	g.Go(func(ctx context.Context) error { return a.follow(ctx, resp.GetIncarnation(), silence) })
+	g.Go(func(ctx context.Context) error { return a.follow(ctx, resp.GetIncarnation()) })
 	return g.Wait()
 }
 
 // follow keeps one stream of desired states open, on any server.
-func (a *agent) follow(ctx context.Context, incarnation uint64, silence time.Duration) error {
+func (a *agent) follow(ctx context.Context, incarnation uint64) error {
 	pause := newBackoff(20*time.Millisecond, time.Second)
 	for {
 		srv := a.servers.current()
-		heard, err := a.stream(ctx, srv, incarnation, silence)
+		heard, err := a.stream(ctx, srv, incarnation)
 		if ctx.Err() != nil || errors.Is(err, errFenced) {
 			return err
 		}
@@ -171,18 +170,20 @@ func (a *agent) follow(ctx context.Context, incarnation uint64, silence time.Dur
 }
 
 // stream follows one server for as long as it can be heard.
-func (a *agent) stream(ctx context.Context, srv *server, incarnation uint64, silence time.Duration) (heard bool, err error) {
+func (a *agent) stream(ctx context.Context, srv *server, incarnation uint64) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
+	watchdog := time.AfterFunc(silenceMax, func() { cancel(errSilent) })
 	defer watchdog.Stop()
-	stream, err := srv.client.WatchNode(ctx, &rotav1.WatchNodeRequest{Name: a.cfg.Name, Incarnation: incarnation})
+	stream, err := srv.client.WatchNode(ctx, &rotav1.WatchNodeRequest{
+		Name: a.cfg.Name, Incarnation: incarnation, MinIndex: a.table.seen(),
+	})
 	if err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		watchdog.Reset(silence)
+		watchdog.Reset(silenceMax)
 		heard = true
 		if a.table.desire(incarnation, stream.Msg(), a.specs) {
 			return heard, fmt.Errorf("desired state: %w", errFenced)

@@ -50,7 +50,7 @@ func (ss *session) serve() {
 	for err == nil {
 		var f *frame
 		if f, err = readFrame(r); err == nil {
-			ss.handle(f)
+			err = ss.handle(f)
 		}
 	}
 	ss.sup.log.Info("agent connection ended", "error", err)
@@ -76,8 +76,18 @@ func (ss *session) greet(r *bufio.Reader) error {
 	return ss.sup.attach(ss, f.ID)
 }
 
-// handle answers one request. Requests are handled in the order they came.
-func (ss *session) handle(f *frame) {
+// errReplaced ends the connection of an agent after whom another has come.
+var errReplaced = errors.New("another agent has connected")
+
+// handle answers one request. Requests are handled in the order they came, and
+// none of an agent that was replaced: what it asked for last may be in a buffer
+// still, while its successor has been told that it did not happen.
+func (ss *session) handle(f *frame) error {
+	ss.sup.serving.Lock()
+	defer ss.sup.serving.Unlock()
+	if !ss.sup.isCurrent(ss) {
+		return errReplaced
+	}
 	reply := &frame{ID: f.ID, Op: opReply}
 	var err error
 	switch f.Op {
@@ -100,6 +110,7 @@ func (ss *session) handle(f *frame) {
 	}
 	reply.Error = toRemote(err)
 	ss.send(reply)
+	return nil
 }
 
 func (ss *session) list(id uint64) []Key {

@@ -107,6 +107,9 @@ type supervisor struct {
 	background sync.WaitGroup // clean-up that nobody waits for but the end
 	runners    sync.WaitGroup
 
+	// serving is held while a request is handled. It is taken before mu.
+	serving sync.Mutex
+
 	mu        sync.Mutex
 	attempts  map[Key]*attempt
 	running   int

@@ -153,6 +153,8 @@ func (s *supervisor) setDeadline(boottimeNS int64) error {
 // attach makes a session the one that ends are sent to, first all those that are
 // known.
 func (s *supervisor) attach(ss *session, helloID uint64) error {
+	s.serving.Lock() // after the request that is being handled
+	defer s.serving.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
@@ -173,6 +175,12 @@ func (s *supervisor) attach(ss *session, helloID uint64) error {
 		}
 	}
 	return nil
+}
+
+func (s *supervisor) isCurrent(ss *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.session == ss
 }
 
 func (s *supervisor) detach(ss *session) {
