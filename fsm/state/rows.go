@@ -288,8 +288,7 @@ type Instance uint64
 const (
 	instanceKind       = 56
 	nodeInstance       = Instance(1) << instanceKind
-	nodeTeardown       = Instance(2) << instanceKind
-	trajectoryTeardown = Instance(3) << instanceKind
+	trajectoryTeardown = Instance(2) << instanceKind
 	instanceID         = Instance(1)<<instanceKind - 1
 )
 

@@ -31,6 +31,15 @@ func (r *Replica) otherVoters() []raft.Server {
 	return voters
 }
 
+// quorumOfOthers is how many of n other voters make a majority together with
+// this server, if it has a vote.
+func (r *Replica) quorumOfOthers(n int) int {
+	if s, ok := r.find(r.cfg.ServerID); ok && s.Suffrage == raft.Voter {
+		return (n + 1) / 2
+	}
+	return n/2 + 1
+}
+
 func (r *Replica) voterAddress(id raft.ServerID) (raft.ServerAddress, bool) {
 	for _, s := range r.otherVoters() {
 		if s.ID == id {
@@ -104,6 +113,16 @@ func (r *Replica) TakeSnapshot(ctx context.Context) error {
 		return fmt.Errorf("take snapshot: %w", err)
 	}
 	return nil
+}
+
+// NewestSnapshot returns the index of this server's newest snapshot and its size
+// in bytes; zeros if it has none.
+func (r *Replica) NewestSnapshot() (index, sizeBytes uint64, err error) {
+	list, err := r.store.snaps.List()
+	if err != nil || len(list) == 0 {
+		return 0, 0, err
+	}
+	return list[0].Index, uint64(list[0].Size), nil
 }
 
 func (r *Replica) find(id string) (raft.Server, bool) {

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/api/pki"
+	"rota/server/gossip"
+	"rota/server/replica"
+)
+
+// Default addresses: loopback, as nothing else may be used without TLS.
+const (
+	DefaultListen = "127.0.0.1:7400"
+	DefaultGossip = "127.0.0.1:7401"
+)
+
+// Config is what a server needs.
+type Config struct {
+	// ID is unique in the cluster and never changes.
+	ID string
+	// DataDir holds the log and the snapshots.
+	DataDir string
+	// Listen is the address of the one port for Raft, the API, health and
+	// metrics; Advertise is what others dial, if it is not Listen.
+	Listen, Advertise string
+	// Bootstrap lists the first voters of a new cluster, the same on each of
+	// them. Empty: wait until an operator adds this server.
+	Bootstrap []replica.Server
+	// Settings of a new cluster; nil means the defaults.
+	Settings *logv1.Settings
+	// Gossip finds servers for agents. Without a Bind address there is none.
+	Gossip gossip.Config
+	TLS    pki.Files
+
+	// HeartbeatTimeout is how long followers wait for a leader: 1 s if zero.
+	HeartbeatTimeout time.Duration
+	// SnapshotThreshold is the number of entries between snapshots; 0 means 8192.
+	SnapshotThreshold uint64
+	// Profile serves net/http/pprof under /debug/pprof/.
+	Profile bool
+	Version string
+	Logger  hclog.Logger
+	// Exit ends the process on a condition under which it must not go on. The
+	// default logs the reason and exits with status 1 at once, so that nothing is
+	// acknowledged any more.
+	Exit func(error)
+}
+
+// Errors of a configuration.
+var (
+	ErrNoID      = errors.New("a server needs an --id that is unique in the cluster and a --data-dir")
+	ErrNotListed = errors.New("the list of --bootstrap servers does not contain this server's --id with its advertised address")
+)
+
+func (c *Config) check() error {
+	if c.ID == "" || c.DataDir == "" {
+		return ErrNoID
+	}
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.Advertise == "" {
+		c.Advertise = c.Listen
+	}
+	if _, _, err := net.SplitHostPort(c.Advertise); err != nil {
+		return fmt.Errorf("advertised address %q: %w", c.Advertise, err)
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Exit == nil {
+		c.Exit = func(err error) {
+			c.Logger.Error("this server must not go on", "error", err)
+			os.Exit(1)
+		}
+	}
+	if len(c.Bootstrap) == 0 {
+		return nil
+	}
+	for _, s := range c.Bootstrap {
+		if s.ID == c.ID && s.Address == c.Advertise {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s at %s", ErrNotListed, c.ID, c.Advertise)
+}

@@ -1,0 +1,70 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"rota/api/codec"
+	peerv1 "rota/api/gen/peer/v1"
+	"rota/api/pki"
+)
+
+// peerBytesMax bounds what one server sends another: a full entry and more.
+const peerBytesMax = 8 << 20
+
+func peerOptions() []connect.HandlerOption {
+	return []connect.HandlerOption{codec.ForHandler(), connect.WithReadMaxBytes(peerBytesMax)}
+}
+
+// peer answers other servers. Only a leader has answers.
+type peer struct{ s *Server }
+
+func (p peer) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	return p.s.replica.ServePropose(ctx, req)
+}
+
+func (p peer) ReadIndex(ctx context.Context, req *peerv1.ReadIndexRequest) (*peerv1.ReadIndexResponse, error) {
+	return p.s.replica.ServeReadIndex(ctx, req)
+}
+
+func (p peer) RenewLeases(ctx context.Context, req *peerv1.RenewLeasesRequest) (*peerv1.RenewLeasesResponse, error) {
+	fenced, err := p.s.leases.renew(ctx, req.Leases)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	return &peerv1.RenewLeasesResponse{Fenced: fenced}, nil
+}
+
+// serversOnly turns away whoever is not a server, before anything is decoded.
+func (s *Server) serversOnly(next http.Handler) http.Handler {
+	if !s.cfg.TLS.Enabled() {
+		return next // the port is on loopback only
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if role, err := pki.PeerRole(r.TLS); err != nil || role != pki.RoleServer {
+			http.Error(w, "this service is for servers only", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// renew renews the lease of a node at the leader, wherever that is.
+func (s *Server) renew(ctx context.Context, name string, incarnation uint64) (bool, error) {
+	lease := &peerv1.NodeLease{Name: name, Incarnation: incarnation}
+	if s.replica.IsLeader() {
+		fenced, err := s.leases.renew(ctx, []*peerv1.NodeLease{lease})
+		return err == nil && fenced[0], err
+	}
+	id, addr := s.replica.Leader()
+	if addr == "" || id == s.cfg.ID {
+		return false, errNoLeader
+	}
+	resp, err := s.dial.peer(addr).RenewLeases(ctx, &peerv1.RenewLeasesRequest{Leases: []*peerv1.NodeLease{lease}})
+	if err != nil || len(resp.Fenced) != 1 {
+		return false, errNoLeader
+	}
+	return resp.Fenced[0], nil
+}

@@ -1,0 +1,268 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/api/httpx"
+	"rota/fsm"
+	"rota/sched"
+	"rota/server/dispatch"
+	"rota/server/gossip"
+	"rota/server/mux"
+	"rota/server/replica"
+	"rota/server/rpc"
+)
+
+// shutdownGrace bounds how long a stopping server waits for calls under way.
+const shutdownGrace = 5 * time.Second
+
+// Server is one running server.
+type Server struct {
+	cfg     Config
+	logger  hclog.Logger
+	machine *fsm.Machine
+	replica *replica.Replica
+	mux     *mux.Mux
+	gossip  *gossip.Gossip
+	hub     *rpc.Hub
+	streams *dispatch.Hub
+	rpc     *rpc.Server
+	http    *http.Server
+	leases  *leases
+	metrics *metrics
+	dial    dialer
+
+	// observed is log time as of the newest entry, with this server's clock then.
+	observed atomic.Pointer[moment]
+	// applied wakes the ticker, checkpoints holds the newest hash to quote.
+	applied     chan struct{}
+	checkpoints chan fsm.Effect
+	wg          sync.WaitGroup
+}
+
+type moment struct {
+	logNS int64
+	at    time.Time
+}
+
+// Run runs a server until ctx is done. A leader then hands over before it stops.
+func Run(ctx context.Context, cfg Config) error {
+	s, err := Start(cfg)
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return s.Stop()
+}
+
+// Start starts a server; Stop must be called.
+func Start(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, logger: cfg.Logger,
+		applied: make(chan struct{}, 1), checkpoints: make(chan fsm.Effect, 1),
+	}
+	s.observed.Store(&moment{at: time.Now()})
+	if err := s.listen(); err != nil {
+		return nil, err
+	}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.mux.Close())
+	}
+	s.serve()
+	if err := s.join(); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	s.logger.Info("server is up", "id", cfg.ID, "listen", cfg.Listen, "tls", cfg.TLS.Enabled(), "version", cfg.Version)
+	return s, nil
+}
+
+// listen takes the port.
+func (s *Server) listen() error {
+	var err error
+	if s.dial, err = newDialer(s.cfg.TLS); err != nil {
+		return err
+	}
+	conf, err := serverTLS(s.cfg.TLS)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
+	}
+	if s.mux, err = mux.New(l, conf, s.logger); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return nil
+}
+
+// open opens the log and the state machine behind it.
+func (s *Server) open() error {
+	advertise, err := net.ResolveTCPAddr("tcp", s.cfg.Advertise)
+	if err != nil {
+		return fmt.Errorf("advertised address %s: %w", s.cfg.Advertise, err)
+	}
+	s.machine = fsm.New(fsm.Options{
+		Logger: s.logger.Named("fsm"), OnEffects: s.onEffects, OnFatal: s.cfg.Exit, Voters: s.voters,
+	})
+	s.hub = rpc.NewHub(s.machine)
+	s.streams = dispatch.New(s.machine, s.logger.Named("dispatch"))
+	s.replica, err = replica.Open(replica.Config{
+		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Machine: s.machine,
+		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
+		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, Logger: s.logger, Exit: s.cfg.Exit,
+		HeartbeatTimeout: s.cfg.HeartbeatTimeout, SnapshotThreshold: s.cfg.SnapshotThreshold,
+	})
+	if err != nil {
+		return err
+	}
+	s.leases = newLeases(s.machine, s.replica, s.logger.Named("lease"))
+	s.metrics = newMetrics(s)
+	s.rpc = rpc.New(rpc.Deps{
+		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica}, Dispatch: s.streams, Events: s.hub,
+		Renew: s.renew, Explain: sched.Explain, LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
+		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
+		Version: s.cfg.Version, Logger: s.logger.Named("rpc"),
+	})
+	return nil
+}
+
+// serve starts answering, and what runs beside it.
+func (s *Server) serve() {
+	root := http.NewServeMux()
+	root.Handle("/", s.rpc)
+	root.Handle("/metrics", s.metrics.handler())
+	path, handler := peerv1connect.NewPeerServiceHandler(peer{s}, peerOptions()...)
+	root.Handle(path, s.serversOnly(handler))
+	if s.cfg.Profile {
+		mountProfile(root)
+	}
+	s.http = httpx.NewServer(root)
+	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
+	ctx, cancel := context.WithCancel(context.Background())
+	s.http.RegisterOnShutdown(cancel)
+	s.start(func() { s.fatal("serve the port", s.mux.Serve()) })
+	s.start(func() {
+		if err := s.http.Serve(s.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			s.fatal("serve HTTP", err)
+		}
+	})
+	s.start(func() { s.hub.Run(ctx) })
+	s.start(func() { s.lead(ctx) })
+	s.start(func() { s.quote(ctx) })
+}
+
+func (s *Server) start(fn func()) {
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		fn()
+	}()
+}
+
+func (s *Server) fatal(what string, err error) {
+	if err != nil {
+		s.cfg.Exit(fmt.Errorf("%s: %w", what, err))
+	}
+}
+
+// join tells other members where this server is.
+func (s *Server) join() error {
+	g := s.cfg.Gossip
+	if g.Bind == "" {
+		return nil
+	}
+	g.Name, g.Logger = s.cfg.ID, s.logger
+	g.Meta = gossip.Member{Role: gossip.RoleServer, Addr: s.cfg.Advertise}
+	var err error
+	if s.gossip, err = gossip.Start(g); err != nil {
+		return fmt.Errorf("gossip: %w", err)
+	}
+	return nil
+}
+
+// Stop hands leadership over, ends all streams and closes everything.
+func (s *Server) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	s.logger.Info("server is stopping", "id", s.cfg.ID)
+	if s.gossip != nil {
+		s.gossip.Stop()
+	}
+	err := s.replica.Shutdown(ctx)
+	s.rpc.Drain()
+	if e := s.http.Shutdown(ctx); e != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	err = errors.Join(err, s.mux.Close())
+	s.wg.Wait()
+	s.dial.close()
+	return err
+}
+
+// onEffects passes on what an entry changed. It runs inside Apply and does not
+// block.
+func (s *Server) onEffects(effects []fsm.Effect) {
+	s.observed.Store(&moment{s.machine.Now(), time.Now()})
+	for _, e := range effects {
+		switch e.Kind {
+		case fsm.EffectNode:
+			s.streams.Dirty(e.Node)
+		case fsm.EffectRestored:
+			s.streams.AllDirty()
+		case fsm.EffectEvents:
+			s.hub.Notify()
+		case fsm.EffectCheckpoint:
+			replace(s.checkpoints, e)
+		}
+	}
+	replace(s.applied, struct{}{})
+}
+
+// replace puts a value into a channel of one, instead of what it holds.
+func replace[T any](ch chan T, v T) {
+	for {
+		select {
+		case ch <- v:
+			return
+		default:
+		}
+		select {
+		case <-ch:
+		default:
+		}
+	}
+}
+
+// logTime estimates log time: the newest entry's, and what has passed since.
+func (s *Server) logTime() int64 {
+	m := s.observed.Load()
+	return m.logNS + int64(time.Since(m.at))
+}
+
+func (s *Server) voters() int {
+	peers, err := s.replica.Peers(context.Background())
+	if err != nil {
+		return len(s.cfg.Bootstrap)
+	}
+	n := 0
+	for _, p := range peers {
+		if p.Voter {
+			n++
+		}
+	}
+	return n
+}

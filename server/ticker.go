@@ -1,0 +1,105 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+)
+
+// Bounds of the time between two ticks. The lower one keeps work that goes on
+// over many entries from filling the log; the upper one is for clocks that were
+// estimated too late.
+const (
+	tickIntervalMin = 5 * time.Millisecond
+	tickIntervalMax = 10 * time.Second
+)
+
+// lead does what a leader has to do, whenever this server is one.
+func (s *Server) lead(ctx context.Context) {
+	end := func() {}
+	defer func() { end() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case leads := <-s.replica.LeaderCh():
+			end()
+			end = func() {}
+			if leads {
+				end = s.beginTerm(ctx)
+			}
+		}
+	}
+}
+
+// beginTerm starts the duties of a leader and returns what ends them.
+func (s *Server) beginTerm(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{}, 2)
+	go func() {
+		s.leases.lead(ctx)
+		done <- struct{}{}
+	}()
+	go func() {
+		s.bootstrap(ctx)
+		s.tick(ctx)
+		done <- struct{}{}
+	}()
+	return func() {
+		cancel()
+		<-done
+		<-done
+	}
+}
+
+// bootstrap gives a new cluster its identity. Doing it twice is refused by the
+// state machine, which keeps the first.
+func (s *Server) bootstrap(ctx context.Context) {
+	if len(s.cfg.Bootstrap) == 0 || s.machine.Applied() > 0 {
+		return
+	}
+	_, err := s.replica.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
+		Bootstrap: &logv1.Bootstrap{ClusterId: rand.Text(), Settings: s.cfg.Settings},
+	}})
+	if err != nil {
+		s.logger.Warn("could not bootstrap the cluster; the next leader will", "error", err)
+	}
+}
+
+// tick proposes an entry whenever something in state is due, and only then.
+func (s *Server) tick(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := tickIntervalMax
+		if due, ok := s.machine.NextDue(); ok {
+			wait = min(wait, max(tickIntervalMin, time.Duration(due-s.logTime())))
+			if due <= s.logTime() {
+				s.proposeTick(ctx)
+				wait = tickIntervalMin
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-s.applied: // what is due next may have changed
+			sleep(ctx, tickIntervalMin)
+		}
+		timer.Stop()
+	}
+}
+
+func (s *Server) proposeTick(ctx context.Context) {
+	_, err := s.replica.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}})
+	if err != nil && ctx.Err() == nil {
+		s.logger.Debug("tick was not committed", "error", err)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
