@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/server"
+	"rota/server/gossip"
+	"rota/server/replica"
+)
+
+// serverFlags are what a server can be told.
+type serverFlags struct {
+	processFlags
+	id        string
+	bootstrap []string
+	heartbeat time.Duration
+	snapshot  uint64
+	profile   bool
+
+	lease, leaseMargin, retention time.Duration
+	queueActions                  uint32
+	queueBytes, retentionBytes    size
+}
+
+func (a *app) serverCmd() *cobra.Command {
+	var f serverFlags
+	cmd := &cobra.Command{
+		Use: "server", Short: "Run a server: replicate and decide", Args: exactly(),
+		Long: `Runs one server of a cluster. A new cluster is started by giving all its first servers
+the same --bootstrap list; it is ignored by a server that has data. A server that
+joins later has none and is added with "rota operator raft join" and "add-voter".
+
+Without --ca, --cert and --key the server binds to loopback only.
+
+Every flag can be set as ROTA_SERVER_NAME, or as "name" in "server" of the config
+file.`,
+		Example: "  rota server --id s1 --data-dir s1 --bootstrap s1=127.0.0.1:7400\n" +
+			"  rota server --id s1 --data-dir /var/lib/rota --listen 10.0.0.1:7400 --gossip 10.0.0.1:7401 \\\n" +
+			"    --bootstrap s1=10.0.0.1:7400,s2=10.0.0.2:7400,s3=10.0.0.3:7400 --join 10.0.0.2:7401 \\\n" +
+			"    --gossip-key gossip.key --ca pki/ca.pem --cert pki/s1.pem --key pki/s1-key.pem",
+		Annotations: map[string]string{annotationSection: "server"},
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.server(cmd.Context(), &f) },
+	}
+	f.processFlags.addTo(cmd.Flags(), server.DefaultListen, server.DefaultGossip, "rota-server")
+	fs := cmd.Flags()
+	fs.StringVar(&f.id, "id", "", "name of the server: unique, and never changed")
+	fs.StringSliceVar(&f.bootstrap, "bootstrap", nil, "first servers of a new cluster, ID=HOST:PORT[,...]")
+	fs.DurationVar(&f.heartbeat, "heartbeat-timeout", 0, "how long followers wait for a leader (default 1s)")
+	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
+	fs.BoolVar(&f.profile, "profile", false, "serve profiles under /debug/pprof/")
+	fs.DurationVar(&f.lease, "lease", 0, "of a new cluster: lease of a node")
+	fs.DurationVar(&f.leaseMargin, "lease-margin", 0, "of a new cluster: safety margin of a lease")
+	fs.Uint32Var(&f.queueActions, "queue-actions-max", 0, "of a new cluster: most queued actions")
+	fs.Var(&f.queueBytes, "queue-bytes-max", "of a new cluster: most bytes of queued actions")
+	fs.DurationVar(&f.retention, "retention", 0, "of a new cluster: how long ended actions are kept")
+	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: most bytes of ended actions")
+	return cmd
+}
+
+func (a *app) server(ctx context.Context, f *serverFlags) error {
+	logger, err := f.logger("server", a.err)
+	if err != nil {
+		return err
+	}
+	cfg, err := f.config(&a.settings, logger)
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx, cfg)
+}
+
+func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, error) {
+	voters, err := parseServers(f.bootstrap)
+	if err != nil {
+		return server.Config{}, err
+	}
+	addr := f.advertise
+	if addr == "" {
+		addr = f.listen
+	}
+	g, err := f.gossip.config(f.id, gossip.RoleServer, addr, logger)
+	if err != nil {
+		return server.Config{}, err
+	}
+	return server.Config{
+		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
+		Settings: f.settings(), Gossip: g, TLS: s.tlsFiles(),
+		HeartbeatTimeout: f.heartbeat, SnapshotThreshold: f.snapshot, Profile: f.profile,
+		Version: Version, Logger: logger,
+	}, nil
+}
+
+// settings of a new cluster; zero means the default.
+func (f *serverFlags) settings() *logv1.Settings {
+	return &logv1.Settings{
+		LeaseNs: int64(f.lease), LeaseMarginNs: int64(f.leaseMargin),
+		QueueActionsMax: f.queueActions, QueueBytesMax: uint64(f.queueBytes),
+		RetentionNs: int64(f.retention), RetentionBytesMax: uint64(f.retentionBytes),
+	}
+}
+
+// parseServers reads ID=HOST:PORT.
+func parseServers(list []string) ([]replica.Server, error) {
+	var servers []replica.Server
+	for _, text := range list {
+		id, addr, ok := strings.Cut(text, "=")
+		if !ok || id == "" || addr == "" {
+			return nil, usageErrorf("--bootstrap: %q is not ID=HOST:PORT", text)
+		}
+		servers = append(servers, replica.Server{ID: id, Address: addr})
+	}
+	return servers, nil
+}
