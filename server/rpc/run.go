@@ -24,6 +24,9 @@ const (
 
 // RunAction submits an action and follows it to its end.
 func (s *Server) RunAction(ctx context.Context, req *rotav1.RunActionRequest, stream *connect.ServerStream[rotav1.RunActionResponse]) error {
+	if err := checkSpec(req.Action).in("action").err(); err != nil {
+		return err
+	}
 	result, err := s.submit(ctx, &rotav1.SubmitActionsRequest{
 		Namespace: req.Namespace, RequestId: req.RequestId, ExpireTime: req.ExpireTime,
 		Actions: []*rotav1.ActionSpec{req.Action},

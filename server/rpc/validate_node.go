@@ -12,6 +12,7 @@ import (
 const (
 	labelsMax       = 64
 	labelBytesMax   = 256
+	addressBytesMax = 256
 	numaNodesMax    = 64
 	runtimeBytesMax = 256
 	reportsMax      = 1024
@@ -21,7 +22,7 @@ func checkRegistration(r *rotav1.RegisterNodeRequest) *violation {
 	if v := firstOf(
 		requireName("name", r.Name),
 		checkName("pool", r.Pool),
-		checkText("address", r.Address, 2*labelBytesMax),
+		checkText("address", r.Address, addressBytesMax),
 		checkText("runtime", r.Runtime, runtimeBytesMax),
 		checkText("journal_id", r.JournalId, requestIDBytesMax),
 		checkMemory("memory_bytes", r.MemoryBytes),

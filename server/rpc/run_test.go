@@ -1,0 +1,149 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// outputs serves the output of attempts like an agent: what is written so far,
+// and the rest when it comes. Every third stream breaks, as if the agent were
+// restarted.
+type outputs struct {
+	text  string
+	ended chan struct{} // the attempt has written all
+	calls atomic.Int32
+}
+
+func (o *outputs) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRequest, stream *connect.ServerStream[rotav1.ReadOutputResponse]) error {
+	call := o.calls.Add(1)
+	if call == 1 { // the agent has not started the attempt yet
+		return connect.NewError(connect.CodeNotFound, errors.New("no such attempt"))
+	}
+	for at := req.StdoutOffset; at < uint64(len(o.text)); at += 10 {
+		end := min(at+10, uint64(len(o.text)))
+		err := stream.Send(&rotav1.ReadOutputResponse{Chunk: &rotav1.OutputChunk{
+			Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: []byte(o.text[at:end]), Offset: at,
+		}})
+		if err != nil {
+			return err
+		}
+		if call < 6 {
+			return connect.NewError(connect.CodeUnavailable, errors.New("agent restarts"))
+		}
+	}
+	select {
+	case <-o.ended:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// run collects a RunAction stream.
+func (w *world) run(req *rotav1.RunActionRequest) (output string, last *rotav1.Action, err error) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	defer cancel()
+	stream, err := w.actions().RunAction(ctx, req)
+	if err != nil {
+		return "", nil, err
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		if chunk := stream.Msg().GetOutput(); chunk != nil {
+			if uint64(len(output)) != chunk.Offset || chunk.Attempt != 1 {
+				w.t.Errorf("after %d bytes comes %v", len(output), chunk)
+			}
+			output += string(chunk.Data)
+			continue
+		}
+		if last != nil && client.Final(last.State) {
+			w.t.Errorf("after the end comes %v", stream.Msg())
+		}
+		last = stream.Msg().GetAction()
+	}
+	return output, last, stream.Err()
+}
+
+func TestRunStreamsOutputOfAnAgentThatRestarts(t *testing.T) {
+	w := newWorld(t)
+	o := &outputs{text: strings.Repeat("0123456789", 20), ended: make(chan struct{})}
+	a := w.agent("n1", o)
+	go a.serve(t.Context(), func(as *rotav1.Assignment) *rotav1.ActionResult {
+		for o.calls.Load() < 6 { // not before its output has been asked for often enough
+			time.Sleep(time.Millisecond)
+		}
+		close(o.ended)
+		return exited(0)
+	})
+	output, last, err := w.run(&rotav1.RunActionRequest{Action: spec("print")})
+	if err != nil || output != o.text {
+		t.Errorf("got %d of %d bytes, %v", len(output), len(o.text), err)
+	}
+	if last.GetState() != rotav1.ActionState_ACTION_STATE_SUCCEEDED || last.Node != "n1" {
+		t.Errorf("the last action is %v", last)
+	}
+}
+
+func TestShortRunsNeverAskTheAgentForOutput(t *testing.T) {
+	w := newWorld(t)
+	// The agent serves no output at all: its address refuses connections.
+	a := w.agent("n1", nil)
+	go a.serve(t.Context(), func(as *rotav1.Assignment) *rotav1.ActionResult {
+		r := exited(3)
+		r.StdoutTail = []byte("hello " + as.Command.Argv[0])
+		return r
+	})
+	output, last, err := w.run(&rotav1.RunActionRequest{Action: spec("world")})
+	if err != nil || output != "hello world" {
+		t.Errorf("output is %q, %v", output, err)
+	}
+	if last.GetState() != rotav1.ActionState_ACTION_STATE_FAILED || last.Result.ExitCode != 3 {
+		t.Errorf("the last action is %v", last)
+	}
+}
+
+func TestReadOutputSaysWhyThereIsNone(t *testing.T) {
+	w := newWorld(t)
+	read := func(req *rotav1.ReadActionOutputRequest) error {
+		stream, err := w.actions().ReadActionOutput(t.Context(), req)
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		for stream.Receive() {
+		}
+		return stream.Err()
+	}
+	id := w.submit(spec("true"))
+	if err := read(&rotav1.ReadActionOutputRequest{ActionId: id}); err != nil {
+		t.Errorf("of a queued action: %v", err)
+	}
+	if err := read(&rotav1.ReadActionOutputRequest{ActionId: id, Attempt: 2}); client.Detail(err).GetReason() != "ATTEMPT_NOT_FOUND" {
+		t.Errorf("of an attempt that was not made: %v", err)
+	}
+	if err := read(&rotav1.ReadActionOutputRequest{ActionId: 99}); client.Detail(err).GetReason() != "ACTION_NOT_FOUND" {
+		t.Errorf("of an unknown action: %v", err)
+	}
+	a := w.agent("n1", nil)
+	go a.serve(t.Context(), func(*rotav1.Assignment) *rotav1.ActionResult { return exited(0) })
+	eventually(t, "the action ends", func() bool { return client.Final(w.get(id).State) })
+	if err := read(&rotav1.ReadActionOutputRequest{ActionId: id}); client.Detail(err).GetReason() != "NODE_UNREACHABLE" {
+		t.Errorf("of a node that does not answer: %v", err)
+	}
+}
+
+func TestRunOfARefusedAction(t *testing.T) {
+	w := newWorld(t)
+	_, _, err := w.run(&rotav1.RunActionRequest{})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "action.command is required") {
+		t.Errorf("got %v", err)
+	}
+}
