@@ -335,7 +335,7 @@ func (c *cluster) close() {
 	c.http.CloseIdleConnections()
 }
 
-const testPatience = 30 * time.Second
+const testPatience = 12 * time.Second
 
 func (c *cluster) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testPatience)

@@ -46,20 +46,38 @@ func (r *Replica) watchLeader() {
 }
 
 func (r *Replica) probeLeader() {
-	address, id := r.raft.LeaderWithID()
-	if address == "" || address == r.trans.address {
+	// Another follower's candidacy has made raft forget the leader, perhaps.
+	dead := r.lastLeader.Load()
+	if dead == nil || dead.LeaderAddr == r.trans.address {
 		return
 	}
 	for _, pause := range probePauses {
-		if !r.sleep(pause) {
+		if !r.waitReplaced(dead.LeaderAddr, pause) {
 			return
 		}
-		if now, _ := r.raft.LeaderWithID(); now != address {
+		if r.refused(string(dead.LeaderAddr)) {
+			r.succeed(dead.LeaderID, dead.LeaderAddr)
 			return
 		}
-		if r.refused(string(address)) {
-			r.succeed(id, address)
-			return
+	}
+}
+
+// waitReplaced waits, and returns false if somebody else leads or the replica
+// closes before the time is over.
+func (r *Replica) waitReplaced(dead raft.ServerAddress, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		changed := r.changed.wait()
+		if now, _ := r.raft.LeaderWithID(); now != "" && now != dead {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return true
+		case <-r.closed:
+			return false
 		}
 	}
 }
@@ -74,14 +92,13 @@ func (r *Replica) refused(address string) bool {
 // rank, so that they do not split the vote.
 func (r *Replica) succeed(id raft.ServerID, address raft.ServerAddress) {
 	rank, ok := r.rank(id)
-	if !ok || !r.sleep(time.Duration(rank)*r.cfg.FailoverStagger) {
+	if !ok || !r.waitReplaced(address, time.Duration(rank)*r.cfg.FailoverStagger) {
 		return
 	}
-	now, _ := r.raft.LeaderWithID()
-	if now != "" && now != address || r.raft.State() != raft.Follower || r.quarantine.active.Load() || r.guard.err() != nil {
+	if r.raft.State() != raft.Follower || r.quarantine.active.Load() || r.guard.err() != nil {
 		return
 	}
-	if !r.refused(string(address)) {
+	if rank > 0 && !r.refused(string(address)) {
 		return // it is back
 	}
 	r.logger.Info("the leader's process is gone: standing for election", "leader", address, "rank", rank)
@@ -99,17 +116,4 @@ func (r *Replica) rank(leader raft.ServerID) (int, bool) {
 	slices.SortFunc(ids, strings.Compare)
 	i := slices.Index(ids, r.cfg.ServerID)
 	return i, i >= 0
-}
-
-// sleep returns false if the replica closes first.
-func (r *Replica) sleep(d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	select {
-	case <-time.After(d):
-		return true
-	case <-r.closed:
-		return false
-	}
 }

@@ -30,14 +30,17 @@ func TestFastFailover(t *testing.T) {
 		follower := c.followers()[0]
 		start := time.Now()
 		c.kill(lead)
-		c.propose(follower, fmt.Sprint("after ", i))
+		eventually(t, "a commit", func() bool { // its outcome may be unknown at first
+			_, err := follower.replica.Propose(c.ctx(), create(fmt.Sprint("after ", i)))
+			return err == nil
+		})
 		times = append(times, time.Since(start))
 		c.start(lead, nil)
 	}
 	slices.Sort(times)
 	t.Logf("cut to first commit through a follower: median %v, max %v", times[rounds/2], times[rounds-1])
-	if got := len(c.agree().Names); got != 2*rounds {
-		t.Errorf("%d names, want %d", got, 2*rounds)
+	if got := len(c.agree().Names); got < 2*rounds {
+		t.Errorf("%d names, want at least %d", got, 2*rounds)
 	}
 }
 

@@ -76,18 +76,24 @@ func (r *Replica) establish(ctx context.Context) {
 		ctx:   ctx,
 	}
 	lead.verify = newVerifier(r, lead)
-	r.lead.Store(lead)
-	if ctx.Err() != nil {
-		// Lost meanwhile; whoever ended it may have looked before the store.
-		r.lead.CompareAndSwap(lead, nil)
-		return
+	r.beginLeadership(lead)
+}
+
+func (r *Replica) beginLeadership(lead *leadership) {
+	r.leadMu.Lock()
+	defer r.leadMu.Unlock()
+	if lead.ctx.Err() != nil {
+		return // lost meanwhile
 	}
-	r.logger.Info("leading", "term", lead.term, "no-op", noop.index)
+	r.lead.Store(lead)
+	r.logger.Info("leading", "term", lead.term)
 	r.tellLeader(true)
 	r.changed.fire()
 }
 
 func (r *Replica) endLeadership() {
+	r.leadMu.Lock()
+	defer r.leadMu.Unlock()
 	if r.lead.Swap(nil) != nil {
 		r.tellLeader(false)
 	}

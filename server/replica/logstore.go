@@ -188,9 +188,21 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 			return err
 		}
 	}
-	s.cache.reset()
-	return s.guard.write("delete from log", func() error { return s.raw.DeleteRange(first, last) })
+	s.cache.drop(first, last)
+	for first <= last {
+		end := min(last, first+deleteChunk-1)
+		err := s.guard.write("delete from log", func() error { return s.raw.DeleteRange(first, end) })
+		if err != nil {
+			return err
+		}
+		first = end + 1
+	}
+	return nil
 }
+
+// deleteChunk is how many entries go in one transaction. Compaction shares the
+// writer's lock with appends, which must not wait for all of it.
+const deleteChunk = 256
 
 // lowerMark prepares for the loss of everything from index on. If the whole log
 // goes, a snapshot holds what was in it, and the mark stays.
@@ -268,8 +280,17 @@ func (c *logCache) clear(next uint64) {
 	c.lo, c.hi = next, next
 }
 
-func (c *logCache) reset() {
+// drop forgets what overlaps [first, last].
+func (c *logCache) drop(first, last uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.clear(0)
+	if last+1 >= c.hi || first > c.lo {
+		if first < c.hi && last >= c.lo {
+			c.clear(0) // the tail, or a part in the middle
+		}
+		return
+	}
+	for c.lo < c.hi && c.lo <= last {
+		c.evict()
+	}
 }

@@ -12,10 +12,15 @@ import (
 	"github.com/hashicorp/raft"
 	boltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
+
+// ErrInUse says that another process has the data directory open.
+var ErrInUse = errors.New("data directory is in use by another process")
 
 // storage is everything durable of one replica.
 type storage struct {
+	lock   *os.File
 	bolt   LogStore
 	mark   *mark
 	logs   *logStore
@@ -37,6 +42,9 @@ func openStorage(cfg *Config, g *guard) (s *storage, err error) {
 			_ = s.close()
 		}
 	}()
+	if s.lock, err = lockDir(cfg.Dir); err != nil {
+		return s, err
+	}
 	path := filepath.Join(cfg.Dir, "raft.db")
 	if s.mark, err = openMark(cfg.Dir, g); err != nil {
 		return s, err
@@ -61,6 +69,18 @@ func openStorage(cfg *Config, g *guard) (s *storage, err error) {
 		return s, err
 	}
 	return s, s.inspectLog()
+}
+
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%w: %s (%w)", ErrInUse, dir, err)
+	}
+	return f, nil
 }
 
 // openBolt opens the database. NoSync is never set. The freelist is rebuilt at
@@ -148,6 +168,9 @@ func (s *storage) close() error {
 	}
 	if s.bolt != nil {
 		errs = append(errs, s.bolt.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -231,7 +231,13 @@ func (r *Replica) answer(future raft.ApplyFuture) error {
 
 // outcome says what raft's answer means for the callers.
 func (r *Replica) outcome(f inflight, err error) ([]*logv1.Result, error) {
-	r.wedge.note(r, err)
+	if errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		if age := r.wedge.refused(time.Now()); age > 2*r.cfg.ElectionTimeout && !r.closing.Load() {
+			r.guard.fatal(fmt.Errorf("%w: entries refused for %v", ErrTransferWedged, age.Round(time.Millisecond)))
+		}
+	} else {
+		r.wedge.reset()
+	}
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return nil, noLeader(err) // raft refused before it appended
@@ -265,18 +271,18 @@ type wedge struct {
 	since time.Time
 }
 
-func (w *wedge) note(r *Replica, err error) {
+// refused returns for how long raft has refused without a break.
+func (w *wedge) refused(now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
-		w.since = time.Time{}
-		return
-	}
 	if w.since.IsZero() {
-		w.since = time.Now()
-		return
+		w.since = now
 	}
-	if age := time.Since(w.since); age > 2*r.cfg.ElectionTimeout && !r.closing.Load() {
-		r.guard.fatal(fmt.Errorf("%w: entries refused for %v", ErrTransferWedged, age.Round(time.Millisecond)))
-	}
+	return now.Sub(w.since)
+}
+
+func (w *wedge) reset() {
+	w.mu.Lock()
+	w.since = time.Time{}
+	w.mu.Unlock()
 }

@@ -22,12 +22,15 @@ type Replica struct {
 	quarantine quarantine
 
 	lead     atomic.Pointer[leadership] // nil unless this server leads and is ready
+	leadMu   sync.Mutex                 // orders changes of lead and what leaderCh is told
 	leaderCh chan bool
 	notify   chan bool
 	observed chan raft.Observation
 	observer *raft.Observer
 	changed  broadcaster
 	suspect  chan struct{} // a peer's connection ended
+	// lastLeader is the newest leader that raft named.
+	lastLeader atomic.Pointer[raft.LeaderObservation]
 
 	local   *queue
 	remote  *queue
@@ -128,8 +131,13 @@ func (r *Replica) bootstrap(conf *raft.Config) error {
 
 func (r *Replica) start() {
 	r.observer = raft.NewObserver(r.observed, false, func(o *raft.Observation) bool {
-		switch o.Data.(type) {
-		case raft.LeaderObservation, raft.RaftState:
+		switch data := o.Data.(type) {
+		case raft.LeaderObservation:
+			if data.LeaderAddr != "" {
+				r.lastLeader.Store(&data)
+			}
+			return true
+		case raft.RaftState:
 			return true
 		}
 		return false

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 
 	logv1 "rota/api/gen/log/v1"
@@ -306,4 +307,57 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	c.http.CloseIdleConnections()
 	goleak.VerifyNone(t, ignore)
+}
+
+// A server that goes on refusing because of a transfer is stopped
+// (hashicorp/raft issue 696); a transfer that ends is not.
+func TestWedgedTransferIsFatal(t *testing.T) {
+	c := newCluster(t, 1, func(cfg *Config) { cfg.HeartbeatTimeout = 100 * time.Millisecond })
+	nd := c.leader()
+	refuse := func() {
+		t.Helper()
+		_, err := nd.replica.outcome(inflight{}, raft.ErrLeadershipTransferInProgress)
+		if !errors.Is(err, ErrNoLeader) {
+			t.Fatalf("got %v, want ErrNoLeader: raft refused before it appended", err)
+		}
+	}
+	refuse()
+	c.propose(nd, "the transfer is over")
+	refuse()
+	if len(nd.exit) > 0 {
+		t.Fatal("stopped too early")
+	}
+	eventually(t, "Exit", func() bool { refuse(); return len(nd.exit) > 0 })
+	if err := <-nd.exit; !errors.Is(err, ErrTransferWedged) {
+		t.Errorf("exit: %v, want ErrTransferWedged", err)
+	}
+}
+
+func TestLeaderCh(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	lead := c.leader()
+	if up := <-lead.replica.LeaderCh(); !up {
+		t.Error("the leader was told that it does not lead")
+	}
+	to := c.followers()[0]
+	if err := lead.replica.TransferLeadership(c.ctx(), to.id); err != nil {
+		t.Fatal(err)
+	}
+	if up := <-lead.replica.LeaderCh(); up {
+		t.Error("the old leader was not told")
+	}
+	if up := <-to.replica.LeaderCh(); !up {
+		t.Error("the new leader was not told")
+	}
+}
+
+func TestSecondProcessOnOneDirectory(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	nd := c.leader()
+	cfg := c.config(nd, nil)
+	cfg.Stream = listen(t, "127.0.0.1:0")
+	defer cfg.Stream.Close()
+	if _, err := Open(cfg); !errors.Is(err, ErrInUse) {
+		t.Errorf("got %v, want ErrInUse", err)
+	}
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
@@ -22,11 +23,29 @@ type snapStore struct {
 }
 
 func openSnapshots(dir string, g *guard, logger hclog.Logger) (*snapStore, error) {
+	if err := removeUnfinished(filepath.Join(dir, "snapshots")); err != nil {
+		return nil, err
+	}
 	store, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsRetained, logger.Named("snapshot"))
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots in %s: %w", filepath.Join(dir, "snapshots"), err)
 	}
 	return &snapStore{SnapshotStore: store, guard: g}, nil
+}
+
+// removeUnfinished removes snapshots that a crash cut short: raft ignores them
+// and would keep them for ever.
+func removeUnfinished(dir string) error {
+	tmp, err := filepath.Glob(filepath.Join(dir, "*.tmp"))
+	if err != nil {
+		return err
+	}
+	for _, path := range tmp {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove unfinished snapshot: %w", err)
+		}
+	}
+	return nil
 }
 
 // newest returns the last index and term of the newest snapshot, or zeros.

@@ -1,9 +1,11 @@
 package replica
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/hashicorp/raft"
 )
@@ -26,6 +28,9 @@ type transport struct {
 	done chan struct{}
 	once sync.Once
 }
+
+// poolSize is how many idle connections to one peer are kept.
+const poolSize = 3
 
 // leaderCommit is the newest commit index that a leader sent, and its term.
 type leaderCommit struct {
@@ -53,7 +58,7 @@ func (c *leaderCommit) get() position {
 func newTransport(cfg *Config, stream raft.StreamLayer, gate func(any) any) *transport {
 	t := &transport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-			Stream: stream, MaxPool: 4, MaxRPCsInFlight: raft.DefaultMaxRPCsInFlight,
+			Stream: stream, MaxPool: poolSize, MaxRPCsInFlight: raft.DefaultMaxRPCsInFlight,
 			Timeout: cfg.TransportTimeout, Logger: cfg.Logger.Named("raft-net"),
 		}),
 		address: raft.ServerAddress(cfg.Address),
@@ -123,6 +128,34 @@ func (t *transport) inject(header raft.RPCHeader) {
 	case t.rpcs <- rpc:
 	case <-t.stop:
 	}
+}
+
+// votesTries is one more than the connections that the pool may hold to one
+// peer, all of which are broken if the peer was restarted.
+const votesTries = poolSize + 1
+
+// RequestVote implements raft.Transport. Raft asks once per election, and a
+// pooled connection that broke long ago would cost a whole election time-out.
+func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return retryBroken(func() error { return t.NetworkTransport.RequestVote(id, target, req, resp) })
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return retryBroken(func() error { return t.NetworkTransport.RequestPreVote(id, target, req, resp) })
+}
+
+// retryBroken repeats an RPC that may be repeated while connections turn out to
+// be broken. A time-out or a refusal is an answer.
+func retryBroken(rpc func() error) (err error) {
+	for range votesTries {
+		err = rpc()
+		var netErr net.Error
+		if err == nil || errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &netErr) && netErr.Timeout() {
+			return err
+		}
+	}
+	return err
 }
 
 // refusal is the answer to an RPC that asks for a vote, and nil for others.

@@ -156,6 +156,7 @@ func (v *verifier) pending(id raft.ServerID) bool {
 
 func (v *verifier) ack(id raft.ServerID, ticket uint64) {
 	voters := v.r.otherVoters()
+	need := v.r.quorumOfOthers(len(voters))
 	v.mu.Lock()
 	v.acked[id] = max(v.acked[id], ticket)
 	acked := make([]uint64, 0, len(voters))
@@ -163,9 +164,7 @@ func (v *verifier) ack(id raft.ServerID, ticket uint64) {
 		acked = append(acked, v.acked[s.ID])
 	}
 	v.mu.Unlock()
-	// With this server, need+1 of len(voters)+1 are a majority.
-	need := (len(voters) + 1) / 2
-	if need == 0 || len(acked) < need {
+	if len(acked) < need {
 		return
 	}
 	slices.Sort(acked)
