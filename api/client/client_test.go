@@ -1,0 +1,262 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func TestMain(m *testing.M) {
+	// Connections that the other side has cut take a moment to be noticed.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*http2clientConnReadLoop).run"))
+}
+
+// However an answer is lost, a submission is accepted exactly once.
+func TestSubmissionsAreRepeatedWithTheSameID(t *testing.T) {
+	abort := func(call int32) error {
+		if call <= 3 {
+			panic(http.ErrAbortHandler)
+		}
+		return nil
+	}
+	fail := func(err error) func(int32) error {
+		return func(call int32) error {
+			if call <= 3 {
+				return err
+			}
+			return nil
+		}
+	}
+	unsure := func(c *cluster) func(*rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+		tries := 0
+		return func(r *rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+			accepted := c.submit(r)
+			if tries++; tries <= 3 {
+				return refuse(connect.CodeUnavailable, "UNKNOWN_OUTCOME", time.Millisecond)
+			}
+			return accepted
+		}
+	}
+	full := func(c *cluster) func(*rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+		tries := 0
+		return func(r *rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+			if tries++; tries <= 3 {
+				return refuse(connect.CodeResourceExhausted, "QUEUE_FULL", time.Millisecond)
+			}
+			return c.submit(r)
+		}
+	}
+	for name, break_ := range map[string]func(*server){
+		"killed before the commit":        func(s *server) { s.before = abort },
+		"killed after the commit":         func(s *server) { s.after = abort },
+		"no leader":                       func(s *server) { s.before = fail(unavailable("NO_LEADER")) },
+		"leader lost after the commit":    func(s *server) { s.after = fail(unavailable("UNKNOWN_OUTCOME")) },
+		"a proxy's error":                 func(s *server) { s.after = fail(connect.NewError(connect.CodeUnavailable, errTest)) },
+		"unknown outcome of one of batch": func(s *server) { s.one = unsure(s.cluster) },
+		"queue full":                      func(s *server) { s.one = full(s.cluster) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := newCluster()
+			a, b := cl.server(t), cl.server(t)
+			break_(a)
+			break_(b)
+			ids, err := connectTo(t, a, b).Submit(t.Context(), spec(1), spec(2))
+			if err != nil || fmt.Sprint(ids) != "[1 2]" {
+				t.Errorf("got %v, %v", ids, err)
+			}
+			if n := cl.executions(); n != 1 {
+				t.Errorf("accepted %d times", n)
+			}
+		})
+	}
+}
+
+func TestRefusalsAreNotRepeated(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	s.one = func(*rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+		return refuse(connect.CodeNotFound, "POOL_NOT_FOUND", 0)
+	}
+	_, err := connectTo(t, s).Submit(t.Context(), spec(1))
+	if connect.CodeOf(err) != connect.CodeNotFound || Detail(err).GetReason() != "POOL_NOT_FOUND" || errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("got %v", err)
+	}
+	if n := s.calls.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	// A call that would have another effect the second time is not repeated.
+	s.before = func(int32) error { panic(http.ErrAbortHandler) }
+	_, err = connectTo(t, s).Actions.BatchSubmitActions(t.Context(), &rotav1.BatchSubmitActionsRequest{
+		Requests: []*rotav1.SubmitActionsRequest{{Actions: []*rotav1.ActionSpec{spec(1)}}},
+	})
+	if n := s.calls.Load(); err == nil || n != 2 {
+		t.Errorf("asked %d times, %v", n-1, err)
+	}
+}
+
+func TestGivingUpSaysThatTheOutcomeIsUnknown(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	s.after = func(int32) error { panic(http.ErrAbortHandler) }
+	c := connectTo(t, s)
+	c.config.RetryFor = 50 * time.Millisecond
+	if _, err := c.Submit(t.Context(), spec(1)); !errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("after RetryFor: %v", err)
+	}
+	c.config.RetryFor = time.Minute
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Submit(ctx, spec(1)); !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after the caller's deadline: %v", err)
+	}
+}
+
+func TestAClockThatIsBehindIsReadAgain(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	c := connectTo(t, s)
+	if _, err := c.Submit(t.Context(), spec(1)); err != nil {
+		t.Fatal(err)
+	}
+	cl.mu.Lock()
+	cl.logTime = cl.logTime.Add(time.Hour) // our machine was asleep
+	cl.mu.Unlock()
+	if _, err := c.Submit(t.Context(), spec(2)); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if n := cl.executions(); n != 2 {
+		t.Errorf("accepted %d submissions of 2", n)
+	}
+}
+
+func TestOtherServersAreTried(t *testing.T) {
+	cl := newCluster()
+	dead := &server{addr: unused(t)}
+	live := cl.server(t)
+	c := connectTo(t, dead, dead, live)
+	if _, err := c.Submit(t.Context(), spec(1)); err != nil {
+		t.Error(err)
+	}
+	if c.servers.pick() != live.addr {
+		t.Errorf("sticks to %s", c.servers.pick())
+	}
+}
+
+// unused returns an address that refuses connections.
+func unused(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestTheLeaderIsFound(t *testing.T) {
+	cl := newCluster()
+	follower, leader := cl.server(t), cl.server(t)
+	follower.leader = leader.addr
+	c := connectTo(t, follower) // knows only the follower
+	for i := range 3 {
+		if _, err := c.Submit(t.Context(), spec(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if leader.calls.Load() < 2 {
+		t.Errorf("the leader had %d of 3 calls", leader.calls.Load())
+	}
+	// A leader that cannot be reached where it says it is must not trap us.
+	follower.leader = unused(t)
+	c = connectTo(t, follower)
+	for i := range 3 {
+		if _, err := c.Submit(t.Context(), spec(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSubmissionsTravelTogether(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	release := make(chan struct{})
+	s.before = func(call int32) error {
+		if call <= 2 { // as many as may be in flight
+			<-release
+		}
+		return nil
+	}
+	c := connectTo(t, s)
+	const n = 100
+	var wg sync.WaitGroup
+	seen := make(chan uint64, n)
+	for i := range n {
+		wg.Go(func() {
+			ids, err := c.Submit(t.Context(), spec(i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			// Each caller gets the ID of its own action.
+			if cl.name(ids[0]) != fmt.Sprint(i) {
+				t.Errorf("submission %d got %v", i, ids)
+			}
+			seen <- ids[0]
+		})
+	}
+	waitUntil(t, func() bool {
+		c.batcher.mu.Lock()
+		defer c.batcher.mu.Unlock()
+		return s.calls.Load() == 2 && int(s.received.Load())+len(c.batcher.pending) == n
+	})
+	close(release)
+	wg.Wait()
+	if calls := s.calls.Load(); calls > 3 {
+		t.Errorf("%d submissions took %d calls", n, calls)
+	}
+	if len(seen) != n || cl.executions() != n {
+		t.Errorf("%d IDs for %d accepted submissions", len(seen), cl.executions())
+	}
+}
+
+func waitUntil(t testing.TB, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("it never happened")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	s.before = func(int32) error { close(arrived); <-release; return nil }
+	c := connectTo(t, s)
+	done := make(chan error)
+	go func() {
+		_, err := c.Submit(context.Background(), spec(1))
+		done <- err
+	}()
+	<-arrived
+	c.Close()
+	if err := <-done; !errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := c.Submit(t.Context(), spec(1)); !errors.Is(err, errClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
