@@ -77,16 +77,10 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 	w.server = rpc.New(deps)
 	ctx, cancel := context.WithCancel(context.Background())
 	go w.events.Run(ctx)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := httpx.NewServer(w.server)
-	go srv.Serve(l)
-	w.addr, w.url = l.Addr().String(), httpx.BaseURL(l.Addr().String(), false)
+	w.addr, _ = serve(t, w.server)
+	w.url = httpx.BaseURL(w.addr, false)
 	t.Cleanup(func() {
 		w.server.Drain()
-		srv.Close()
 		cancel()
 		w.http.CloseIdleConnections()
 	})
@@ -94,6 +88,18 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 		ClusterId: "test", Settings: &logv1.Settings{EventsMax: 2048},
 	}}})
 	return w
+}
+
+// serve answers requests on loopback until kill, or the end of the test.
+func serve(t testing.TB, h http.Handler) (addr string, kill func() error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httpx.NewServer(h)
+	go srv.Serve(l)
+	t.Cleanup(func() { srv.Close() })
+	return l.Addr().String(), srv.Close
 }
 
 func refusal(err error) *logv1.Refusal {
