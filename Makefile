@@ -1,0 +1,120 @@
+# Everything that is done with this repository more than once. `make` lists it.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X rota/cmd/internal/cli.Version=$(VERSION)
+# Flags of all tests. The race detector needs a C compiler: `make test TESTFLAGS=`
+# does without.
+TESTFLAGS ?= -race
+# How long `make fuzz` looks at each target.
+FUZZTIME ?= 10s
+
+LINT := go tool -modfile=.ci/lint.mod golangci-lint
+BUF  := go tool -modfile=tools.mod buf
+
+# Formatted are the files of the repository, not those of other checkouts in it.
+GOFILES = $$(git ls-files --cached --others --exclude-standard '*.go' | grep -v '^api/gen/')
+
+##@ Use
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/rota: one static binary for servers, agents and the CLI
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: build ## Watch a cluster run coding agents and lose its leader (a minute)
+	bin/rota demo
+
+.PHONY: bench
+bench: build ## Measure submissions, executions, failover and a long queue
+	bin/rota bench submit
+	bin/rota bench run
+	bin/rota bench failover
+	bin/rota bench queue
+
+.PHONY: bench-etcd
+bench-etcd: build bin/etcd-bench ## Measure submissions beside an etcd on this machine; ends with a line of JSON
+	bin/rota bench etcd
+
+# A module of its own: the client library of etcd is no business of rota.
+bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
+	cd cmd/etcd-bench && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/bin/ .
+
+##@ Develop
+
+.PHONY: test
+test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
+	go test $(TESTFLAGS) -timeout 4m ./...
+
+.PHONY: race
+race: TESTFLAGS := -race -count=3
+race: test ## Run all tests three times with the race detector
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME
+	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file" | while read -r target; do \
+			echo "== $$target in $$(dirname "$$file")"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" < /dev/null; \
+		done; \
+	done
+
+.PHONY: check
+check: check-format check-vet check-lint check-proto check-generated check-modules check-tidy ## Everything that can be said about the code without running it
+
+.PHONY: check-format
+check-format:
+	@unformatted=$$(gofmt -l $(GOFILES)); \
+	if [ -n "$$unformatted" ]; then printf 'run make fmt for:\n%s\n' "$$unformatted"; exit 1; fi
+
+.PHONY: check-vet
+check-vet:
+	go vet ./...
+	cd cmd/etcd-bench && go vet .
+
+.PHONY: check-lint
+check-lint:
+	$(LINT) run ./...
+
+.PHONY: check-proto
+check-proto:
+	cd api && $(BUF) lint
+
+# The generated code is what the sources say, whatever else is uncommitted.
+.PHONY: check-generated
+check-generated:
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	(cd api && $(BUF) generate -o "$$fresh"); \
+	diff -r "$$fresh/gen" api/gen || { echo 'api/gen is not what the protos say: run make generate'; exit 1; }
+
+.PHONY: check-modules
+check-modules:
+	go mod tidy -diff
+	cd cmd/etcd-bench && go mod tidy -diff
+
+.PHONY: check-tidy
+check-tidy:
+	go test -count=1 .
+
+.PHONY: generate
+generate: ## Generate Go code from the protos
+	cd api && $(BUF) generate
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -w $(GOFILES)
+	cd api && $(BUF) format -w
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
+	go clean -testcache
