@@ -294,11 +294,12 @@ func (c *cluster) start(nd *node, bootstrap []Server) {
 	_, h := peerv1connect.NewPeerServiceHandler(peerHandler{r: r})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	nd.peer = &http.Server{Handler: h, Protocols: protocols}
+	server := &http.Server{Handler: h, Protocols: protocols}
+	nd.peer = server
 	c.mu.Lock()
 	c.peers[nd.address] = "http://" + l.Addr().String()
 	c.mu.Unlock()
-	go func() { _ = nd.peer.Serve(l) }()
+	go func() { _ = server.Serve(l) }()
 }
 
 func (c *cluster) client(address string) peerv1connect.PeerServiceClient {
