@@ -214,6 +214,8 @@ type cluster struct {
 	mu    sync.Mutex
 	peers map[string]string // raft address to HTTP address
 	http  *http.Client
+
+	servers []*http.Server
 }
 
 type peerHandler struct {
@@ -287,19 +289,27 @@ func (c *cluster) start(nd *node, bootstrap []Server) {
 		c.t.Fatalf("open %s: %v", nd.id, err)
 	}
 	nd.replica = r
+	address := c.serve(peerHandler{r: r})
+	nd.peer = c.servers[len(c.servers)-1]
+	c.mu.Lock()
+	c.peers[nd.address] = address
+	c.mu.Unlock()
+}
+
+// serve answers PeerService on a port of its own and returns its URL.
+func (c *cluster) serve(service peerv1connect.PeerServiceHandler) string {
+	c.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_, h := peerv1connect.NewPeerServiceHandler(peerHandler{r: r})
+	_, h := peerv1connect.NewPeerServiceHandler(service)
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{Handler: h, Protocols: protocols}
-	nd.peer = server
-	c.mu.Lock()
-	c.peers[nd.address] = "http://" + l.Addr().String()
-	c.mu.Unlock()
+	c.servers = append(c.servers, server)
 	go func() { _ = server.Serve(l) }()
+	return "http://" + l.Addr().String()
 }
 
 func (c *cluster) client(address string) peerv1connect.PeerServiceClient {
@@ -332,6 +342,9 @@ func (c *cluster) close() {
 		if nd.replica != nil {
 			c.kill(nd)
 		}
+	}
+	for _, s := range c.servers {
+		_ = s.Close()
 	}
 	c.http.CloseIdleConnections()
 }

@@ -33,4 +33,7 @@
 // same leader and term, may leave quarantine while that last append has not been
 // sent to it again. Damage of both slots of the mark, and of the store, at once
 // is not survived either.
+//
+// A quarantined server that has nobody to catch up with (a cluster of one) stays
+// quarantined. To accept the loss, stop it and remove the file "mark".
 package replica

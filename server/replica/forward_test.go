@@ -1,0 +1,126 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	peerv1 "rota/api/gen/peer/v1"
+	"rota/api/gen/peer/v1/peerv1connect"
+)
+
+// answering is a leader that answers every call with one error.
+type answering struct {
+	peerv1connect.PeerServiceClient
+	err error
+}
+
+func (a answering) Propose(context.Context, *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	return nil, a.err
+}
+
+// Only what proves that nothing was proposed may be called so.
+func TestWhatAForwardFailureMeans(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for name, tc := range map[string]struct {
+		err  error
+		want error
+	}{
+		"refused before sending": {connect.NewError(connect.CodeUnavailable, refused), ErrNoLeader},
+		"reset":                  {connect.NewError(connect.CodeUnavailable, syscall.ECONNRESET), ErrUnknownOutcome},
+		"time-out":               {connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded), ErrUnknownOutcome},
+		"made up by the client":  {connect.NewError(connect.CodeFailedPrecondition, errors.New("x")), ErrUnknownOutcome},
+		"anything else":          {errors.New("x"), ErrUnknownOutcome},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := forwardError(tc.err); !errors.Is(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// Errors of the leader mean the same on the server that forwarded.
+func TestErrorsCrossTheWire(t *testing.T) {
+	for _, want := range []error{
+		ErrNotLeader, ErrNoLeader, ErrShutdown, ErrTooLarge, ErrUnknownOutcome,
+		ErrOverloaded{RetryAfter: 123 * time.Millisecond}, errors.New("whatever"),
+	} {
+		t.Run(fmt.Sprint(want), func(t *testing.T) {
+			got := forwardError(overTheWire(t, peerError(want)))
+			switch {
+			case errors.Is(want, ErrNotLeader), errors.Is(want, ErrNoLeader):
+				want = ErrNoLeader
+			case want.Error() == "whatever":
+				want = ErrUnknownOutcome
+			}
+			if !errors.Is(got, want) {
+				t.Errorf("arrived as %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// overTheWire returns err as a real client sees it.
+func overTheWire(t *testing.T, err error) error {
+	t.Helper()
+	c := newCluster(t, 0, nil)
+	address := c.serve(failing{err: err})
+	_, got := peerv1connect.NewPeerServiceClient(c.http, address).Propose(c.ctx(), &peerv1.ProposeRequest{})
+	return got
+}
+
+type failing struct {
+	peerv1connect.UnimplementedPeerServiceHandler
+	err error
+}
+
+func (f failing) Propose(context.Context, *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	return nil, f.err
+}
+
+// A call that broke while it was under way is in doubt, and is not repeated.
+func TestBrokenForwardIsUnknown(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) {
+		cfg.PeerClient = func(string) peerv1connect.PeerServiceClient {
+			return answering{err: connect.NewError(connect.CodeUnavailable, syscall.ECONNRESET)}
+		}
+	})
+	f := c.followers()[0]
+	if _, err := f.replica.Propose(c.ctx(), create("x")); !errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("got %v, want ErrUnknownOutcome", err)
+	}
+}
+
+// An answer counts for the questions that were asked before its message was
+// sent, and for no later one.
+func TestVerificationNeedsANewerAnswer(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	r := c.leader().replica
+	v := newVerifier(r, r.lead.Load())
+	first, second := v.ask(nil), v.ask(nil)
+	other := r.otherVoters()[0].ID
+	answered := func(ch <-chan error) bool {
+		select {
+		case err := <-ch:
+			return err == nil
+		default:
+			return false
+		}
+	}
+	if v.ack(other, 0); answered(first) {
+		t.Error("an answer to a message from before the question counted")
+	}
+	if v.ack(other, 1); !answered(first) || answered(second) {
+		t.Error("the answer must count for the first question only")
+	}
+	if v.ack(other, 2); !answered(second) {
+		t.Error("the second question was not answered")
+	}
+}
