@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -50,7 +51,7 @@ func wrong(path, format string, args ...any) *violation {
 // in puts the field that holds the violation's in front.
 func (v *violation) in(format string, args ...any) *violation {
 	if v != nil {
-		v.path = fmt.Sprintf(format, args...) + "." + v.path
+		v.path = strings.TrimSuffix(fmt.Sprintf(format, args...)+"."+v.path, ".")
 	}
 	return v
 }
@@ -199,6 +200,10 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	); v != nil {
 		return v
 	}
+	// What this server does not know it cannot do, and must not seem to.
+	if hasUnknown(s) || hasUnknown(s.Command) || s.Resources != nil && hasUnknown(s.Resources) {
+		return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers")
+	}
 	if s.TrajectoryId != 0 && s.Pool != "" {
 		return wrong("pool", "must be empty for an action of a trajectory: it runs in the trajectory's")
 	}
@@ -207,6 +212,8 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	}
 	return nil
 }
+
+func hasUnknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
 
 func checkCommand(c *rotav1.Command) *violation {
 	if c == nil || len(c.Argv) == 0 || c.Argv[0] == "" {

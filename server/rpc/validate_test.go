@@ -52,6 +52,9 @@ func TestSubmissionsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"name", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Name = strings.Repeat("n", 129) }, "actions[1].name must have at most 128 bytes, has 129"},
 		{"name not UTF-8", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Name = "\xff" }, "actions[1].name must be valid UTF-8"},
 		{"pool of a trajectory", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Pool, s.TrajectoryId = "cpu", 7 }, "actions[1].pool must be empty for an action of a trajectory: it runs in the trajectory's"},
+		{"field of the future", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) {
+			s.Resources.ProtoReflect().SetUnknown([]byte{0xf8, 0x3f, 1}) // field 1023, varint 1
+		}, "actions[1] has fields that this server does not know"},
 		{"no command", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command = nil }, "actions[1].command.argv must name a program"},
 		{"empty program", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Argv[0] = "" }, "actions[1].command.argv must name a program"},
 		{"NUL in an argument", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Argv[2] = "a\x00b" }, "actions[1].command.argv[2] must not contain a NUL byte"},
