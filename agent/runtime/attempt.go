@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 )
@@ -73,7 +72,7 @@ func (r *runner) start() (child, error) {
 	if err != nil {
 		return child{}, err
 	}
-	if r.dir, r.ownDir, err = makeDir(s.root, spec, s.user); err != nil {
+	if r.dir, r.ownDir, err = s.work.get(spec); err != nil {
 		return child{}, err
 	}
 	out, err := s.output.open(spec.Key)
@@ -176,18 +175,12 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 	}
 }
 
-// cleanUp gives back what the attempt held. It may take its time: the end is
-// reported by the time a large directory is being removed.
+// cleanUp gives back what the attempt held.
 func (r *runner) cleanUp() {
 	if r.box != nil {
 		r.box.release()
 	}
 	if r.ownDir {
-		dir, s := r.dir, r.sup
-		s.background.Go(func() {
-			if err := os.RemoveAll(dir); err != nil {
-				s.log.Warn("working directory cannot be removed", "error", err)
-			}
-		})
+		r.sup.work.put(r.dir)
 	}
 }

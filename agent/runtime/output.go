@@ -42,34 +42,35 @@ var ErrNoOutput = errors.New("no output of this attempt on this node")
 const (
 	chunkBytes = 32 << 10
 	pollEvery  = 20 * time.Millisecond
-	// dirRunning and dirEnded are the permissions of an attempt's output
-	// directory. They are how a reader in another process learns of the end,
-	// without a supervisor to ask.
-	dirRunning = 0o700
-	dirEnded   = 0o500
+	// modeRunning and modeEnded are the permissions of the stdout file. They are
+	// how a reader in another process learns of the end, without a supervisor to
+	// ask.
+	modeRunning = 0o600
+	modeEnded   = 0o400
 )
 
 // Output reads what an attempt wrote, while it runs and after. It needs no
 // supervisor. It is for one goroutine.
 type Output struct {
-	dir    string
+	path   [2]string
 	files  [2]*os.File
 	offset [2]int64
 	next   int // the file to look into first, so that none waits for the other
 	buf    []byte
 }
 
-// OutputDir is where the output of an attempt is, in a supervisor's directory.
-func OutputDir(dir string, key Key) string {
-	return filepath.Join(dir, outputName, key.String())
+// OutputPath is where a stream of an attempt is, in a supervisor's directory.
+func OutputPath(dir string, key Key, s Stream) string {
+	return filepath.Join(dir, outputName, key.String()+"."+s.file())
 }
 
 // OpenOutput opens the output of an attempt for reading from these offsets.
 // Errors: ErrNoOutput.
 func OpenOutput(dir string, key Key, stdoutOffset, stderrOffset int64) (*Output, error) {
-	o := &Output{dir: OutputDir(dir, key), offset: [2]int64{stdoutOffset, stderrOffset}, buf: make([]byte, chunkBytes)}
+	o := &Output{offset: [2]int64{stdoutOffset, stderrOffset}, buf: make([]byte, chunkBytes)}
 	for i, s := range []Stream{Stdout, Stderr} {
-		f, err := os.Open(filepath.Join(o.dir, s.file()))
+		o.path[i] = OutputPath(dir, key, s)
+		f, err := os.Open(o.path[i])
 		if err != nil {
 			o.Close()
 			if errors.Is(err, os.ErrNotExist) {
@@ -126,8 +127,8 @@ func (o *Output) Next(ctx context.Context, follow bool) (Chunk, error) {
 // ended reports whether nothing will be written any more. Dropped output has
 // ended too.
 func (o *Output) ended() bool {
-	st, err := os.Stat(o.dir)
-	return err != nil || st.Mode().Perm() == dirEnded
+	st, err := os.Stat(o.path[0])
+	return err != nil || st.Mode().Perm() == modeEnded
 }
 
 // read fills the buffer from where this stream is, past what was dropped. What
@@ -146,12 +147,23 @@ func (o *Output) read(i int) (int, error) {
 		if err != nil && err != io.EOF {
 			return 0, fmt.Errorf("read output: %w", err)
 		}
+		// The file of a dropped output is renamed, then used for another attempt:
+		// if it still has its name, what was read is of this one.
+		if !sameFile(f, o.path[i]) {
+			return 0, nil
+		}
 		// A hole punched meanwhile reads as zeros: look again.
 		if again, err := nextData(f, start); err == nil && again == start {
 			o.offset[i] = start
 			return n, nil
 		}
 	}
+}
+
+func sameFile(f *os.File, path string) bool {
+	a, errA := f.Stat()
+	b, errB := os.Stat(path)
+	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
 // nextData returns the first offset at or after from that has data; -1: none.

@@ -56,7 +56,7 @@ func TestOutputIsFollowedWhileItIsWritten(t *testing.T) {
 	}
 	start(t, c, shell(key(1), "echo one; cat "+fifo+" >/dev/null; echo two; echo three >&2"))
 	waitFor(t, "the first line", func() bool {
-		b, _ := os.ReadFile(filepath.Join(runtime.OutputDir(o.Dir, key(1)), "stdout"))
+		b, _ := os.ReadFile(runtime.OutputPath(o.Dir, key(1), runtime.Stdout))
 		return len(b) > 0
 	})
 	text, _ := readAll(t, openOutput(t, o.Dir, key(1), 0, 0), false)
@@ -107,7 +107,7 @@ func TestOutputIsBounded(t *testing.T) {
 		t.Errorf("tail of %d bytes ends %q", len(e.Stdout), e.Stdout[max(0, len(e.Stdout)-120):])
 	}
 	var st syscall.Stat_t
-	if err := syscall.Stat(filepath.Join(runtime.OutputDir(o.Dir, key(1)), "stdout"), &st); err != nil {
+	if err := syscall.Stat(runtime.OutputPath(o.Dir, key(1), runtime.Stdout), &st); err != nil {
 		t.Fatal(err)
 	}
 	if st.Size != 5_000_000 || st.Blocks*512 > 1<<20 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -35,6 +36,7 @@ type outputStore struct {
 	opts SuperviseOptions
 	user *userID
 	log  hclog.Logger
+	free spares
 
 	mu      sync.Mutex
 	running map[Key]*outputFiles
@@ -53,8 +55,9 @@ func (o *outputFiles) close() {
 	}
 }
 
+// keptOutput is the output of an ended attempt.
 type keptOutput struct {
-	dir   string
+	key   Key
 	at    time.Time // of the end
 	bytes int64     // on disk
 }
@@ -63,6 +66,7 @@ type keptOutput struct {
 func newOutputStore(o SuperviseOptions, user *userID, log hclog.Logger) (*outputStore, error) {
 	s := &outputStore{dir: filepath.Join(o.Dir, outputName), opts: o, user: user, log: log,
 		running: make(map[Key]*outputFiles)}
+	s.free.dir = s.dir
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make output directory: %w", err)
 	}
@@ -71,43 +75,35 @@ func newOutputStore(o SuperviseOptions, user *userID, log hclog.Logger) (*output
 		return nil, fmt.Errorf("read output directory: %w", err)
 	}
 	for _, e := range entries {
-		dir := filepath.Join(s.dir, e.Name())
-		st, err := os.Stat(dir)
-		if err != nil {
-			continue
+		path := filepath.Join(s.dir, e.Name())
+		name, ok := strings.CutSuffix(e.Name(), "."+Stdout.file())
+		key, isKey := parseKey(name)
+		st, err := os.Stat(path)
+		switch {
+		case isSpare(e.Name()):
+			os.Remove(path)
+		case ok && isKey && err == nil:
+			os.Chmod(path, modeEnded) // fails only if it is gone
+			k := keptOutput{key: key, at: st.ModTime(), bytes: blocks(st) + diskBytes(s.path(key, Stderr))}
+			s.ended = append(s.ended, k)
+			s.bytes += k.bytes
 		}
-		k := keptOutput{dir: dir, at: st.ModTime()}
-		for _, name := range []string{Stdout.file(), Stderr.file()} {
-			k.bytes += diskBytes(filepath.Join(dir, name))
-		}
-		os.Chmod(dir, dirEnded) // fails only if it is gone
-		s.ended = append(s.ended, k)
-		s.bytes += k.bytes
 	}
 	slices.SortFunc(s.ended, func(a, b keptOutput) int { return cmp.Compare(a.at.UnixNano(), b.at.UnixNano()) })
 	return s, nil
 }
 
+func (s *outputStore) path(k Key, st Stream) string { return OutputPath(s.opts.Dir, k, st) }
+
 // open makes the files of an attempt. They belong to the attempt's user, so that
 // a command can open /dev/stderr; the directory does not.
 func (s *outputStore) open(k Key) (*outputFiles, error) {
-	dir := filepath.Join(s.dir, k.String())
-	if err := os.Mkdir(dir, dirRunning); errors.Is(err, os.ErrExist) {
-		// An attempt of that key ended and was forgotten: this is its successor.
-		s.drop(dir)
-		err = os.Mkdir(dir, dirRunning)
-		if err != nil {
-			return nil, fmt.Errorf("make output directory: %w", err)
-		}
-	} else if err != nil {
-		return nil, fmt.Errorf("make output directory: %w", err)
+	if exists(s.path(k, Stdout)) {
+		s.forget(k) // an attempt of that key ended and was forgotten
 	}
 	out := new(outputFiles)
 	for i, st := range []Stream{Stdout, Stderr} {
-		f, err := os.OpenFile(filepath.Join(dir, st.file()), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-		if err == nil && s.user != nil {
-			err = f.Chown(int(s.user.uid), int(s.user.gid))
-		}
+		f, err := s.openFile(s.path(k, st))
 		if err != nil {
 			out.close()
 			return nil, fmt.Errorf("make output file: %w", err)
@@ -120,6 +116,29 @@ func (s *outputStore) open(k Key) (*outputFiles, error) {
 	return out, nil
 }
 
+// openFile makes an empty file, of a used one if there is one.
+func (s *outputStore) openFile(path string) (*os.File, error) {
+	flags := os.O_RDWR | os.O_APPEND
+	if old, ok := s.free.take(); ok {
+		if err := os.Rename(old, path); err != nil {
+			return nil, err
+		}
+	} else {
+		flags |= os.O_CREATE | os.O_EXCL
+	}
+	f, err := os.OpenFile(path, flags, modeRunning)
+	if err != nil {
+		return nil, err
+	}
+	if s.user != nil && flags&os.O_CREATE != 0 {
+		if err := f.Chown(int(s.user.uid), int(s.user.gid)); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
 // end closes the files after the last process of the attempt and returns the
 // last bytes of each.
 func (s *outputStore) end(k Key) (stdout, stderr []byte) {
@@ -130,16 +149,16 @@ func (s *outputStore) end(k Key) (stdout, stderr []byte) {
 	if out == nil {
 		return nil, nil
 	}
-	kept := keptOutput{dir: filepath.Join(s.dir, k.String()), at: time.Now()}
+	kept := keptOutput{key: k, at: time.Now()}
 	for _, f := range out.file {
 		s.trim(f)
 		kept.bytes += fileDiskBytes(f)
 	}
 	stdout, stderr = tails(out.file[0], out.file[1])
-	out.close()
-	if err := os.Chmod(kept.dir, dirEnded); err != nil {
+	if err := out.file[0].Chmod(modeEnded); err != nil {
 		s.log.Warn("output cannot be marked as ended", "error", err)
 	}
+	out.close()
 	s.mu.Lock()
 	s.ended = append(s.ended, kept)
 	s.bytes += kept.bytes
@@ -171,34 +190,48 @@ func (s *outputStore) sweep(now time.Time) {
 		s.trim(f) // a file closed meanwhile was trimmed by end
 	}
 	for _, k := range drop {
-		if err := removeOutput(k.dir); err != nil {
-			s.log.Warn("old output cannot be removed", "error", err)
-		}
+		s.remove(k.key)
 	}
 }
 
-// drop removes kept output at once.
-func (s *outputStore) drop(dir string) {
+// forget removes the output of an ended attempt at once.
+func (s *outputStore) forget(k Key) {
 	s.mu.Lock()
-	s.ended = slices.DeleteFunc(s.ended, func(k keptOutput) bool {
-		if k.dir == dir {
-			s.bytes -= k.bytes
+	s.ended = slices.DeleteFunc(s.ended, func(o keptOutput) bool {
+		if o.key == k {
+			s.bytes -= o.bytes
 		}
-		return k.dir == dir
+		return o.key == k
 	})
 	s.mu.Unlock()
-	if err := removeOutput(dir); err != nil {
-		s.log.Warn("old output cannot be removed", "error", err)
+	s.remove(k)
+}
+
+// remove drops the files of an ended attempt. A reader may have them open: it
+// sees that they lost their names before anything else is written to them.
+func (s *outputStore) remove(k Key) {
+	for _, st := range []Stream{Stdout, Stderr} {
+		path := s.path(k, st)
+		if !s.reuse(path) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				s.log.Warn("old output cannot be removed", "error", err)
+			}
+		}
 	}
 }
 
-// removeOutput deletes the output of an attempt. Who is not root has to be let
-// into a directory that is marked as ended.
-func removeOutput(dir string) error {
-	if err := os.Chmod(dir, dirRunning); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+// reuse makes a spare of a file.
+func (s *outputStore) reuse(path string) bool {
+	spare, ok := s.free.room()
+	if !ok || os.Rename(path, spare) != nil {
+		return false
 	}
-	return os.RemoveAll(dir)
+	if os.Chmod(spare, modeRunning) != nil || os.Truncate(spare, 0) != nil {
+		os.Remove(spare)
+		return true
+	}
+	s.free.put(spare)
+	return true
 }
 
 // trim makes a hole of what is older than the newest OutputBytesMax bytes.
@@ -280,13 +313,12 @@ func blocks(st os.FileInfo) int64 {
 // lastBytes returns the tails of what an attempt wrote that no supervisor saw
 // the end of.
 func (s *outputStore) lastBytes(k Key) (stdout, stderr []byte) {
-	dir := filepath.Join(s.dir, k.String())
-	out, err := os.Open(filepath.Join(dir, Stdout.file()))
+	out, err := os.Open(s.path(k, Stdout))
 	if err != nil {
 		return nil, nil
 	}
 	defer out.Close()
-	serr, err := os.Open(filepath.Join(dir, Stderr.file()))
+	serr, err := os.Open(s.path(k, Stderr))
 	if err != nil {
 		return nil, nil
 	}

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,43 +62,8 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("command %q is not in PATH %s", name, path)
 }
 
-// makeDir returns the working directory of an attempt. The one of Spec.Dir is
-// made if it is inside the data directory; without it the attempt gets one of
-// its own, which own says and which is removed after the end. Paths are resolved
-// by os.Root: an attempt may own parts of them, and its symbolic links must not
-// lead a supervisor with more rights elsewhere.
-func makeDir(root *os.Root, spec *Spec, user *userID) (dir string, own bool, err error) {
-	rel := filepath.Join(workName, spec.Key.String())
-	if spec.Dir != "" {
-		if rel, err = filepath.Rel(root.Name(), filepath.Clean(spec.Dir)); err != nil || !filepath.IsLocal(rel) {
-			return spec.Dir, false, checkDir(spec.Dir)
-		}
-	}
-	at := ""
-	for _, part := range strings.Split(rel, "/") {
-		at = filepath.Join(at, part)
-		if err := root.Mkdir(at, 0o755); errors.Is(err, os.ErrExist) {
-			continue
-		} else if err != nil {
-			return "", false, fmt.Errorf("make working directory: %w", err)
-		}
-		if user != nil && at != workName {
-			if err := root.Lchown(at, int(user.uid), int(user.gid)); err != nil {
-				return "", false, fmt.Errorf("make working directory: %w", err)
-			}
-		}
-	}
-	dir = filepath.Join(root.Name(), rel)
-	return dir, spec.Dir == "", checkDir(dir)
-}
-
-func checkDir(dir string) error {
-	st, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("working directory: %w", err)
-	}
-	if !st.IsDir() {
-		return fmt.Errorf("working directory: %s is not a directory", dir)
-	}
-	return nil
+// parseKey is the inverse of Key.String.
+func parseKey(s string) (k Key, ok bool) {
+	n, err := fmt.Sscanf(s, "%d.%d.%d", &k.Action, &k.Attempt, &k.Incarnation)
+	return k, err == nil && n == 3 && k.String() == s
 }

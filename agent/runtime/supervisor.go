@@ -97,15 +97,14 @@ type supervisor struct {
 	opts    SuperviseOptions
 	user    *userID
 	log     hclog.Logger
-	root    *os.Root // opts.Dir
 	devNull *os.File
 	confine confinement
 	spawner *spawner
 	output  *outputStore
+	work    *workDirs
 	alarm   *alarm
 
-	background sync.WaitGroup // clean-up that nobody waits for but the end
-	runners    sync.WaitGroup
+	runners sync.WaitGroup
 
 	// serving is held while a request is handled. It is taken before mu.
 	serving sync.Mutex
@@ -130,16 +129,10 @@ func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error)
 	if s.user, err = opts.user(); err != nil {
 		return nil, err
 	}
-	if s.root, err = os.OpenRoot(opts.Dir); err != nil {
-		return nil, fmt.Errorf("open supervisor directory: %w", err)
-	}
 	if s.devNull, err = os.Open(os.DevNull); err != nil {
 		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
 	unix.Umask(0o022) // what attempts inherit; our own files say their mode
-	if err := s.openToUser(); err != nil {
-		return nil, err
-	}
 	var h *history
 	if s.journal, h, err = openJournal(filepath.Join(opts.Dir, journalName)); err != nil {
 		return nil, err
@@ -160,23 +153,25 @@ func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error)
 	return s, nil
 }
 
-// openToUser lets the attempts' user pass through to their working directories,
-// and see nothing on the way.
-func (s *supervisor) openToUser() error {
-	if err := s.root.Mkdir(workName, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make working directories: %w", err)
+// openDir opens the data directory, and lets the attempts' user pass through it
+// to its working directories, and see nothing on the way.
+func (s *supervisor) openDir() (*os.Root, error) {
+	root, err := os.OpenRoot(s.opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open supervisor directory: %w", err)
 	}
 	if s.user == nil {
-		return nil
+		return root, nil
 	}
-	st, err := os.Stat(s.opts.Dir)
+	st, err := root.Stat(".")
+	if err == nil {
+		err = root.Chmod(".", st.Mode().Perm()|0o111)
+	}
 	if err != nil {
-		return fmt.Errorf("open supervisor directory: %w", err)
+		root.Close()
+		return nil, fmt.Errorf("let attempts reach their working directories: %w", err)
 	}
-	if err := os.Chmod(s.opts.Dir, st.Mode().Perm()|0o111); err != nil {
-		return fmt.Errorf("let attempts reach their working directories: %w", err)
-	}
-	return nil
+	return root, nil
 }
 
 // recover ends what a dead supervisor left: first the processes, then their
@@ -210,28 +205,12 @@ func (s *supervisor) recover(h *history) error {
 	if err := s.compact(); err != nil {
 		return err
 	}
-	return s.removeWork()
-}
-
-// removeWork deletes the working directories of attempts that are gone.
-func (s *supervisor) removeWork() error {
-	path := filepath.Join(s.opts.Dir, workName)
-	entries, err := os.ReadDir(path)
+	root, err := s.openDir()
 	if err != nil {
-		return fmt.Errorf("remove old working directories: %w", err)
+		return err
 	}
-	for _, e := range entries {
-		var k Key
-		if n, _ := fmt.Sscanf(e.Name(), "%d.%d.%d", &k.Action, &k.Attempt, &k.Incarnation); n != 3 || k.String() != e.Name() {
-			continue // an agent's own
-		}
-		s.background.Go(func() {
-			if err := os.RemoveAll(filepath.Join(path, e.Name())); err != nil {
-				s.log.Warn("working directory cannot be removed", "error", err)
-			}
-		})
-	}
-	return nil
+	s.work, err = newWorkDirs(root, s.user, s.log)
+	return err
 }
 
 // serve listens until something ends the supervisor.
@@ -322,9 +301,8 @@ func (s *supervisor) shutDown(l net.Listener) error {
 	if session != nil {
 		session.finish()
 	}
-	s.background.Wait()
+	s.work.close()
 	s.confine.close()
-	s.root.Close()
 	return s.journal.close()
 }
 
