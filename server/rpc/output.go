@@ -83,6 +83,9 @@ func (o *output) read(ctx context.Context, send func(*rotav1.OutputChunk) error)
 		if err != nil {
 			return err
 		}
+		if !source.up && !live {
+			return o.gone(source, nil)
+		}
 		err = o.stream(ctx, source, send)
 		if err == nil || ctx.Err() != nil {
 			return errors.Join(err, context.Cause(ctx))
@@ -169,11 +172,11 @@ func (o *output) stream(ctx context.Context, src source, send func(*rotav1.Outpu
 
 // gone says why output of an attempt that has ended cannot be read.
 func (o *output) gone(src source, err error) error {
-	if connect.CodeOf(err) == connect.CodeNotFound {
-		return notFound("OUTPUT_GONE", "node %s no longer keeps the output of attempt %d of action %d: GetAction has the last 4 KiB of it", src.node, o.attempt, o.action)
-	}
 	if !src.up {
 		return failed(connect.CodeUnavailable, "NODE_DOWN", "node %s, which has the output of action %d, is down: GetAction has the last 4 KiB of it", src.node, o.action)
+	}
+	if connect.CodeOf(err) == connect.CodeNotFound {
+		return notFound("OUTPUT_GONE", "node %s no longer keeps the output of attempt %d of action %d: GetAction has the last 4 KiB of it", src.node, o.attempt, o.action)
 	}
 	return unavailable(time.Second, "NODE_UNREACHABLE", "node %s, which has the output of action %d, cannot be reached at %s: %v", src.node, o.action, src.addr, err)
 }

@@ -17,9 +17,9 @@ const (
 	outputDelay = 10 * time.Millisecond
 	// outputGrace is how long after the end output may keep coming.
 	outputGrace = 5 * time.Second
-	// tailWhole is the length below which the tail of a stream is all of it. Tails
-	// share 4 KiB, however the agent divides them.
-	tailWhole = 1024
+	// tailsWhole is the length of both tails together below which they are all
+	// that was written: they share 4 KiB, and each may have half of it.
+	tailsWhole = tailBytesMax / 2
 )
 
 // RunAction submits an action and follows it to its end.
@@ -166,8 +166,11 @@ func (r *run) drain(ctx context.Context) error {
 	}
 }
 
+// wholeTails reports whether the result has all the output. One that the
+// cluster made up for a lost attempt has none of it.
 func wholeTails(r *state.Result) bool {
-	return r != nil && len(r.Stdout) < tailWhole && len(r.Stderr) < tailWhole
+	return r != nil && r.Reason != state.EndNodeLost && r.Reason != state.EndSupervisorLost &&
+		len(r.Stdout)+len(r.Stderr) < tailsWhole
 }
 
 // sendTails sends output that is in the result as if it came from the node.
