@@ -71,7 +71,7 @@ func (a *affinity) killLeft(h *history) error {
 		for _, p := range processes() {
 			if p.pid != os.Getpid() && (leaders[p.session] || hasMark(p.pid, mark)) {
 				left++
-				syscall.Kill(p.pid, syscall.SIGKILL)
+				_ = syscall.Kill(p.pid, syscall.SIGKILL)
 			}
 		}
 		if left == 0 {
@@ -112,7 +112,7 @@ func (b *affinityBox) started(pid int) { b.pid = pid }
 
 func (b *affinityBox) kill() {
 	for _, pid := range b.members() {
-		syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 

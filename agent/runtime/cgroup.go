@@ -169,7 +169,7 @@ func evacuate(dir string) {
 		return
 	}
 	for _, pid := range readPIDs(filepath.Join(dir, "cgroup.procs")) {
-		writeFile(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid)) // it may be gone
+		_ = writeFile(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid)) // it may be gone
 	}
 }
 

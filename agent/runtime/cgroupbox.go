@@ -134,13 +134,13 @@ func killCgroup(dir string) {
 	if writeFile(filepath.Join(dir, "cgroup.kill"), "1") == nil {
 		return
 	}
-	writeFile(filepath.Join(dir, "freezer.state"), "FROZEN")
-	writeFile(filepath.Join(dir, "cgroup.freeze"), "1")
+	_ = writeFile(filepath.Join(dir, "freezer.state"), "FROZEN")
+	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "1")
 	for _, pid := range readPIDs(filepath.Join(dir, "cgroup.procs")) {
-		syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	writeFile(filepath.Join(dir, "freezer.state"), "THAWED")
-	writeFile(filepath.Join(dir, "cgroup.freeze"), "0")
+	_ = writeFile(filepath.Join(dir, "freezer.state"), "THAWED")
+	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "0")
 }
 
 func (b *cgroupBox) empty() bool {

@@ -150,7 +150,7 @@ func (c *cgroups) moveSupervisor(mounts []*hierarchy, parent string) {
 		if h.has("cpuset") && !h.v2 && inheritCpuset(dir) != nil {
 			continue
 		}
-		writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(os.Getpid()))
+		_ = writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(os.Getpid()))
 	}
 }
 
@@ -304,7 +304,7 @@ func (c *cgroups) leaveSupervisor() {
 				moveOut(h.mount, base)
 				removeCgroup(dir)
 				removeCgroup(base)
-				syscall.Rmdir(filepath.Dir(base)) // the last one takes the parent with it
+				_ = syscall.Rmdir(filepath.Dir(base)) // the last one takes the parent with it
 			}
 		}
 	}
@@ -316,7 +316,7 @@ func moveOut(mount, base string) {
 	self := strconv.Itoa(os.Getpid())
 	if writeFile(filepath.Join(mount, "cgroup.procs"), self) != nil {
 		top := filepath.Dir(filepath.Dir(base))
-		writeFile(filepath.Join(top, othersCgroup, "cgroup.procs"), self)
+		_ = writeFile(filepath.Join(top, othersCgroup, "cgroup.procs"), self)
 	}
 }
 
@@ -339,7 +339,7 @@ func (c *cgroups) removeBases() {
 	for _, h := range c.hierarchies() {
 		removeCgroup(filepath.Join(h.base, supervisorCgroup))
 		removeCgroup(h.base)
-		syscall.Rmdir(filepath.Dir(h.base))
+		_ = syscall.Rmdir(filepath.Dir(h.base))
 	}
 }
 

@@ -95,6 +95,12 @@ var helpers = map[string]func(args []string){
 	// helper-client is an agent that starts an attempt, sets a deadline so many
 	// milliseconds from now, says so, and waits.
 	"helper-client": clientMain,
+	"helper-unprivileged": func(args []string) {
+		if err := unprivilegedMain(args[0]); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+	},
 }
 
 var held [][]byte

@@ -146,6 +146,31 @@ func TestTailsShareTheirSpace(t *testing.T) {
 	}
 }
 
+// Files are used again for other attempts: a reader must never see those.
+func TestAReaderSeesItsOwnAttemptOnly(t *testing.T) {
+	o := options(t.TempDir(), "")
+	o.OutputKeepCount = 1
+	c := dial(t, o)
+	runOne(t, c, shell(key(1), "echo secret of one"))
+	runOne(t, c, shell(key(2), "true"))
+	empty := openOutput(t, o.Dir, key(2), 0, 0)
+	for n := uint64(3); n < 40; n++ {
+		old, err := runtime.OpenOutput(o.Dir, key(n-1), 0, 0)
+		runOne(t, c, shell(key(n), "echo output of "+key(n).String()))
+		if err != nil {
+			continue // dropped already
+		}
+		text, _ := readAll(t, old, true)
+		if own := "output of " + key(n-1).String() + "\n"; text[0] != "" && text[0] != own {
+			t.Errorf("a reader of %d got %q", n-1, text[0])
+		}
+		old.Close()
+	}
+	if text, _ := readAll(t, empty, true); text != [2]string{} {
+		t.Errorf("a reader of an empty output got %q", text)
+	}
+}
+
 func TestOldOutputIsDropped(t *testing.T) {
 	o := options(t.TempDir(), "")
 	o.OutputKeepCount = 3

@@ -28,6 +28,9 @@ const sweepEvery = 250 * time.Millisecond
 // size, as a hole is made of whole blocks.
 const punchUnit = 64 << 10
 
+// emptyName is the file that stands for every empty output.
+const emptyName = "empty"
+
 // outputStore makes, bounds and drops the files attempts write to. Children
 // write to them without anybody in between, so that output survives the death
 // of agent and supervisor.
@@ -70,6 +73,11 @@ func newOutputStore(o SuperviseOptions, user *userID, log hclog.Logger) (*output
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make output directory: %w", err)
 	}
+	empty, err := os.OpenFile(filepath.Join(s.dir, emptyName), os.O_RDONLY|os.O_CREATE, modeEnded)
+	if err != nil {
+		return nil, fmt.Errorf("make empty output: %w", err)
+	}
+	empty.Close()
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read output directory: %w", err)
@@ -83,7 +91,7 @@ func newOutputStore(o SuperviseOptions, user *userID, log hclog.Logger) (*output
 		case isSpare(e.Name()):
 			os.Remove(path)
 		case ok && isKey && err == nil:
-			os.Chmod(path, modeEnded) // fails only if it is gone
+			_ = os.Chmod(path, modeEnded) // fails only if it is gone
 			k := keptOutput{key: key, at: st.ModTime(), bytes: blocks(st) + diskBytes(s.path(key, Stderr))}
 			s.ended = append(s.ended, k)
 			s.bytes += k.bytes
@@ -150,13 +158,18 @@ func (s *outputStore) end(k Key) (stdout, stderr []byte) {
 		return nil, nil
 	}
 	kept := keptOutput{key: k, at: time.Now()}
+	stdout, stderr = tails(out.file[0], out.file[1])
 	for _, f := range out.file {
 		s.trim(f)
 		kept.bytes += fileDiskBytes(f)
 	}
-	stdout, stderr = tails(out.file[0], out.file[1])
 	if err := out.file[0].Chmod(modeEnded); err != nil {
 		s.log.Warn("output cannot be marked as ended", "error", err)
+	}
+	for i, f := range out.file {
+		if size(f) == 0 {
+			s.replaceEmpty(s.path(k, Stdout+Stream(i)))
+		}
 	}
 	out.close()
 	s.mu.Lock()
@@ -164,6 +177,15 @@ func (s *outputStore) end(k Key) (stdout, stderr []byte) {
 	s.bytes += kept.bytes
 	s.mu.Unlock()
 	return stdout, stderr
+}
+
+// replaceEmpty gives an empty output the one empty file that all share, and
+// takes back its own. Without the link it would only be unknown that it was
+// empty.
+func (s *outputStore) replaceEmpty(path string) {
+	if s.reuse(path) {
+		os.Link(filepath.Join(s.dir, emptyName), path)
+	}
 }
 
 // sweep cuts running output to its bound and drops ended output above the
@@ -220,14 +242,17 @@ func (s *outputStore) remove(k Key) {
 	}
 }
 
-// reuse makes a spare of a file.
+// reuse makes a spare of a file, unless others share it.
 func (s *outputStore) reuse(path string) bool {
+	if st, err := os.Stat(path); err != nil || links(st) > 1 {
+		return false
+	}
 	spare, ok := s.free.room()
 	if !ok || os.Rename(path, spare) != nil {
 		return false
 	}
 	if os.Chmod(spare, modeRunning) != nil || os.Truncate(spare, 0) != nil {
-		os.Remove(spare)
+		os.Remove(spare) // its name is free all the same
 		return true
 	}
 	s.free.put(spare)
@@ -249,7 +274,7 @@ func (s *outputStore) trim(f *os.File) {
 	if err != nil {
 		return
 	}
-	raw.Control(func(fd uintptr) {
+	_ = raw.Control(func(fd uintptr) {
 		err = unix.Fallocate(int(fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, cut)
 	})
 	if err != nil {
@@ -324,4 +349,11 @@ func (s *outputStore) lastBytes(k Key) (stdout, stderr []byte) {
 	}
 	defer serr.Close()
 	return tails(out, serr)
+}
+
+func links(st os.FileInfo) uint64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return uint64(s.Nlink)
+	}
+	return 1
 }

@@ -217,7 +217,7 @@ func (s *supervisor) recover(h *history) error {
 func (s *supervisor) serve(ctx context.Context) error {
 	l, err := s.listen()
 	if err != nil {
-		s.shutDown(nil)
+		_ = s.shutDown(nil)
 		return err
 	}
 	go s.accept(l)
