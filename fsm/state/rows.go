@@ -313,19 +313,19 @@ func (i Instance) EndingTrajectory() (TrajectoryID, bool) {
 }
 
 // WithDefaults puts the defaults where a setting is zero.
-func (s Settings) WithDefaults() Settings {
+func (r Settings) WithDefaults() Settings {
 	const second, minute = 1_000_000_000, 60_000_000_000
 	return Settings{
-		LeaseNS:           cmp.Or(s.LeaseNS, 6*second),
-		LeaseMarginNS:     cmp.Or(s.LeaseMarginNS, 1_500_000_000),
-		QueueActionsMax:   cmp.Or(s.QueueActionsMax, 2_000_000),
-		QueueBytesMax:     cmp.Or(s.QueueBytesMax, 1<<30),
-		TrajectoriesMax:   cmp.Or(s.TrajectoriesMax, 200_000),
-		RetentionNS:       cmp.Or(s.RetentionNS, 60*minute),
-		RetentionBytesMax: cmp.Or(s.RetentionBytesMax, 256<<20),
-		EventsMax:         cmp.Or(s.EventsMax, 1<<16),
-		BypassMax:         cmp.Or(s.BypassMax, 64),
-		BypassNSMax:       cmp.Or(s.BypassNSMax, 10*second),
-		RequestsMax:       cmp.Or(s.RequestsMax, 2_000_000),
+		LeaseNS:           cmp.Or(r.LeaseNS, 6*second),
+		LeaseMarginNS:     cmp.Or(r.LeaseMarginNS, 1_500_000_000),
+		QueueActionsMax:   cmp.Or(r.QueueActionsMax, 2_000_000),
+		QueueBytesMax:     cmp.Or(r.QueueBytesMax, 1<<30),
+		TrajectoriesMax:   cmp.Or(r.TrajectoriesMax, 200_000),
+		RetentionNS:       cmp.Or(r.RetentionNS, 60*minute),
+		RetentionBytesMax: cmp.Or(r.RetentionBytesMax, 256<<20),
+		EventsMax:         cmp.Or(r.EventsMax, 1<<16),
+		BypassMax:         cmp.Or(r.BypassMax, 64),
+		BypassNSMax:       cmp.Or(r.BypassNSMax, 10*second),
+		RequestsMax:       cmp.Or(r.RequestsMax, 2_000_000),
 	}
 }

@@ -147,7 +147,7 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		FreeCpus:         n.Free.Slice(),
 		MemoryBytes:      n.Memory,
 		FreeMemoryBytes:  n.FreeMemory,
-		OpenTrajectories: uint32(n.Trajectories),
+		OpenTrajectories: n.Trajectories,
 		QueuedActions:    uint32(st.QueueLen(state.NodeInstance(n.ID))),
 		RegistrationTime: timestamp(n.RegisteredAt),
 		Runtime:          n.Runtime,

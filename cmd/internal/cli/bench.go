@@ -214,7 +214,7 @@ func (a *app) nullServerCmd() *cobra.Command {
 				<-cmd.Context().Done()
 				server.Close()
 			}()
-			server.Serve(l)
+			_ = server.Serve(l)
 			return nil
 		},
 	}

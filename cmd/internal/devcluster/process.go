@@ -105,7 +105,7 @@ func (p *Process) Signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running() {
-		p.cmd.Process.Signal(sig) // an error means that it has just ended
+		_ = p.cmd.Process.Signal(sig) // an error means that it has just ended
 	}
 }
 
