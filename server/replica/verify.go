@@ -129,7 +129,7 @@ func (v *verifier) send(id raft.ServerID) bool {
 	ticket := v.ticket
 	v.mu.Unlock()
 	header := v.r.header()
-	req := raft.AppendEntriesRequest{RPCHeader: header, Term: v.lead.term, Leader: header.Addr}
+	req := raft.AppendEntriesRequest{RPCHeader: header, Term: v.lead.term}
 	var resp raft.AppendEntriesResponse
 	if err := v.r.trans.AppendEntries(id, address, &req, &resp); err != nil {
 		return false
