@@ -17,6 +17,7 @@ type execution struct {
 	index   uint64
 	faults  *faults
 	stage   stage
+	fail    func(stage) // tests only
 	budget  int
 	results []*logv1.Result
 	effects []Effect
@@ -49,7 +50,9 @@ type haltedPool struct {
 // the commands, one each. The given state is left as it was.
 func apply(s *state.State, index uint64, e *logv1.Entry, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
 	f := &faults{commands: make([]string, len(e.Commands))}
-	for {
+	for tries := 0; ; tries++ {
+		// Each try excludes one thing more than the one before.
+		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+2, "entry %d panics whatever is left out", index)
 		x := &execution{s: s.Copy(), index: index, faults: f, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
@@ -71,26 +74,22 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 		}
 	}()
 	x.clock(e.TimeNs)
-	x.haltPools()
-	x.stage = stage{command: -1, timers: true}
-	check(fail, x.stage)
-	if x.faults.timers == "" {
-		x.fireTimers()
-	}
+	x.fail = fail
+	x.fireTimers()
 	for i, c := range e.Commands {
-		x.stage = stage{command: i}
-		check(fail, x.stage)
 		x.results = append(x.results, x.command(i, c))
 	}
-	x.schedule(fail)
+	x.haltPools() // last: a command of this entry may have resumed one
+	x.schedule()
 	x.finish()
 	return true
 }
 
-// check lets tests make a stage panic.
-func check(fail func(stage), s stage) {
-	if fail != nil {
-		fail(s)
+// enter notes what the execution is doing, and lets tests make it panic.
+func (x *execution) enter(s stage) {
+	x.stage = s
+	if x.fail != nil {
+		x.fail(s)
 	}
 }
 
@@ -131,6 +130,7 @@ func (x *execution) command(i int, c *logv1.Command) *logv1.Result {
 	if reason := x.faults.commands[i]; reason != "" {
 		return x.stamp(refuse(codeInternal, "COMMAND_FAILED", "the command could not be applied and changed nothing: %s; please report this", reason))
 	}
+	x.enter(stage{command: i})
 	if x.s.Meta().ClusterID == "" {
 		if _, ok := c.Verb.(*logv1.Command_Bootstrap); !ok {
 			return x.stamp(retryAfter(refuse(codeUnavailable, "NOT_BOOTSTRAPPED", "the cluster has just been started and is not ready; try again"), 100_000_000))
@@ -190,6 +190,16 @@ func (x *execution) finish() {
 type orderedSet[T comparable] struct {
 	items []T
 	known map[T]struct{} // for look-up only, never ranged over
+}
+
+// pop takes out the item that was added first. It may be added again.
+func (s *orderedSet[T]) pop() (item T, ok bool) {
+	if len(s.items) == 0 {
+		return item, false
+	}
+	item, s.items = s.items[0], s.items[1:]
+	delete(s.known, item)
+	return item, true
 }
 
 func (s *orderedSet[T]) add(item T) {

@@ -7,8 +7,7 @@ import (
 
 // schedule works through the dirty instances and then the work list, until the
 // budget is spent. What is left stays on the work list.
-func (x *execution) schedule(fail func(stage)) {
-	x.stage = stage{command: -1}
+func (x *execution) schedule() {
 	cursor := x.s.Meta().WorkCursor
 	for round := x.s.WorkCount(); round > 0; round-- {
 		i, ok := x.s.Work(cursor)
@@ -20,11 +19,14 @@ func (x *execution) schedule(fail func(stage)) {
 		x.dirty.add(i)
 		cursor = i + 1
 	}
-	done := 0
-	for ; done < len(x.dirty.items) && x.budget > 0; done++ {
-		x.attend(x.dirty.items[done], fail)
+	for x.budget > 0 {
+		i, ok := x.dirty.pop()
+		if !ok {
+			break
+		}
+		x.attend(i)
 	}
-	for _, i := range x.dirty.items[done:] {
+	for _, i := range x.dirty.items {
 		x.s.PutWork(i)
 		cursor = min(cursor, i)
 	}
@@ -36,15 +38,14 @@ func (x *execution) schedule(fail func(stage)) {
 
 // attend does what one instance has to do, as far as the budget goes. An
 // instance of a halted pool is parked until an operator resumes the pool.
-func (x *execution) attend(i state.Instance, fail func(stage)) {
+func (x *execution) attend(i state.Instance) {
 	pool := x.poolOf(i)
-	x.stage.pool = pool
 	if p := x.s.Pool(pool); p != nil && p.Halted != "" {
 		x.s.DeleteWork(i)
 		x.s.Park(i)
 		return
 	}
-	check(fail, x.stage)
+	x.enter(stage{command: -1, pool: pool})
 	more := false
 	if id, ok := i.EndingTrajectory(); ok {
 		x.tearDownTrajectory(id)

@@ -1,0 +1,187 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// TestRandomCommands drives the machine with commands of every verb, sensible and
+// not. story.apply checks all invariants after every entry, and that a replica
+// that restarts from snapshots has the same hash.
+func TestRandomCommands(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := newStory(t)
+		for range rapid.IntRange(1, 40).Draw(r, "entries") {
+			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(r, "step")
+			var commands []*logv1.Command
+			for range rapid.IntRange(0, 4).Draw(r, "commands") {
+				commands = append(commands, parseCommand(t, randomLine(r, s))...)
+			}
+			if rapid.IntRange(0, 50).Draw(r, "panic") == 0 {
+				s.fail = func(x stage) {
+					if x.pool == 1 {
+						panic("planted")
+					}
+				}
+			}
+			s.apply(t, commands...)
+		}
+	})
+}
+
+// randomLine draws one command of a transcript; IDs are near those that exist.
+func randomLine(r *rapid.T, s *story) string {
+	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+	m := s.state.Meta()
+	node := fmt.Sprintf("n%d", 1+n("node", 2))
+	action := n("action", int(m.LastAction)+1)
+	switch n("verb", 13) {
+	case 0, 1:
+		return fmt.Sprintf("submit n=%d cores=%d max=%d memory=%d attempts=%d", 1+n("n", 3), 1+n("cores", 4), 1+n("max", 6), 50*n("memory", 4), 1+n("attempts", 2))
+	case 2:
+		return fmt.Sprintf("submit traj=%d cores=%d memory=%d req=r%d expires=%ds", n("traj", int(m.LastTrajectory)+1), 1+n("cores", 2), 100*n("memory", 3), n("req", 5), n("expires", 200))
+	case 3:
+		return fmt.Sprintf("submit cores=%d timeout=%ds ns=%s", 1+n("cores", 3), n("timeout", 30), []string{"", "team", "nobody"}[n("ns", 2)])
+	case 4:
+		return fmt.Sprintf("open memory=%d idle=%ds", 100*n("memory", 5), n("idle", 40))
+	case 5:
+		return fmt.Sprintf("close id=%d", n("traj", int(m.LastTrajectory)+1))
+	case 6:
+		inc := 0
+		if row := s.state.NodeByName(node); row != nil {
+			inc = int(row.Incarnation) * n("known", 1)
+		}
+		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc)
+	case 7, 8, 9:
+		return liveReport(r, s, action)
+	case 10:
+		return fmt.Sprintf("cancel ids=%d", action)
+	case 11:
+		inc := n("inc", int(m.LastIncarnation))
+		return fmt.Sprintf("expire node=%s inc=%d", node, inc)
+	case 12:
+		return fmt.Sprintf("drain node=%s%s", node, []string{"", " undo=yes"}[n("undo", 1)])
+	}
+	return []string{"tick", "remove node=" + node, "resume pool=default", "namespace name=team"}[n("other", 3)]
+}
+
+// liveReport reports an attempt, mostly with the token it really has.
+func liveReport(r *rapid.T, s *story, action int) string {
+	a := s.state.Action(state.ActionID(action))
+	node, inc, attempt := "n1", uint64(1), uint32(1)
+	if a != nil && a.State == state.ActionRunning {
+		t := s.state.Attempt(a.Node, a.ID)
+		node, inc, attempt = s.nodeName(a.Node), t.Incarnation, t.Number
+	}
+	if rapid.IntRange(0, 9).Draw(r, "stale") == 0 {
+		inc++
+	}
+	reason := rapid.SampledFrom([]string{"", "killed", "supervisor-lost"}).Draw(r, "reason")
+	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason)
+}
+
+// TestEqualDemandsStartInOrder: among actions that ask for the same, none starts
+// before an older one, whatever else is in the queue.
+func TestEqualDemandsStartInOrder(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := newStory(t)
+		s.apply(t, parseCommand(t, "register node=n1 numa=3")...)
+		s.apply(t, parseCommand(t, "register node=n2 numa=2")...)
+		newest := map[uint32]state.ActionID{}
+		seen := s.state.Meta().Revision
+		for range rapid.IntRange(5, 60).Draw(r, "steps") {
+			if rapid.Bool().Draw(r, "submit") {
+				s.apply(t, parseCommand(t, fmt.Sprintf("submit cores=%d", rapid.IntRange(1, 3).Draw(r, "cores")))...)
+			} else if id := anyRunning(r, s); id != 0 {
+				a := s.state.Action(id)
+				s.apply(t, parseCommand(t, fmt.Sprintf("report node=%s inc=%d action=%d", s.nodeName(a.Node), s.state.Node(a.Node).Incarnation, id))...)
+			}
+			for ; seen < s.state.Meta().Revision; seen++ {
+				e, _ := s.state.Event(seen + 1)
+				if e.Kind != state.EventAction || state.ActionState(e.State) != state.ActionRunning {
+					continue
+				}
+				id := state.ActionID(e.Subject)
+				cores := s.state.Action(id).CoresMin
+				if id < newest[cores] {
+					r.Fatalf("action %d started after action %d, which asks for the same and is younger", id, newest[cores])
+				}
+				newest[cores] = id
+			}
+		}
+	})
+}
+
+func anyRunning(r *rapid.T, s *story) state.ActionID {
+	var ids []state.ActionID
+	s.state.Actions(0, func(a *state.Action) bool {
+		if a.State == state.ActionRunning {
+			ids = append(ids, a.ID)
+		}
+		return true
+	})
+	if len(ids) == 0 {
+		return 0
+	}
+	return rapid.SampledFrom(ids).Draw(r, "running")
+}
+
+// TestNothingStarves: however many small actions come, a wide one starts after
+// at most as many of them as may bypass it, once the older work has ended.
+func TestNothingStarves(t *testing.T) {
+	s := newStory(t)
+	s.apply(t, parseCommand(t, "register node=n1 numa=4")...)
+	s.apply(t, parseCommand(t, "submit cores=1")...)
+	s.apply(t, parseCommand(t, "submit cores=4")...)
+	wide := s.state.Action(2)
+	bypassed := 0
+	for s.state.Action(wide.ID).State == state.ActionQueued {
+		if bypassed++; bypassed > 20 {
+			t.Fatal("the wide action still waits after 20 rounds")
+		}
+		s.apply(t, parseCommand(t, "submit cores=1 n=2")...)
+		// End the oldest running action.
+		var oldest *state.Action
+		s.state.Actions(0, func(a *state.Action) bool {
+			if a.State == state.ActionRunning {
+				oldest = a
+			}
+			return oldest == nil
+		})
+		s.apply(t, parseCommand(t, fmt.Sprintf("report node=n1 inc=1 action=%d", oldest.ID))...)
+	}
+}
+
+// TestWorkIsBounded: an entry that could start more than its budget leaves the
+// rest to the next ones, and says that it is due at once.
+func TestWorkIsBounded(t *testing.T) {
+	s := newStory(t)
+	s.apply(t, parseCommand(t, "register node=n1 numa=2 memory=100000")...)
+	const trajectories = workBudget + 100
+	for range trajectories / 10 {
+		var open []*logv1.Command
+		for range 10 {
+			open = append(open, parseCommand(t, "open idle=5s")...)
+		}
+		s.state, _, _ = apply(s.state, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, nil)
+	}
+	s.twin = s.state.Copy()
+	s.now = int64(10 * time.Second)
+	s.apply(t)
+	left := s.state.Counts().OpenTrajectories
+	if due, ok := nextDue(s.state); left == 0 || !ok || due != s.now {
+		t.Fatalf("after one entry %d trajectories are open and the next is due at %d, %v", left, due, ok)
+	}
+	for range 3 {
+		s.apply(t)
+	}
+	if left := s.state.Counts().OpenTrajectories; left != 0 {
+		t.Fatalf("%d trajectories are open after all ticks", left)
+	}
+}

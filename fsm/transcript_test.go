@@ -1,0 +1,376 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/sched"
+)
+
+// TestTranscripts plays the stories in testdata. Each `entry` is one log entry,
+// one command a line; what it answers and which events it causes is the golden
+// output (go test ./fsm -rewrite renews it). After each entry every invariant is
+// checked, and a second replica that is restored from a snapshot now and then
+// must have the same hash.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := newStory(t)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.play(t, d) })
+	})
+}
+
+// story is a state machine with what a transcript needs around it.
+type story struct {
+	state *state.State
+	twin  *state.State // replica that restarts from snapshots
+	index uint64
+	now   int64
+	fail  func(stage)
+}
+
+func newStory(t *testing.T) *story {
+	s := &story{state: state.New(), twin: state.New()}
+	s.apply(t, &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
+		ClusterId: "test",
+		Settings: &logv1.Settings{
+			BypassMax: 3, BypassNsMax: int64(10 * time.Second), RetentionNs: int64(time.Hour), EventsMax: 4096,
+		},
+	}}})
+	return s
+}
+
+func (s *story) play(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "entry":
+		for _, arg := range d.CmdArgs {
+			if arg.Key == "at" {
+				at, err := time.ParseDuration(arg.Vals[0])
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
+				s.now = int64(at)
+			}
+		}
+		var commands []*logv1.Command
+		for _, line := range strings.Split(d.Input, "\n") {
+			if line != "" {
+				commands = append(commands, parseCommand(t, line)...)
+			}
+		}
+		return s.entry(t, commands)
+	case "fail":
+		s.fail = failpoint(d)
+		return "the next entry panics there\n"
+	case "show":
+		return s.show()
+	case "explain":
+		var id uint64
+		d.ScanArgs(t, "action", &id)
+		return sched.Explain(s.state, s.state.Action(state.ActionID(id))) + "\n"
+	}
+	d.Fatalf(t, "unknown directive %q", d.Cmd)
+	return ""
+}
+
+func failpoint(d *datadriven.TestData) func(stage) {
+	pool := d.HasArg("pool")
+	return func(s stage) {
+		if pool && s.pool != 0 || !pool && s.command == 0 {
+			panic("planted")
+		}
+	}
+}
+
+// entry applies commands and describes what came of them.
+func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
+	before := s.state.Meta().Revision
+	var out strings.Builder
+	for i, r := range s.apply(t, commands...) {
+		fmt.Fprintf(&out, "%d: %s\n", i+1, describeResult(r))
+	}
+	for rev := before + 1; rev <= s.state.Meta().Revision; rev++ {
+		e, ok := s.state.Event(rev)
+		if !ok {
+			t.Fatalf("event %d is not kept", rev)
+		}
+		fmt.Fprintf(&out, "   %s\n", s.describeEvent(e))
+	}
+	if due, ok := nextDue(s.state); ok {
+		fmt.Fprintf(&out, "due at %v\n", time.Duration(due))
+	}
+	return out.String()
+}
+
+func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result {
+	t.Helper()
+	s.index++
+	e := &logv1.Entry{TimeNs: s.now, Commands: commands}
+	before := s.state.Hash()
+	next, results, _ := apply(s.state, s.index, e, s.fail)
+	if s.state.Hash() != before {
+		t.Fatal("applying an entry changed the state it started from")
+	}
+	s.twin, _, _ = apply(s.twin, s.index, e, s.fail)
+	s.state, s.fail = next, nil
+	if err := s.state.Check(); err != nil {
+		t.Fatalf("after entry %d: %v", s.index, err)
+	}
+	if s.index%3 == 0 {
+		s.twin = roundTrip(t, s.twin)
+	}
+	if a, b := s.state.Hash(), s.twin.Hash(); a != b {
+		t.Fatalf("after entry %d: hash %016x, the restarted replica has %016x", s.index, a, b)
+	}
+	return results
+}
+
+func roundTrip(t *testing.T, s *state.State) *state.State {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := s.Save(&buf); err != nil {
+		t.Fatal(err)
+	}
+	out, err := state.Restore(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func describeResult(r *logv1.Result) string {
+	if f := r.Refusal; f != nil {
+		return fmt.Sprintf("refused %s: %s", f.Reason, f.Message)
+	}
+	var out []string
+	if r.FirstId != 0 {
+		out = append(out, fmt.Sprintf("id %d", r.FirstId))
+	}
+	if r.Count > 1 || r.FirstId == 0 && r.Incarnation == 0 {
+		out = append(out, fmt.Sprintf("count %d", r.Count))
+	}
+	if r.Incarnation != 0 {
+		out = append(out, fmt.Sprintf("incarnation %d", r.Incarnation))
+	}
+	if r.Replayed {
+		out = append(out, "replayed")
+	}
+	return strings.Join(out, ", ")
+}
+
+var (
+	actionStates     = []string{"", "queued", "running", "succeeded", "failed", "canceled", "lost", "expired"}
+	trajectoryStates = []string{"", "pending", "open", "closing", "closed", "lost"}
+	nodeStates       = []string{"", "up", "down"}
+)
+
+func (s *story) describeEvent(e state.Event) string {
+	switch e.Kind {
+	case state.EventTrajectory:
+		return fmt.Sprintf("trajectory %d %s%s", e.Subject, trajectoryStates[e.State], s.on(e.Node))
+	case state.EventNode:
+		return fmt.Sprintf("node %s %s", s.nodeName(e.Node), nodeStates[e.State])
+	}
+	out := fmt.Sprintf("action %d %s", e.Subject, actionStates[e.State])
+	if state.ActionState(e.State) == state.ActionRunning {
+		out += s.on(e.Node)
+		if a := s.state.Attempt(e.Node, state.ActionID(e.Subject)); a != nil && a.Number == e.Attempt {
+			out += " cores " + coreList(a.Cores)
+		}
+		out += fmt.Sprintf(" attempt %d", e.Attempt)
+	}
+	return out
+}
+
+func (s *story) on(id state.NodeID) string {
+	if id == 0 {
+		return ""
+	}
+	return " on " + s.nodeName(id)
+}
+
+func (s *story) nodeName(id state.NodeID) string {
+	if n := s.state.Node(id); n != nil {
+		return n.Name
+	}
+	return fmt.Sprint("#", id)
+}
+
+func coreList(c state.CoreSet) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Slice()), " ", ","), "[]")
+}
+
+func (s *story) show() string {
+	var out strings.Builder
+	s.state.Nodes(0, func(n *state.Node) bool {
+		fmt.Fprintf(&out, "node %s: %s, free cores {%s}, free memory %d", n.Name, nodeStates[n.State], coreList(n.Free), n.FreeMemory)
+		if n.HeldFor != 0 {
+			fmt.Fprintf(&out, ", held for %d", n.HeldFor)
+		}
+		out.WriteString("\n")
+		return true
+	})
+	s.state.Pools(func(p *state.Pool) bool {
+		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.QueueLen(state.PoolInstance(p.ID)))
+		if p.Halted != "" {
+			fmt.Fprintf(&out, ", halted: %s", p.Halted)
+		}
+		out.WriteString("\n")
+		return true
+	})
+	fmt.Fprintf(&out, "requests %d, kept actions %d\n", s.state.RequestCount(), s.state.Counts().Ended)
+	return out.String()
+}
+
+// parseCommand reads one line: a verb and key=value arguments.
+func parseCommand(t *testing.T, line string) []*logv1.Command {
+	t.Helper()
+	words := strings.Fields(line)
+	a := args{t, words[1:]}
+	one := func(c *logv1.Command) []*logv1.Command { return []*logv1.Command{c} }
+	switch words[0] {
+	case "submit":
+		return one(submitOf(a))
+	case "cancel":
+		return one(&logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: a.ids("ids")}}})
+	case "open":
+		return one(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
+			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
+		}}})
+	case "close":
+		return one(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}})
+	case "register":
+		return one(registerOf(a))
+	case "report":
+		return one(reportOf(a))
+	case "expire":
+		return one(&logv1.Command{Verb: &logv1.Command_ExpireNode{ExpireNode: &logv1.ExpireNode{Name: a.text("node"), Incarnation: a.num("inc", 0)}}})
+	case "drain":
+		return one(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: a.text("node"), Draining: a.text("undo") == ""}}})
+	case "remove":
+		return one(&logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: a.text("node")}}})
+	case "resume":
+		return one(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: a.text("pool")}}})
+	case "namespace":
+		return one(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: a.text("name")}}})
+	case "tick":
+		return one(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}})
+	}
+	t.Fatalf("unknown command %q", line)
+	return nil
+}
+
+func submitOf(a args) *logv1.Command {
+	c := &logv1.SubmitActions{Request: a.request(), Namespace: a.text("ns")}
+	for range a.num("n", 1) {
+		c.Actions = append(c.Actions, &logv1.Action{
+			Pool: a.text("pool"), TrajectoryId: a.num("traj", 0), MemoryBytes: a.num("memory", 0),
+			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
+			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
+		})
+	}
+	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
+}
+
+func registerOf(a args) *logv1.Command {
+	c := &logv1.RegisterNode{
+		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
+		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000),
+	}
+	cpu := uint32(0)
+	for _, n := range strings.Split(a.text("numa"), "+") {
+		size, err := strconv.Atoi(n)
+		if err != nil {
+			a.t.Fatalf("numa=%s: %v", a.text("numa"), err)
+		}
+		var cpus []uint32
+		for range size {
+			cpus = append(cpus, cpu)
+			cpu++
+		}
+		c.NumaNodes = append(c.NumaNodes, &logv1.NumaNode{Cpus: cpus})
+	}
+	return &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: c}}
+}
+
+func reportOf(a args) *logv1.Command {
+	reason := state.EndExited
+	switch a.text("reason") {
+	case "killed":
+		reason = state.EndSignaled
+	case "supervisor-lost":
+		reason = state.EndSupervisorLost
+	}
+	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
+		Node: a.text("node"), Incarnation: a.num("inc", 1),
+		Reports: []*logv1.AttemptReport{{
+			ActionId: a.num("action", 0), Attempt: uint32(a.num("attempt", 1)),
+			Reason: uint32(reason), ExitCode: int32(a.num("exit", 0)),
+		}},
+	}}}
+}
+
+// args are the key=value words of a line.
+type args struct {
+	t     *testing.T
+	words []string
+}
+
+func (a args) text(key string) string {
+	i := slices.IndexFunc(a.words, func(w string) bool { return strings.HasPrefix(w, key+"=") })
+	if i < 0 {
+		return ""
+	}
+	return strings.TrimPrefix(a.words[i], key+"=")
+}
+
+func (a args) num(key string, otherwise uint64) uint64 {
+	v := a.text(key)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	if err != nil {
+		a.t.Fatalf("%s=%s: %v", key, v, err)
+	}
+	return n
+}
+
+func (a args) dur(key string) int64 {
+	v := a.text(key)
+	if v == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		a.t.Fatalf("%s=%s: %v", key, v, err)
+	}
+	return int64(d)
+}
+
+func (a args) ids(key string) []uint64 {
+	var out []uint64
+	for _, w := range strings.Split(a.text(key), ",") {
+		n, err := strconv.ParseUint(w, 10, 64)
+		if err != nil {
+			a.t.Fatalf("%s: %v", key, err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func (a args) request() *logv1.Request {
+	if a.text("req") == "" {
+		return nil
+	}
+	return &logv1.Request{Id: a.text("req"), ExpireNs: a.dur("expires")}
+}
