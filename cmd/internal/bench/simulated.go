@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
@@ -53,15 +55,23 @@ func (s *simulatedNode) register(ctx context.Context) error {
 	for i := range cpus {
 		cpus[i] = uint32(i)
 	}
-	resp, err := s.service.RegisterNode(ctx, &rotav1.RegisterNodeRequest{
+	req := &rotav1.RegisterNodeRequest{
 		Name: s.name, Address: "127.0.0.1:1", NumaNodes: []*rotav1.NumaNode{{Cpus: cpus}},
 		MemoryBytes: 512 << 30, Runtime: "simulated", JournalId: rand.Text(),
-	})
-	if err != nil {
-		return fmt.Errorf("register %s: %w", s.name, err)
 	}
-	s.incarnation, s.lease = resp.Incarnation, resp.LeaseDuration.AsDuration()
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		resp, err := s.service.RegisterNode(ctx, req)
+		if err == nil {
+			s.incarnation, s.lease = resp.Incarnation, resp.LeaseDuration.AsDuration()
+			return nil
+		}
+		if connect.CodeOf(err) != connect.CodeUnavailable || ctx.Err() != nil {
+			return fmt.Errorf("register %s: %w", s.name, err)
+		}
+		time.Sleep(20 * time.Millisecond) // a cluster that has just started
+	}
 }
 
 func (s *simulatedNode) renew(ctx context.Context) {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,7 +23,11 @@ type devFlags struct {
 	dir                   string
 }
 
-// devReady is what `rota dev -o json` prints once the cluster can be used.
+// readyFile is written once the cluster can be used.
+const readyFile = "ready.json"
+
+// devReady is what `rota dev -o json` prints, and leaves in ready.json, once the
+// cluster can be used.
 type devReady struct {
 	Addr    string   `json:"addr"`
 	Servers []string `json:"servers"`
@@ -58,6 +64,10 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if err != nil {
 		return err
 	}
+	// One from an earlier run would tell of a cluster that is not there.
+	if err := os.Remove(filepath.Join(dir, readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	c, err := devcluster.Start(devcluster.Config{Dir: dir, Servers: f.servers, Agents: f.agents, BasePort: f.port})
 	if err != nil {
 		return err
@@ -76,16 +86,26 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	return nil
 }
 
+// announce tells people on standard output and programs in ready.json how to
+// reach the cluster.
 func (a *app) announce(c *devcluster.Cluster, dir string, f *devFlags) error {
 	addr := strings.Join(c.Addrs(), ",")
+	ready := devReady{Addr: addr, Servers: c.Addrs(), Agents: f.agents, Dir: dir}
+	raw, err := json.Marshal(ready)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, readyFile), raw, 0o644); err != nil {
+		return err
+	}
 	if a.json() {
-		return writeJSON(a.out, devReady{Addr: addr, Servers: c.Addrs(), Agents: f.agents, Dir: dir})
+		return writeJSON(a.out, ready)
 	}
 	prefix := ""
 	if f.port != 7400 {
 		prefix = "  export ROTA_ADDR=" + addr + "\n"
 	}
-	_, err := fmt.Fprintf(a.out, `%d servers and %d agents are ready at %s
+	_, err = fmt.Fprintf(a.out, `%d servers and %d agents are ready at %s
 Logs and data: %s
 
 In another terminal:

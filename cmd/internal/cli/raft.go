@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -100,8 +103,31 @@ func (a *app) transferLeaderCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// The old leader steps down before it knows who follows.
+			if resp.LeaderId == "" {
+				if resp.LeaderId, err = a.awaitLeader(cmd.Context(), c); err != nil {
+					return err
+				}
+			}
 			return a.printFields(resp, []field{{"leader", resp.LeaderId}})
 		},
+	}
+}
+
+// awaitLeader returns the leader once the server that is asked knows one.
+func (a *app) awaitLeader(ctx context.Context, c *client.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.settings.timeout)
+	defer cancel()
+	for {
+		status, err := c.Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+		if err != nil || status.LeaderId != "" {
+			return status.GetLeaderId(), err
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 

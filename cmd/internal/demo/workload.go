@@ -39,8 +39,8 @@ var suites = [][]string{
 
 // Turns of a trajectory, and the bounds of the time to think before each.
 const (
-	turnsMin, turnsMax = 3, 5
-	thinkMin, thinkMax = 200 * time.Millisecond, 900 * time.Millisecond
+	turnsMin, turnsMax = 3, 4
+	thinkMin, thinkMax = 400 * time.Millisecond, 1600 * time.Millisecond
 )
 
 // makeTrajectories makes n trajectories that depend on nothing but the seed.
