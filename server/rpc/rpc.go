@@ -104,7 +104,8 @@ type Deps struct {
 // Server is the HTTP handler of all services.
 type Server struct {
 	Deps
-	mux http.Handler
+	mux    http.Handler
+	health *grpchealth.StaticChecker
 	// draining is done when streams are to end.
 	draining context.Context
 	drain    context.CancelFunc
@@ -133,10 +134,13 @@ func New(deps Deps) *Server {
 		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
-	mount(grpchealth.NewHandler(grpchealth.NewStaticChecker(services...)))
+	s.health = grpchealth.NewStaticChecker(services...)
+	standard := connect.WithHandlerOptions(
+		connect.WithReadMaxBytes(requestBytesMax), connect.WithInterceptors(interceptor{s}))
+	mount(grpchealth.NewHandler(s.health, standard))
 	reflector := grpcreflect.NewStaticReflector(services...)
-	mount(grpcreflect.NewHandlerV1(reflector))
-	mount(grpcreflect.NewHandlerV1Alpha(reflector))
+	mount(grpcreflect.NewHandlerV1(reflector, standard))
+	mount(grpcreflect.NewHandlerV1Alpha(reflector, standard))
 	s.mux = s.checkRole(s.nameLeader(mux))
 	return s
 }
@@ -145,8 +149,11 @@ func New(deps Deps) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Drain ends all streams, so that the HTTP server can be shut down. Their
-// clients go on at another server.
-func (s *Server) Drain() { s.drain() }
+// clients go on at another server, and health tells new ones to do the same.
+func (s *Server) Drain() {
+	s.health.SetStatus("", grpchealth.StatusNotServing)
+	s.drain()
+}
 
 // nameLeader tells callers of a server that does not lead who does, so that
 // they can save the detour.

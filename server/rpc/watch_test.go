@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
 	"google.golang.org/protobuf/proto"
 
 	"rota/api/client"
@@ -144,7 +145,16 @@ func TestADrainingServerEndsItsStreams(t *testing.T) {
 	if err != nil || !stream.Receive() {
 		t.Fatal(err, stream.Err())
 	}
+	health := grpchealth.NewClient(w.http, w.url)
+	if h, err := health.Check(t.Context(), &grpchealth.CheckRequest{}); err != nil || h.Status != grpchealth.StatusServing {
+		t.Errorf("before the drain, health is %v, %v", h, err)
+	}
 	w.server.Drain()
+	if h, err := health.Check(t.Context(), &grpchealth.CheckRequest{}); err != nil || h.Status != grpchealth.StatusNotServing {
+		t.Errorf("after it, health is %v, %v", h, err)
+	}
+	for range health.Watch(t.Context(), &grpchealth.CheckRequest{}) {
+	} // ends as well
 	for stream.Receive() {
 	}
 	if d := client.Detail(stream.Err()); d.GetReason() != "DRAINING" || d.RetryDelay == nil {
