@@ -8,7 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // markVariable is set in the environment of attempts that no cgroup holds, so
@@ -54,7 +55,7 @@ func (a *affinity) mark(k Key) string { return markVariable + "=" + a.name + "/"
 
 // killLeft kills what the attempts of a dead supervisor left: their sessions, by
 // the recorded leaders, and whatever carries this supervisor's mark.
-func (a *affinity) killLeft(h *history) error {
+func (a *affinity) killLeft(h *history, log hclog.Logger) {
 	leaders := make(map[int]bool)
 	for _, c := range h.started {
 		// The leader may be dead while its session lives: then no new process
@@ -66,18 +67,17 @@ func (a *affinity) killLeft(h *history) error {
 		}
 	}
 	mark := []byte(markVariable + "=" + a.name + "/")
-	for wait := time.Millisecond; ; wait = backoff(wait) {
+	for p := newPatience(log, "processes of "+a.name); ; p.wait() {
 		left := 0
-		for _, p := range processes() {
-			if p.pid != os.Getpid() && (leaders[p.session] || hasMark(p.pid, mark)) {
+		for _, q := range processes() {
+			if q.pid != os.Getpid() && (leaders[q.session] || hasMark(q.pid, mark)) {
 				left++
-				_ = syscall.Kill(p.pid, syscall.SIGKILL)
+				_ = syscall.Kill(q.pid, syscall.SIGKILL)
 			}
 		}
 		if left == 0 {
-			return nil
+			return
 		}
-		time.Sleep(wait)
 	}
 }
 

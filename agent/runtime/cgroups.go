@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // boxesReady is how many boxes are made ahead, so that no attempt waits for
@@ -234,27 +236,8 @@ func (c *cgroups) retire(b *cgroupBox) {
 	}
 }
 
-// killLeft kills all of an earlier supervisor's boxes, those of the hierarchies
-// that it used and this one does not included.
-func (c *cgroups) killLeft(h *history) error {
-	bases := c.roots()
-	if h.boot != nil {
-		for _, r := range h.boot.Cgroups {
-			if !slices.Contains(bases, r) {
-				bases = append(bases, r)
-			}
-		}
-	}
-	for _, base := range bases {
-		if err := killBoxesIn(base); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // killBoxesIn empties and removes every cgroup in base but the supervisor's.
-func killBoxesIn(base string) error {
+func killBoxesIn(base string, log hclog.Logger) error {
 	entries, err := os.ReadDir(base)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -267,9 +250,8 @@ func killBoxesIn(base string) error {
 		if !e.IsDir() || e.Name() == supervisorCgroup {
 			continue
 		}
-		for wait := time.Millisecond; len(readPIDs(filepath.Join(dir, "cgroup.procs"))) > 0; wait = backoff(wait) {
+		for p := newPatience(log, dir); len(readPIDs(filepath.Join(dir, "cgroup.procs"))) > 0; p.wait() {
 			killCgroup(dir)
-			time.Sleep(wait)
 		}
 		removeCgroup(dir)
 	}

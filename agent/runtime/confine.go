@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,9 +19,6 @@ type confinement interface {
 	roots() []string
 	// newBox prepares a place for one attempt, its limits in force.
 	newBox(spec *Spec) (box, error)
-	// killLeft kills what an earlier supervisor left behind, and returns once it
-	// is dead.
-	killLeft(h *history) error
 	// close removes what was made. No box may be left.
 	close()
 }
@@ -82,6 +80,55 @@ func checkCPUs(want, allowed []int) error {
 		}
 	}
 	return nil
+}
+
+// killLeft kills what an earlier supervisor left behind, however that one
+// confined it, and returns once it is dead.
+func killLeft(c confinement, o SuperviseOptions, h *history, log hclog.Logger) error {
+	bases := c.roots()
+	if h.boot != nil {
+		for _, r := range h.boot.Cgroups {
+			if !slices.Contains(bases, r) {
+				bases = append(bases, r)
+			}
+		}
+	}
+	for _, base := range bases {
+		if err := killBoxesIn(base, log); err != nil {
+			return err
+		}
+	}
+	if h.boot == nil || len(h.boot.Cgroups) > 0 {
+		return nil
+	}
+	a, err := newAffinity(o)
+	if err != nil {
+		return err
+	}
+	a.killLeft(h, log)
+	return nil
+}
+
+// patience waits between rounds of killing, longer each time, and says so when
+// it takes long. It does not end: nothing may start while something old runs.
+type patience struct {
+	log    hclog.Logger
+	what   string
+	pause  time.Duration
+	warned time.Time
+}
+
+func newPatience(log hclog.Logger, what string) *patience {
+	return &patience{log: log, what: what, pause: time.Millisecond, warned: time.Now()}
+}
+
+func (p *patience) wait() {
+	time.Sleep(p.pause)
+	p.pause = backoff(p.pause)
+	if time.Since(p.warned) > 10*time.Second {
+		p.warned = time.Now()
+		p.log.Warn("what a dead supervisor left cannot be killed; trying on", "where", p.what)
+	}
 }
 
 // newConfinement takes the best that this machine and user allow, or the mode

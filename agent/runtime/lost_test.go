@@ -252,3 +252,22 @@ func TestOtherOptionsReplaceASupervisorThatIsIdle(t *testing.T) {
 		t.Errorf("its journal is taken over: %+v", e)
 	}
 }
+
+// An agent may come back with other rights: what ran without cgroups is found by
+// a supervisor that has them, and the other way round.
+func TestAnotherModeKillsWhatWasLeft(t *testing.T) {
+	need.Cgroup(t)
+	for _, modes := range [][2]string{{runtime.ModeAffinity, ""}, {"", runtime.ModeAffinity}} {
+		o := options(t.TempDir(), modes[0])
+		c := dial(t, o)
+		left := filepath.Join(o.Dir, "left")
+		start(t, c, shell(key(1), fmt.Sprintf(daemon, left)+"sleep 1000"))
+		pid := readPID(t, left)
+		kill(t, c.Describe().PID, syscall.SIGKILL)
+		waitLost(t, c)
+		o.Mode = modes[1]
+		if e := nextExit(t, dial(t, o)); e.Reason != runtime.ReasonSupervisorLost || alive(pid) {
+			t.Errorf("%q then %q: alive %v, %+v", modes[0], modes[1], alive(pid), e)
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (ss *session) handle(f *frame) error {
 		err = ss.sup.startAttempt(f.Spec)
 	case opKill:
 		for _, k := range f.Keys {
-			ss.sup.killAttempt(k, f.Reason)
+			err = errors.Join(err, ss.sup.killAttempt(k, f.Reason))
 		}
 	case opList:
 		reply.Keys = ss.list(f.ID)

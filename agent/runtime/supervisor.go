@@ -177,7 +177,7 @@ func (s *supervisor) openDir() (*os.Root, error) {
 // recover ends what a dead supervisor left: first the processes, then their
 // attempts. Only then is anything new possible.
 func (s *supervisor) recover(h *history) error {
-	if err := s.confine.killLeft(h); err != nil {
+	if err := killLeft(s.confine, s.opts, h, s.log); err != nil {
 		return err
 	}
 	if c, ok := s.confine.(*cgroups); ok {

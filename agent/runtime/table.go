@@ -67,12 +67,16 @@ func (s *supervisor) finish(a *attempt, e Exit) {
 	}
 }
 
-func (s *supervisor) killAttempt(k Key, reason Reason) {
+func (s *supervisor) killAttempt(k Key, reason Reason) error {
+	if reason == 0 {
+		return fmt.Errorf("kill %s: no reason given", k)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.attempts[k]; a != nil && a.ended == nil {
 		a.order(killOrder{reason: reason})
 	}
+	return nil
 }
 
 func (s *supervisor) list() (running []Key, ended []Exit) {
@@ -141,13 +145,12 @@ func (s *supervisor) setDeadline(boottimeNS int64) error {
 		return fmt.Errorf("deadline %d is negative", boottimeNS)
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.deadline = boottimeNS
 	if boottimeNS == 0 || boottimeNS > Boottime() {
 		s.expired = false
 	}
-	err := s.alarm.set(boottimeNS)
-	s.mu.Unlock()
-	return err
+	return s.alarm.set(boottimeNS)
 }
 
 // attach makes a session the one that ends are sent to, first all those that are
