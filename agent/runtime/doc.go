@@ -5,4 +5,25 @@
 // status. It is apart from the agent, and outside its cgroup, so that an agent
 // can be restarted, upgraded or killed without any attempt noticing, and so
 // that something is left to do the killing when the agent hangs past its lease.
+//
+// An attempt has ended when nothing of it is alive. When its main process exits,
+// what that one left behind is killed, whatever session or parent it moved to,
+// and only then is the end told: whoever gets its CPUs next has them alone.
+//
+// The supervisor journals that an attempt begins before it forks and that it
+// ended before it tells the agent. If it dies, the kernel kills the main
+// processes; the next Dial starts another supervisor, which kills all that is
+// left and reports those attempts as lost before it serves anybody.
+//
+// Attempts write their output into files without anybody in between, so that it
+// survives the death of both. What is older than the newest OutputBytesMax bytes
+// of a stream is cut out by making a hole, which leaves offsets as they were.
+//
+// How much can be enforced depends on the machine; Client.Describe says it.
+// Cgroups v1 (cpuset, memory, freezer), v2, or both beside each other are used
+// where this user may create them: at the top of the tree, or in a delegated v2
+// subtree. Without them attempts are sessions with a CPU affinity, below a
+// supervisor that adopts whatever loses its parent. Control files are written
+// directly: it is three to six short writes an attempt, and a library would
+// spend more on each than the kernel does.
 package runtime
