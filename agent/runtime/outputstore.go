@@ -184,7 +184,7 @@ func (s *outputStore) end(k Key) (stdout, stderr []byte) {
 // empty.
 func (s *outputStore) replaceEmpty(path string) {
 	if s.reuse(path) {
-		os.Link(filepath.Join(s.dir, emptyName), path)
+		_ = os.Link(filepath.Join(s.dir, emptyName), path)
 	}
 }
 
@@ -353,7 +353,7 @@ func (s *outputStore) lastBytes(k Key) (stdout, stderr []byte) {
 
 func links(st os.FileInfo) uint64 {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return uint64(s.Nlink)
+		return uint64(s.Nlink) //nolint:unconvert // 32 bits on arm64
 	}
 	return 1
 }
