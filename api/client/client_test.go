@@ -260,3 +260,19 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+// A server that is paused accepts connections and says nothing.
+func TestAServerThatHangsIsLeft(t *testing.T) {
+	t.Parallel() // it takes the seconds after which a connection is given up
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cl := newCluster()
+	live := cl.server(t)
+	c := connectTo(t, &server{addr: l.Addr().String()}, live)
+	if _, err := c.Submit(t.Context(), spec(1)); err != nil || cl.executions() != 1 {
+		t.Errorf("accepted %d times, %v", cl.executions(), err)
+	}
+}
