@@ -130,18 +130,20 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 // otherwise the newest that has left output behind.
 func (s *outputService) find(action uint64, attempt uint32) (key runtime.Key, ok bool) {
 	key = runtime.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}
-	if exists(runtime.OutputDir(s.dir, key)) {
+	path := runtime.OutputPath(s.dir, key, runtime.Stdout)
+	if exists(path) {
 		return key, true
 	}
-	prefix := strings.TrimSuffix(runtime.Key{Action: action, Attempt: attempt}.String(), "0")
-	entries, err := os.ReadDir(filepath.Dir(runtime.OutputDir(s.dir, key)))
+	prefix, suffix, _ := strings.Cut(filepath.Base(path), key.String())
+	prefix += fmt.Sprintf("%d.%d.", action, attempt)
+	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return key, false
 	}
 	key.Incarnation = 0
 	for _, e := range entries {
 		rest, match := strings.CutPrefix(e.Name(), prefix)
-		incarnation, err := strconv.ParseUint(rest, 10, 64)
+		incarnation, err := strconv.ParseUint(strings.TrimSuffix(rest, suffix), 10, 64)
 		if match && err == nil && incarnation > key.Incarnation {
 			key.Incarnation, ok = incarnation, true
 		}
