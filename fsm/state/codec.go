@@ -24,7 +24,7 @@ func (c *codec) fail() {
 
 func (c *codec) uvarint() uint64 {
 	v, n := binary.Uvarint(c.buf)
-	if n <= 0 {
+	if n <= 0 || n > 1 && c.buf[n-1] == 0 { // the second is a longer form of a shorter one
 		c.fail()
 		return 0
 	}

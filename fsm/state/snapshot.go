@@ -17,6 +17,7 @@ import (
 const (
 	snapshotMagic   = "ROTASNAP"
 	snapshotVersion = 1
+	snapshotBlock   = 1 << 20 // bytes that are compressed together
 	rowBytesMax     = 1 << 20
 )
 
@@ -34,7 +35,7 @@ func (s *State) Save(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
-	z := s2.NewWriter(w, s2.WriterConcurrency(1))
+	z := s2.NewWriter(w, s2.WriterConcurrency(1), s2.WriterBlockSize(snapshotBlock))
 	out := &saver{w: bufio.NewWriterSize(z, 1<<16), sum: xxhash.New()}
 	out.rows(tableMeta, 1, func(row func(coder)) { row(&s.meta) })
 	saveTable(out, &s.namespaces)
@@ -115,7 +116,7 @@ func Restore(r io.Reader) (*State, error) {
 	if v := binary.LittleEndian.Uint32(head[len(snapshotMagic):]); v != snapshotVersion {
 		return nil, fmt.Errorf("%w: %d, this build reads %d", ErrSnapshotVersion, v, snapshotVersion)
 	}
-	in := &loader{r: bufio.NewReaderSize(s2.NewReader(r), 1<<16), sum: xxhash.New()}
+	in := &loader{r: bufio.NewReaderSize(s2.NewReader(r, s2.ReaderMaxBlockSize(snapshotBlock), s2.ReaderAllocBlock(1<<16)), 1<<16), sum: xxhash.New()}
 	s := New()
 	if err := in.load(s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)

@@ -1,0 +1,307 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// sample is a state with a row in every table.
+func sample() *State {
+	s := New()
+	s.SetMeta(Meta{ClusterID: "c", Settings: Settings{}.WithDefaults(), Now: 7, LastAction: 9, SchedulerVersion: 1})
+	s.PutNamespace(&Namespace{ID: 1, Name: "default"})
+	s.PutPool(&Pool{ID: 1, Name: "default", Halted: "why"})
+	s.PutNode(&Node{
+		ID: 1, Name: "n1", Pool: 1, Incarnation: 3, JournalID: "j", State: NodeUp, Address: "a:1", Runtime: "r",
+		Labels: []Label{{"arch", "amd64"}}, NUMA: []CoreSet{CoreRange(0, 2), CoreRange(500, 4)},
+		Free: CoreRange(0, 2).Union(CoreRange(501, 3)), Memory: 1000, FreeMemory: 700, Running: 1, Trajectories: 1,
+	})
+	s.PutTrajectory(&Trajectory{ID: 1, Namespace: 1, Pool: 1, Node: 1, Name: "t", State: TrajectoryOpen, Memory: 300, Live: 1, IdleTimeoutNS: 5})
+	s.PutAction(&Action{ID: 1, Namespace: 1, Pool: 1, Trajectory: 1, Node: 1, State: ActionRunning, CoresMin: 1, CoresMax: 2, AttemptsMax: 1, Attempt: 1, Spec: []byte("s")})
+	s.PutAttempt(&Attempt{Node: 1, Action: 1, Number: 1, Incarnation: 3, Cores: CoreRange(500, 1), Limit: 300})
+	s.PutAction(&Action{ID: 2, Namespace: 1, Pool: 1, State: ActionQueued, CoresMin: 1, CoresMax: 1, QueueDeadline: 99})
+	s.PutAction(&Action{
+		ID: 3, Namespace: 1, Pool: 1, State: ActionFailed, EndedAt: 5,
+		Result: &Result{Reason: EndSignaled, ExitCode: -1, Signal: 9, Message: "m", Stdout: []byte{0}, ExecNS: math.MinInt64, MemoryPeak: math.MaxUint64},
+	})
+	s.PutRequest(&Request{ID: "r", Expires: 50, Verb: VerbSubmit, FirstID: 1, Count: 3})
+	s.PutWork(NodeInstance(1))
+	s.Park(TrajectoryTeardown(1))
+	for range 3 {
+		s.AddEvent(Event{Kind: EventAction, Subject: 1, State: uint8(ActionRunning), ExitCode: -7})
+	}
+	return s
+}
+
+func TestSampleIsSound(t *testing.T) {
+	if err := sample().Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	s := sample()
+	var buf bytes.Buffer
+	if err := s.Save(&buf); err != nil {
+		t.Fatal(err)
+	}
+	first := buf.Bytes()
+	r, err := Restore(bytes.NewReader(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if r.Hash() != s.Hash() {
+		t.Fatalf("hash %x, was %x", r.Hash(), s.Hash())
+	}
+	var again bytes.Buffer
+	if err := r.Save(&again); err != nil || !bytes.Equal(again.Bytes(), first) {
+		t.Fatalf("saving what was restored gives other bytes (%v)", err)
+	}
+}
+
+// TestSnapshotDamage: whatever byte is changed or cut off, a snapshot is refused
+// or, where the compressed form has two ways to say the same, restored exactly.
+func TestSnapshotDamage(t *testing.T) {
+	var buf bytes.Buffer
+	s, refused := sample(), 0
+	if err := s.Save(&buf); err != nil {
+		t.Fatal(err)
+	}
+	for i := range buf.Len() {
+		bad := bytes.Clone(buf.Bytes())
+		bad[i] ^= 1 << (i % 8)
+		if r, err := Restore(bytes.NewReader(bad)); err != nil {
+			refused++
+		} else if r.Hash() != s.Hash() {
+			t.Fatalf("a flipped bit in byte %d of %d was restored as something else", i, buf.Len())
+		}
+		if _, err := Restore(bytes.NewReader(buf.Bytes()[:i])); err == nil {
+			t.Fatalf("a snapshot cut at byte %d of %d was accepted", i, buf.Len())
+		}
+	}
+	if refused < buf.Len()*9/10 {
+		t.Fatalf("only %d of %d flipped bits were noticed", refused, buf.Len())
+	}
+}
+
+func TestSnapshotOfAnotherVersion(t *testing.T) {
+	var buf bytes.Buffer
+	if err := sample().Save(&buf); err != nil {
+		t.Fatal(err)
+	}
+	b := buf.Bytes()
+	b[len(snapshotMagic)] = 200
+	if _, err := Restore(bytes.NewReader(b)); !errors.Is(err, ErrSnapshotVersion) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestHashIgnoresHistory: the hash depends on the rows and not on the writes that
+// led to them.
+func TestHashIgnoresHistory(t *testing.T) {
+	a, b := sample(), sample()
+	b.PutAction(&Action{ID: 4, State: ActionQueued, Namespace: 1, Pool: 1})
+	if a.Hash() == b.Hash() {
+		t.Fatal("a new row does not change the hash")
+	}
+	b.DeleteAction(4)
+	if a.Hash() != b.Hash() {
+		t.Fatal("a row that came and went changes the hash")
+	}
+}
+
+// TestEveryTableIsHashedAndSaved: a row that differs in any table changes both
+// the hash and the snapshot.
+func TestEveryTableIsHashedAndSaved(t *testing.T) {
+	writes := []struct {
+		table string
+		write func(*State)
+	}{
+		{"meta", func(s *State) { m := *s.Meta(); m.Now++; s.SetMeta(m) }},
+		{"namespaces", func(s *State) { s.PutNamespace(&Namespace{ID: 2, Name: "x"}) }},
+		{"pools", func(s *State) { s.PutPool(&Pool{ID: 2, Name: "x"}) }},
+		{"nodes", func(s *State) { s.PutNode(&Node{ID: 2, Name: "x"}) }},
+		{"trajectories", func(s *State) { s.PutTrajectory(&Trajectory{ID: 2}) }},
+		{"actions", func(s *State) { s.PutAction(&Action{ID: 9}) }},
+		{"attempts", func(s *State) { s.PutAttempt(&Attempt{Action: 9}) }},
+		{"requests", func(s *State) { s.PutRequest(&Request{ID: "x"}) }},
+		{"work", func(s *State) { s.PutWork(PoolInstance(2)) }},
+		{"parked", func(s *State) { s.Park(PoolInstance(2)) }},
+		{"events", func(s *State) { s.AddEvent(Event{Kind: EventNode}) }},
+	}
+	for _, w := range writes {
+		s := sample()
+		before := s.Hash()
+		w.write(s)
+		if s.Hash() == before {
+			t.Errorf("%s is not part of the hash", w.table)
+		}
+		var buf bytes.Buffer
+		if err := s.Save(&buf); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Restore(&buf)
+		if err != nil {
+			t.Errorf("%s: %v", w.table, err)
+		} else if r.Hash() != s.Hash() {
+			t.Errorf("%s is not part of the snapshot", w.table)
+		}
+	}
+}
+
+// TestCopyStays: a copy keeps its content whatever is written to the original.
+func TestCopyStays(t *testing.T) {
+	s := sample()
+	c := s.Copy()
+	want := c.Hash()
+	for i := range 3000 {
+		s.PutAction(&Action{ID: ActionID(100 + i), Namespace: 1, Pool: 1, State: ActionQueued})
+		s.AddEvent(Event{Kind: EventAction})
+	}
+	s.DeleteAction(3)
+	if c.Hash() != want || c.Action(3) == nil || c.Counts().Queued != 1 {
+		t.Fatal("writing to the original changed its copy")
+	}
+	if _, ok := c.Event(4); ok {
+		t.Fatal("a copy sees events from after it was made")
+	}
+	if err := c.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEventRing(t *testing.T) {
+	s := New()
+	m := Meta{Settings: Settings{}.WithDefaults()}
+	m.Settings.EventsMax = 1500
+	s.SetMeta(m)
+	for range 5000 {
+		s.AddEvent(Event{Kind: EventAction})
+	}
+	if s.FirstRevision() != 3501 {
+		t.Fatalf("oldest kept is %d", s.FirstRevision())
+	}
+	if _, ok := s.Event(3500); ok {
+		t.Fatal("a dropped event is still there")
+	}
+	for rev := uint64(3501); rev <= 5000; rev++ {
+		if e, ok := s.Event(rev); !ok || e.Revision != rev {
+			t.Fatalf("event %d is %v, %v", rev, e.Revision, ok)
+		}
+	}
+	if len(s.events.chunks) > 3 {
+		t.Fatalf("%d chunks are kept for 1500 events", len(s.events.chunks))
+	}
+}
+
+func TestMulDiv(t *testing.T) {
+	for _, c := range []struct{ a, b, c, want uint64 }{
+		{6, 7, 2, 21},
+		{math.MaxUint64, 1_000_000, math.MaxUint64, 1_000_000}, // the product needs 84 bits
+		{9_360_000_000_000, 1_000_000, 3, 3_120_000_000_000_000_000},
+		{math.MaxUint64, 2, 1, math.MaxUint64}, // saturates
+		{0, 5, 7, 0},
+	} {
+		if got := MulDiv(c.a, c.b, c.c); got != c.want {
+			t.Errorf("MulDiv(%d, %d, %d) = %d, want %d", c.a, c.b, c.c, got, c.want)
+		}
+	}
+}
+
+// TestDoubleBookingIsCorruption: a second live attempt of an action stops the
+// replica.
+func TestDoubleBookingIsCorruption(t *testing.T) {
+	defer func() {
+		if _, ok := recover().(*Corruption); !ok {
+			t.Fatal("no corruption was reported")
+		}
+	}()
+	s := sample()
+	s.PutAttempt(&Attempt{Node: 2, Action: 1, Number: 2})
+}
+
+func TestCoreSet(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		cpus := rapid.SliceOfNDistinct(rapid.IntRange(0, CoresPerNodeMax-1), 0, 40, rapid.ID[int]).Draw(r, "cpus")
+		var s CoreSet
+		for _, c := range cpus {
+			s.Add(c)
+		}
+		if s.Len() != len(cpus) {
+			r.Fatalf("%d CPUs, set has %d", len(cpus), s.Len())
+		}
+		n := rapid.IntRange(0, 50).Draw(r, "n")
+		low := s.First(n)
+		if low.Len() != min(n, len(cpus)) || low.Minus(s) != (CoreSet{}) {
+			r.Fatalf("First(%d) of %v is %v", n, s.Slice(), low.Slice())
+		}
+		rest := s.Minus(low).Slice()
+		if got := low.Slice(); len(got) > 0 && len(rest) > 0 && got[len(got)-1] > rest[0] {
+			r.Fatalf("First(%d) took %v and left %v", n, got, rest)
+		}
+		var back CoreSet
+		c := codec{}
+		c.cores(&s)
+		d := codec{buf: c.buf, decoding: true}
+		if d.cores(&back); d.err != nil || back != s {
+			r.Fatalf("decoded %v, %v", back.Slice(), d.err)
+		}
+	})
+}
+
+// FuzzRestore: no snapshot, however broken, does anything but fail.
+func FuzzRestore(f *testing.F) {
+	var buf bytes.Buffer
+	if err := sample().Save(&buf); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(buf.Bytes())
+	f.Add([]byte(snapshotMagic))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Restore(bytes.NewReader(data))
+		if err == nil && s == nil {
+			t.Fatal("neither a state nor an error")
+		}
+	})
+}
+
+// FuzzRow: a row that decodes encodes to the same bytes: the encoding is
+// canonical, as the hash needs it to be.
+func FuzzRow(f *testing.F) {
+	for _, r := range []coder{
+		&Action{ID: 5, Spec: []byte("x"), Result: &Result{Stdout: []byte("y")}}, &Node{ID: 1, NUMA: []CoreSet{CoreRange(3, 9)}},
+	} {
+		c := codec{}
+		r.code(&c)
+		f.Add(byte(tableActions), c.buf)
+		f.Add(byte(tableNodes), c.buf)
+	}
+	f.Fuzz(func(t *testing.T, table byte, data []byte) {
+		rows := map[byte]coder{
+			tableMeta: new(Meta), tableNamespaces: new(Namespace), tablePools: new(Pool), tableNodes: new(Node),
+			tableTrajectories: new(Trajectory), tableActions: new(Action), tableAttempts: new(Attempt),
+			tableRequests: new(Request), tableWork: new(work), tableEvents: new(Event),
+		}
+		r := rows[table]
+		if r == nil {
+			return
+		}
+		d := codec{buf: data, decoding: true}
+		r.code(&d)
+		if d.err != nil || len(d.buf) > 0 {
+			return
+		}
+		e := codec{}
+		r.code(&e)
+		if !bytes.Equal(e.buf, data) {
+			t.Fatalf("decoded from %x, encodes to %x", data, e.buf)
+		}
+	})
+}
