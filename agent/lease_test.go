@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// clocked runs a test with a lease of 6 s and a margin of 1.5 s, on a clock
+// that only moves when everybody waits.
+func clocked(t *testing.T, test func(t *testing.T, l *lease)) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		l := newLease(func() int64 { return 1 + int64(time.Since(begin)) })
+		l.begin(6*time.Second, 1500*time.Millisecond)
+		test(t, l)
+	})
+}
+
+func TestALeaseCountsFromWhenTheRenewalWasSent(t *testing.T) {
+	clocked(t, func(t *testing.T, l *lease) {
+		if l.held() != 0 {
+			t.Error("held before the first renewal")
+		}
+		sent := l.now()
+		time.Sleep(2 * time.Second) // the answer takes its time
+		l.extend(sent)
+		if got, want := l.held(), sent+int64(4500*time.Millisecond); got != want {
+			t.Errorf("held until %d, want %d", got, want)
+		}
+		time.Sleep(2500*time.Millisecond - 1)
+		if l.held() == 0 {
+			t.Error("not held 1 ns before its end")
+		}
+		time.Sleep(1)
+		if l.held() != 0 {
+			t.Error("held at its end")
+		}
+	})
+}
+
+func TestALeaseThatHasEndedStaysSo(t *testing.T) {
+	clocked(t, func(t *testing.T, l *lease) {
+		l.extend(l.now())
+		time.Sleep(4 * time.Second)
+		sent := l.now()
+		time.Sleep(time.Second) // the renewal is answered too late
+		l.extend(sent)
+		if l.held() != 0 {
+			t.Error("a late answer has revived the lease")
+		}
+		l.begin(6*time.Second, time.Second)
+		l.extend(l.now())
+		if l.held() == 0 {
+			t.Error("not held after a new registration")
+		}
+	})
+}
+
+func TestAnAnswerToAnOlderRenewalTakesNothingAway(t *testing.T) {
+	clocked(t, func(t *testing.T, l *lease) {
+		older := l.now()
+		time.Sleep(time.Second)
+		l.extend(l.now())
+		deadline := l.held()
+		l.extend(older)
+		if l.held() != deadline {
+			t.Error("the deadline went back")
+		}
+	})
+}
+
+func TestTheEndOfALeaseIsNoticedAtOnce(t *testing.T) {
+	clocked(t, func(t *testing.T, l *lease) {
+		l.extend(l.now())
+		go func() {
+			time.Sleep(3 * time.Second)
+			l.extend(l.now()) // until 7.5 s
+		}()
+		begin := time.Now()
+		if err := l.watch(t.Context()); !errors.Is(err, errLeaseLost) {
+			t.Errorf("watch: %v, want errLeaseLost", err)
+		}
+		if got, want := time.Since(begin), 7500*time.Millisecond; got != want {
+			t.Errorf("noticed after %v, want %v", got, want)
+		}
+	})
+}
+
+func TestWithoutAFirstRenewalThereIsNothingToLose(t *testing.T) {
+	clocked(t, func(t *testing.T, l *lease) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := l.watch(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("watch: %v", err)
+		}
+	})
+}
+
+// A machine that was suspended finds out within a quarter of a second, though
+// timers stood still: the clock of the lease did not.
+func TestTheEndOfALeaseDuringASuspend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, slept := time.Now(), time.Duration(0)
+		l := newLease(func() int64 { return 1 + int64(time.Since(begin)+slept) })
+		l.begin(6*time.Second, 1500*time.Millisecond)
+		l.extend(l.now())
+		slept = time.Hour
+		if err := l.watch(t.Context()); !errors.Is(err, errLeaseLost) {
+			t.Errorf("watch: %v", err)
+		}
+		if waited := time.Since(begin); waited > leasePoll {
+			t.Errorf("noticed after %v", waited)
+		}
+	})
+}
+
+func TestBackoffTriesEveryServerBeforeItWaits(t *testing.T) {
+	b := newBackoff(10*time.Millisecond, 100*time.Millisecond)
+	for i := range 2 {
+		if w := b.next(3); w != 0 {
+			t.Errorf("failure %d of 3 servers: waits %v", i+1, w)
+		}
+	}
+	for range 20 {
+		if w := b.next(3); w < 5*time.Millisecond || w > 100*time.Millisecond {
+			t.Errorf("waits %v", w)
+		}
+	}
+	b.reset()
+	if w := b.next(3); w != 0 {
+		t.Errorf("after a success: waits %v", w)
+	}
+}
