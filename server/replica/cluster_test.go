@@ -268,7 +268,8 @@ func (c *cluster) config(nd *node, bootstrap []Server) Config {
 		ServerID: nd.id, Dir: nd.dir, Address: nd.address, Machine: nd.machine, Stream: nd.stream,
 		PeerClient: c.client, Bootstrap: bootstrap, Logger: testLogger().Named(nd.id),
 		Exit:             func(err error) { nd.exit <- err },
-		HeartbeatTimeout: 500 * time.Millisecond,
+		HeartbeatTimeout: 600 * time.Millisecond,
+		LeaderLease:      600 * time.Millisecond,
 	}
 	if c.edit != nil {
 		c.edit(&cfg)
@@ -420,14 +421,14 @@ func (c *cluster) agree() machineState {
 	c.t.Helper()
 	var first machineState
 	eventually(c.t, "all nodes have the same state", func() bool {
-		first = machineState{}
+		any := false
 		for _, nd := range c.nodes {
 			if nd.replica == nil {
 				continue
 			}
 			s := nd.machine.view()
-			if first.Names == nil {
-				first = s
+			if !any {
+				first, any = s, true
 			}
 			if s.Applied != first.Applied || s.Hash != first.Hash {
 				return false

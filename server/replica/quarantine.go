@@ -24,12 +24,16 @@ type quarantine struct {
 	mark   markState
 }
 
-// gate refuses to vote, and to be made leader, while in quarantine.
+// gate sees every RPC before raft does; a non-nil result answers it. In
+// quarantine nobody gets a vote, and nobody makes this server the leader.
 func (r *Replica) gate(cmd any) any {
 	if r.cfg.intercept != nil {
 		if resp := r.cfg.intercept(cmd); resp != nil {
 			return resp
 		}
+	}
+	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
+		r.bridgeSnapshot(a)
 	}
 	if !r.quarantine.active.Load() {
 		return nil

@@ -105,6 +105,7 @@ func (r *Replica) startRaft() (err error) {
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
+	r.trans.run()
 	return nil
 }
 

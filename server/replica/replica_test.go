@@ -312,7 +312,7 @@ func TestNothingLeaks(t *testing.T) {
 // A server that goes on refusing because of a transfer is stopped
 // (hashicorp/raft issue 696); a transfer that ends is not.
 func TestWedgedTransferIsFatal(t *testing.T) {
-	c := newCluster(t, 1, func(cfg *Config) { cfg.HeartbeatTimeout = 100 * time.Millisecond })
+	c := newCluster(t, 1, func(cfg *Config) { cfg.HeartbeatTimeout, cfg.LeaderLease = 100*time.Millisecond, 100*time.Millisecond })
 	nd := c.leader()
 	refuse := func() {
 		t.Helper()

@@ -210,3 +210,56 @@ func TestLaggingFollower(t *testing.T) {
 		t.Error("a snapshot was taken for a loss")
 	}
 }
+
+// The answer to the first append behind an installed snapshot is lost, so the
+// leader sends it again. Raft alone asks for the snapshot for ever.
+func TestAppendBehindSnapshotIsRepeated(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) {
+		cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 10, 21, time.Hour
+	})
+	lead := c.leader()
+	c.propose(lead, "0")
+	f := c.followers()[0]
+	behind := c.agree().Applied
+	c.kill(f)
+	for i := 1; i <= 100; i++ {
+		c.propose(lead, fmt.Sprint(i))
+	}
+	lead = c.leader()
+	if err := lead.replica.TakeSnapshot(c.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if first := lead.replica.Status().FirstIndex; first <= behind+1 {
+		t.Fatalf("the log still starts at %d", first)
+	}
+	c.start(f, nil)
+	c.propose(lead, "behind the snapshot")
+	c.agree()
+	list, err := f.replica.store.snaps.List()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("the follower got no snapshot: %v", err)
+	}
+	snap := list[0]
+	if f.replica.termAt(snap.Index+1) == 0 {
+		t.Fatal("nothing was appended behind the snapshot: nothing was tested")
+	}
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(lead.id), Addr: []byte(lead.address)}
+	req := raft.AppendEntriesRequest{
+		RPCHeader: header, Leader: header.Addr, Term: lead.replica.Status().Term,
+		PrevLogEntry: snap.Index, PrevLogTerm: snap.Term,
+	}
+	var resp raft.AppendEntriesResponse
+	if err := lead.replica.trans.AppendEntries(raft.ServerID(f.id), raft.ServerAddress(f.address), &req, &resp); err != nil {
+		t.Fatal(err)
+	}
+	if !resp.Success {
+		t.Errorf("refused to append behind its own snapshot at %d", snap.Index)
+	}
+	req.PrevLogTerm++
+	if err := lead.replica.trans.AppendEntries(raft.ServerID(f.id), raft.ServerAddress(f.address), &req, &resp); err != nil {
+		t.Fatal(err)
+	}
+	if resp.Success {
+		t.Error("accepted another history")
+	}
+}

@@ -27,6 +27,8 @@ type transport struct {
 	stop chan struct{}
 	done chan struct{}
 	once sync.Once
+
+	running atomic.Bool
 }
 
 // poolSize is how many idle connections to one peer are kept.
@@ -67,8 +69,13 @@ func newTransport(cfg *Config, stream raft.StreamLayer, gate func(any) any) *tra
 		stop:    make(chan struct{}), done: make(chan struct{}),
 		fastHeartbeats: cfg.unsafeFastHeartbeats,
 	}
-	go t.forward()
 	return t
+}
+
+// run lets RPCs in. Until raft exists they wait, as they would for its main loop.
+func (t *transport) run() {
+	t.running.Store(true)
+	go t.forward()
 }
 
 // SetHeartbeatHandler does nothing, so that heartbeats take the same way as
@@ -89,7 +96,12 @@ func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // Close implements raft.WithClose.
 func (t *transport) Close() error {
-	t.once.Do(func() { close(t.stop) })
+	t.once.Do(func() {
+		close(t.stop)
+		if !t.running.Load() {
+			close(t.done)
+		}
+	})
 	err := t.NetworkTransport.Close()
 	t.CloseStreams()
 	<-t.done
