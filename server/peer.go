@@ -12,7 +12,7 @@ import (
 )
 
 // peerBytesMax bounds what one server sends another: a full entry and more.
-const peerBytesMax = 8 << 20
+const peerBytesMax = 16 << 20
 
 func peerOptions() []connect.HandlerOption {
 	return []connect.HandlerOption{codec.ForHandler(), connect.WithReadMaxBytes(peerBytesMax)}

@@ -50,7 +50,9 @@ func (s *State) PutPool(r *Pool) {
 // PutNode stores a node.
 func (s *State) PutNode(r *Node) {
 	old := s.nodes.put(s.enc, r.ID, r)
-	s.index.nodeNames.Set(r.Name, r.ID)
+	if old == nil { // a node keeps its name
+		s.index.nodeNames.Set(r.Name, r.ID)
+	}
 	s.reindexNode(old, r)
 }
 
