@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -36,9 +37,7 @@ func (a *agent) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("output server: %w", err)
 	}
-	if a.address = a.cfg.Advertise; a.address == "" {
-		a.address = l.Addr().String()
-	}
+	a.address = cmp.Or(a.cfg.Advertise, l.Addr().String())
 	if !a.cfg.TLS.Enabled() {
 		if err := pki.AllowPlaintext(l.Addr()); err != nil {
 			l.Close()
@@ -50,6 +49,10 @@ func (a *agent) listen() (net.Listener, error) {
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("%w: output server: %w", ErrConfig, err)
+	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsUnspecified() && a.cfg.Advertise == "" {
+		l.Close()
+		return nil, fmt.Errorf("%w: output server listens on every interface; say which address servers are to use (Advertise)", ErrConfig)
 	}
 	conf.NextProtos = []string{"h2", "http/1.1"}
 	return tls.NewListener(l, conf), nil
