@@ -27,6 +27,8 @@
 //     supervisor, which is told each new deadline, on its own: it is there when
 //     the agent is frozen, dead or being upgraded. Nothing is started before
 //     the supervisor knows a deadline, and it starts nothing after one.
+//   - If the supervisor is frozen instead, the agent kills it within the margin
+//     and starts another, which first kills what the old one left.
 //   - The servers count from when they got the renewal and a margin longer. So
 //     there are two margins between the kill and another attempt elsewhere.
 //   - A lease that has ended stays so. The agent waits until everything is

@@ -22,6 +22,9 @@ var (
 // suspended: timers stand still then, and the clock of the lease does not.
 const leasePoll = 250 * time.Millisecond
 
+// patienceMin keeps a small margin from taking a busy machine for a frozen one.
+const patienceMin = 200 * time.Millisecond
+
 // lease is the right to run attempts until a deadline, by this node's own
 // CLOCK_BOOTTIME. A renewal counts from when it was sent, and the deadline is
 // a margin before its end, so everything is dead before the servers, who count
@@ -86,6 +89,14 @@ func (l *lease) wait() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
+}
+
+// patience is how long the supervisor gets to kill what must die: a part of
+// the margin, so that there is time for another way.
+func (l *lease) patience() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.margin/3, patienceMin)
 }
 
 // watch returns errLeaseLost at the deadline. It does not depend on any call.

@@ -242,6 +242,46 @@ func TestAnAgentIsCutOff(t *testing.T) {
 	}
 }
 
+func TestAnAgentIsCutOffAndItsSupervisorIsFrozen(t *testing.T) {
+	c, w := newCluster(t, 1), newWitness(t)
+	c.lease = 4 * time.Second
+	p := newProcess(t, c)
+	key := c.assign(1, sh(untilScript, w.path)...)
+	pid := w.pid()
+	if err := syscall.Kill(supervisorOf(t, p.dir), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.change(func() { c.noLeases = true })
+	gone(t, pid)
+	c.result(key)
+	c.change(func() { c.noLeases = false })
+	if r := c.result(c.assign(2, "true")); r.Reason != rotav1.EndReason_END_REASON_EXITED {
+		t.Errorf("the next was reported as %v", r)
+	}
+}
+
+// A supervisor that stands still for less than the lease costs time only.
+func TestASupervisorIsPaused(t *testing.T) {
+	c, w := newCluster(t, 1), newWitness(t)
+	p := newProcess(t, c)
+	runs := c.assign(1, sh(untilScript, w.path)...)
+	w.lines(1)
+	supervisor := supervisorOf(t, p.dir)
+	if err := syscall.Kill(supervisor, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waits := c.assign(2, "true")
+	touch(t, w.path+".go")
+	if err := syscall.Kill(supervisor, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []runtime.Key{runs, waits} {
+		if r := c.result(key); r.Reason != rotav1.EndReason_END_REASON_EXITED {
+			t.Errorf("%s was reported as %v", key, r)
+		}
+	}
+}
+
 func TestASupervisorIsKilled(t *testing.T) {
 	c, w := newCluster(t, 1), newWitness(t)
 	p := newProcess(t, c)

@@ -62,6 +62,8 @@ func (a *agent) sessions(ctx context.Context) error {
 // returns when it is dead.
 func (a *agent) killAll(ctx context.Context, keep uint64) error {
 	a.table.evict(keep, runtime.ReasonNodeLost)
+	patience := time.NewTicker(a.lease.patience())
+	defer patience.Stop()
 	for {
 		changed := a.table.wait()
 		if a.table.dead(keep) {
@@ -71,6 +73,8 @@ func (a *agent) killAll(ctx context.Context, keep uint64) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changed:
+		case <-patience.C:
+			a.killFrozenSupervisor(ctx)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 
 	"rota/agent/runtime"
@@ -26,7 +27,6 @@ var errExitsClosed = errors.New("the supervisor is gone")
 // conn is a connection to a runtime.
 type conn struct {
 	runtime.Runtime
-	done chan struct{} // closed when it is lost
 
 	mu sync.Mutex
 	// armed says that the runtime knows a deadline that has not passed, so
@@ -69,13 +69,13 @@ func (a *agent) setCurrent(c *conn) {
 
 // connect dials the runtime and lets the table adopt what it finds there.
 func (a *agent) connect(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, redialMax)
+	defer cancel()
 	rt, err := a.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the supervisor: %w", err)
 	}
-	c := &conn{Runtime: rt, done: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	c := &conn{Runtime: rt}
 	running, ended, err := c.List(ctx)
 	if err != nil {
 		c.close()
@@ -122,11 +122,35 @@ func (a *agent) reconnect(ctx context.Context) (*conn, error) {
 	}
 }
 
+// killFrozenSupervisor ends a supervisor that does not answer while something
+// has to die. A successor is started by and by, and the first thing it does is
+// to kill what was left over.
+func (a *agent) killFrozenSupervisor(ctx context.Context) {
+	c := a.current()
+	if c == nil {
+		return
+	}
+	described, ok := c.Runtime.(interface{ Describe() runtime.Description })
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.lease.patience())
+	defer cancel()
+	// Any answer, and also a lost connection, says that it is not frozen.
+	if _, _, err := c.List(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	pid := described.Describe().PID
+	a.log.Error("the supervisor does not answer while attempts have to die; killing it", "pid", pid)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		a.log.Error("the supervisor cannot be killed", "pid", pid, "error", err)
+	}
+}
+
 // serve takes in ends until the connection is lost.
 func (a *agent) serve(ctx context.Context, c *conn) error {
 	g := newGroup(ctx)
 	g.Go(func(ctx context.Context) error {
-		defer close(c.done)
 		for {
 			select {
 			case <-ctx.Done():
