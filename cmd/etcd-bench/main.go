@@ -37,13 +37,22 @@ func main() {
 	connections := flag.Int("connections", 32, "connections that they share")
 	duration := flag.Duration("duration", 10*time.Second, "measured time, after a second of warm-up")
 	size := flag.Int("size", 300, "bytes of a value")
+	probing := flag.Bool("probe", false, "instead: print the leader, wait for a line, print one when another member has committed a put")
 	flag.Parse()
+	if *probing {
+		exitOn(probe(strings.Split(*endpoints, ",")))
+		return
+	}
 	r, err := measure(strings.Split(*endpoints, ","), *clients, *connections, *size, *duration)
+	exitOn(err)
+	exitOn(json.NewEncoder(os.Stdout).Encode(r))
+}
+
+func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "etcd-bench:", err)
 		os.Exit(1)
 	}
-	json.NewEncoder(os.Stdout).Encode(r)
 }
 
 func measure(endpoints []string, clients, connections, size int, d time.Duration) (*rate, error) {

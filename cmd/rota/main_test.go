@@ -33,6 +33,7 @@ func TestScripts(t *testing.T) {
 			"fill-cores":    fillCores,
 			"waiting-for":   waitingFor,
 			"cancel-all":    cancelAll,
+			"await-running": awaitRunning,
 		},
 	})
 }
@@ -83,6 +84,14 @@ func waitingFor(ts *testscript.TestScript, _ bool, args []string) {
 	if out := ts.ReadFile("stdout"); !strings.Contains(out, "waiting for") || !strings.Contains(out, "core") {
 		ts.Fatalf("action %s does not say that it waits for cores:\n%s", id, out)
 	}
+}
+
+// awaitRunning waits until an action with the given name runs.
+func awaitRunning(ts *testscript.TestScript, _ bool, args []string) {
+	until(ts, args[0]+" runs", func() bool {
+		ts.Check(ts.Exec("rota", "action", "list", "--state", "running", "-o", "json"))
+		return strings.Contains(ts.ReadFile("stdout"), `"name": "`+args[0]+`"`)
+	})
 }
 
 // cancelAll cancels everything that has not ended and waits for the end.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -20,6 +21,11 @@ func (a *app) benchCmd() *cobra.Command {
 
 func clusterFlags(fs *pflag.FlagSet, o *bench.ClusterOptions) {
 	fs.StringVar(&o.Dir, "dir", "", "folder of the data, which decides what disk is measured (default: temporary)")
+}
+
+func etcdFlags(fs *pflag.FlagSet, o *bench.EtcdOptions) {
+	fs.StringVar(&o.Etcd, "etcd", "etcd", "etcd server")
+	fs.StringVar(&o.Load, "etcd-bench", "bin/etcd-bench", "load generator for etcd")
 }
 
 func submitFlags(fs *pflag.FlagSet, o *bench.SubmitOptions) {
@@ -113,18 +119,27 @@ overhead. Then keeps many under way at the same time: the throughput.`,
 
 func (a *app) benchFailoverCmd() *cobra.Command {
 	var (
-		o     bench.ClusterOptions
+		o     bench.EtcdOptions
+		etcd  bool
 		kills int
 	)
 	cmd := &cobra.Command{
 		Use: "failover", Short: "Measure how long a kill -9 of the leader stops decisions", Args: exactly(),
 		Long: `Kills the leader of a cluster again and again, and each time measures from the kill to
-the first decision that was asked for after it and is committed.`,
+the first decision that was asked for after it and is committed. With --of-etcd
+the same is done to a three-member etcd instead, for comparison.`,
 		Example: "  rota bench failover --kills 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := bench.Failover(cmd.Context(), o, kills, func(i int, took time.Duration) {
+			each := func(i int, took time.Duration) {
 				fmt.Fprintf(a.err, "kill %d of %d: %d ms\n", i+1, kills, took.Milliseconds())
-			})
+			}
+			measure := func(ctx context.Context) (*bench.FailoverResult, error) {
+				if etcd {
+					return bench.EtcdFailover(ctx, o, kills, each)
+				}
+				return bench.Failover(ctx, o.Submit.Cluster, kills, each)
+			}
+			r, err := measure(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -133,7 +148,9 @@ the first decision that was asked for after it and is committed.`,
 				[][]string{{strconv.Itoa(r.Kills), f(r.P50MS), f(r.P99MS), f(r.MaxMS)}})
 		},
 	}
-	clusterFlags(cmd.Flags(), &o)
+	clusterFlags(cmd.Flags(), &o.Submit.Cluster)
+	etcdFlags(cmd.Flags(), &o)
+	cmd.Flags().BoolVar(&etcd, "of-etcd", false, "measure an etcd of three members instead")
 	cmd.Flags().IntVar(&kills, "kills", 20, "how often to kill the leader")
 	return cmd
 }
@@ -194,8 +211,7 @@ builds what it needs. The last line is one JSON object.`,
 	submitFlags(cmd.Flags(), &o.Submit)
 	cmd.Flags().DurationVar(&o.BatchDuration, "batch-duration", 30*time.Second, "measured time of batches")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 2, "how often to measure everything")
-	cmd.Flags().StringVar(&o.Etcd, "etcd", "etcd", "etcd server")
-	cmd.Flags().StringVar(&o.Load, "etcd-bench", "bin/etcd-bench", "load generator for etcd")
+	etcdFlags(cmd.Flags(), &o)
 	return cmd
 }
 

@@ -16,7 +16,8 @@ func (a *app) operatorCmd() *cobra.Command {
 	return group("operator", "Run the cluster: status, membership, state hashes",
 		a.statusCmd(), a.raftCmd(), a.stateHashCmd(),
 		group("namespace", "Create and list namespaces", a.namespaceCreateCmd(), a.namespaceListCmd()),
-		group("pool", "List pools and resume halted ones", a.poolListCmd(), a.poolResumeCmd()))
+		group("pool", "List pools and resume halted ones", a.poolListCmd(), a.poolResumeCmd()),
+		a.activateSchedulerCmd())
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -44,7 +45,7 @@ func (a *app) statusCmd() *cobra.Command {
 				{"cluster", s.ClusterId}, {"server", s.ServerId}, {"leader", leader},
 				{"term", fmt.Sprint(s.Term)}, {"applied", fmt.Sprintf("%d of %d", s.AppliedIndex, s.CommitIndex)},
 				{"log time", formatTime(s.LogTime)},
-				{"version", fmt.Sprintf("%s, scheduler %d", s.Version, s.SchedulerVersion)},
+				{"version", fmt.Sprintf("%s, scheduler %d (supports up to %d)", s.Version, s.SchedulerVersion, s.SchedulerVersionMax)},
 				{"queued", fmt.Sprint(s.QueuedActions)}, {"running", fmt.Sprint(s.RunningActions)},
 				{"trajectories", fmt.Sprint(s.OpenTrajectories)}, {"nodes up", fmt.Sprint(s.NodesUp)},
 				{"quarantined", quarantined},
@@ -129,6 +130,31 @@ func (a *app) poolResumeCmd() *cobra.Command {
 				return err
 			}
 			return a.printFields(resp, []field{{"resumed", args[0]}})
+		},
+	}
+}
+
+func (a *app) activateSchedulerCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "activate-scheduler VERSION", Short: "Decide by a newer version of the scheduler from now on",
+		Long: `Commits the barrier after which every server decides by the given version. It is
+refused unless every server answers and supports it. There is no way back.`,
+		Example: "  rota operator activate-scheduler 2", Args: exactly("VERSION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			version, err := strconv.ParseUint(args[0], 10, 32)
+			if err != nil || version == 0 {
+				return usageErrorf("%q is not the number of a scheduler version", args[0])
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Operator.ActivateScheduler,
+				&rotav1.ActivateSchedulerRequest{Version: uint32(version)})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"scheduler", args[0]}})
 		},
 	}
 }

@@ -64,7 +64,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Uint32Var(&f.cores, "cores", 1, "fewest exclusive cores")
 	fs.Uint32Var(&f.maxCores, "max-cores", 0, "most cores it can use (default: the same as --cores)")
-	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the trajectory's or the pool's")
+	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the trajectory's, or none")
 	fs.DurationVar(&f.timeout, "timeout", 0, "longest run, such as 30s; 0: no limit")
 	fs.DurationVar(&f.queueTimeout, "queue-timeout", 0, "longest wait in the queue; 0: no limit")
 	fs.Uint32Var(&f.retry, "retry", 0, "run again if its node is lost, up to this many attempts in all; 0: at most once")

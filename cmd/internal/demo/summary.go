@@ -94,7 +94,7 @@ func (s *Summary) Write(w io.Writer) {
 actions                 %d submitted, %d succeeded
 acknowledged and lost   %d
 executed more than once %d
-leader killed           %d time(s); next decision after %.0f ms
+leaders killed          %d; next decision after %.0f ms
 state hashes            %s
 
 action completion time  %8.0f ms mean, %.0f ms median, %.0f ms p99
