@@ -95,7 +95,7 @@ func (x *execution) resumePool(c *logv1.ResumePool) *logv1.Result {
 
 // activateScheduler is the barrier after which every replica decides by another
 // version. The leader proposes it only when all servers support it; a replica
-// that does not know the version stops (machine.go).
+// that does not know the version all the same stops: it cannot follow.
 func (x *execution) activateScheduler(c *logv1.ActivateScheduler) *logv1.Result {
 	m := *x.s.Meta()
 	if c.Version <= m.SchedulerVersion {

@@ -19,7 +19,7 @@ func (s *Server) GetStatus(_ context.Context, _ *rotav1.GetStatusRequest) (*rota
 	m := &rotav1.GetStatusResponse{
 		ServerId: s.ServerID, LeaderId: leader, LeaderAddress: addr,
 		Term: status.Term, CommitIndex: status.Commit, Quarantined: status.Quarantined,
-		LogTime: timestamp(s.LogTime()), Version: s.Version,
+		LogTime: timestamp(s.LogTime()), Version: s.Version, SchedulerVersionMax: s.SchedulerVersion,
 	}
 	s.Machine.View(func(st *state.State) {
 		meta, counts := st.Meta(), st.Counts()
@@ -109,15 +109,4 @@ func (s *Server) ResumePool(ctx context.Context, req *rotav1.ResumePoolRequest) 
 		ResumePool: &logv1.ResumePool{Name: req.Name},
 	}})
 	return &rotav1.ResumePoolResponse{}, err
-}
-
-// ActivateScheduler commits the barrier of a version of the scheduler.
-func (s *Server) ActivateScheduler(ctx context.Context, req *rotav1.ActivateSchedulerRequest) (*rotav1.ActivateSchedulerResponse, error) {
-	if req.Version == 0 {
-		return nil, wrong("version", "is required").failure()
-	}
-	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_ActivateScheduler{
-		ActivateScheduler: &logv1.ActivateScheduler{Version: req.Version},
-	}})
-	return &rotav1.ActivateSchedulerResponse{}, err
 }

@@ -98,7 +98,9 @@ type Deps struct {
 	TLS      bool
 	ServerID string
 	Version  string
-	Logger   hclog.Logger
+	// SchedulerVersion is the newest that this build can decide by.
+	SchedulerVersion uint32
+	Logger           hclog.Logger
 }
 
 // Server is the HTTP handler of all services.

@@ -475,8 +475,8 @@ type Resources struct {
 	Cores uint32 `protobuf:"varint,1,opt,name=cores,proto3" json:"cores,omitempty"`
 	// Most cores it can use; 0 means the same as cores.
 	MaxCores uint32 `protobuf:"varint,2,opt,name=max_cores,json=maxCores,proto3" json:"max_cores,omitempty"`
-	// Memory limit in bytes; 0 means none of its own: the trajectory's, or the
-	// pool's default.
+	// Memory limit in bytes, reserved on the node while the action runs. 0: none;
+	// an action of a trajectory then has the trajectory's, which it shares.
 	MemoryBytes   uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

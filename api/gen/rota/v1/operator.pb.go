@@ -83,8 +83,10 @@ type GetStatusResponse struct {
 	Quarantined   bool                 `protobuf:"varint,16,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	LeaseDuration *durationpb.Duration `protobuf:"bytes,17,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
 	LeaseMargin   *durationpb.Duration `protobuf:"bytes,18,opt,name=lease_margin,json=leaseMargin,proto3" json:"lease_margin,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Newest version of the scheduler that this server can decide by.
+	SchedulerVersionMax uint32 `protobuf:"varint,19,opt,name=scheduler_version_max,json=schedulerVersionMax,proto3" json:"scheduler_version_max,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -241,6 +243,13 @@ func (x *GetStatusResponse) GetLeaseMargin() *durationpb.Duration {
 		return x.LeaseMargin
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetSchedulerVersionMax() uint32 {
+	if x != nil {
+		return x.SchedulerVersionMax
+	}
+	return 0
 }
 
 type Peer struct {
@@ -1377,7 +1386,7 @@ var File_rota_v1_operator_proto protoreflect.FileDescriptor
 const file_rota_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"\x16rota/v1/operator.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xc3\x05\n" +
+	"\x10GetStatusRequest\"\xf7\x05\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1398,7 +1407,8 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\bnodes_up\x18\x0f \x01(\x04R\anodesUp\x12 \n" +
 	"\vquarantined\x18\x10 \x01(\bR\vquarantined\x12@\n" +
 	"\x0elease_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
-	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\"^\n" +
+	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x122\n" +
+	"\x15scheduler_version_max\x18\x13 \x01(\rR\x13schedulerVersionMax\"^\n" +
 	"\x04Peer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +

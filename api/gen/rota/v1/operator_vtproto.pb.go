@@ -85,6 +85,13 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SchedulerVersionMax != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SchedulerVersionMax))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x98
+	}
 	if m.LeaseMargin != nil {
 		size, err := (*durationpb.Duration)(m.LeaseMargin).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -1321,6 +1328,9 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 		l = (*durationpb.Duration)(m.LeaseMargin).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.SchedulerVersionMax != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.SchedulerVersionMax))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -2221,6 +2231,25 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 19:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SchedulerVersionMax", wireType)
+			}
+			m.SchedulerVersionMax = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SchedulerVersionMax |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -90,7 +90,8 @@ type OperatorServiceClient interface {
 	// ResumePool lets a pool schedule again that was halted by a failed decision.
 	ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error)
 	// ActivateScheduler commits the barrier after which every server decides by
-	// the given version of the scheduler.
+	// the given version of the scheduler. It is refused unless every server of the
+	// cluster answers and supports that version; there is no way back.
 	ActivateScheduler(context.Context, *v1.ActivateSchedulerRequest) (*v1.ActivateSchedulerResponse, error)
 }
 
@@ -324,7 +325,8 @@ type OperatorServiceHandler interface {
 	// ResumePool lets a pool schedule again that was halted by a failed decision.
 	ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error)
 	// ActivateScheduler commits the barrier after which every server decides by
-	// the given version of the scheduler.
+	// the given version of the scheduler. It is refused unless every server of the
+	// cluster answers and supports that version; there is no way back.
 	ActivateScheduler(context.Context, *v1.ActivateSchedulerRequest) (*v1.ActivateSchedulerResponse, error)
 }
 
