@@ -14,6 +14,8 @@ FUZZTIME ?= 10s
 
 LINT := go tool -modfile=.ci/lint.mod golangci-lint
 BUF  := go tool -modfile=tools.mod buf
+# Writes the reference of the API to standard output.
+DOCGEN = (cd api && $(BUF) build -o -) | go run ./api/internal/docgen
 
 # Formatted are the files of the repository, not those of other checkouts in it.
 GOFILES = $$(git ls-files --cached --others --exclude-standard '*.go' | grep -v '^api/gen/')
@@ -89,12 +91,14 @@ check-lint:
 check-proto:
 	cd api && $(BUF) lint
 
-# The generated code is what the sources say, whatever else is uncommitted.
+# What is generated is what the sources say, whatever else is uncommitted.
 .PHONY: check-generated
 check-generated:
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	(cd api && $(BUF) generate -o "$$fresh"); \
-	diff -r "$$fresh/gen" api/gen || { echo 'api/gen is not what the protos say: run make generate'; exit 1; }
+	diff -r "$$fresh/gen" api/gen || { echo 'api/gen is not what the protos say: run make generate'; exit 1; }; \
+	$(DOCGEN) > "$$fresh/api.md"; \
+	diff "$$fresh/api.md" docs/api.md || { echo 'docs/api.md is not what the protos say: run make generate'; exit 1; }
 
 .PHONY: check-modules
 check-modules:
@@ -106,8 +110,9 @@ check-tidy:
 	go test -count=1 .
 
 .PHONY: generate
-generate: ## Generate Go code from the protos
+generate: ## Generate Go code and docs/api.md from the protos
 	cd api && $(BUF) generate
+	$(DOCGEN) > docs/api.md
 
 .PHONY: fmt
 fmt: ## Format the code
