@@ -106,6 +106,9 @@ type Config struct {
 	// unsafeFastHeartbeats brings hashicorp/raft issue 695 back, so that its
 	// regression test can show that it would notice.
 	unsafeFastHeartbeats bool
+	// commitTimeout is raft's, changed to show that followers learn of a commit
+	// without it.
+	commitTimeout time.Duration
 	// intercept sees each RPC before raft; a non-nil result answers it.
 	intercept func(cmd any) any
 }
@@ -174,6 +177,9 @@ func (c *Config) raftConfig() *raft.Config {
 	rc.ElectionTimeout = c.ElectionTimeout
 	rc.LeaderLeaseTimeout = c.LeaderLease
 	rc.MaxAppendEntries = c.MaxAppendEntries
+	if c.commitTimeout > 0 {
+		rc.CommitTimeout = c.commitTimeout
+	}
 	rc.SnapshotInterval = c.SnapshotInterval
 	rc.SnapshotThreshold = c.SnapshotThreshold
 	rc.TrailingLogs = c.TrailingLogs

@@ -205,6 +205,9 @@ func (r *Replica) apply(batch []*proposal) (raft.ApplyFuture, error) {
 func (r *Replica) collect(flights <-chan inflight, slots <-chan struct{}) {
 	for f := range flights {
 		err := r.answer(f.future)
+		if err == nil {
+			r.announce(f.future.Index())
+		}
 		close(f.done)
 		<-slots
 		results, err := r.outcome(f, err)

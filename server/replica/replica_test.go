@@ -31,6 +31,21 @@ func TestProposeOnAnyServer(t *testing.T) {
 	}
 }
 
+// TestFollowersLearnOfACommitAtOnce: with raft's own time-out out of the way, a
+// last entry that nothing follows is still applied everywhere.
+func TestFollowersLearnOfACommitAtOnce(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) { cfg.commitTimeout = time.Hour })
+	leader := c.leader()
+	for i := range 20 {
+		index := c.propose(leader, fmt.Sprintf("ns-%d", i)).Index
+		for _, f := range c.followers() {
+			if err := f.machine.WaitApplied(c.ctx(), index); err != nil {
+				t.Fatalf("entry %d is committed, but a follower does not know: %v", index, err)
+			}
+		}
+	}
+}
+
 func TestManyProposersGetTheirOwnResults(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	c.leader()

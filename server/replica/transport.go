@@ -29,6 +29,8 @@ type transport struct {
 	once sync.Once
 
 	running atomic.Bool
+
+	pipelines sync.Map // of *pipeline
 }
 
 // poolSize is how many idle connections to one peer are kept.

@@ -1,0 +1,118 @@
+package replica
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Followers learn that an entry is committed from the next message of their
+// leader. If no entry follows, raft waits for its CommitTimeout, 50 to 100 ms,
+// and agents and watchers that are connected to a follower wait as long. A
+// shorter time-out would be paid for all the time; a notice is sent only when
+// there is something to tell: after a commit that nothing else follows, the
+// leader sends the empty AppendEntries at once that raft would send later.
+
+// pipeline is raft's pipeline to one follower, which also carries notices.
+type pipeline struct {
+	raft.AppendPipeline
+	closed func()
+
+	mu     sync.Mutex                // orders requests, which raft sends without one
+	newest raft.AppendEntriesRequest // without its entries; Prev is what it ended with
+	told   uint64                    // newest commit index that was sent
+
+	wake chan position // a commit to tell
+	stop chan struct{}
+	once sync.Once
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{AppendPipeline: inner, wake: make(chan position, 1), stop: make(chan struct{})}
+	p.closed = func() { t.pipelines.Delete(p) }
+	t.pipelines.Store(p, nil)
+	go p.run()
+	return p, nil
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	future, err := p.AppendPipeline.AppendEntries(req, resp)
+	if err != nil {
+		return nil, err
+	}
+	p.newest, p.told = *req, max(p.told, req.LeaderCommitIndex)
+	p.newest.Entries = nil
+	if n := len(req.Entries); n > 0 {
+		p.newest.PrevLogEntry, p.newest.PrevLogTerm = req.Entries[n-1].Index, req.Entries[n-1].Term
+	}
+	return future, nil
+}
+
+// Close implements raft.AppendPipeline.
+func (p *pipeline) Close() error {
+	p.once.Do(func() {
+		close(p.stop)
+		p.closed()
+	})
+	return p.AppendPipeline.Close()
+}
+
+func (p *pipeline) run() {
+	for {
+		select {
+		case commit := <-p.wake:
+			p.tell(commit)
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+// tell sends a notice. That the entry at commit is of the pipeline's own term,
+// and committed, makes it true for the log that this leader sends: a commit index
+// of another term might count entries that the follower has in another version.
+// The answer goes to raft, like that of any other request.
+func (p *pipeline) tell(commit position) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	index := min(commit.index, p.newest.PrevLogEntry)
+	if p.newest.Term != commit.term || index <= p.told {
+		return
+	}
+	req := p.newest
+	req.LeaderCommitIndex = index
+	if _, err := p.AppendPipeline.AppendEntries(&req, new(raft.AppendEntriesResponse)); err == nil {
+		p.told = index
+	}
+}
+
+// announce tells all followers that an entry of this leader is committed.
+func (t *transport) announce(commit position) {
+	t.pipelines.Range(func(p, _ any) bool {
+		select {
+		case p.(*pipeline).wake <- commit:
+		default: // it is about to send one, or raft has sent something newer
+		}
+		return true
+	})
+}
+
+// announce is called with each entry that was committed. Under load the next
+// entry tells followers soon enough.
+func (r *Replica) announce(index uint64) {
+	if r.local.queued() > 0 {
+		return
+	}
+	var entry raft.Log
+	if err := r.store.logs.GetLog(index, &entry); err == nil {
+		r.trans.announce(position{index: index, term: entry.Term})
+	}
+}
