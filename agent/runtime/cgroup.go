@@ -1,27 +1,33 @@
 package runtime
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 
+	cgroup "github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
 	"golang.org/x/sys/unix"
+)
+
+// Where the library expects the v2 tree: alone, or beside those of v1.
+const (
+	unifiedMount = "/sys/fs/cgroup"
+	hybridMount  = "/sys/fs/cgroup/unified"
 )
 
 // hierarchy is a mounted cgroup tree and this supervisor's part of it.
 type hierarchy struct {
 	v2          bool
 	mount       string
-	controllers []string // v1: of the mount; v2: enabled for boxes
-	base        string   // holds one cgroup per attempt, and the supervisor's
+	subsystems  []cgroup1.Subsystem // of a v1 mount
+	controllers []string            // v1: of the mount; v2: enabled for boxes
+	base        string              // holds one cgroup per attempt, and the supervisor's
 }
 
 func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
@@ -38,33 +44,54 @@ const supervisorCgroup = "supervisor"
 // it can have cgroups with controllers in it.
 const othersCgroup = "rota-others"
 
-// readMounts finds the cgroup mounts in a mountinfo file, the first of each kind.
-func readMounts(r io.Reader) []*hierarchy {
+// systemdCgroup is the named v1 hierarchy without controllers.
+const systemdCgroup = "systemd"
+
+// findHierarchies returns the mounted trees, that of v2 first.
+func findHierarchies() ([]*hierarchy, error) {
 	var out []*hierarchy
-	seen := make(map[string]bool)
-	for s := bufio.NewScanner(r); s.Scan(); {
-		left, right, ok := strings.Cut(s.Text(), " - ")
-		l, f := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 5 || len(f) < 3 || (f[0] != "cgroup" && f[0] != "cgroup2") {
-			continue
-		}
-		h := &hierarchy{v2: f[0] == "cgroup2", mount: unescapeMount(l[4])}
-		if !h.v2 {
-			h.controllers = slices.DeleteFunc(strings.Split(f[2], ","), func(o string) bool {
-				return o == "rw" || o == "ro"
-			})
-		}
-		if id := f[0] + strings.Join(h.controllers, ","); !seen[id] {
-			seen[id] = true
-			out = append(out, h)
-		}
+	switch cgroup.Mode() {
+	case cgroup.Unavailable:
+		return nil, nil
+	case cgroup.Unified:
+		return []*hierarchy{{v2: true, mount: unifiedMount}}, nil
+	case cgroup.Hybrid:
+		out = append(out, &hierarchy{v2: true, mount: hybridMount})
 	}
-	return out
+	subsystems, err := cgroup1.Default()
+	if errors.Is(err, cgroup1.ErrMountPointNotExist) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	return append(out, groupByMount(subsystems)...), nil
 }
 
-// unescapeMount undoes the octal escapes of mountinfo.
-func unescapeMount(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+// groupByMount joins the controllers that share a mount, of which all names but
+// one are symbolic links.
+func groupByMount(subsystems []cgroup1.Subsystem) []*hierarchy {
+	var out []*hierarchy
+	byMount := make(map[string]*hierarchy)
+	for _, s := range subsystems {
+		p, ok := s.(interface{ Path(string) string })
+		if !ok {
+			continue
+		}
+		mount, err := filepath.EvalSymlinks(p.Path("/"))
+		if err != nil {
+			continue
+		}
+		h := byMount[mount]
+		if h == nil {
+			h = &hierarchy{mount: mount}
+			byMount[mount] = h
+			out = append(out, h)
+		}
+		h.subsystems = append(h.subsystems, s)
+		h.controllers = append(h.controllers, string(s.Name()))
+	}
+	return out
 }
 
 // wanted says whether a hierarchy is of use in a mode. The named v1 hierarchy
@@ -93,169 +120,93 @@ func cgroupName(dir string) string {
 // setup makes the base cgroup of a hierarchy, with its controllers enabled for
 // the boxes in it. A hierarchy that this user may not change is an error.
 func (h *hierarchy) setup(parent, name string) error {
-	if !h.v2 {
-		return h.setupAt(filepath.Join(h.mount, parent, name), h.mount)
-	}
-	err := h.setupAt(filepath.Join(h.mount, parent, name), h.mount)
-	if err == nil {
-		return nil
+	err := h.setupBelow("/", parent, name)
+	if err == nil || !h.v2 {
+		return err
 	}
 	// Not the owner of the whole tree: perhaps of the part we are in.
-	own, ownErr := ownCgroup(h.mount, parent)
-	if ownErr != nil || own == h.mount {
+	own, ownErr := ownCgroup(parent)
+	if ownErr != nil || own == "/" {
 		return err
 	}
-	return h.setupAt(filepath.Join(own, parent, name), own)
+	return h.setupBelow(own, parent, name)
 }
 
-// setupAt makes base and what is above it, below top.
-func (h *hierarchy) setupAt(base, top string) error {
-	if unix.Access(top, unix.W_OK) != nil || unix.Access(filepath.Join(top, "cgroup.procs"), unix.W_OK) != nil {
-		return fmt.Errorf("%s: %w", top, os.ErrPermission)
+// setupBelow makes the base below top, a path in the tree.
+func (h *hierarchy) setupBelow(top, parent, name string) error {
+	dir := filepath.Join(h.mount, top)
+	if unix.Access(dir, unix.W_OK) != nil || unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) != nil {
+		return fmt.Errorf("%s: %w", dir, os.ErrPermission)
 	}
-	rel, err := filepath.Rel(top, base)
-	if err != nil {
-		return err
+	base := filepath.Join(top, parent, name)
+	if _, err := h.makeGroup(base); err != nil {
+		return fmt.Errorf("make cgroup %s: %w", base, err)
 	}
-	at := top
-	for _, part := range strings.Split(rel, "/") {
-		if h.v2 {
-			h.enable(at)
-		}
-		at = filepath.Join(at, part)
-		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-		if !h.v2 && h.has("cpuset") {
-			if err := inheritCpuset(at); err != nil {
-				return err
-			}
-		}
-	}
+	h.base = filepath.Join(h.mount, base)
 	if h.v2 {
-		h.controllers = h.enable(base)
+		return h.enable(top, base)
 	}
-	h.base = base
 	return nil
 }
 
-// enable passes on to the children of a v2 cgroup what of boxControllers it
-// has, and returns it.
-func (h *hierarchy) enable(dir string) []string {
-	var got []string
-	have := strings.Fields(readString(filepath.Join(dir, "cgroup.controllers")))
+// enable passes on to the children of base what of boxControllers there is.
+func (h *hierarchy) enable(top, base string) error {
+	above, err := cgroup2.Load(top, cgroup2.WithMountpoint(h.mount))
+	if err != nil {
+		return err
+	}
+	// The library enables for a cgroup: above it, in every cgroup it may.
+	box, err := cgroup2.Load(filepath.Join(base, "box"), cgroup2.WithMountpoint(h.mount))
+	if err != nil {
+		return err
+	}
+	have, err := above.Controllers()
+	if err != nil {
+		return fmt.Errorf("read controllers: %w", err)
+	}
+	h.controllers = nil
 	for _, c := range boxControllers {
 		if !slices.Contains(have, c) {
 			continue
 		}
-		control := filepath.Join(dir, "cgroup.subtree_control")
-		err := writeFile(control, "+"+c)
-		if errors.Is(err, syscall.EBUSY) {
-			// Only a cgroup without processes can pass controllers on.
-			evacuate(dir)
-			err = writeFile(control, "+"+c)
+		err := box.ToggleControllers([]string{c}, cgroup2.Enable)
+		if err != nil && exists(filepath.Join(h.mount, top, "cgroup.type")) {
+			// Only a cgroup without processes can pass controllers on. The root
+			// of all, which has no type, is free of that rule.
+			h.evacuate(above, top)
+			err = box.ToggleControllers([]string{c}, cgroup2.Enable)
 		}
 		if err == nil {
-			got = append(got, c)
+			h.controllers = append(h.controllers, c)
 		}
 	}
-	return got
+	return nil
 }
 
 // evacuate moves the processes of a delegated cgroup one level down.
-func evacuate(dir string) {
-	leaf := filepath.Join(dir, othersCgroup)
-	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+func (h *hierarchy) evacuate(from *cgroup2.Manager, path string) {
+	leaf, err := h.makeGroup(filepath.Join(path, othersCgroup))
+	if err != nil {
 		return
 	}
-	for _, pid := range readPIDs(filepath.Join(dir, "cgroup.procs")) {
-		_ = writeFile(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid)) // it may be gone
+	pids, _ := from.Procs(false)
+	for _, pid := range pids {
+		_ = leaf.add(int(pid)) // it may be gone
 	}
 }
 
-// inheritCpuset gives a new v1 cpuset what its parent has: it starts with
-// nothing, and then nothing can run in it.
-func inheritCpuset(dir string) error {
-	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
-		if readString(filepath.Join(dir, name)) != "" {
-			continue
-		}
-		if err := writeFile(filepath.Join(dir, name), readString(filepath.Join(filepath.Dir(dir), name))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ownCgroup returns the directory of the v2 cgroup that this process is in.
-func ownCgroup(mount, parent string) (string, error) {
-	for line := range strings.Lines(readString("/proc/self/cgroup")) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			// A supervisor that is already in its place looks from above it.
-			if i := strings.Index(path, "/"+parent+"/"); i >= 0 {
-				path = path[:i]
-			}
-			path = strings.TrimSuffix(path, "/"+othersCgroup)
-			return filepath.Join(mount, path), nil
-		}
-	}
-	return "", fmt.Errorf("no v2 cgroup in /proc/self/cgroup")
-}
-
-// readString returns the content of a small file without the space around it,
-// and nothing if it cannot be read.
-func readString(path string) string {
-	b, err := os.ReadFile(path)
+// ownCgroup returns the path of the v2 cgroup that this process is in.
+func ownCgroup(parent string) (string, error) {
+	_, path, err := cgroup.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("find own cgroup: %w", err)
 	}
-	return strings.TrimSpace(string(b))
-}
-
-func readUint(path string) uint64 {
-	n, err := strconv.ParseUint(readString(path), 10, 64)
-	if err != nil {
-		return 0
+	if path == "" {
+		return "", errors.New("no v2 cgroup in /proc/self/cgroup")
 	}
-	return n
-}
-
-// readField returns the value of a line "name value".
-func readField(path, name string) uint64 {
-	for line := range strings.Lines(readString(path)) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == name {
-			n, err := strconv.ParseUint(v, 10, 64)
-			if err != nil {
-				return 0
-			}
-			return n
-		}
+	// A supervisor that is already in its place looks from above it.
+	if above, _, ok := strings.Cut(path, "/"+parent+"/"); ok {
+		path = above
 	}
-	return 0
-}
-
-func readPIDs(path string) []int {
-	var pids []int
-	for _, f := range strings.Fields(readString(path)) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// writeFile writes to a control file with one write(2) and without the poller,
-// which is what makes it cheap. It must not create: a cgroup without the
-// controller lacks the file.
-func writeFile(path, value string) error {
-	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	_, err = syscall.Write(fd, []byte(value))
-	syscall.Close(fd)
-	if err != nil {
-		return &os.PathError{Op: "write", Path: path, Err: err}
-	}
-	return nil
+	return filepath.Join("/", strings.TrimSuffix(path, "/"+othersCgroup)), nil
 }

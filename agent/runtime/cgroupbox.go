@@ -127,16 +127,21 @@ func (b *cgroupBox) kill() {
 }
 
 // killCgroup sends SIGKILL to all processes of a cgroup. With cgroup.kill that
-// is one step that no fork escapes. Otherwise the processes are frozen while
-// they are found; the caller repeats until none is left, as a fork may still
-// slip between.
+// is one step that no fork escapes.
 func killCgroup(dir string) {
-	if writeFile(filepath.Join(dir, "cgroup.kill"), "1") == nil {
-		return
+	if writeFile(filepath.Join(dir, "cgroup.kill"), "1") != nil {
+		killFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, "cgroup.procs")) })
 	}
+}
+
+// killFrozen does it without cgroup.kill: the processes are frozen while they
+// are found; the caller repeats until none is left, as a fork may slip between.
+// The library waits until the freezer reports FROZEN, which a process that hangs
+// in the kernel can put off for ever; a kill must not wait for it.
+func killFrozen(dir string, find func() []int) {
 	_ = writeFile(filepath.Join(dir, "freezer.state"), "FROZEN")
 	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "1")
-	for _, pid := range readPIDs(filepath.Join(dir, "cgroup.procs")) {
+	for _, pid := range find() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	_ = writeFile(filepath.Join(dir, "freezer.state"), "THAWED")

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,16 +30,16 @@ type cgroups struct {
 	retired chan *cgroupBox
 	quit    chan struct{}
 	wg      sync.WaitGroup
+
+	moved []*hierarchy // where this process was moved
 }
 
 // newCgroups returns nil if this user can make no cgroups that would be of use.
 func newCgroups(o SuperviseOptions) (*cgroups, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := findHierarchies()
 	if err != nil {
-		return nil, fmt.Errorf("find cgroups: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	mounts := readMounts(f)
 	c := &cgroups{
 		ready:   make(chan *cgroupBox, boxesReady),
 		retired: make(chan *cgroupBox, 1024),
@@ -50,11 +49,9 @@ func newCgroups(o SuperviseOptions) (*cgroups, error) {
 	if c.allowed, err = allowedCPUs(); err != nil {
 		return nil, err
 	}
-	for _, v2 := range []bool{true, false} {
-		for _, h := range mounts {
-			if h.v2 == v2 && wanted(h, o.Mode, c.v2 != nil) && h.setup(o.CgroupParent, c.name) == nil {
-				c.add(h)
-			}
+	for _, h := range mounts {
+		if wanted(h, o.Mode, c.v2 != nil) && h.setup(o.CgroupParent, c.name) == nil {
+			c.add(h)
 		}
 	}
 	if !c.canKill() || (o.Mode != "" && c.mode() != o.Mode) {
@@ -139,20 +136,17 @@ func (c *cgroups) roots() []string {
 func (c *cgroups) moveSupervisor(mounts []*hierarchy, parent string) {
 	for _, h := range mounts {
 		used := slices.Contains(c.hierarchies(), h)
-		if !used && !h.has("name=systemd") {
+		if !used && (!h.has(systemdCgroup) || h.setup(parent, c.name) != nil) {
 			continue
 		}
-		if !used && h.setup(parent, c.name) != nil {
+		path, err := filepath.Rel(h.mount, h.base)
+		if err != nil {
 			continue
 		}
-		dir := filepath.Join(h.base, supervisorCgroup)
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			continue
+		place, err := h.makeGroup(filepath.Join("/", path, supervisorCgroup))
+		if err == nil && place.add(os.Getpid()) == nil {
+			c.moved = append(c.moved, h)
 		}
-		if h.has("cpuset") && !h.v2 && inheritCpuset(dir) != nil {
-			continue
-		}
-		_ = writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(os.Getpid()))
 	}
 }
 
@@ -245,15 +239,41 @@ func killBoxesIn(base string, log hclog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("look for what was left running: %w", err)
 	}
+	mounts, err := findHierarchies()
+	if err != nil {
+		return err
+	}
 	for _, e := range entries {
-		dir := filepath.Join(base, e.Name())
 		if !e.IsDir() || e.Name() == supervisorCgroup {
 			continue
 		}
-		for p := newPatience(log, dir); len(readPIDs(filepath.Join(dir, "cgroup.procs"))) > 0; p.wait() {
-			killCgroup(dir)
+		if err := killLeftIn(mounts, filepath.Join(base, e.Name()), log); err != nil {
+			return fmt.Errorf("end what was left running: %w", err)
 		}
-		removeCgroup(dir)
+	}
+	return nil
+}
+
+// killLeftIn returns when nothing runs in a cgroup and below it.
+func killLeftIn(mounts []*hierarchy, dir string, log hclog.Logger) error {
+	g, err := findGroup(mounts, dir)
+	if err != nil {
+		return err
+	}
+	for p := newPatience(log, dir); ; p.wait() {
+		pids, err := g.pids()
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		if err := g.kill(); err != nil {
+			log.Debug("kill what was left running", "where", dir, "error", err)
+		}
+	}
+	if err := g.remove(); err != nil {
+		log.Debug("an empty cgroup stays", "error", err)
 	}
 	return nil
 }
@@ -279,50 +299,38 @@ func (c *cgroups) close() {
 // leaveSupervisor moves this process to the top of each tree, as a cgroup that
 // is not empty cannot be removed.
 func (c *cgroups) leaveSupervisor() {
-	for line := range strings.Lines(readString("/proc/self/mountinfo")) {
-		for _, h := range readMounts(strings.NewReader(line)) {
-			for _, base := range findBases(h.mount, c.name) {
-				dir := filepath.Join(base, supervisorCgroup)
-				moveOut(h.mount, base)
-				removeCgroup(dir)
-				removeCgroup(base)
-				_ = syscall.Rmdir(filepath.Dir(base)) // the last one takes the parent with it
-			}
-		}
+	for _, h := range c.moved {
+		moveOut(h)
+		c.removeBase(h)
 	}
 }
 
 // moveOut moves this process to the top of a tree or, where only a part of it is
 // ours, to where the other processes of that part are.
-func moveOut(mount, base string) {
-	self := strconv.Itoa(os.Getpid())
-	if writeFile(filepath.Join(mount, "cgroup.procs"), self) != nil {
-		top := filepath.Dir(filepath.Dir(base))
-		_ = writeFile(filepath.Join(top, othersCgroup, "cgroup.procs"), self)
+func moveOut(h *hierarchy) {
+	if top, err := h.loadGroup("/"); err == nil && top.add(os.Getpid()) == nil {
+		return
 	}
-}
-
-// findBases returns the base of this supervisor below a mount, if it is in it.
-func findBases(mount, name string) []string {
-	var out []string
-	for line := range strings.Lines(readString("/proc/self/cgroup")) {
-		_, path, _ := strings.Cut(strings.TrimSpace(line), ":")
-		_, path, _ = strings.Cut(path, ":")
-		if filepath.Base(path) == supervisorCgroup && filepath.Base(filepath.Dir(path)) == name {
-			if base := filepath.Join(mount, filepath.Dir(path)); exists(base) && !slices.Contains(out, base) {
-				out = append(out, base)
-			}
-		}
+	others := filepath.Join(filepath.Dir(filepath.Dir(h.base)), othersCgroup)
+	if g, err := findGroup([]*hierarchy{h}, others); err == nil {
+		_ = g.add(os.Getpid()) // then the cgroup stays, which does no harm
 	}
-	return out
 }
 
 func (c *cgroups) removeBases() {
 	for _, h := range c.hierarchies() {
-		removeCgroup(filepath.Join(h.base, supervisorCgroup))
-		removeCgroup(h.base)
-		_ = syscall.Rmdir(filepath.Dir(h.base))
+		c.removeBase(h)
 	}
+}
+
+// removeBase removes the base and the supervisor's cgroup in it. The last one
+// takes the parent with it, which others may be in, so not by the library: that
+// removes what is below as well.
+func (c *cgroups) removeBase(h *hierarchy) {
+	if g, err := findGroup([]*hierarchy{h}, h.base); err == nil {
+		_ = g.remove() // one that stays does no harm
+	}
+	_ = syscall.Rmdir(filepath.Dir(h.base))
 }
 
 // removeCgroup waits for the last of the dying to be gone, but not for ever: an

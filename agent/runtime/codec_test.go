@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
 	"time"
 )
 
@@ -161,20 +163,26 @@ func TestOptionsSurviveTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestMountsAreFound(t *testing.T) {
-	const mountinfo = `20 1 0:1 / / rw - ext4 /dev/vda rw
-30 20 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
-31 20 0:31 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
-32 20 0:32 / /mnt/with\040space rw - cgroup2 cgroup2 rw,nsdelegate
-33 20 0:30 / /elsewhere rw - cgroup cgroup rw,cpu,cpuacct
-`
-	var got []string
-	for _, h := range readMounts(strings.NewReader(mountinfo)) {
-		got = append(got, h.mount+" "+strings.Join(h.controllers, ","))
+// Controllers that share a mount have symbolic links beside it.
+func TestControllersAreGroupedByMount(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"cpu,cpuacct", "freezer"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
-	want := []string{"/sys/fs/cgroup/cpu,cpuacct cpu,cpuacct", "/sys/fs/cgroup/systemd xattr,name=systemd", "/mnt/with space "}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q", got)
+	for _, link := range []string{"cpu", "cpuacct"} {
+		if err := os.Symlink("cpu,cpuacct", filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, h := range groupByMount([]cgroup1.Subsystem{cgroup1.NewCpu(root), cgroup1.NewMemory(root),
+		cgroup1.NewFreezer(root), cgroup1.NewCpuacct(root)}) {
+		got = append(got, filepath.Base(h.mount)+": "+strings.Join(h.controllers, " "))
+	}
+	if want := []string{"cpu,cpuacct: cpu cpuacct", "freezer: freezer"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
