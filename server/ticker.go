@@ -14,6 +14,7 @@ import (
 const (
 	tickIntervalMin = 5 * time.Millisecond
 	tickIntervalMax = 10 * time.Second
+	bootstrapRetry  = 100 * time.Millisecond
 )
 
 // lead does what a leader has to do, whenever this server is one.
@@ -55,16 +56,19 @@ func (s *Server) beginTerm(ctx context.Context) (end func()) {
 }
 
 // bootstrap gives a new cluster its identity. Doing it twice is refused by the
-// state machine, which keeps the first.
+// state machine, which keeps the first, so it is tried until it is known.
 func (s *Server) bootstrap(ctx context.Context) {
-	if len(s.cfg.Bootstrap) == 0 || s.machine.Applied() > 0 {
+	if len(s.cfg.Bootstrap) == 0 {
 		return
 	}
-	_, err := s.replica.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
-		Bootstrap: &logv1.Bootstrap{ClusterId: rand.Text(), Settings: s.cfg.Settings},
-	}})
-	if err != nil {
-		s.logger.Warn("could not bootstrap the cluster; the next leader will", "error", err)
+	for ; ctx.Err() == nil && s.machine.Applied() == 0; sleep(ctx, bootstrapRetry) {
+		_, err := s.replica.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
+			Bootstrap: &logv1.Bootstrap{ClusterId: rand.Text(), Settings: s.cfg.Settings},
+		}})
+		if err == nil {
+			return
+		}
+		s.logger.Warn("could not bootstrap the cluster yet", "error", err)
 	}
 }
 
