@@ -58,13 +58,17 @@ func (s *Server) renew(ctx context.Context, name string, incarnation uint64) (bo
 		fenced, err := s.leases.renew(ctx, []*peerv1.NodeLease{lease})
 		return err == nil && fenced[0], err
 	}
-	id, addr := s.replica.Leader()
-	if addr == "" || id == s.cfg.ID {
+	fenced := false
+	err := s.replica.AskLeader(ctx, func(ctx context.Context, addr string) error {
+		resp, err := s.dial.peer(addr).RenewLeases(ctx, &peerv1.RenewLeasesRequest{Leases: []*peerv1.NodeLease{lease}})
+		if err != nil || len(resp.Fenced) != 1 {
+			return errNoLeader
+		}
+		fenced = resp.Fenced[0]
+		return nil
+	})
+	if err != nil {
 		return false, errNoLeader
 	}
-	resp, err := s.dial.peer(addr).RenewLeases(ctx, &peerv1.RenewLeasesRequest{Leases: []*peerv1.NodeLease{lease}})
-	if err != nil || len(resp.Fenced) != 1 {
-		return false, errNoLeader
-	}
-	return resp.Fenced[0], nil
+	return fenced, nil
 }

@@ -41,11 +41,11 @@ func (r *Replica) forwardLoop() {
 }
 
 func (r *Replica) forward(batch []*proposal) ([]*logv1.Result, error) {
-	client, err := r.leaderClient()
+	client, address, err := r.leaderClient()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := r.forwardContext()
+	ctx, cancel := r.forwardContext(address, answerGrace)
 	defer cancel()
 	cmds := commands(batch)
 	resp, err := client.Propose(ctx, &peerv1.ProposeRequest{Commands: cmds})
@@ -58,26 +58,79 @@ func (r *Replica) forward(batch []*proposal) ([]*logv1.Result, error) {
 	return resp.Results, nil
 }
 
-func (r *Replica) leaderClient() (peerv1connect.PeerServiceClient, error) {
-	_, address := r.Leader()
+func (r *Replica) leaderClient() (client peerv1connect.PeerServiceClient, address string, err error) {
+	_, address = r.Leader()
 	if address == "" || address == r.cfg.Address || r.cfg.PeerClient == nil {
-		return nil, ErrNoLeader
+		return nil, "", ErrNoLeader
 	}
-	return r.cfg.PeerClient(address), nil
+	return r.cfg.PeerClient(address), address, nil
 }
 
-// forwardContext ends with the replica, and in time.
-func (r *Replica) forwardContext() (context.Context, context.CancelFunc) {
+// answerGrace is for the answer to a proposal that is on its way when its leader
+// is replaced in good order: without it, the outcome would be unknown.
+const answerGrace = 250 * time.Millisecond
+
+// errReplaced: whoever was asked no longer leads, and may never answer.
+var errReplaced = errors.New("another server has become the leader")
+
+// forwardContext ends with the replica, in time, and after a grace when another
+// server leads than the one at the address. That one may be hanging, with its
+// connections open, and whatever waits for it holds up what could be done.
+func (r *Replica) forwardContext(address string, grace time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.ForwardTimeout)
-	stop := make(chan struct{})
+	ctx, replaced := context.WithCancelCause(ctx)
 	go func() {
-		select {
-		case <-r.closed:
-			cancel()
-		case <-stop:
+		if r.awaitReplaced(ctx, address) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(grace):
+			}
 		}
+		replaced(errReplaced)
 	}()
-	return ctx, func() { close(stop); cancel() }
+	return ctx, cancel
+}
+
+// awaitReplaced returns true when another server leads than the one at the
+// address, and false when that does not matter any more.
+func (r *Replica) awaitReplaced(ctx context.Context, address string) bool {
+	for {
+		changed := r.changed.wait()
+		if _, now := r.Leader(); now != "" && now != address {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		case <-r.closed:
+			return false
+		}
+	}
+}
+
+// AskLeader calls ask with the address of whoever leads, and again with that of
+// its successor should it be replaced before it has answered. It is for what may
+// be asked twice. ErrNoLeader if no other server is known to lead.
+func (r *Replica) AskLeader(ctx context.Context, ask func(ctx context.Context, address string) error) error {
+	for {
+		_, address := r.Leader()
+		if address == "" || address == r.cfg.Address {
+			return ErrNoLeader
+		}
+		try, cancel := context.WithCancelCause(ctx)
+		go func() {
+			if r.awaitReplaced(try, address) {
+				cancel(errReplaced)
+			}
+		}()
+		err := ask(try, address)
+		replaced := errors.Is(context.Cause(try), errReplaced)
+		cancel(nil)
+		if err == nil || !replaced {
+			return err
+		}
+	}
 }
 
 // retryHeader carries ErrOverloaded.RetryAfter between servers, in nanoseconds.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -122,5 +123,76 @@ func TestVerificationNeedsANewerAnswer(t *testing.T) {
 	}
 	if v.ack(other, 2); !answered(second) {
 		t.Error("the second question was not answered")
+	}
+}
+
+// hanging is a leader that takes calls and never answers, as one that is paused.
+type hanging struct {
+	peerv1connect.PeerServiceClient
+	asked chan<- struct{}
+}
+
+func (h hanging) Propose(ctx context.Context, _ *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
+	return nil, h.hang(ctx)
+}
+
+func (h hanging) ReadIndex(ctx context.Context, _ *peerv1.ReadIndexRequest) (*peerv1.ReadIndexResponse, error) {
+	return nil, h.hang(ctx)
+}
+
+func (h hanging) hang(ctx context.Context) error {
+	h.asked <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// What was forwarded to a leader that hangs goes on with its successor, however
+// long a call may take.
+func TestAReplacedLeaderIsNotWaitedFor(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	var c *cluster
+	var hung atomic.Value // address
+	hung.Store("")
+	c = newCluster(t, 3, func(cfg *Config) {
+		cfg.ForwardTimeout, cfg.LeaderWait = time.Hour, time.Hour
+		cfg.PeerClient = func(address string) peerv1connect.PeerServiceClient {
+			if address == hung.Load() {
+				return hanging{asked: asked}
+			}
+			return c.client(address)
+		}
+	})
+	lead := c.leader()
+	c.propose(lead, "before")
+	follower := c.followers()[0]
+	hung.Store(lead.address)
+	done := make(chan error, 3)
+	go func() {
+		_, err := follower.replica.ReadIndex(c.ctx())
+		done <- err
+	}()
+	go func() {
+		_, err := follower.replica.Propose(c.ctx(), create("x"))
+		if errors.Is(err, ErrUnknownOutcome) {
+			err = nil // the leader may have committed it before it hung
+		}
+		done <- err
+	}()
+	go func() {
+		done <- follower.replica.AskLeader(c.ctx(), func(ctx context.Context, address string) error {
+			if address == lead.address {
+				return hanging{asked: asked}.hang(ctx)
+			}
+			return nil
+		})
+	}()
+	for range cap(done) {
+		<-asked
+	}
+	lead.stream.partition(true, true)
+	for range cap(done) {
+		if err := <-done; err != nil && !errors.Is(err, ErrNoLeader) {
+			t.Error(err)
+		}
 	}
 }

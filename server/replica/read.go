@@ -130,11 +130,11 @@ func (r *Replica) readLoop() {
 }
 
 func (r *Replica) forwardRead() (uint64, error) {
-	client, err := r.leaderClient()
+	client, address, err := r.leaderClient()
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := r.forwardContext()
+	ctx, cancel := r.forwardContext(address, 0)
 	defer cancel()
 	resp, err := client.ReadIndex(ctx, &peerv1.ReadIndexRequest{})
 	if err != nil {
