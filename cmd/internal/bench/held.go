@@ -69,7 +69,11 @@ func startCluster(ctx context.Context, o ClusterOptions, agents int) (*held, err
 		return nil, err
 	}
 	h := &held{cleanup: []func(){func() { os.RemoveAll(dir) }}}
-	h.cluster, err = devcluster.Start(devcluster.Config{Binary: o.Binary, Dir: dir, Servers: 3, Agents: agents})
+	h.cluster, err = devcluster.Start(devcluster.Config{
+		Binary: o.Binary, Dir: dir, Servers: 3, Agents: agents,
+		// A sustained measurement queues more than the limits of a normal cluster.
+		ServerArgs: []string{"--queue-actions-max", "20000000", "--queue-bytes-max", "16GiB"},
+	})
 	if err != nil {
 		h.stop()
 		return nil, err
