@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -152,6 +153,7 @@ func submitNull(ctx context.Context, o SubmitOptions, n int) (Rate, error) {
 		if err != nil {
 			return Rate{}, err
 		}
+		defer os.RemoveAll(null.Dir)
 		defer null.Kill()
 		addr = null.Addr
 	}
