@@ -25,7 +25,9 @@ func (l *load) settle() *outcome {
 		return len(w.list(rotav1.ActionState_ACTION_STATE_QUEUED, rotav1.ActionState_ACTION_STATE_RUNNING)) == 0
 	})
 	for _, a := range w.list() {
-		o.actions[a.Id] = a
+		if a.Spec.Name == loadName {
+			o.actions[a.Id] = a
+		}
 	}
 	w.until("no process of any attempt is left", func() bool { return len(processes(w.marker())) == 0 })
 	o.deeds = w.deeds()
@@ -118,6 +120,6 @@ func (w *world) sameHash() {
 		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
 		defer cancel()
 		report, err := w.cluster.HashesEqual(ctx)
-		return err == nil && report.Equal
+		return err == nil && report.Equal && len(report.Servers) == len(w.cluster.Servers)
 	})
 }

@@ -33,6 +33,9 @@ type load struct {
 	acked map[int]submission
 }
 
+// loadName is the name of every action of a load.
+const loadName = "load"
+
 func newLoad(w *world) *load {
 	w.Helper()
 	return &load{w: w, open: w.prepare(), quit: make(chan struct{}), acked: map[int]submission{}}
@@ -46,7 +49,7 @@ func (l *load) submit(s submission) (submission, bool) {
 	if s.holds {
 		env["HOLD"] = "1"
 	}
-	spec := &rotav1.ActionSpec{Command: &rotav1.Command{Argv: []string{"sh", "-c", script}, Env: env}}
+	spec := &rotav1.ActionSpec{Name: loadName, Command: &rotav1.Command{Argv: []string{"sh", "-c", script}, Env: env}}
 	if s.retry {
 		spec.LossPolicy, spec.MaxAttempts = rotav1.LossPolicy_LOSS_POLICY_RETRY, 100
 	}
