@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -42,6 +43,8 @@ type Server struct {
 	metrics *metrics
 	dial    dialer
 
+	// opened is replica, for what Raft may call before Open has returned it.
+	opened atomic.Pointer[replica.Replica]
 	// observed is log time as of the newest entry, with this server's clock then.
 	observed atomic.Pointer[moment]
 	// applied wakes the ticker, checkpoints holds the newest hash to quote.
@@ -129,6 +132,7 @@ func (s *Server) open() error {
 	if err != nil {
 		return err
 	}
+	s.opened.Store(s.replica)
 	s.leases = newLeases(s.machine, s.replica, s.logger.Named("lease"))
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
@@ -253,10 +257,15 @@ func (s *Server) logTime() int64 {
 	return m.logNS + int64(time.Since(m.at))
 }
 
+// voters is how many servers vote, as this one knows.
 func (s *Server) voters() int {
-	peers, err := s.replica.Peers(context.Background())
+	r := s.opened.Load()
+	if r == nil {
+		return math.MaxInt32 // not known yet: no quote has a majority
+	}
+	peers, err := r.Peers(context.Background())
 	if err != nil {
-		return len(s.cfg.Bootstrap)
+		return math.MaxInt32
 	}
 	n := 0
 	for _, p := range peers {
