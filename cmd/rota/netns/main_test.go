@@ -40,7 +40,7 @@ func enter(file string, argv []string) error {
 }
 
 func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "rota-netns-")
+	dir, err := os.MkdirTemp("", prefix())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

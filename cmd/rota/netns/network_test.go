@@ -16,9 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namePrefix begins the names of all namespaces of these tests; the process ID
-// of the test follows.
-const namePrefix = "rota-test-"
+// namePrefix begins the names of what these tests make outside their processes.
+const namePrefix = "rota-netns-"
+
+// prefix is that of this process, so that what it leaves is known as abandoned.
+func prefix() string { return namePrefix + strconv.Itoa(os.Getpid()) + "-" }
 
 // network is a bridge in a namespace and the hosts that are plugged into it.
 // The test is a host too: it reaches the others by the bridge's own address.
@@ -50,14 +52,14 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-func (n *network) hub() string { return namePrefix + strconv.Itoa(os.Getpid()) + "-hub" }
+func (n *network) hub() string { return prefix() + "hub" }
 
 // plug adds a host.
 func (n *network) plug(name string) *host {
 	n.Helper()
 	number := len(n.hosts) + 1
 	h := &host{
-		net: n, name: namePrefix + strconv.Itoa(os.Getpid()) + "-" + name,
+		net: n, name: prefix() + name,
 		ip: fmt.Sprintf("10.77.0.%d", 10+number), port: "port" + strconv.Itoa(number),
 	}
 	n.ip("netns", "add", h.name)
@@ -146,13 +148,24 @@ func remove(t *testing.T, name string) {
 
 // sweep removes what a test left behind that was killed.
 func sweep(t *testing.T) {
-	entries, _ := os.ReadDir("/run/netns") // it need not exist
+	for _, name := range abandoned("/run/netns") {
+		remove(t, name)
+	}
+	for _, name := range abandoned(os.TempDir()) {
+		os.RemoveAll(filepath.Join(os.TempDir(), name))
+	}
+}
+
+// abandoned are the names in a folder that belong to processes that are gone.
+func abandoned(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // it need not exist
 	for _, e := range entries {
 		rest, ours := strings.CutPrefix(e.Name(), namePrefix)
 		pid, _, _ := strings.Cut(rest, "-")
 		n, err := strconv.Atoi(pid)
 		if ours && err == nil && syscall.Kill(n, 0) == syscall.ESRCH {
-			remove(t, e.Name())
+			names = append(names, e.Name())
 		}
 	}
+	return names
 }
