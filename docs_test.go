@@ -1,0 +1,136 @@
+package rota_test
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	linkRE    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headingRE = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	metricRE  = regexp.MustCompile("`(rota_[a-z_]+)`")
+)
+
+// documents are all Markdown files by path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	docs := map[string]string{}
+	walk(t, func(name string) {
+		if path.Ext(name) != ".md" {
+			return
+		}
+		text, err := os.ReadFile(filepath.FromSlash(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs[name] = string(text)
+	})
+	if docs["README.md"] == "" || len(docs) < 5 {
+		t.Fatalf("only %d documents found", len(docs))
+	}
+	return docs
+}
+
+// anchors are what a link can point at inside a document, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, m := range headingRE.FindAllStringSubmatch(text, -1) {
+		id := strings.Map(func(r rune) rune {
+			switch {
+			case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_':
+				return r
+			case r == ' ':
+				return '-'
+			}
+			return -1
+		}, strings.ToLower(m[1]))
+		all[id] = true
+	}
+	return all
+}
+
+// brokenLinks finds relative links to what does not exist. exists says whether a
+// path of the repository does.
+func brokenLinks(docs map[string]string, exists func(string) bool) (findings []string) {
+	for name, text := range docs {
+		for _, m := range linkRE.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, anchor, _ := strings.Cut(m[1], "#")
+			target := name
+			if file != "" {
+				target = path.Join(path.Dir(name), file)
+			}
+			switch {
+			case !exists(target):
+				findings = append(findings, fmt.Sprintf("%s: %s does not exist", name, m[1]))
+			case anchor != "" && !anchors(docs[target])[anchor]:
+				findings = append(findings, fmt.Sprintf("%s: %s has no such heading", name, m[1]))
+			}
+		}
+	}
+	return findings
+}
+
+func TestLinksOfDocumentsResolve(t *testing.T) {
+	report(t, brokenLinks(documents(t), func(name string) bool {
+		_, err := os.Stat(filepath.FromSlash(name))
+		return err == nil
+	}))
+
+	docs := map[string]string{
+		"docs/a.md": "# One two\n[ok](b.md#x-y) [gone](c.md) [no](b.md#z) [web](https://example.org/x)",
+		"docs/b.md": "## X, y\n[up](a.md#one-two)",
+	}
+	expect(t, brokenLinks(docs, func(name string) bool { return docs[name] != "" }),
+		"docs/a.md: c.md does not exist", "docs/a.md: b.md#z has no such heading")
+}
+
+// unknownMetrics finds names of metrics that no code registers.
+func unknownMetrics(docs map[string]string, code string) (findings []string) {
+	for name, text := range docs {
+		for _, m := range metricRE.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(code, `"`+m[1]+`"`) {
+				findings = append(findings, fmt.Sprintf("%s: there is no metric %s", name, m[1]))
+			}
+		}
+	}
+	return findings
+}
+
+// TestMetricsAreDocumentedAndExist compares in both directions.
+func TestMetricsAreDocumentedAndExist(t *testing.T) {
+	var code, all strings.Builder
+	for _, f := range goFiles(t) {
+		if f.test() || f.dir() != "server" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.FromSlash(f.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Write(text)
+	}
+	docs := documents(t)
+	report(t, unknownMetrics(docs, code.String()))
+	for _, text := range docs {
+		all.WriteString(text)
+	}
+	registered := regexp.MustCompile(`"(rota_[a-z_]+)"`).FindAllStringSubmatch(code.String(), -1)
+	if len(registered) < 5 {
+		t.Fatalf("only %d metrics found in the code", len(registered))
+	}
+	for _, m := range registered {
+		if !strings.Contains(all.String(), "`"+m[1]+"`") {
+			t.Errorf("metric %s is not documented", m[1])
+		}
+	}
+
+	expect(t, unknownMetrics(map[string]string{"x.md": "`rota_gone` and `rota_here`"}, `Name: "rota_here"`), "x.md: there is no metric rota_gone")
+}
