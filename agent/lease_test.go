@@ -34,7 +34,7 @@ func TestALeaseCountsFromWhenTheRenewalWasSent(t *testing.T) {
 		if l.held() == 0 {
 			t.Error("not held 1 ns before its end")
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if l.held() != 0 {
 			t.Error("held at its end")
 		}

@@ -280,8 +280,8 @@ func FuzzRow(f *testing.F) {
 	} {
 		c := codec{}
 		r.code(&c)
-		f.Add(byte(tableActions), c.buf)
-		f.Add(byte(tableNodes), c.buf)
+		f.Add(tableActions, c.buf)
+		f.Add(tableNodes, c.buf)
 	}
 	f.Fuzz(func(t *testing.T, table byte, data []byte) {
 		rows := map[byte]coder{

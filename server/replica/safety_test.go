@@ -245,7 +245,7 @@ func TestAppendBehindSnapshotIsRepeated(t *testing.T) {
 	}
 	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(lead.id), Addr: []byte(lead.address)}
 	req := raft.AppendEntriesRequest{
-		RPCHeader: header, Leader: header.Addr, Term: lead.replica.Status().Term,
+		RPCHeader: header, Term: lead.replica.Status().Term,
 		PrevLogEntry: snap.Index, PrevLogTerm: snap.Term,
 	}
 	var resp raft.AppendEntriesResponse
