@@ -99,8 +99,10 @@ func (x *execution) carryOut(d sched.Decision) {
 	case d.Hold != nil:
 		x.hold(d.Hold, d.Node)
 	case d.Start != nil:
-		if d.Bypassed != nil {
-			x.countBypass(d.Bypassed)
+		for _, a := range d.Bypassed {
+			if a != nil {
+				x.countBypass(a)
+			}
 		}
 		x.grant(d.Start, d.Node, d.Cores)
 	}

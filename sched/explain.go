@@ -66,7 +66,10 @@ func cores(n uint32) string {
 }
 
 func kept(n *state.Node, a *state.Action) string {
-	if n.HeldFor == 0 || n.HeldFor >= a.ID {
+	switch {
+	case n.HeldFor == a.ID:
+		return " and is kept free for it"
+	case n.HeldFor == 0 || n.HeldFor > a.ID:
 		return ""
 	}
 	return fmt.Sprintf(" and is kept for action %d", n.HeldFor)

@@ -20,8 +20,9 @@ type Decision struct {
 	Start *state.Action
 	Node  *state.Node
 	Cores state.CoreSet
-	// Bypassed is the older action that did not fit and that Start passes by.
-	Bypassed *state.Action
+	// Bypassed are the older actions that did not fit and that Start passes by:
+	// one of the queues that the pass goes through, and one pinned to Node.
+	Bypassed [2]*state.Action
 
 	// Hold keeps Node free for a starved action; with Node nil no node could be
 	// found, and its patience starts anew.
@@ -165,23 +166,66 @@ func (p *Pass) startOrHold(a *state.Action, n *state.Node) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
 	if p.blocked != 0 {
 		head := p.view.Action(p.blocked)
-		if !order.MayBypass(head, p.view.Meta().Now, &p.view.Meta().Settings) {
+		if !p.mayBypass(head) {
 			return p.hold(head)
 		}
-		d.Bypassed = head
+		d.Bypassed[0] = head
+	}
+	// A pass over n has what is pinned to n in its own queue.
+	if p.node == 0 {
+		if head := p.pinnedBefore(a, n); head != nil {
+			if n.HeldFor == 0 && !p.mayBypass(head) {
+				return p.keep(n, head)
+			}
+			d.Bypassed[1] = head
+		}
 	}
 	width := scale.Width(int(a.CoresMin), int(a.CoresMax), n.Free.Len())
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
 }
 
-// hold serves an action whose patience has ended. Pinned to this node, it needs
-// no more than that nothing younger starts here; otherwise a node is kept free.
-func (p *Pass) hold(head *state.Action) (Decision, bool) {
-	if head.Trajectory != 0 {
-		p.queue = nil // ends the pass
-		return Decision{}, false
+func (p *Pass) mayBypass(a *state.Action) bool {
+	return order.MayBypass(a, p.view.Meta().Now, &p.view.Meta().Settings)
+}
+
+// pinnedBefore returns the oldest action that waits for n alone, if it is older
+// than a.
+func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
+	i := state.NodeInstance(n.ID)
+	if p.view.QueueLen(i) == 0 {
+		return nil
 	}
-	p.queue, p.filled, p.blocked = nil, false, 0 // look at everything again
-	return Decision{Hold: head, Node: place.ToHold(p.view, head)}, true
+	oldest := order.Oldest(p.view, []state.Instance{i}, 0, 1)
+	if len(oldest) == 0 || oldest[0] > a.ID {
+		return nil
+	}
+	return p.view.Action(oldest[0])
+}
+
+// hold serves an action whose patience has ended by keeping a node free for it:
+// its own if it is pinned, else one that could hold it and that no older pinned
+// one needs more.
+func (p *Pass) hold(head *state.Action) (Decision, bool) {
+	if head.Trajectory == 0 {
+		n := place.ToHold(p.view, head)
+		if n == nil {
+			return p.keep(nil, head)
+		}
+		if older := p.pinnedBefore(head, n); older != nil && !p.mayBypass(older) {
+			return p.keep(n, older)
+		}
+		return p.keep(n, head)
+	}
+	if n := p.view.Node(p.node); n.HeldFor == 0 {
+		return p.keep(n, head)
+	}
+	p.queue = nil // kept for another: at least nothing younger starts in this pass
+	return Decision{}, false
+}
+
+// keep has a node kept free, and the pass look at everything again.
+func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
+	p.queue, p.filled, p.blocked = nil, false, 0
+	return Decision{Hold: head, Node: n}, true
 }
