@@ -69,10 +69,13 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-func mountProfile(root *http.ServeMux) {
+// profiles serves net/http/pprof.
+func profiles() http.Handler {
+	root := http.NewServeMux()
 	root.HandleFunc("/debug/pprof/", pprof.Index)
 	root.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	root.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	root.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	root.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return root
 }

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -37,14 +39,14 @@ func (p peer) RenewLeases(ctx context.Context, req *peerv1.RenewLeasesRequest) (
 	return &peerv1.RenewLeasesResponse{Fenced: fenced}, nil
 }
 
-// serversOnly turns away whoever is not a server, before anything is decoded.
-func (s *Server) serversOnly(next http.Handler) http.Handler {
+// only turns away whoever has none of the roles, before anything is decoded.
+func (s *Server) only(next http.Handler, roles ...pki.Role) http.Handler {
 	if !s.cfg.TLS.Enabled() {
 		return next // the port is on loopback only
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if role, err := pki.PeerRole(r.TLS); err != nil || role != pki.RoleServer {
-			http.Error(w, "this service is for servers only", http.StatusForbidden)
+		if role, err := pki.PeerRole(r.TLS); err != nil || !slices.Contains(roles, role) {
+			http.Error(w, fmt.Sprintf("the role of the certificate does not allow this: it is for %v only", roles), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

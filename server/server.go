@@ -15,6 +15,7 @@ import (
 
 	"rota/api/gen/peer/v1/peerv1connect"
 	"rota/api/httpx"
+	"rota/api/pki"
 	"rota/fsm"
 	"rota/sched"
 	"rota/server/dispatch"
@@ -148,11 +149,11 @@ func (s *Server) open() error {
 func (s *Server) serve() {
 	root := http.NewServeMux()
 	root.Handle("/", s.rpc)
-	root.Handle("/metrics", s.metrics.handler())
+	root.Handle("/metrics", s.only(s.metrics.handler(), pki.RoleServer, pki.RoleClient))
 	path, handler := peerv1connect.NewPeerServiceHandler(peer{s}, peerOptions()...)
-	root.Handle(path, s.serversOnly(handler))
+	root.Handle(path, s.only(handler, pki.RoleServer))
 	if s.cfg.Profile {
-		mountProfile(root)
+		root.Handle("/debug/pprof/", s.only(profiles(), pki.RoleServer, pki.RoleClient))
 	}
 	s.http = httpx.NewServer(root)
 	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
