@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -104,46 +102,6 @@ func plan(config Config) (*Cluster, error) {
 		c.Agents = append(c.Agents, p)
 	}
 	return c, nil
-}
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// choosePorts returns two ports for each process: of the API and of gossip.
-func choosePorts(config Config) ([]int, error) {
-	n := config.Servers + config.Agents
-	ports := make([]int, 0, 2*n)
-	if config.BasePort != 0 {
-		for i := range n {
-			ports = append(ports, config.BasePort+10*i, config.BasePort+10*i+1)
-		}
-		return ports, checkFree(ports)
-	}
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			l.Close()
-		}
-	}()
-	for range 2 * n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
-}
-
-func checkFree(ports []int) error {
-	for _, port := range ports {
-		l, err := net.Listen("tcp", loopback(port))
-		if err != nil {
-			return fmt.Errorf("port %d is taken; is another cluster running? use another --port, or --port 0 for free ones: %w", port, err)
-		}
-		l.Close()
-	}
-	return nil
 }
 
 func (c *Cluster) all() []*Process { return slices.Concat(c.Servers, c.Agents) }

@@ -2,6 +2,7 @@ package devcluster
 
 import (
 	"errors"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -116,6 +117,34 @@ func TestPlan(t *testing.T) {
 		if !strings.Contains(args, want) {
 			t.Errorf("no %q in %q", want, args)
 		}
+	}
+}
+
+// The port of a server that was killed must not become somebody's connection.
+func TestFreePorts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if checkFree(taken.Addr().(*net.TCPAddr).Port) == nil {
+		t.Error("a port that somebody listens on counts as free")
+	}
+	seen := map[int]bool{}
+	for range 20 {
+		list, err := FreePorts(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, port := range list {
+			if seen[port] || port < portMin || port >= portMax {
+				t.Errorf("port %d", port)
+			}
+			seen[port] = true
+		}
+	}
+	if len(seen) != 60 {
+		t.Errorf("%d ports, want 60", len(seen))
 	}
 }
 

@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"context"
-	"net"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,12 +142,11 @@ func (w *world) end(spec *rotav1.ActionSpec) {
 // emptyServer is a server that is no member yet and has nothing.
 func (w *world) emptyServer(id string) *devcluster.Process {
 	w.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := devcluster.FreePorts(1)
 	if err != nil {
 		w.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	dir := filepath.Join(w.dir, id)
 	p := devcluster.NewProcess(id, addr, dir, binary, "server", "--id", id,
 		"--data-dir", filepath.Join(dir, "data"), "--listen", addr, "--gossip", "")
