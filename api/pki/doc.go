@@ -1,6 +1,7 @@
 // Package pki decides who may talk to whom.
 //
-// Every port but gossip speaks TLS 1.3 with certificates on both sides. A
+// Given certificates, every port but gossip speaks TLS 1.3 with them on both
+// sides; without, only loopback may be served in plain text (AllowPlaintext). A
 // certificate says what its owner is, not where it lives: one URI name,
 // rota://role/server, rota://role/agent or rota://role/client. So an address
 // may change without a new certificate, and an agent's stolen key cannot pose

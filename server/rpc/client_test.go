@@ -138,14 +138,16 @@ func TestAWatchFromTheClientIsGapless(t *testing.T) {
 	addr, kill := serve(t, w.server)
 	c := connectTo(t, addr, w.addr)
 	const n = 100
-	go func() {
+	var submitter sync.WaitGroup
+	defer submitter.Wait() // its last event is seen before its last answer
+	submitter.Go(func() {
 		for i := range n {
 			if i == n/2 {
 				kill()
 			}
 			w.submit(spec("true"))
 		}
-	}()
+	})
 	next := uint64(1)
 	deadline := time.Now().Add(20 * time.Second)
 	for e, err := range c.Watch(t.Context(), &rotav1.WatchActionsRequest{AfterRevision: proto.Uint64(0)}) {
