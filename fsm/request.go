@@ -32,7 +32,7 @@ func (x *execution) replay(q *logv1.Request, verb state.Verb, count uint32) *log
 		return refuse(codeInvalidArgument, "INVALID", "expire_time is more than one hour ahead of the cluster's clock")
 	}
 	if old := x.s.Request(q.Id); old != nil {
-		if old.Verb != verb || old.Count != count {
+		if old.Verb != verb || old.Count != count || old.Digest != q.Digest {
 			return refuse(codeAlreadyExists, "REQUEST_MISMATCH", "request_id %q was used for a different request; use a new one for each", q.Id)
 		}
 		return &logv1.Result{FirstId: old.FirstID, Count: old.Count, Replayed: true}
@@ -52,7 +52,7 @@ func (x *execution) remember(q *logv1.Request, verb state.Verb, first uint64, co
 	if expires == 0 {
 		expires = x.now() + requestTTLDefault
 	}
-	x.s.PutRequest(&state.Request{ID: q.Id, Expires: expires, Verb: verb, FirstID: first, Count: count})
+	x.s.PutRequest(&state.Request{ID: q.Id, Expires: expires, Verb: verb, Digest: q.Digest, FirstID: first, Count: count})
 }
 
 func itoa(i int) string { return strconv.Itoa(i) }

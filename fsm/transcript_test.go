@@ -372,5 +372,5 @@ func (a args) request() *logv1.Request {
 	if a.text("req") == "" {
 		return nil
 	}
-	return &logv1.Request{Id: a.text("req"), ExpireNs: a.dur("expires")}
+	return &logv1.Request{Id: a.text("req"), ExpireNs: a.dur("expires"), Digest: a.num("digest", 0)}
 }

@@ -26,6 +26,8 @@ func refusal(err error) *logv1.Refusal {
 		return rpc.Behind()
 	case errors.Is(err, replica.ErrTooLarge):
 		return &logv1.Refusal{Code: 3, Reason: "TOO_LARGE", Message: "the request does not fit into one log entry: split it"}
+	case errors.Is(err, replica.ErrSnapshotLater):
+		return &logv1.Refusal{Code: 9, Reason: "SNAPSHOT_LATER", Message: replica.ErrSnapshotLater.Error()}
 	case errors.Is(err, replica.ErrUnknownPeer):
 		return &logv1.Refusal{Code: 5, Reason: "PEER_NOT_FOUND", Message: "no such server is a member; see: rota operator raft list-peers"}
 	}

@@ -215,6 +215,8 @@ type Request struct {
 	ID      string
 	Expires int64 // log time
 	Verb    Verb
+	// Digest is a hash of what was asked for.
+	Digest  uint64
 	FirstID uint64
 	Count   uint32
 }

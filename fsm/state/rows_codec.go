@@ -117,6 +117,7 @@ func (r *Request) code(c *codec) {
 	c.text(&r.ID)
 	signed(c, &r.Expires)
 	number(c, &r.Verb)
+	c.word(&r.Digest)
 	number(c, &r.FirstID)
 	number(c, &r.Count)
 }

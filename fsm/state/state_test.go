@@ -28,7 +28,7 @@ func sample() *State {
 		ID: 3, Namespace: 1, Pool: 1, State: ActionFailed, EndedAt: 5,
 		Result: &Result{Reason: EndSignaled, ExitCode: -1, Signal: 9, Message: "m", Stdout: []byte{0}, ExecNS: math.MinInt64, MemoryPeak: math.MaxUint64},
 	})
-	s.PutRequest(&Request{ID: "r", Expires: 50, Verb: VerbSubmit, FirstID: 1, Count: 3})
+	s.PutRequest(&Request{ID: "r", Expires: 50, Verb: VerbSubmit, Digest: 1 << 60, FirstID: 1, Count: 3})
 	s.PutWork(NodeInstance(1))
 	s.Park(TrajectoryTeardown(1))
 	for range 3 {

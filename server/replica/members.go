@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -103,16 +104,20 @@ func (r *Replica) TransferLeadership(ctx context.Context, id string) error {
 	})
 }
 
+// ErrSnapshotLater says that the newest entry is a change of members, which a
+// snapshot cannot end with.
+var ErrSnapshotLater = errors.New("a snapshot cannot be taken right after a change of members: try again when something was committed since")
+
 // TakeSnapshot takes a snapshot now, on this server.
 func (r *Replica) TakeSnapshot(ctx context.Context) error {
 	err := r.await(ctx, func() error { return r.raft.Snapshot().Error() })
-	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+	switch {
+	case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
 		return nil
+	case strings.Contains(err.Error(), "wait until the configuration entry"): // raft has no value for it
+		return ErrSnapshotLater
 	}
-	if err != nil {
-		return fmt.Errorf("take snapshot: %w", err)
-	}
-	return nil
+	return fmt.Errorf("take snapshot: %w", err)
 }
 
 // NewestSnapshot returns the index of this server's newest snapshot and its size

@@ -2,9 +2,11 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 
 	"connectrpc.com/connect"
+	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -132,7 +134,7 @@ func submission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
 		actions[i] = a
 	}
 	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{
-		Request:   request(r.RequestId, r.ExpireTime),
+		Request:   request(r.RequestId, r.ExpireTime, func(d *xxhash.Digest) { digestActions(d, r.Namespace, actions) }),
 		Namespace: orDefault(r.Namespace),
 		Actions:   actions,
 	}}}, nil
@@ -177,15 +179,38 @@ func encodeSpec(spec *rotav1.ActionSpec) ([]byte, error) {
 	return spec.MarshalVT()
 }
 
-func request(id string, expires *timestamppb.Timestamp) *logv1.Request {
+// request identifies what is asked for, which content describes.
+func request(id string, expires *timestamppb.Timestamp, content func(*xxhash.Digest)) *logv1.Request {
 	if id == "" {
 		return nil
 	}
-	r := &logv1.Request{Id: id}
+	var d xxhash.Digest
+	d.Reset()
+	content(&d)
+	r := &logv1.Request{Id: id, Digest: d.Sum64()}
 	if expires != nil {
 		r.ExpireNs = expires.AsTime().UnixNano()
 	}
 	return r
+}
+
+func digestActions(d *xxhash.Digest, namespace string, actions []*logv1.Action) {
+	digestText(d, orDefault(namespace))
+	for _, a := range actions {
+		digestNumber(d, uint64(len(a.Spec)))
+		_, _ = d.Write(a.Spec) // never fails
+	}
+}
+
+func digestText(d *xxhash.Digest, text string) {
+	digestNumber(d, uint64(len(text)))
+	_, _ = d.WriteString(text)
+}
+
+func digestNumber(d *xxhash.Digest, n uint64) {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], n)
+	_, _ = d.Write(b[:])
 }
 
 func orDefault(name string) string {

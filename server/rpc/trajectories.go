@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 
+	"github.com/cespare/xxhash/v2"
+
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
@@ -21,7 +23,13 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		return nil, err
 	}
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
-		Request:       request(req.RequestId, req.ExpireTime),
+		Request: request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) {
+			for _, text := range []string{orDefault(req.Namespace), req.Name, orDefault(req.Pool)} {
+				digestText(d, text)
+			}
+			digestNumber(d, req.MemoryBytes)
+			digestNumber(d, uint64(req.IdleTimeout.AsDuration()))
+		}),
 		Namespace:     orDefault(req.Namespace),
 		Name:          req.Name,
 		Pool:          orDefault(req.Pool),

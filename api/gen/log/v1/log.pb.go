@@ -377,7 +377,9 @@ type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Log time until which the ID is remembered; 0: the default after acceptance.
-	ExpireNs      int64 `protobuf:"varint,2,opt,name=expire_ns,json=expireNs,proto3" json:"expire_ns,omitempty"`
+	ExpireNs int64 `protobuf:"varint,2,opt,name=expire_ns,json=expireNs,proto3" json:"expire_ns,omitempty"`
+	// Hash of what is asked for, so that an ID cannot be used for something else.
+	Digest        uint64 `protobuf:"fixed64,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -422,6 +424,13 @@ func (x *Request) GetId() string {
 func (x *Request) GetExpireNs() int64 {
 	if x != nil {
 		return x.ExpireNs
+	}
+	return 0
+}
+
+func (x *Request) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
 	}
 	return 0
 }
@@ -1903,10 +1912,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"quote_hash\x18\x0e \x01(\v2\x11.log.v1.QuoteHashH\x00R\tquoteHash\x12\"\n" +
 	"\x04tick\x18\x0f \x01(\v2\f.log.v1.TickH\x00R\x04tickB\x06\n" +
-	"\x04verb\"6\n" +
+	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
-	"\texpire_ns\x18\x02 \x01(\x03R\bexpireNs\"X\n" +
+	"\texpire_ns\x18\x02 \x01(\x03R\bexpireNs\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\x06R\x06digest\"X\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12,\n" +

@@ -5,6 +5,7 @@
 package logv1
 
 import (
+	binary "encoding/binary"
 	fmt "fmt"
 	protohelpers "github.com/planetscale/vtprotobuf/protohelpers"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -424,6 +425,12 @@ func (m *Request) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Digest != 0 {
+		i -= 8
+		binary.LittleEndian.PutUint64(dAtA[i:], uint64(m.Digest))
+		i--
+		dAtA[i] = 0x19
 	}
 	if m.ExpireNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ExpireNs))
@@ -1926,6 +1933,9 @@ func (m *Request) SizeVT() (n int) {
 	if m.ExpireNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.ExpireNs))
 	}
+	if m.Digest != 0 {
+		n += 9
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3287,6 +3297,16 @@ func (m *Request) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 3:
+			if wireType != 1 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Digest", wireType)
+			}
+			m.Digest = 0
+			if (iNdEx + 8) > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Digest = uint64(binary.LittleEndian.Uint64(dAtA[iNdEx:]))
+			iNdEx += 8
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
