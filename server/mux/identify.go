@@ -98,6 +98,16 @@ func (u *unread) Read(p []byte) (int, error) {
 	return u.Conn.Read(p)
 }
 
+// CloseWrite lets net/http end an answer to a request that it did not read all
+// of, such as one with too long a header. Without it the client gets a reset, and
+// perhaps no answer.
+func (u *unread) CloseWrite() error {
+	if c, ok := u.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return nil
+}
+
 // isClosed reports whether the other side, or Close, ended the connection.
 func isClosed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
