@@ -15,8 +15,8 @@ import (
 	"rota/cmd/internal/devcluster"
 )
 
-// binary is the rota that is tested, built once.
-var binary string
+// rota is the rota that is tested, built once.
+var rota string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -27,8 +27,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "rota")
-	build := exec.Command("go", "build", "-o", binary, "rota/cmd/rota")
+	rota = filepath.Join(dir, "rota")
+	build := exec.Command("go", "build", "-o", rota, "rota/cmd/rota")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build rota:", err)
@@ -44,7 +44,7 @@ const patience = 45 * time.Second
 // client reaches them with the given certificate, if any.
 func startCluster(t *testing.T, config devcluster.Config, files pki.Files) (*devcluster.Cluster, *client.Client) {
 	t.Helper()
-	config.Binary, config.Dir, config.Servers, config.Agents = binary, t.TempDir(), 1, 1
+	config.Binary, config.Dir, config.Servers, config.Agents = rota, t.TempDir(), 1, 1
 	config.AgentArgs = append(config.AgentArgs, "--cores", "2", "--oversubscribe")
 	c, err := devcluster.Start(config)
 	if err != nil {
