@@ -260,16 +260,13 @@ func killLeftIn(mounts []*hierarchy, dir string, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
-	for p := newPatience(log, dir); ; p.wait() {
+	for p := newPatience(log, dir); exists(dir); p.wait() {
 		pids, err := g.pids()
-		if err != nil {
-			return err
-		}
-		if len(pids) == 0 {
+		if err == nil && len(pids) == 0 {
 			break
 		}
-		if err := g.kill(); err != nil {
-			log.Debug("kill what was left running", "where", dir, "error", err)
+		if killErr := g.kill(); err != nil || killErr != nil {
+			log.Debug("kill what was left running", "where", dir, "list", err, "kill", killErr)
 		}
 	}
 	if err := g.remove(); err != nil {

@@ -1,11 +1,9 @@
 package runtime
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
@@ -65,29 +63,21 @@ func (g *group) add(pid int) error {
 	return g.v1.AddProc(uint64(pid))
 }
 
-// pids lists the processes in the cgroup and below. One that is removed
-// meanwhile has none.
-func (g *group) pids() ([]int, error) {
-	var out []int
+// pids lists the processes in the cgroup and below. It fails if a cgroup below is
+// removed meanwhile.
+func (g *group) pids() (out []int, err error) {
 	if g.v2 != nil {
 		pids, err := g.v2.Procs(true)
 		for _, p := range pids {
 			out = append(out, int(p))
 		}
-		return out, ignoreGone(err)
+		return out, err
 	}
 	procs, err := g.v1.Processes(g.name, true)
 	for _, p := range procs {
 		out = append(out, p.Pid)
 	}
-	return out, ignoreGone(err)
-}
-
-func ignoreGone(err error) error {
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
-		return nil
-	}
-	return err
+	return out, err
 }
 
 // kill sends SIGKILL to all processes of the cgroup and below, once.
