@@ -42,11 +42,34 @@ func killLeaderToo(w *world, agent *member) func() {
 	leader := w.leader()
 	leader.Kill()
 	return func() {
-		if now := w.leader(); now == leader {
-			w.Errorf("%s leads, and was killed", now.Name)
-		}
+		w.otherLeads(leader)
 		agent.mend()
 		w.start(leader)
+	}
+}
+
+// withTheLeader cuts the agent off together with the leader. Both still hear each
+// other, but that one leads no more and must not renew the lease.
+func withTheLeader(w *world, agent *member) func() {
+	leader := w.leader()
+	var mend []func()
+	lose := func(from, to *member) {
+		from.loseTo(to.host)
+		mend = append(mend, func() { from.reach(to.host) })
+	}
+	for _, far := range append(w.servers[:len(w.servers):len(w.servers)], w.agents...) {
+		if far != leader && far != agent {
+			for _, near := range []*member{leader, agent} {
+				lose(near, far)
+				lose(far, near)
+			}
+		}
+	}
+	return func() {
+		w.otherLeads(leader)
+		for _, f := range mend {
+			f()
+		}
 	}
 }
 
@@ -84,6 +107,7 @@ func TestPartition(t *testing.T) {
 	}{
 		{"cut off", unplug},
 		{"cut off, and the leader is killed", killLeaderToo},
+		{"cut off together with the leader", withTheLeader},
 		{"can send but not receive", deafen},
 		{"can receive but not send", mute},
 	} {

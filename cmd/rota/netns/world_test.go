@@ -159,6 +159,13 @@ func (w *world) stop() {
 // connect makes a client and waits until everybody is there.
 func (w *world) connect() {
 	w.Helper()
+	w.api = w.client(w.servers...)
+	w.allUp()
+}
+
+// client talks to some servers.
+func (w *world) client(servers ...*member) *client.Client {
+	w.Helper()
 	conf, err := pki.ClientConfig(pki.FilesIn(w.pki(), "test"), pki.RoleServer)
 	if err != nil {
 		w.Fatal(err)
@@ -166,14 +173,15 @@ func (w *world) connect() {
 	over := httpx.NewClient(conf)
 	over.Transport.(*http.Transport).DialContext = w.dial
 	var addrs []string
-	for _, s := range w.servers {
+	for _, s := range servers {
 		addrs = append(addrs, s.Addr)
 	}
-	if w.api, err = client.New(client.Config{Addrs: addrs, TLS: conf, HTTP: over}); err != nil {
+	api, err := client.New(client.Config{Addrs: addrs, TLS: conf, HTTP: over})
+	if err != nil {
 		w.Fatal(err)
 	}
-	w.Cleanup(w.api.Close)
-	w.allUp()
+	w.Cleanup(api.Close)
+	return api
 }
 
 // allUp waits until there is a leader and every node is up.
@@ -211,6 +219,23 @@ func (w *world) leader() *member {
 	}
 	w.Fatalf("no server is called %q", status.LeaderId)
 	return nil
+}
+
+// otherLeads checks that leadership has moved.
+func (w *world) otherLeads(old *member) {
+	w.Helper()
+	for _, s := range w.servers {
+		if s == old {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Second)
+		status, err := w.client(s).Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+		cancel()
+		if err == nil && status.LeaderId == s.Name {
+			return
+		}
+	}
+	w.Errorf("no server but %s, which is gone, says that it leads", old.Name)
 }
 
 // node is what the cluster knows of an agent.
