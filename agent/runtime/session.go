@@ -104,7 +104,8 @@ func (ss *session) handle(f *frame) error {
 	case opDeadline:
 		err = ss.sup.setDeadline(f.Deadline)
 	case opStop:
-		ss.sup.beginStop("told to stop by the agent")
+		// After the answer: the supervisor may be gone before anything that follows.
+		defer ss.sup.beginStop("told to stop by the agent")
 	default:
 		err = fmt.Errorf("unknown request %q", f.Op)
 	}
