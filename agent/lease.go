@@ -134,14 +134,14 @@ type renewer struct {
 }
 
 // run renews at a third of the lease until the cluster says that it has given
-// the node up. A failure is followed by the next server at once, and slower
-// after every server has failed.
+// the node up. After a failure every server is asked at once: to try them in
+// turn, and to wait for each that hangs, would take longer than the lease.
 func (r *renewer) run(ctx context.Context) error {
 	duration := r.duration
 	pause := newBackoff(duration/200, duration/12)
-	for {
+	for ask := call[*rotav1.RenewLeaseResponse]; ; {
 		sent := r.now()
-		resp, err := call(ctx, r.servers, duration/6, func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.RenewLeaseResponse, error) {
+		resp, err := ask(ctx, r.servers, duration/6, func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.RenewLeaseResponse, error) {
 			return c.RenewLease(ctx, r.req)
 		})
 		wait := duration/3 - time.Duration(r.now()-sent)
@@ -150,10 +150,11 @@ func (r *renewer) run(ctx context.Context) error {
 			return ctx.Err()
 		case err != nil:
 			r.servers.log.Debug("lease not renewed", "error", err)
-			wait = pause.next(r.servers.count())
+			ask, wait = callAll[*rotav1.RenewLeaseResponse], pause.next(r.servers.count())
 		case resp.GetFenced():
 			return fmt.Errorf("renew lease: %w", errFenced)
 		default:
+			ask = call[*rotav1.RenewLeaseResponse]
 			pause.reset()
 			r.extend(sent)
 			r.renewed()

@@ -3,9 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/httpx"
 )
 
 // clocked runs a test with a lease of 6 s and a margin of 1.5 s, on a clock
@@ -132,5 +138,41 @@ func TestBackoffTriesEveryServerBeforeItWaits(t *testing.T) {
 	b.reset()
 	if w := b.next(3); w != 0 {
 		t.Errorf("after a success: waits %v", w)
+	}
+}
+
+// Most servers hang, as they do when they are paused: their ports take
+// connections and nothing is ever answered. To wait for one after the other
+// would take longer than the lease.
+func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
+	var addresses []string
+	for range 10 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addresses = append(addresses, l.Addr().String())
+	}
+	c := newCluster(t, 1)
+	c.incarnation = 1
+	s := newServers(hclog.NewNullLogger(), httpx.NewClient(nil), false, append(addresses, c.addresses...), "node-1")
+	defer s.http.CloseIdleConnections()
+	s.use(s.all[0])
+	l := newLease(boottime)
+	l.begin(4*time.Second, time.Second)
+	l.extend(l.now())
+	g := newGroup(t.Context())
+	renewed := errors.New("renewed")
+	g.Go(l.watch)
+	g.Go((&renewer{
+		lease: l, servers: s, req: &rotav1.RenewLeaseRequest{Name: "node-1", Incarnation: 1},
+		renewed: func() { g.Go(func(context.Context) error { return renewed }) },
+	}).run)
+	if err := g.Wait(); !errors.Is(err, renewed) {
+		t.Errorf("got %v, want a renewal", err)
+	}
+	if s.current().addr != c.addresses[0] {
+		t.Error("it did not stay with the server that answers")
 	}
 }

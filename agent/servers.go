@@ -87,6 +87,19 @@ func (s *servers) current() *server {
 	return s.all[s.cur%len(s.all)]
 }
 
+func (s *servers) list() []*server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all)
+}
+
+// use makes a server the one that is called first.
+func (s *servers) use(srv *server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cur = max(0, slices.Index(s.all, srv))
+}
+
 func (s *servers) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,6 +134,40 @@ func call[T any](ctx context.Context, s *servers, timeout time.Duration,
 		return zero, err
 	}
 	return v, nil
+}
+
+// callAll tries one call on all servers at the same time, takes the first answer
+// and stays with the server that gave it.
+func callAll[T any](ctx context.Context, s *servers, timeout time.Duration,
+	fn func(context.Context, rotav1connect.AgentServiceClient) (T, error),
+) (v T, err error) {
+	type answer struct {
+		srv *server
+		v   T
+		err error
+	}
+	all := s.list()
+	if len(all) == 0 {
+		return v, errNoServer
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	answers := make(chan answer, len(all))
+	for _, srv := range all {
+		go func() {
+			v, err := fn(ctx, srv.client)
+			answers <- answer{srv, v, err}
+		}()
+	}
+	for range all {
+		a := <-answers
+		if a.err == nil {
+			s.use(a.srv)
+			return a.v, nil
+		}
+		err = a.err
+	}
+	return v, err
 }
 
 // business says that the cluster has refused the call, so that another server

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"rota/api/codec"
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/api/pki"
+	"rota/server/replica"
 )
 
 // peerBytesMax bounds what one server sends another: a full entry and more.
@@ -53,23 +55,28 @@ func (s *Server) only(next http.Handler, roles ...pki.Role) http.Handler {
 	})
 }
 
-// renew renews the lease of a node at the leader, wherever that is.
-func (s *Server) renew(ctx context.Context, name string, incarnation uint64) (bool, error) {
-	lease := &peerv1.NodeLease{Name: name, Incarnation: incarnation}
-	if s.replica.IsLeader() {
-		fenced, err := s.leases.renew(ctx, []*peerv1.NodeLease{lease})
-		return err == nil && fenced[0], err
-	}
-	fenced := false
-	err := s.replica.AskLeader(ctx, func(ctx context.Context, addr string) error {
-		resp, err := s.dial.peer(addr).RenewLeases(ctx, &peerv1.RenewLeasesRequest{Leases: []*peerv1.NodeLease{lease}})
-		if err != nil || len(resp.Fenced) != 1 {
-			return errNoLeader
+// renew renews the lease of a node at the leader, wherever that is. During an
+// election it waits: the agent has no better place to ask.
+func (s *Server) renew(ctx context.Context, name string, incarnation uint64) (fenced bool, err error) {
+	lease := []*peerv1.NodeLease{{Name: name, Incarnation: incarnation}}
+	err = s.replica.AskLeader(ctx, func(ctx context.Context, addr string) error {
+		if addr == "" {
+			answer, err := s.leases.renew(ctx, lease)
+			fenced = err == nil && answer[0]
+			if errors.Is(err, replica.ErrNotLeader) {
+				err = errNoLeader // since it was looked up; there will be another
+			}
+			return err
 		}
-		fenced = resp.Fenced[0]
-		return nil
+		resp, err := s.dial.peer(addr).RenewLeases(ctx, &peerv1.RenewLeasesRequest{Leases: lease})
+		if err == nil && len(resp.Fenced) != 1 {
+			err = errors.New("the leader did not answer for the node")
+		}
+		fenced = err == nil && resp.Fenced[0]
+		return err
 	})
 	if err != nil {
+		s.logger.Debug("lease not renewed", "node", name, "error", err)
 		return false, errNoLeader
 	}
 	return fenced, nil

@@ -109,28 +109,28 @@ func (r *Replica) awaitReplaced(ctx context.Context, address string) bool {
 	}
 }
 
-// AskLeader calls ask with the address of whoever leads, and again with that of
-// its successor should it be replaced before it has answered. It is for what may
-// be asked twice. ErrNoLeader if no other server is known to lead.
+// AskLeader calls ask with the address of whoever leads, empty if it is this
+// server, and again for its successor should it be replaced before it has
+// answered, or answer ErrNoLeader. It is for what may be asked twice.
+// ErrNoLeader: try again.
 func (r *Replica) AskLeader(ctx context.Context, ask func(ctx context.Context, address string) error) error {
-	for {
-		_, address := r.Leader()
-		if address == "" || address == r.cfg.Address {
-			return ErrNoLeader
+	return r.withLeader(ctx, func(lead *leadership, address string) error {
+		if lead != nil {
+			return ask(ctx, "")
 		}
 		try, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
 		go func() {
 			if r.awaitReplaced(try, address) {
 				cancel(errReplaced)
 			}
 		}()
 		err := ask(try, address)
-		replaced := errors.Is(context.Cause(try), errReplaced)
-		cancel(nil)
-		if err == nil || !replaced {
-			return err
+		if err != nil && errors.Is(context.Cause(try), errReplaced) {
+			return noLeader(err)
 		}
-	}
+		return err
+	})
 }
 
 // retryHeader carries ErrOverloaded.RetryAfter between servers, in nanoseconds.

@@ -191,7 +191,7 @@ func TestAReplacedLeaderIsNotWaitedFor(t *testing.T) {
 	}
 	lead.stream.partition(true, true)
 	for range cap(done) {
-		if err := <-done; err != nil && !errors.Is(err, ErrNoLeader) {
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
