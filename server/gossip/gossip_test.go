@@ -112,6 +112,26 @@ func TestASeedMayStartLater(t *testing.T) {
 }
 
 // joins tries to join directly, so that a refusal is seen and not awaited.
+// A member that has found one seed must not wait for long for the others: the
+// one may be about to fail, and have told it of nobody.
+func TestTheOtherSeedsAreTriedAgainSoon(t *testing.T) {
+	first := run(t, config("first"))
+	late, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := late.Addr().String()
+	late.Close()
+	c := config("both", first.Addr(), address)
+	c.RejoinInterval = time.Hour
+	both := run(t, c)
+	sees(t, both, "both first")
+	c = config("late")
+	c.Bind = address
+	run(t, c)
+	sees(t, both, "both first late")
+}
+
 func joins(t *testing.T, g *Gossip, other string) error {
 	t.Helper()
 	_, err := g.list.Join([]string{other})

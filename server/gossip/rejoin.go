@@ -9,23 +9,15 @@ import (
 )
 
 // rejoin tries the seeds that are not members, at once and then again and
-// again.
+// again: often at first, while a cluster starts and any one seed may be the only
+// one that knows the others, and rarely once a seed has been away for long.
 func (g *Gossip) rejoin(ctx context.Context) {
+	wait := min(firstInterval, g.every)
 	for {
-		for _, seed := range g.seeds {
-			if ctx.Err() != nil {
-				return
-			}
-			if g.isMember(ctx, seed) {
-				continue
-			}
-			if _, err := g.list.Join([]string{seed}); err != nil {
-				g.logger.Debug("seed is not there yet", "seed", seed, "error", err)
-			} else {
-				g.logger.Info("joined", "seed", seed)
-			}
+		missing := g.joinSeeds(ctx)
+		if !missing {
+			wait = g.every
 		}
-		wait := g.every
 		if g.list.NumMembers() == 1 {
 			wait = min(wait, firstInterval)
 		}
@@ -35,7 +27,28 @@ func (g *Gossip) rejoin(ctx context.Context) {
 		// Members that lost each other together must not come back in step.
 		case <-time.After(wait/2 + rand.N(wait)):
 		}
+		wait = min(2*wait, g.every)
 	}
+}
+
+// joinSeeds tries each seed that is no member and reports whether one still is
+// none.
+func (g *Gossip) joinSeeds(ctx context.Context) (missing bool) {
+	for _, seed := range g.seeds {
+		if ctx.Err() != nil {
+			return missing
+		}
+		if g.isMember(ctx, seed) {
+			continue
+		}
+		if _, err := g.list.Join([]string{seed}); err != nil {
+			g.logger.Debug("seed is not there yet", "seed", seed, "error", err)
+			missing = true
+		} else {
+			g.logger.Info("joined", "seed", seed)
+		}
+	}
+	return missing
 }
 
 // isMember reports whether every address that the seed stands for is that of
