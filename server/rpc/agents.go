@@ -25,6 +25,9 @@ func (s *Server) RegisterNode(ctx context.Context, req *rotav1.RegisterNodeReque
 	if err := checkRegistration(req).err(); err != nil {
 		return nil, err
 	}
+	if err := s.checkNode(ctx, req.Name); err != nil {
+		return nil, err
+	}
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: registration(req)}})
 	if err != nil {
 		return nil, err
@@ -59,6 +62,9 @@ func (s *Server) WatchNode(ctx context.Context, req *rotav1.WatchNodeRequest, st
 	if err := firstOf(requireName("name", req.Name), requireID("incarnation", req.Incarnation)).err(); err != nil {
 		return err
 	}
+	if err := s.checkNode(ctx, req.Name); err != nil {
+		return err
+	}
 	if req.MinIndex == 0 {
 		if err := s.catchUp(ctx, false); err != nil {
 			return err
@@ -74,6 +80,9 @@ func (s *Server) WatchNode(ctx context.Context, req *rotav1.WatchNodeRequest, st
 // ReportAttempts commits how attempts ended.
 func (s *Server) ReportAttempts(ctx context.Context, req *rotav1.ReportAttemptsRequest) (*rotav1.ReportAttemptsResponse, error) {
 	if err := checkReports(req).err(); err != nil {
+		return nil, err
+	}
+	if err := s.checkNode(ctx, req.Name); err != nil {
 		return nil, err
 	}
 	reports := make([]*logv1.AttemptReport, len(req.Reports))
@@ -126,6 +135,9 @@ func sentence(s string) string {
 // RenewLease renews a node's lease at the leader.
 func (s *Server) RenewLease(ctx context.Context, req *rotav1.RenewLeaseRequest) (*rotav1.RenewLeaseResponse, error) {
 	if err := firstOf(requireName("name", req.Name), requireID("incarnation", req.Incarnation)).err(); err != nil {
+		return nil, err
+	}
+	if err := s.checkNode(ctx, req.Name); err != nil {
 		return nil, err
 	}
 	fenced, err := s.Renew(ctx, req.Name, req.Incarnation)

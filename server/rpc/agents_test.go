@@ -79,10 +79,10 @@ func TestRolesDecideWhoMayCallWhat(t *testing.T) {
 	if err := pki.NewCA(dir); err != nil {
 		t.Fatal(err)
 	}
-	issued := 0
+	issued, name := 0, "" // name is the newest certificate's
 	files := func(role pki.Role) pki.Files {
 		issued++
-		name := fmt.Sprint(role, issued)
+		name = fmt.Sprint(role, issued)
 		if err := pki.Issue(dir, role, name); err != nil {
 			t.Fatal(err)
 		}
@@ -126,9 +126,14 @@ func TestRolesDecideWhoMayCallWhat(t *testing.T) {
 				return err == nil
 			}
 			_, err = rotav1connect.NewAgentServiceClient(h, url, codec.ForClient()).
-				RenewLease(t.Context(), &rotav1.RenewLeaseRequest{Name: "n", Incarnation: 1})
+				RenewLease(t.Context(), &rotav1.RenewLeaseRequest{Name: name, Incarnation: 1})
 			if verdict(err) != c.agent {
 				t.Errorf("agent service: %v", err)
+			}
+			_, err = rotav1connect.NewAgentServiceClient(h, url, codec.ForClient()).
+				RenewLease(t.Context(), &rotav1.RenewLeaseRequest{Name: "another", Incarnation: 1})
+			if reason := client.Detail(err).GetReason(); c.agent && reason != "WRONG_NODE" {
+				t.Errorf("for another node: %v", err)
 			}
 			_, err = rotav1connect.NewOperatorServiceClient(h, url, codec.ForClient()).
 				GetStatus(t.Context(), &rotav1.GetStatusRequest{})

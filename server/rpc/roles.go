@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -21,7 +22,8 @@ func (s *Server) checkRole(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		role, err := pki.PeerRole(r.TLS)
 		if err == nil && allowed(role, r.URL.Path) {
-			next.ServeHTTP(w, r)
+			ctx := context.WithValue(r.Context(), certificateName{}, pki.PeerName(r.TLS))
+			next.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
 		failure := &failure{
@@ -44,4 +46,17 @@ func allowed(role pki.Role, path string) bool {
 		return role == pki.RoleAgent
 	}
 	return role == pki.RoleClient || role == pki.RoleServer
+}
+
+// certificateName is the key of the caller's name in a context.
+type certificateName struct{}
+
+// checkNode lets an agent speak for the node that its certificate was issued to,
+// and for no other: an agent that was broken into cannot end another's work.
+func (s *Server) checkNode(ctx context.Context, node string) error {
+	if name, _ := ctx.Value(certificateName{}).(string); s.TLS && name != node {
+		return failed(connect.CodePermissionDenied, "WRONG_NODE",
+			"this certificate was issued to %q and cannot speak for node %q: issue one with `rota tls issue agent %s`", name, node, node)
+	}
+	return nil
 }

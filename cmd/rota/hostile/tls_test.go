@@ -50,7 +50,10 @@ const noTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	peers := makePeers(t, dir)
-	server, agent := pki.FilesIn(dir, "server"), pki.FilesIn(dir, "agent")
+	if err := pki.Issue(dir, pki.RoleAgent, "node-1"); err != nil {
+		t.Fatal(err)
+	}
+	server, agent := pki.FilesIn(dir, "server"), pki.FilesIn(dir, "node-1")
 	cluster, api := startCluster(t, devcluster.Config{
 		ServerArgs: append(tlsFlags(server), "--profile"), AgentArgs: tlsFlags(agent),
 	}, pki.FilesIn(dir, "client"))
@@ -89,7 +92,7 @@ func doors(server, agent string) []door {
 		{"public API over HTTP/2", server, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 			"\x00\x00\x00\x04\x01", []string{"client", "server", "agent"}},
 		{"submission", server, "http/1.1", post("/rota.v1.ActionService/SubmitActions", `{"requestId":""}`), `"invalid_argument"`, []string{"client", "server"}},
-		{"AgentService", server, "http/1.1", post("/rota.v1.AgentService/RenewLease", `{"name":"nobody","incarnation":"1"}`), `"fenced":true`, []string{"agent"}},
+		{"AgentService", server, "http/1.1", post("/rota.v1.AgentService/RenewLease", `{"name":"agent","incarnation":"1"}`), `"fenced":true`, []string{"agent"}},
 		{"PeerService", server, "http/1.1", post("/peer.v1.PeerService/ReadIndex", "{}"), `"index"`, []string{"server"}},
 		{"Raft", server, "rota-raft", "\x00\x8f\xd9\xffbegun and never ended", "", []string{"server"}},
 		{"metrics", server, "http/1.1", get("/metrics"), "go_goroutines", []string{"client", "server"}},
