@@ -20,8 +20,11 @@ import (
 // errNoServer means that no server's address is known.
 var errNoServer = errors.New("no server is known: give addresses, or a gossip peer to find them by")
 
-// discoverEvery is how often the addresses of servers are asked for.
-const discoverEvery = 2 * time.Second
+// How often the addresses of servers are asked for, and before there is any.
+const (
+	discoverEvery = 2 * time.Second
+	discoverFirst = 50 * time.Millisecond
+)
 
 // server is one address and how to call it.
 type server struct {
@@ -72,7 +75,11 @@ func (s *servers) add(addrs []string) {
 func (s *servers) discover(ctx context.Context, ask func(context.Context) []string) {
 	for {
 		s.add(ask(ctx))
-		if !sleep(ctx, discoverEvery) {
+		wait := discoverEvery
+		if s.count() == 0 {
+			wait = discoverFirst
+		}
+		if !sleep(ctx, wait) {
 			return
 		}
 	}
