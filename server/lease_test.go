@@ -40,8 +40,8 @@ func (l *leader) ProposeLocal(_ context.Context, c ...*logv1.Command) ([]*logv1.
 	return l.machine.Apply(&raft.Log{Index: l.index, Data: data}).([]*logv1.Result), nil
 }
 
-// newLeader has one node, n1, with incarnation 1, a lease of 6 s and a margin of
-// 1.5 s.
+// newLeader has one node, n1, with incarnation 1, a lease of 10 s and a margin of
+// 2 s.
 func newLeader(t *testing.T) (*leader, *leases, *time.Time) {
 	t.Helper()
 	ok := func() error { return nil }
@@ -64,7 +64,7 @@ func newLeader(t *testing.T) (*leader, *leases, *time.Time) {
 	return l, ls, &now
 }
 
-const patience = 7500 * time.Millisecond
+const patience = 12 * time.Second
 
 func renewal(incarnation uint64) []*peerv1.NodeLease {
 	return []*peerv1.NodeLease{{Name: "n1", Incarnation: incarnation}}
