@@ -119,13 +119,24 @@ func (n *network) dial(ctx context.Context, proto, addr string) (net.Conn, error
 	}
 	done := make(chan result, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends here
+		// The thread goes home again: it may be the process's first one, which does
+		// not end with its goroutine and by which others judge where the process is.
+		runtime.LockOSThread()
+		home, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		defer home.Close()
 		if err := unix.Setns(int(hub.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- result{err: err}
 			return
 		}
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, proto, addr)
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
 		done <- result{conn, err}
 	}()
 	r := <-done
@@ -136,7 +147,7 @@ func (n *network) dial(ctx context.Context, proto, addr string) (net.Conn, error
 func remove(t *testing.T, name string) {
 	out, _ := exec.Command("ip", "netns", "pids", name).Output()
 	for _, pid := range strings.Fields(string(out)) {
-		if n, err := strconv.Atoi(pid); err == nil {
+		if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() {
 			t.Logf("process %d is left in %s", n, name)
 			_ = syscall.Kill(n, syscall.SIGKILL)
 		}
