@@ -21,6 +21,8 @@ type ClusterOptions struct {
 	// SimulatedNodes, if not 0, stand in for the agent: nodes that exist only in
 	// this process and end whatever they are given at once, without running it.
 	SimulatedNodes int
+	// AgentArgs are further flags of the agent.
+	AgentArgs []string
 }
 
 const readyTimeout = 30 * time.Second
@@ -39,6 +41,7 @@ func (h *held) stop() {
 	for i := len(h.cleanup) - 1; i >= 0; i-- {
 		h.cleanup[i]()
 	}
+	h.cleanup = nil
 }
 
 func startHeld(ctx context.Context, o ClusterOptions) (*held, error) {
@@ -73,6 +76,7 @@ func startCluster(ctx context.Context, o ClusterOptions, agents int) (*held, err
 		Binary: o.Binary, Dir: dir, Servers: 3, Agents: agents,
 		// A sustained measurement queues more than the limits of a normal cluster.
 		ServerArgs: []string{"--queue-actions-max", "20000000", "--queue-bytes-max", "16GiB"},
+		AgentArgs:  o.AgentArgs,
 	})
 	if err != nil {
 		h.stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"strconv"
 	"time"
 
 	"rota/api/client"
@@ -18,6 +19,9 @@ type RunOptions struct {
 	// Submitters and Duration of the measurement of throughput.
 	Submitters int
 	Duration   time.Duration
+	// OversubscribedCores is how many cores the agent of the second measurement
+	// of throughput says that it has.
+	OversubscribedCores int
 }
 
 // RunResult is what no-op commands cost end to end. Times are medians in
@@ -32,7 +36,12 @@ type RunResult struct {
 	ExecMS      float64 `json:"exec_ms"`
 	// OverheadMS is ActionMS less BareMS.
 	OverheadMS float64 `json:"overhead_ms"`
-	Throughput Rate    `json:"throughput"`
+	// Throughput is with the cores of this machine, each held for its action from
+	// the grant until its end is committed: few cores bound it by that time.
+	Throughput Rate `json:"throughput"`
+	// Oversubscribed is with more cores than there are, which nothing is pinned to,
+	// so that it is the machine that bounds it.
+	Oversubscribed Rate `json:"throughput_oversubscribed"`
 }
 
 // noop is the command that is run.
@@ -49,12 +58,26 @@ func Run(ctx context.Context, o RunOptions) (*RunResult, error) {
 	if err := h.measureOverhead(ctx, result); err != nil {
 		return nil, err
 	}
-	result.Throughput, err = load(ctx, "no-op actions", o.Submitters, o.Duration,
-		func(ctx context.Context, _ int) (int, error) {
-			_, err := runNoop(ctx, h.api)
-			return 1, err
-		})
+	if result.Throughput, err = h.noops(ctx, "no-op actions", o); err != nil {
+		return nil, err
+	}
+	h.stop() // twice does no harm
+	o.Cluster.AgentArgs = []string{"--cores", strconv.Itoa(o.OversubscribedCores), "--oversubscribe"}
+	over, err := startCluster(ctx, o.Cluster, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer over.stop()
+	result.Oversubscribed, err = over.noops(ctx, fmt.Sprintf("no-op actions on %d oversubscribed cores", o.OversubscribedCores), o)
 	return result, err
+}
+
+// noops keeps many actions under way.
+func (h *held) noops(ctx context.Context, what string, o RunOptions) (Rate, error) {
+	return load(ctx, what, o.Submitters, o.Duration, func(ctx context.Context, _ int) (int, error) {
+		_, err := runNoop(ctx, h.api)
+		return 1, err
+	})
 }
 
 // measureOverhead takes turns between an action and a bare process, so that both

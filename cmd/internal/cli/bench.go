@@ -97,7 +97,8 @@ func (a *app) benchRunCmd() *cobra.Command {
 		Use: "run", Short: "Measure no-op commands end to end", Args: exactly(),
 		Long: `Starts a cluster with an agent. First runs one no-op command after the other, taking
 turns with a bare fork and exec of it: the difference of the medians is the
-overhead. Then keeps many under way at the same time: the throughput.`,
+overhead. Then keeps many under way at the same time: the throughput. Last, that with
+an agent that says it has more cores than there are, which nothing is pinned to.`,
 		Example: "  rota bench run -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := bench.Run(cmd.Context(), o)
@@ -106,14 +107,15 @@ overhead. Then keeps many under way at the same time: the throughput.`,
 			}
 			f := func(v float64) string { return fmt.Sprintf("%.2f", v) }
 			return a.printValue(r,
-				[]string{"bare ms", "action ms", "action p99 ms", "exec ms", "overhead ms", "per second"},
-				[][]string{{f(r.BareMS), f(r.ActionMS), f(r.ActionP99MS), f(r.ExecMS), f(r.OverheadMS), f(r.Throughput.PerSecond)}})
+				[]string{"bare ms", "action ms", "action p99 ms", "exec ms", "overhead ms", "per second", "oversubscribed"},
+				[][]string{{f(r.BareMS), f(r.ActionMS), f(r.ActionP99MS), f(r.ExecMS), f(r.OverheadMS), f(r.Throughput.PerSecond), f(r.Oversubscribed.PerSecond)}})
 		},
 	}
 	clusterFlags(cmd.Flags(), &o.Cluster)
 	cmd.Flags().IntVar(&o.Samples, "samples", 300, "commands run one at a time")
 	cmd.Flags().IntVar(&o.Submitters, "submitters", 32, "commands under way for the throughput")
-	cmd.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of the throughput")
+	cmd.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of each throughput")
+	cmd.Flags().IntVar(&o.OversubscribedCores, "oversubscribed-cores", 16, "cores of the oversubscribed agent")
 	return cmd
 }
 
