@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 			"fill-cores":    fillCores,
 			"waiting-for":   waitingFor,
 			"cancel-all":    cancelAll,
-			"await-running": awaitRunning,
+			"await-text":    awaitText,
 		},
 	})
 }
@@ -91,11 +91,11 @@ func waitingFor(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// awaitRunning waits until an action with the given name runs.
-func awaitRunning(ts *testscript.TestScript, _ bool, args []string) {
-	until(ts, args[0]+" runs", func() bool {
-		ts.Check(ts.Exec("rota", "action", "list", "--state", "running", "-o", "json"))
-		return strings.Contains(ts.ReadFile("stdout"), `"name": "`+args[0]+`"`)
+// awaitText waits until a file has a text.
+func awaitText(ts *testscript.TestScript, _ bool, args []string) {
+	until(ts, args[0]+" has "+args[1], func() bool {
+		text, _ := os.ReadFile(ts.MkAbs(args[0])) // may not be there yet
+		return strings.Contains(string(text), args[1])
 	})
 }
 
