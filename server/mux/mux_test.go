@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,12 +21,7 @@ import (
 	"rota/api/pki"
 )
 
-// Raft's transport does not close what peers have opened, so its handlers stay
-// until those hang up, which a transport's pool does late; server/replica wraps
-// the stream for that. Everything of ours must be gone.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*NetworkTransport).handleConn"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // port is a running Mux with an HTTP server that names the caller's role, and
 // a "Raft" that answers each connection with a greeting.
@@ -328,8 +324,9 @@ func startRaft(t *testing.T, layer raft.StreamLayer, cluster raft.Configuration,
 	conf := raft.DefaultConfig()
 	conf.LocalID = id
 	conf.Logger = hclog.NewNullLogger()
+	accepted := &acceptedConns{StreamLayer: layer}
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: layer, MaxPool: 2, Timeout: 10 * time.Second, Logger: hclog.NewNullLogger()})
+		Stream: accepted, MaxPool: 2, Timeout: 10 * time.Second, Logger: hclog.NewNullLogger()})
 	store := raft.NewInmemStore()
 	snapshots := raft.NewInmemSnapshotStore()
 	if err := raft.BootstrapCluster(conf, store, store, snapshots, transport, cluster); err != nil {
@@ -344,6 +341,33 @@ func startRaft(t *testing.T, layer raft.StreamLayer, cluster raft.Configuration,
 			t.Error(err)
 		}
 		transport.Close()
+		accepted.closeAll()
 	})
 	return node
+}
+
+// acceptedConns closes what peers have opened, which raft's transport leaves to
+// them: its handlers would outlive the test.
+type acceptedConns struct {
+	raft.StreamLayer
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (a *acceptedConns) Accept() (net.Conn, error) {
+	conn, err := a.StreamLayer.Accept()
+	if err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.conns = append(a.conns, conn)
+	}
+	return conn, err
+}
+
+func (a *acceptedConns) closeAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.conns {
+		c.Close()
+	}
 }
