@@ -1,0 +1,182 @@
+package history
+
+// Outcome is what became of a call.
+type Outcome string
+
+// Outcomes. Unknown means that the call may or may not have taken effect, then
+// or later: time-outs, lost connections, calls that were under way at the end.
+const (
+	OK      Outcome = "ok"
+	Fail    Outcome = "fail"
+	Unknown Outcome = "unknown"
+)
+
+// Verb is what a call asked for.
+type Verb string
+
+// Verbs of workloads.
+const (
+	Submit          Verb = "submit" // Inputs RequestID, Retry; outputs IDs, Replayed
+	Get             Verb = "get"    // Input Target; outputs State, Attempt, Revision
+	GetStale        Verb = "get-stale"
+	Cancel          Verb = "cancel" // Input Target
+	OpenTrajectory  Verb = "open"   // Input RequestID; outputs IDs (one), Replayed, State, Node
+	CloseTrajectory Verb = "close"  // Input Target; output State
+	GetTrajectory   Verb = "get-trajectory"
+	Drain           Verb = "drain"    // Inputs Node, Draining
+	GetNode         Verb = "get-node" // Input Node; outputs Draining, Incarnation, State
+	List            Verb = "list"     // Outputs IDs, Revision
+	Status          Verb = "status"   // Outputs Revision
+)
+
+// Op is one call of a client, recorded when it ended.
+type Op struct {
+	Client  int     `json:"client"`
+	Verb    Verb    `json:"verb"`
+	Server  string  `json:"server,omitempty"` // the only one asked; empty: any
+	Start   int64   `json:"start"`
+	End     int64   `json:"end"`
+	Outcome Outcome `json:"outcome"`
+	// Error is the reason of an ErrorDetail, such as NOT_FOUND, or else the text.
+	Error string `json:"error,omitempty"`
+
+	RequestID string `json:"request_id,omitempty"`
+	// Retry: the action may be repeated when its attempt is lost.
+	Retry    bool   `json:"retry,omitempty"`
+	Target   uint64 `json:"target,omitempty"`
+	Node     string `json:"node,omitempty"`
+	Draining bool   `json:"draining,omitempty"`
+
+	IDs         []uint64 `json:"ids,omitempty"`
+	Replayed    bool     `json:"replayed,omitempty"`
+	State       string   `json:"state,omitempty"` // QUEUED, RUNNING, SUCCEEDED, ..., without prefix
+	Attempt     uint32   `json:"attempt,omitempty"`
+	Incarnation uint64   `json:"incarnation,omitempty"`
+	Revision    uint64   `json:"revision,omitempty"`
+}
+
+// Execution is one execution of a command as the witness saw it: alive from
+// Start until the last of its processes was gone.
+type Execution struct {
+	RequestID   string `json:"request_id"` // of the submission
+	Action      uint64 `json:"action"`
+	Attempt     uint32 `json:"attempt"`
+	Incarnation uint64 `json:"incarnation"`
+	Node        string `json:"node"`
+	Cores       []int  `json:"cores,omitempty"` // of the affinity mask it ran with
+	Start       int64  `json:"start"`
+	// End is 0 for what was alive when the witness closed.
+	End int64 `json:"end"`
+	// Complete: the command said that its work was done before it ended.
+	Complete bool `json:"complete,omitempty"`
+}
+
+// WatchEvent is one event that a watcher received.
+type WatchEvent struct {
+	Watcher  int    `json:"watcher"`
+	Server   string `json:"server"`
+	At       int64  `json:"at"`
+	Revision uint64 `json:"revision"`
+	Action   uint64 `json:"action"`
+	State    string `json:"state"`
+	Attempt  uint32 `json:"attempt"`
+	// Resumed: the first event after the watcher had asked to go on behind the
+	// last revision that it had seen.
+	Resumed bool `json:"resumed,omitempty"`
+}
+
+// Sample is what one server said about itself.
+type Sample struct {
+	At          int64  `json:"at"`
+	Server      string `json:"server"`
+	LeaderID    string `json:"leader_id"` // whom it takes for the leader
+	Term        uint64 `json:"term"`
+	Applied     uint64 `json:"applied"`
+	Commit      uint64 `json:"commit"`
+	HashIndex   uint64 `json:"hash_index,omitempty"`
+	Hash        string `json:"hash,omitempty"`
+	Quarantined bool   `json:"quarantined,omitempty"`
+}
+
+// Fault is one fault as it happened, or did not.
+type Fault struct {
+	Name   string   `json:"name"`
+	Target []string `json:"target,omitempty"`
+	Start  int64    `json:"start"`
+	// End is when it was healed, 0 if that needs nothing.
+	End int64 `json:"end,omitempty"`
+	// Happened says how it is known that the fault took effect: what was
+	// observed, such as "exited by SIGKILL", "214 packets dropped". Empty: it
+	// did not, and the run is void.
+	Happened string `json:"happened"`
+	Detail   string `json:"detail,omitempty"`
+}
+
+// Member is one change of the voters, as it was asked for.
+type Member struct {
+	At      int64   `json:"at"`
+	Change  string  `json:"change"` // add-voter, remove
+	ID      string  `json:"id"`
+	Outcome Outcome `json:"outcome"`
+}
+
+// Action is an action as a linearizable list showed it after everything had
+// been healed and had ended.
+type Action struct {
+	ID      uint64 `json:"id"`
+	State   string `json:"state"`
+	Attempt uint32 `json:"attempt"`
+	Reason  string `json:"reason"`
+	Node    string `json:"node,omitempty"`
+	Name    string `json:"name,omitempty"` // of the spec: the submission's request ID and number
+}
+
+// Healing is how the cluster came back after the last fault.
+type Healing struct {
+	Healed      int64 `json:"healed"`       // when the last fault was over
+	FirstCommit int64 `json:"first_commit"` // when the first write after that was answered, 0: never
+	Settled     int64 `json:"settled"`      // when all actions had ended and all nodes were up, 0: never
+	// Left is what should be gone and is not: processes, cgroups, attempts, held
+	// cores, open trajectories; one line each.
+	Left []string `json:"left,omitempty"`
+}
+
+// Log is the log of one server, read from its store after it had stopped.
+type Log struct {
+	Server string `json:"server"`
+	// First is the index of the oldest entry, 1 unless the log was compacted.
+	First   uint64  `json:"first"`
+	Entries []Entry `json:"-"`
+}
+
+// Entry is one entry of a log. Only commands are kept: entries of Raft's own
+// have a term, an index and no data.
+type Entry struct {
+	Index uint64
+	Term  uint64
+	Data  []byte // a log.v1.Entry, nil for Raft's own
+	// Voters is set for a change of the configuration.
+	Voters []string
+}
+
+// Record is everything that is known about one run.
+type Record struct {
+	Scenario   string       `json:"scenario"`
+	Seed       int64        `json:"seed"`
+	Servers    []string     `json:"servers"`
+	Agents     []string     `json:"agents"`
+	Duration   int64        `json:"duration"`
+	LeaseNS    int64        `json:"lease_ns"`
+	MarginNS   int64        `json:"margin_ns"`
+	Ops        []Op         `json:"-"`
+	Executions []Execution  `json:"-"`
+	Watch      []WatchEvent `json:"-"`
+	Samples    []Sample     `json:"-"`
+	Faults     []Fault      `json:"faults"`
+	Members    []Member     `json:"members,omitempty"`
+	Final      []Action     `json:"-"`
+	Healing    Healing      `json:"healing"`
+	Logs       []Log        `json:"-"`
+	// Hashes are those of all servers at the end, at one index.
+	Hashes []Sample `json:"hashes"`
+}
