@@ -37,8 +37,12 @@ var layers = []layer{
 		"an agent knows the protocol only, so that it can be upgraded apart from the servers"},
 	{"jepsen", []string{"api", "fsm", "jepsen"},
 		"fault tests drive binaries from outside, and replay their log"},
-	{"cmd", []string{"api", "fsm", "sched", "server", "agent", "jepsen", "cmd"},
+	{"jepsen/cluster", []string{"api", "jepsen", "internal/clock/clockctl", "internal/process", "server/replica="},
+		"a cluster is driven from outside; only logs are read, by those who know their format"},
+	{"cmd", []string{"api", "fsm", "sched", "server", "agent", "jepsen", "cmd", "internal/process"},
 		"commands wire everything"},
+	{"internal/process", nil,
+		"it starts processes and knows nothing of what they are"},
 	{"internal/need", nil,
 		"tests of every package use it"},
 }
@@ -144,6 +148,9 @@ func TestPackagesImportOnlyWhatTheirLayerAllows(t *testing.T) {
 		{"agent/x_test.go", "server/gossip", false},
 		{"jepsen/check/x.go", "fsm/sim", false},
 		{"jepsen/check/x.go", "server", true},
+		{"jepsen/check/x.go", "server/replica", true},
+		{"jepsen/cluster/x.go", "server/replica", false},
+		{"jepsen/cluster/x.go", "agent/runtime", true},
 		{"cmd/rota/x.go", "server", false},
 		{"elsewhere/x.go", "api", true},
 	} {

@@ -13,6 +13,7 @@ import (
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/internal/process"
 )
 
 // Config says what cluster to run.
@@ -29,6 +30,15 @@ type Config struct {
 	// ServerArgs and AgentArgs are added to the command lines.
 	ServerArgs []string
 	AgentArgs  []string
+}
+
+// Process is one server or agent.
+type Process = process.Process
+
+// NewProcess describes a process that is no part of a cluster. Its output goes
+// to a file in dir.
+func NewProcess(name, addr, dir, binary string, args ...string) *Process {
+	return process.New(name, addr, dir, binary, args...)
 }
 
 // Cluster is a running cluster.
@@ -83,14 +93,14 @@ func plan(config Config) (*Cluster, error) {
 	}
 	process := func(name string, port int, args ...string) *Process {
 		dir := filepath.Join(config.Dir, name)
-		return &Process{Name: name, Addr: loopback(port), Dir: dir, binary: config.Binary,
-			args: append(args, "--data-dir", filepath.Join(dir, "data"), "--listen", loopback(port))}
+		return &Process{Name: name, Addr: loopback(port), Dir: dir, Binary: config.Binary,
+			Args: append(args, "--data-dir", filepath.Join(dir, "data"), "--listen", loopback(port))}
 	}
 	for i := range config.Servers {
 		name := fmt.Sprintf("server-%d", i+1)
 		p := process(name, ports[2*i], "server", "--id", name, "--gossip", gossip[i],
 			"--bootstrap", strings.Join(bootstrap, ","), "--join", strings.Join(gossip, ","))
-		p.args = append(p.args, config.ServerArgs...)
+		p.Args = append(p.Args, config.ServerArgs...)
 		c.Servers = append(c.Servers, p)
 	}
 	for i := range config.Agents {
@@ -98,7 +108,7 @@ func plan(config Config) (*Cluster, error) {
 		at := 2 * (config.Servers + i)
 		p := process(name, ports[at], "agent", "--name", name, "--gossip", loopback(ports[at+1]),
 			"--join", strings.Join(gossip, ","), "--dev")
-		p.args = append(p.args, config.AgentArgs...)
+		p.Args = append(p.Args, config.AgentArgs...)
 		c.Agents = append(c.Agents, p)
 	}
 	return c, nil
@@ -150,7 +160,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		}
 		for _, p := range c.all() {
 			if p.Pid() == 0 {
-				return p.ended()
+				return p.Ended()
 			}
 		}
 		select {

@@ -1,4 +1,4 @@
-package devcluster
+package process
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,20 +15,31 @@ import (
 // ErrRunning: a process that runs already was to be started.
 var ErrRunning = errors.New("process is running already")
 
-// Process is one server or agent, which may be started more than once.
+// Process is one server or agent, which may be started more than once. Changes
+// of its fields count from the next start.
 type Process struct {
 	Name string
 	// Addr is the address of its API, host:port.
 	Addr string
-	Dir  string
+	// Dir holds its log. It is created.
+	Dir string
 
-	binary string
-	args   []string
+	Binary string
+	Args   []string
+	// Env is added to the environment of this process.
+	Env []string
+	// Netns is the file of the network namespace that it starts in; ours if empty.
+	Netns string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error // of Wait, once done is closed
+}
+
+// New describes a process.
+func New(name, addr, dir, binary string, args ...string) *Process {
+	return &Process{Name: name, Addr: addr, Dir: dir, Binary: binary, Args: args}
 }
 
 // LogPath is the file with what the process wrote, over all its runs.
@@ -50,12 +60,13 @@ func (p *Process) Start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(p.binary, p.args...)
+	cmd := exec.Command(p.Binary, p.Args...)
+	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: Ctrl-C in a terminal reaches the parent only, which
 	// then ends its children in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := startOnForker(cmd); err != nil {
+	if err := Fork(cmd, p.Netns); err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	done := make(chan struct{})
@@ -131,8 +142,16 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 }
 
-// ended describes a process that should be running but is not.
-func (p *Process) ended() error {
+// Err is how the process, as last started, ended; nil if with status 0. It is
+// for after Done.
+func (p *Process) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Ended describes a process that should be running but is not.
+func (p *Process) Ended() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return fmt.Errorf("%s ended: %v; the end of its log, %s:\n%s", p.Name, p.err, p.LogPath(), logTail(p.LogPath()))
@@ -146,28 +165,4 @@ func logTail(path string) string {
 	}
 	lines := strings.Split(strings.TrimRight(string(raw), "\n"), "\n")
 	return "  " + strings.Join(lines[max(0, len(lines)-8):], "\n  ")
-}
-
-// forker is the thread that forks all children.
-var forker = sync.OnceValue(func() chan<- func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
-func startOnForker(cmd *exec.Cmd) error {
-	result := make(chan error)
-	forker() <- func() { result <- cmd.Start() }
-	return <-result
-}
-
-// NewProcess describes a process that is no part of a cluster. Its output goes
-// to a file in dir.
-func NewProcess(name, addr, dir, binary string, args ...string) *Process {
-	return &Process{Name: name, Addr: addr, Dir: dir, binary: binary, args: args}
 }
