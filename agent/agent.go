@@ -20,6 +20,7 @@ import (
 
 	"rota/agent/inventory"
 	"rota/agent/journal"
+	"rota/agent/lease"
 	"rota/agent/runtime"
 )
 
@@ -41,7 +42,7 @@ type agent struct {
 	inv     *inventory.Inventory
 	journal *journal.Journal
 	table   *table
-	lease   *lease
+	lease   *lease.Lease
 	servers *servers
 	specs   specifier
 	runtime string // what the runtime can and cannot enforce
@@ -87,7 +88,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // open reads what is on the machine and on disk.
 func open(cfg Config) (*agent, error) {
-	a := &agent{cfg: cfg, log: cfg.Logger, lease: newLease(boottime), table: newTable(cfg.Logger, boottime), dial: cfg.dial}
+	a := &agent{cfg: cfg, log: cfg.Logger, lease: lease.New(boottime), table: newTable(cfg.Logger, boottime), dial: cfg.dial}
 	var err error
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err

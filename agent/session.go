@@ -47,7 +47,7 @@ func (a *agent) sessions(ctx context.Context) error {
 		}
 		incarnation = resp.GetIncarnation()
 		err = a.session(ctx, resp)
-		a.lease.end()
+		a.lease.End()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -62,7 +62,7 @@ func (a *agent) sessions(ctx context.Context) error {
 // returns when it is dead.
 func (a *agent) killAll(ctx context.Context, keep uint64) error {
 	a.table.evict(keep, runtime.ReasonNodeLost)
-	patience := time.NewTicker(a.lease.patience())
+	patience := time.NewTicker(a.lease.Patience())
 	defer patience.Stop()
 	for {
 		changed := a.table.wait()
@@ -132,7 +132,7 @@ func (a *agent) enter(ctx context.Context, resp *rotav1.RegisterNodeResponse) er
 			return err
 		}
 	}
-	a.lease.begin(resp.GetLeaseDuration().AsDuration(), resp.GetLeaseMargin().AsDuration())
+	a.lease.Begin(resp.GetLeaseDuration().AsDuration(), resp.GetLeaseMargin().AsDuration())
 	a.table.enter(incarnation, resp.GetIndex())
 	a.log.Info("registered", "cluster", resp.GetClusterId(), "incarnation", incarnation, "index", resp.GetIndex(),
 		"lease", resp.GetLeaseDuration().AsDuration(), "cores", a.inv.Cores())
@@ -143,7 +143,7 @@ func (a *agent) enter(ctx context.Context, resp *rotav1.RegisterNodeResponse) er
 // that the node is no longer the cluster's.
 func (a *agent) session(ctx context.Context, resp *rotav1.RegisterNodeResponse) error {
 	g := newGroup(ctx)
-	g.Go(a.lease.watch)
+	g.Go(func(ctx context.Context) error { return watchLease(ctx, a.lease) })
 	g.Go((&renewer{
 		lease: a.lease, servers: a.servers,
 		req:     &rotav1.RenewLeaseRequest{Name: a.cfg.Name, Incarnation: resp.GetIncarnation()},

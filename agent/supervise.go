@@ -134,7 +134,7 @@ func (a *agent) killFrozenSupervisor(ctx context.Context) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.lease.patience())
+	ctx, cancel := context.WithTimeout(ctx, a.lease.Patience())
 	defer cancel()
 	// Any answer, and also a lost connection, says that it is not frozen.
 	if _, _, err := c.List(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -173,8 +173,8 @@ func (a *agent) serve(ctx context.Context, c *conn) error {
 func (a *agent) pushDeadlines(ctx context.Context, c *conn) error {
 	var pushed int64
 	for {
-		changed := a.lease.wait()
-		deadline := a.lease.held()
+		changed := a.lease.Changed()
+		deadline := a.lease.Held()
 		if deadline > pushed {
 			if err := c.SetDeadline(ctx, deadline); err != nil {
 				return fmt.Errorf("set deadline: %w", err)

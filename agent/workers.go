@@ -12,7 +12,7 @@ import (
 // and the runtime will enforce its end.
 func (a *agent) ready() bool {
 	c := a.current()
-	return c != nil && c.isArmed() && a.lease.held() != 0
+	return c != nil && c.isArmed() && a.lease.Held() != 0
 }
 
 // start enters what is wanted into the journal, many attempts with one fsync,

@@ -20,6 +20,7 @@ import (
 	"rota/sched"
 	"rota/server/dispatch"
 	"rota/server/gossip"
+	"rota/server/lease"
 	"rota/server/mux"
 	"rota/server/replica"
 	"rota/server/rpc"
@@ -134,7 +135,7 @@ func (s *Server) open() error {
 		return err
 	}
 	s.opened.Store(s.replica)
-	s.leases = newLeases(s.machine, s.replica, s.logger.Named("lease"))
+	s.leases = newLeases(lease.New(s.machine.View, time.Now), s.replica, s.logger.Named("lease"))
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica}, Dispatch: s.streams, Events: s.hub,
