@@ -53,30 +53,40 @@ func New(o Options) *Machine {
 
 // Apply implements raft.FSM. It returns []*logv1.Result, one for each command.
 func (m *Machine) Apply(l *raft.Log) any {
+	results, err := m.ApplyData(l.Index, l.Data)
+	if err != nil {
+		return err
+	}
+	return results
+}
+
+// ApplyData is Apply for those who have a log and no Raft: simulation, and the
+// replay of a stored log. Once it has failed it fails always.
+func (m *Machine) ApplyData(index uint64, data []byte) ([]*logv1.Result, error) {
 	var e logv1.Entry
-	if err := e.UnmarshalVT(l.Data); err != nil {
-		return m.stop(fmt.Errorf("entry %d cannot be decoded: %w", l.Index, err))
+	if err := e.UnmarshalVT(data); err != nil {
+		return nil, m.stop(fmt.Errorf("entry %d cannot be decoded: %w", index, err))
 	}
 	if m.stopped != nil {
-		return m.stopped
+		return nil, m.stopped
 	}
-	next, results, effects, err := m.try(l.Index, &e)
+	next, results, effects, err := m.try(index, &e)
 	if err != nil {
-		return m.stop(fmt.Errorf("entry %d: %w", l.Index, err))
+		return nil, m.stop(fmt.Errorf("entry %d: %w", index, err))
 	}
 	m.publish(next)
-	if l.Index%checkpointEvery == 0 {
+	if index%checkpointEvery == 0 {
 		hash := next.Hash()
-		m.audit.own(l.Index, hash)
-		effects = append(effects, Effect{Kind: EffectCheckpoint, Index: l.Index, Hash: hash})
+		m.audit.own(index, hash)
+		effects = append(effects, Effect{Kind: EffectCheckpoint, Index: index, Hash: hash})
 	}
 	if err := m.count(&e); err != nil {
-		return m.stop(err)
+		return nil, m.stop(err)
 	}
 	if m.opts.OnEffects != nil {
 		m.opts.OnEffects(append(effects, Effect{Kind: EffectEvents}))
 	}
-	return results
+	return results, nil
 }
 
 // try applies an entry; a broken invariant becomes an error.

@@ -1,0 +1,20 @@
+package fsm
+
+import "rota/fsm/state"
+
+// Decision names what an entry is about to do, so that a test can make it panic.
+type Decision struct {
+	// Command is the number of a command of the entry, -1 if it is none.
+	Command int
+	// Pool is the pool whose queues are scheduled, 0 if none is.
+	Pool state.PoolID
+	// Timers: what is due by log time is done.
+	Timers bool
+}
+
+// PlantPanics has fn called before every decision of the entries that follow.
+// Should fn panic, it is as if the decision had. For tests only: it has to panic
+// at the same decisions on every replica, or they diverge.
+func (m *Machine) PlantPanics(fn func(Decision)) {
+	m.fail = func(s stage) { fn(Decision{Command: s.command, Pool: s.pool, Timers: s.timers}) }
+}
