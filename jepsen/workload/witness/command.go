@@ -1,0 +1,55 @@
+package witness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// Environment of a probe, beside what agents set.
+const (
+	envSocket  = "WITNESS"
+	envRequest = "WITNESS_REQUEST"
+)
+
+// Work is what a probe does between its start and its end.
+type Work struct {
+	// For is how long it works.
+	For time.Duration
+	// Spin keeps a core busy for that time, instead of sleeping.
+	Spin bool
+	// Child is how long a child stays on that the probe leaves behind; 0: none.
+	// An agent should end it with the attempt.
+	Child time.Duration
+}
+
+// Command is a probe as the command of an action of the submission with this
+// request ID, which must be without spaces.
+func (w *Witness) Command(request string, work Work) *rotav1.Command {
+	argv := []string{w.Probe, "-for", work.For.String()}
+	if work.Spin {
+		argv = append(argv, "-spin")
+	}
+	if work.Child > 0 {
+		argv = append(argv, "-child", work.Child.String())
+	}
+	return &rotav1.Command{Argv: argv, Env: map[string]string{envSocket: w.path, envRequest: request}}
+}
+
+// Build builds the probe into a folder and returns its path. It runs wherever
+// the folder can be seen: nothing is linked dynamically.
+func Build(ctx context.Context, dir string) (path string, err error) {
+	path = filepath.Join(dir, "probe")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "rota/jepsen/workload/witness/probe")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the probe: %w: %s", err, out)
+	}
+	// Agents may run commands as another user.
+	return path, os.Chmod(path, 0o755)
+}

@@ -1,0 +1,16 @@
+// Package witness sees every execution of every action from outside of rota.
+//
+// What a cluster believes about executions cannot prove that two of them were
+// never alive at the same time. So each action's command is a probe that
+// connects to the witness before it works and keeps the connection until it
+// ends. The kernel closes the connection when the last process that holds it is
+// gone, however that came about, so the end of the connection is the end of the
+// execution: a killed supervisor, agent or machine cannot fake it.
+//
+// Times are only as good as their order, and a verdict must never come from the
+// witness being late. One thread looks at all connections. Of everything that
+// the kernel reports together, ends are recorded before starts, so an execution
+// that was dead before another one began is always recorded that way; and a
+// probe does not work before its start is recorded, so work of two executions at
+// the same time is always seen.
+package witness

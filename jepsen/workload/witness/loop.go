@@ -1,0 +1,166 @@
+package witness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// eventsMax is how many connections are looked at together. The kernel reports
+// them in the order in which they became ready, so that nothing overtakes an end
+// that is left for the next round.
+const eventsMax = 1024
+
+// lineBytesMax is more than any probe sends without a line end.
+const lineBytesMax = 4096
+
+// run looks at connections until the witness is closed.
+func (w *Witness) run() {
+	defer close(w.done)
+	defer w.release()
+	events := make([]unix.EpollEvent, eventsMax)
+	for {
+		n, err := unix.EpollWait(w.poll, events, -1)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			w.blind(fmt.Errorf("wait for probes: %w", err))
+			return
+		}
+		if w.round(events[:n]) {
+			return
+		}
+	}
+}
+
+// round deals with what was reported together: first with ends, then with what
+// the living say, last with new connections.
+func (w *Witness) round(events []unix.EpollEvent) (closed bool) {
+	ended, living := w.sort(events)
+	for _, p := range ended {
+		w.read(p) // its last words
+		w.end(p)
+	}
+	for _, p := range living {
+		w.read(p)
+	}
+	for _, e := range events {
+		switch int(e.Fd) {
+		case w.listen:
+			w.accept()
+		case int(w.woken.Fd()):
+			closed = true
+		}
+	}
+	return closed
+}
+
+// sort finds the connections that have ended and those that have not. Of the
+// ended, those whose start is recorded come first: who died before its hello was
+// read may have begun after them.
+func (w *Witness) sort(events []unix.EpollEvent) (ended, living []*probe) {
+	const gone = unix.EPOLLHUP | unix.EPOLLRDHUP | unix.EPOLLERR
+	var unheard []*probe
+	for _, e := range events {
+		switch p := w.probes[int(e.Fd)]; {
+		case p == nil:
+		case e.Events&gone == 0:
+			living = append(living, p)
+		case p.at < 0:
+			unheard = append(unheard, p)
+		default:
+			ended = append(ended, p)
+		}
+	}
+	return append(ended, unheard...), living
+}
+
+// accept takes all connections that wait.
+func (w *Witness) accept() {
+	for {
+		fd, _, err := unix.Accept4(w.listen, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+			continue
+		case err != nil:
+			w.blind(fmt.Errorf("accept a probe: %w", err))
+			return
+		}
+		if err := w.follow(fd); err != nil {
+			w.blind(fmt.Errorf("follow a probe: %w", err))
+			unix.Close(fd)
+			continue
+		}
+		w.probes[fd] = &probe{fd: fd, at: -1}
+	}
+}
+
+// read takes in what a probe has said.
+func (w *Witness) read(p *probe) {
+	var buffer [lineBytesMax]byte
+	for {
+		n, err := unix.Read(p.fd, buffer[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return // nothing more for now; an end is reported as such
+		}
+		p.text = append(p.text, buffer[:n]...)
+		for {
+			line, rest, whole := bytes.Cut(p.text, []byte{'\n'})
+			if !whole {
+				break
+			}
+			p.text = rest
+			w.said(p, string(line))
+		}
+	}
+}
+
+// said deals with one line of a probe.
+func (w *Witness) said(p *probe, line string) {
+	switch {
+	case p.at < 0:
+		w.begin(p, line)
+	case line == completeLine:
+		w.mu.Lock()
+		w.executions[p.at].Complete = true
+		w.mu.Unlock()
+	default:
+		w.blind(fmt.Errorf("a probe said %q", line))
+	}
+}
+
+// begin records a start and then lets the probe work.
+func (w *Witness) begin(p *probe, hello string) {
+	e, err := parseHello(hello)
+	if err != nil {
+		w.blind(err)
+		return
+	}
+	e.Start = w.now()
+	w.mu.Lock()
+	p.at = len(w.executions)
+	w.executions = append(w.executions, e)
+	w.mu.Unlock()
+	// A probe that is gone has reported that, too.
+	_, _ = unix.Write(p.fd, ack)
+}
+
+// end records that all processes of an execution are gone.
+func (w *Witness) end(p *probe) {
+	delete(w.probes, p.fd)
+	unix.Close(p.fd)
+	if p.at < 0 {
+		return // it died before it could say who it is, and never worked
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.executions[p.at].End = w.now()
+}

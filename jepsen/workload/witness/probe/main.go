@@ -1,0 +1,143 @@
+// Command probe is what actions run under test: it tells the witness that it
+// has begun, works for a while, says that its work is complete, and ends. It
+// does nothing without the witness knowing.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// exitUnseen is the exit code of a probe that did not find the witness.
+const exitUnseen = 77
+
+func main() {
+	work := flag.Duration("for", 0, "how long to work")
+	spin := flag.Bool("spin", false, "keep a core busy instead of sleeping")
+	child := flag.Duration("child", 0, "leave a child behind that stays for so long")
+	stay := flag.Duration("stay", 0, "be that child")
+	flag.Parse()
+	if *stay > 0 {
+		time.Sleep(*stay)
+		return
+	}
+	if err := run(*work, *spin, *child); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(exitUnseen)
+	}
+}
+
+func run(work time.Duration, spin bool, child time.Duration) error {
+	witness, err := connect(os.Getenv("WITNESS"))
+	if err != nil {
+		return err
+	}
+	if err := introduce(witness); err != nil {
+		return err
+	}
+	if child > 0 {
+		if err := leave(witness, child); err != nil {
+			return err
+		}
+	}
+	if spin {
+		for begin := time.Now(); time.Since(begin) < work; {
+			continue
+		}
+	} else {
+		time.Sleep(work)
+	}
+	return say(witness, "complete\n")
+}
+
+// connect connects to the witness. The connection is never closed: its end is
+// the end of the process.
+func connect(path string) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return 0, err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return 0, fmt.Errorf("connect to the witness at %q: %w", path, err)
+	}
+	return fd, nil
+}
+
+// introduce says which execution this is, and returns once that is recorded.
+func introduce(witness int) error {
+	cpus, err := affinity()
+	if err != nil {
+		return err
+	}
+	hello := []string{os.Getenv("ROTA_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"), cpus}
+	if err := say(witness, strings.Join(hello, " ")+"\n"); err != nil {
+		return err
+	}
+	var ack [1]byte
+	for {
+		switch n, err := unix.Read(witness, ack[:]); {
+		case err == unix.EINTR:
+		case err != nil:
+			return fmt.Errorf("read from the witness: %w", err)
+		case n == 0:
+			return fmt.Errorf("the witness is gone")
+		default:
+			return nil
+		}
+	}
+}
+
+// affinity lists the CPUs that the kernel lets this process run on, "-" on a
+// node that does not pin.
+func affinity() (string, error) {
+	if os.Getenv("ROTA_CPUS") == "" {
+		return "-", nil
+	}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return "", fmt.Errorf("read the CPU affinity: %w", err)
+	}
+	var cpus []string
+	for cpu := 0; len(cpus) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, strconv.Itoa(cpu))
+		}
+	}
+	return strings.Join(cpus, ","), nil
+}
+
+// leave starts a child that holds the connection, and does not wait for it.
+func leave(witness int, stay time.Duration) error {
+	fd, err := unix.Dup(witness)
+	if err != nil {
+		return err
+	}
+	connection := os.NewFile(uintptr(fd), "witness")
+	defer connection.Close()
+	child := exec.Command("/proc/self/exe", "-stay", stay.String())
+	child.ExtraFiles = []*os.File{connection}
+	if err := child.Start(); err != nil {
+		return fmt.Errorf("start a child: %w", err)
+	}
+	return nil
+}
+
+func say(witness int, text string) error {
+	for sent := 0; sent < len(text); {
+		n, err := unix.Write(witness, []byte(text[sent:]))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("write to the witness: %w", err)
+		}
+		sent += n
+	}
+	return nil
+}

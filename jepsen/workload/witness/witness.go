@@ -1,0 +1,131 @@
+package witness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"rota/jepsen/history"
+)
+
+// Witness listens to probes.
+type Witness struct {
+	// Probe is the program that Build has made, for Command.
+	Probe string
+
+	path   string
+	now    func() int64
+	listen int // file descriptors
+	poll   int
+	wake   *os.File // closed to end the loop
+	woken  *os.File
+	done   chan struct{}
+
+	probes map[int]*probe // by file descriptor; the loop's own
+
+	mu         sync.Mutex
+	executions []history.Execution
+	err        error
+}
+
+// probe is one connection.
+type probe struct {
+	fd   int
+	text []byte // of a line that has not come to its end
+	at   int    // in executions, -1 before the hello
+}
+
+// Listen listens for probes at a Unix socket. Executions are stamped with now,
+// the clock of the run.
+func Listen(path string, now func() int64) (*Witness, error) {
+	w := &Witness{path: path, now: now, listen: -1, poll: -1, done: make(chan struct{}), probes: map[int]*probe{}}
+	if err := w.open(); err != nil {
+		w.release()
+		return nil, fmt.Errorf("listen for probes at %s: %w", path, err)
+	}
+	go w.run()
+	return w, nil
+}
+
+func (w *Witness) open() (err error) {
+	if w.woken, w.wake, err = os.Pipe(); err != nil {
+		return err
+	}
+	if w.listen, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+		return err
+	}
+	if err := unix.Bind(w.listen, &unix.SockaddrUnix{Name: w.path}); err != nil {
+		return err
+	}
+	// Commands may run as another user than the agent.
+	if err := os.Chmod(w.path, 0o777); err != nil {
+		return err
+	}
+	if err := unix.Listen(w.listen, unix.SOMAXCONN); err != nil {
+		return err
+	}
+	if w.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	return errors.Join(w.follow(w.listen), w.follow(int(w.woken.Fd())))
+}
+
+// follow has the loop look at a file descriptor when something comes.
+func (w *Witness) follow(fd int) error {
+	return unix.EpollCtl(w.poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(fd)})
+}
+
+// Executions returns all executions so far, in the order of their starts. Those
+// that are alive have no end.
+func (w *Witness) Executions() []history.Execution {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.executions)
+}
+
+// Alive returns how many executions are alive.
+func (w *Witness) Alive() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.executions {
+		if w.executions[i].End == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Close stops listening. Probes that still run are let go. The error says what
+// kept the witness from seeing something: its executions are then no proof.
+func (w *Witness) Close() error {
+	w.wake.Close()
+	<-w.done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+func (w *Witness) release() {
+	for fd := range w.probes {
+		unix.Close(fd)
+	}
+	for _, fd := range []int{w.listen, w.poll} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	w.wake.Close()
+	w.woken.Close()
+	os.Remove(w.path)
+}
+
+// blind notes what kept the witness from seeing.
+func (w *Witness) blind(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = errors.Join(w.err, err)
+}
