@@ -110,6 +110,8 @@ type Fault struct {
 	// did not, and the run is void.
 	Happened string `json:"happened"`
 	Detail   string `json:"detail,omitempty"`
+	// LeaderKilled: from Start to the next acknowledged write is a failover.
+	LeaderKilled bool `json:"leader_killed,omitempty"`
 }
 
 // Member is one change of the voters, as it was asked for.
