@@ -12,81 +12,30 @@ import (
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/httpx"
+
+	"rota/agent/lease"
 )
 
 // clocked runs a test with a lease of 6 s and a margin of 1.5 s, on a clock
 // that only moves when everybody waits.
-func clocked(t *testing.T, test func(t *testing.T, l *lease)) {
+func clocked(t *testing.T, test func(t *testing.T, l *lease.Lease)) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		l := newLease(func() int64 { return 1 + int64(time.Since(begin)) })
-		l.begin(6*time.Second, 1500*time.Millisecond)
+		l := lease.New(func() int64 { return 1 + int64(time.Since(begin)) })
+		l.Begin(6*time.Second, 1500*time.Millisecond)
 		test(t, l)
 	})
 }
 
-func TestALeaseCountsFromWhenTheRenewalWasSent(t *testing.T) {
-	clocked(t, func(t *testing.T, l *lease) {
-		if l.held() != 0 {
-			t.Error("held before the first renewal")
-		}
-		sent := l.now()
-		time.Sleep(2 * time.Second) // the answer takes its time
-		l.extend(sent)
-		if got, want := l.held(), sent+int64(4500*time.Millisecond); got != want {
-			t.Errorf("held until %d, want %d", got, want)
-		}
-		time.Sleep(2500*time.Millisecond - 1)
-		if l.held() == 0 {
-			t.Error("not held 1 ns before its end")
-		}
-		time.Sleep(1 * time.Nanosecond)
-		if l.held() != 0 {
-			t.Error("held at its end")
-		}
-	})
-}
-
-func TestALeaseThatHasEndedStaysSo(t *testing.T) {
-	clocked(t, func(t *testing.T, l *lease) {
-		l.extend(l.now())
-		time.Sleep(4 * time.Second)
-		sent := l.now()
-		time.Sleep(time.Second) // the renewal is answered too late
-		l.extend(sent)
-		if l.held() != 0 {
-			t.Error("a late answer has revived the lease")
-		}
-		l.begin(6*time.Second, time.Second)
-		l.extend(l.now())
-		if l.held() == 0 {
-			t.Error("not held after a new registration")
-		}
-	})
-}
-
-func TestAnAnswerToAnOlderRenewalTakesNothingAway(t *testing.T) {
-	clocked(t, func(t *testing.T, l *lease) {
-		older := l.now()
-		time.Sleep(time.Second)
-		l.extend(l.now())
-		deadline := l.held()
-		l.extend(older)
-		if l.held() != deadline {
-			t.Error("the deadline went back")
-		}
-	})
-}
-
 func TestTheEndOfALeaseIsNoticedAtOnce(t *testing.T) {
-	clocked(t, func(t *testing.T, l *lease) {
-		l.extend(l.now())
+	clocked(t, func(t *testing.T, l *lease.Lease) {
+		l.Extend(l.Now())
 		go func() {
 			time.Sleep(3 * time.Second)
-			l.extend(l.now()) // until 7.5 s
+			l.Extend(l.Now()) // until 7.5 s
 		}()
 		begin := time.Now()
-		if err := l.watch(t.Context()); !errors.Is(err, errLeaseLost) {
+		if err := watchLease(t.Context(), l); !errors.Is(err, errLeaseLost) {
 			t.Errorf("watch: %v, want errLeaseLost", err)
 		}
 		if got, want := time.Since(begin), 7500*time.Millisecond; got != want {
@@ -96,10 +45,10 @@ func TestTheEndOfALeaseIsNoticedAtOnce(t *testing.T) {
 }
 
 func TestWithoutAFirstRenewalThereIsNothingToLose(t *testing.T) {
-	clocked(t, func(t *testing.T, l *lease) {
+	clocked(t, func(t *testing.T, l *lease.Lease) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if err := l.watch(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := watchLease(ctx, l); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("watch: %v", err)
 		}
 	})
@@ -110,11 +59,11 @@ func TestWithoutAFirstRenewalThereIsNothingToLose(t *testing.T) {
 func TestTheEndOfALeaseDuringASuspend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, slept := time.Now(), time.Duration(0)
-		l := newLease(func() int64 { return 1 + int64(time.Since(begin)+slept) })
-		l.begin(6*time.Second, 1500*time.Millisecond)
-		l.extend(l.now())
+		l := lease.New(func() int64 { return 1 + int64(time.Since(begin)+slept) })
+		l.Begin(6*time.Second, 1500*time.Millisecond)
+		l.Extend(l.Now())
 		slept = time.Hour
-		if err := l.watch(t.Context()); !errors.Is(err, errLeaseLost) {
+		if err := watchLease(t.Context(), l); !errors.Is(err, errLeaseLost) {
 			t.Errorf("watch: %v", err)
 		}
 		if waited := time.Since(begin); waited > leasePoll {
@@ -159,12 +108,12 @@ func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
 	s := newServers(hclog.NewNullLogger(), httpx.NewClient(nil), false, append(addresses, c.addresses...), "node-1")
 	defer s.http.CloseIdleConnections()
 	s.use(s.all[0])
-	l := newLease(boottime)
-	l.begin(4*time.Second, time.Second)
-	l.extend(l.now())
+	l := lease.New(boottime)
+	l.Begin(4*time.Second, time.Second)
+	l.Extend(l.Now())
 	g := newGroup(t.Context())
 	renewed := errors.New("renewed")
-	g.Go(l.watch)
+	g.Go(func(ctx context.Context) error { return watchLease(ctx, l) })
 	g.Go((&renewer{
 		lease: l, servers: s, req: &rotav1.RenewLeaseRequest{Name: "node-1", Incarnation: 1},
 		renewed: func() { g.Go(func(context.Context) error { return renewed }) },

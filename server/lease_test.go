@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/fsm"
 	"rota/fsm/state"
+	"rota/server/lease"
 )
 
 // leader is a cluster of one without Raft: what is proposed is applied at once,
@@ -23,8 +25,6 @@ type leader struct {
 	verify  func() error
 	propose func() error
 }
-
-func (l *leader) View(fn func(*state.State)) { l.machine.View(fn) }
 
 func (l *leader) VerifyLeader(context.Context) error { return l.verify() }
 
@@ -40,101 +40,87 @@ func (l *leader) ProposeLocal(_ context.Context, c ...*logv1.Command) ([]*logv1.
 	return l.machine.Apply(&raft.Log{Index: l.index, Data: data}).([]*logv1.Result), nil
 }
 
-// newLeader has one node, n1, with incarnation 1, a lease of 10 s and a margin of
-// 2 s.
-func newLeader(t *testing.T) (*leader, *leases, *time.Time) {
+// newLeader leads and has n nodes, n0 and so on, with incarnations from 1 on, a
+// lease of 10 s and a margin of 2 s. The clock is by now.
+func newLeader(t *testing.T, n int, now func() time.Time) (*leader, *leases) {
 	t.Helper()
 	ok := func() error { return nil }
 	l := &leader{machine: fsm.New(fsm.Options{}), verify: ok, propose: ok}
-	for _, c := range []*logv1.Command{
-		{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c"}}},
-		{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
-			Name: "n1", JournalId: "j", NumaNodes: []*logv1.NumaNode{{Cpus: []uint32{0}}},
-		}}},
-	} {
-		r, err := l.ProposeLocal(t.Context(), c)
-		if err != nil || r[0].Refusal != nil {
-			t.Fatal(err, r)
+	commands := []*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
+		ClusterId: "c", Settings: &logv1.Settings{LeaseNs: int64(10 * time.Second), LeaseMarginNs: int64(2 * time.Second)},
+	}}}}
+	for i := range n {
+		commands = append(commands, &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
+			Name: fmt.Sprint("n", i), JournalId: "j", NumaNodes: []*logv1.NumaNode{{Cpus: []uint32{0}}},
+		}}})
+	}
+	results, err := l.ProposeLocal(t.Context(), commands...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Refusal != nil {
+			t.Fatal(r.Refusal)
 		}
 	}
-	ls := newLeases(l, l, hclog.NewNullLogger())
-	now := time.Unix(0, 0)
-	ls.now = func() time.Time { return now }
-	ls.nodes = map[string]lease{}
-	return l, ls, &now
+	ls := newLeases(lease.New(l.machine.View, now), l, hclog.NewNullLogger())
+	ls.table.Lead()
+	return l, ls
 }
 
-const patience = 12 * time.Second
-
-func renewal(incarnation uint64) []*peerv1.NodeLease {
-	return []*peerv1.NodeLease{{Name: "n1", Incarnation: incarnation}}
-}
-
-func TestNodeIsGivenUpOnlyAfterLeaseAndMargin(t *testing.T) {
-	l, ls, now := newLeader(t)
-	if due := ls.overdue(patience); len(due) != 0 {
-		t.Fatal("a new leader gave a node up that it has never seen")
-	}
-	*now = now.Add(5 * time.Second)
-	if fenced, err := ls.renew(t.Context(), renewal(1)); err != nil || fenced[0] {
-		t.Fatalf("renewal: %v, %v", fenced, err)
-	}
-	*now = now.Add(patience)
-	if due := ls.overdue(patience); len(due) != 0 {
-		t.Fatal("given up before its time")
-	}
-	*now = now.Add(time.Nanosecond)
-	due := ls.overdue(patience)
-	if len(due) != 1 {
-		t.Fatal("not given up after its time")
-	}
-	ls.expire(t.Context(), due)
-	l.View(func(s *state.State) {
-		if s.NodeByName("n1").State != state.NodeDown {
-			t.Error("the node is still up")
-		}
+func (l *leader) down() (n int) {
+	l.machine.View(func(s *state.State) {
+		s.Nodes(0, func(node *state.Node) bool {
+			if node.State == state.NodeDown {
+				n++
+			}
+			return true
+		})
 	})
-	if fenced, err := ls.renew(t.Context(), renewal(1)); err != nil || !fenced[0] {
-		t.Fatalf("a node that was given up renewed: %v, %v", fenced, err)
-	}
+	return n
 }
 
-// TestNoRenewalOnceExpiryBegan: between the decision to give a node up and its
-// commit, whose outcome may be unknown, no renewal may be answered.
-func TestNoRenewalOnceExpiryBegan(t *testing.T) {
-	l, ls, now := newLeader(t)
-	ls.overdue(patience)
-	*now = now.Add(patience + 1)
-	due := ls.overdue(patience)
+// TestEveryOverdueNodeIsGivenUp though they do not fit into one entry, and again
+// after a proposal that failed.
+func TestEveryOverdueNodeIsGivenUp(t *testing.T) {
+	now := time.Unix(0, 0)
+	const nodes = 2*expireBatch + 1
+	l, ls := newLeader(t, nodes, func() time.Time { return now })
+	ls.table.Overdue()
+	now = now.Add(12*time.Second + 1)
 	l.propose = func() error { return errors.New("leadership lost") }
-	ls.expire(t.Context(), due)
-	if fenced, err := ls.renew(t.Context(), renewal(1)); err == nil {
-		t.Fatalf("renewed while being given up: %v", fenced)
+	ls.expire(t.Context(), ls.table.Overdue())
+	if got := l.down(); got != 0 {
+		t.Fatalf("%d nodes are down though nothing was committed", got)
 	}
 	l.propose = func() error { return nil }
-	ls.expire(t.Context(), ls.overdue(patience))
-	if fenced, err := ls.renew(t.Context(), renewal(1)); err != nil || !fenced[0] {
+	before := l.index
+	ls.expire(t.Context(), ls.table.Overdue())
+	if got := l.down(); got != nodes {
+		t.Errorf("%d nodes are down, want %d", got, nodes)
+	}
+	if got := l.index - before; got != 3 {
+		t.Errorf("%d entries, want 3", got)
+	}
+}
+
+// TestRenewalsAskForAMajority, and what they are refused with sends the agent
+// back to whoever leads.
+func TestRenewalsAskForAMajority(t *testing.T) {
+	l, ls := newLeader(t, 1, time.Now)
+	var incarnation uint64
+	l.machine.View(func(s *state.State) { incarnation = s.NodeByName("n0").Incarnation })
+	renewal := []*peerv1.NodeLease{{Name: "n0", Incarnation: incarnation}}
+	if fenced, err := ls.renew(t.Context(), renewal); err != nil || fenced[0] {
 		t.Fatalf("%v, %v", fenced, err)
 	}
-}
-
-func TestDeposedLeaderCannotRenew(t *testing.T) {
-	l, ls, _ := newLeader(t)
-	l.verify = func() error { return errors.New("not the leader") }
-	if _, err := ls.renew(t.Context(), renewal(1)); err == nil {
-		t.Fatal("renewed without a majority")
+	alone := errors.New("no majority")
+	l.verify = func() error { return alone }
+	if _, err := ls.renew(t.Context(), renewal); !errors.Is(err, alone) {
+		t.Errorf("without a majority: %v", err)
 	}
-	l.verify = func() error { ls.nodes = nil; return nil } // deposed right after
-	if _, err := ls.renew(t.Context(), renewal(1)); err == nil {
-		t.Fatal("renewed after leadership ended")
-	}
-}
-
-func TestRenewalOfAnotherIncarnationIsFenced(t *testing.T) {
-	_, ls, _ := newLeader(t)
-	for _, inc := range []uint64{0, 2} {
-		if fenced, err := ls.renew(t.Context(), renewal(inc)); err != nil || !fenced[0] {
-			t.Errorf("incarnation %d: %v, %v", inc, fenced, err)
-		}
+	l.verify = func() error { ls.table.Follow(); return nil }
+	if _, err := ls.renew(t.Context(), renewal); !errors.Is(err, errNoLeader) {
+		t.Errorf("after its leadership ended: %v, want errNoLeader", err)
 	}
 }
