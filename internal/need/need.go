@@ -50,6 +50,18 @@ func Netns(t testing.TB) {
 	}
 }
 
+// FUSE needs root and file systems that are served by processes.
+func FUSE(t testing.TB) {
+	t.Helper()
+	Root(t)
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		lack(t, "fuse", err.Error())
+		return
+	}
+	_ = f.Close()
+}
+
 // Tool needs programs in PATH. ROTA_REQUIRE names all of them as "tool".
 func Tool(t testing.TB, names ...string) {
 	t.Helper()

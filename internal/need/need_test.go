@@ -78,7 +78,7 @@ func TestControllersAreFoundInEitherHierarchy(t *testing.T) {
 
 func TestThisMachineAnswersEveryNeed(t *testing.T) {
 	t.Setenv(requireEnv, "")
-	for name, ask := range map[string]func(testing.TB){"root": Root, "cgroup": Cgroup, "netns": Netns} {
+	for name, ask := range map[string]func(testing.TB){"root": Root, "cgroup": Cgroup, "netns": Netns, "fuse": FUSE} {
 		var r recorder
 		ask(&r)
 		if r.failed != "" {
