@@ -87,16 +87,16 @@ func (w *Witness) Executions() []history.Execution {
 	return slices.Clone(w.executions)
 }
 
-// Alive returns how many executions are alive.
-func (w *Witness) Alive() (n int) {
+// Alive returns the executions that are alive.
+func (w *Witness) Alive() (alive []history.Execution) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.executions {
-		if w.executions[i].End == 0 {
-			n++
+	for _, e := range w.executions {
+		if e.End == 0 {
+			alive = append(alive, e)
 		}
 	}
-	return n
+	return alive
 }
 
 // Close stops listening. Probes that still run are let go. The error says what

@@ -1,0 +1,128 @@
+package workload
+
+import (
+	"context"
+	"strings"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/jepsen/history"
+)
+
+// This file has every call as it is recorded.
+
+// submit submits what was submitted never before, or not for the first time.
+func (w *worker) submit(ctx context.Context, q *request) history.Op {
+	op := history.Op{Verb: history.Submit, RequestID: q.message.RequestId, Retry: q.retry}
+	op = w.call(ctx, op, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.actions.SubmitActions(ctx, q.message)
+		op.IDs, op.Replayed = resp.GetIds(), resp.GetReplayed()
+		return err
+	})
+	w.env.known.add(op.IDs)
+	return op
+}
+
+// get reads an action, linearizably or from the server's own state.
+func (w *worker) get(ctx context.Context, id uint64, stale bool) history.Op {
+	verb := history.Get
+	if stale {
+		verb = history.GetStale
+	}
+	return w.call(ctx, history.Op{Verb: verb, Target: id}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.actions.GetAction(ctx, &rotav1.GetActionRequest{Id: id, AllowStale: stale})
+		if err == nil {
+			op.State, op.Attempt, op.Revision = actionState(resp.Action.State), resp.Action.Attempt, resp.Revision
+		}
+		return err
+	})
+}
+
+func (w *worker) cancel(ctx context.Context, id uint64) history.Op {
+	return w.call(ctx, history.Op{Verb: history.Cancel, Target: id}, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.actions.CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: []uint64{id}})
+		return err
+	})
+}
+
+// list reads the first actions that are live.
+func (w *worker) list(ctx context.Context) history.Op {
+	return w.call(ctx, history.Op{Verb: history.List}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.actions.ListActions(ctx, &rotav1.ListActionsRequest{PageSize: 100, States: liveStates})
+		for _, a := range resp.GetActions() {
+			op.IDs = append(op.IDs, a.Id)
+		}
+		op.Revision = resp.GetRevision()
+		return err
+	})
+}
+
+var liveStates = []rotav1.ActionState{rotav1.ActionState_ACTION_STATE_QUEUED, rotav1.ActionState_ACTION_STATE_RUNNING}
+
+// status reads what the server believes, which may be old.
+func (w *worker) status(ctx context.Context) history.Op {
+	return w.call(ctx, history.Op{Verb: history.Status}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+		op.Revision = resp.GetRevision()
+		return err
+	})
+}
+
+func (w *worker) drain(ctx context.Context, node string, draining bool) history.Op {
+	op := history.Op{Verb: history.Drain, Node: node, Draining: draining}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.nodes.DrainNode(ctx, &rotav1.DrainNodeRequest{Name: node, Resume: !draining})
+		return err
+	})
+}
+
+func (w *worker) getNode(ctx context.Context, node string) history.Op {
+	return w.call(ctx, history.Op{Verb: history.GetNode, Node: node}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.nodes.GetNode(ctx, &rotav1.GetNodeRequest{Name: node})
+		if err == nil {
+			n := resp.Node
+			op.Draining, op.Incarnation, op.State = n.Draining, n.Incarnation, plain(n.State.String(), "NODE_STATE_")
+		}
+		return err
+	})
+}
+
+func (w *worker) openTrajectory(ctx context.Context, q *rotav1.OpenTrajectoryRequest) history.Op {
+	op := history.Op{Verb: history.OpenTrajectory, RequestID: q.RequestId}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.trajectories.OpenTrajectory(ctx, q)
+		if err == nil {
+			op.IDs, op.Replayed = []uint64{resp.Trajectory.Id}, resp.Replayed
+			op.State, op.Node = trajectoryState(resp.Trajectory), resp.Trajectory.Node
+		}
+		return err
+	})
+}
+
+func (w *worker) closeTrajectory(ctx context.Context, id uint64) history.Op {
+	return w.call(ctx, history.Op{Verb: history.CloseTrajectory, Target: id}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.trajectories.CloseTrajectory(ctx, &rotav1.CloseTrajectoryRequest{Id: id})
+		if err == nil {
+			op.State = trajectoryState(resp.Trajectory)
+		}
+		return err
+	})
+}
+
+func (w *worker) getTrajectory(ctx context.Context, id uint64) history.Op {
+	return w.call(ctx, history.Op{Verb: history.GetTrajectory, Target: id}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.trajectories.GetTrajectory(ctx, &rotav1.GetTrajectoryRequest{Id: id})
+		if err == nil {
+			op.State, op.Node = trajectoryState(resp.Trajectory), resp.Trajectory.Node
+		}
+		return err
+	})
+}
+
+func actionState(s rotav1.ActionState) string { return plain(s.String(), "ACTION_STATE_") }
+
+func trajectoryState(t *rotav1.Trajectory) string {
+	return plain(t.State.String(), "TRAJECTORY_STATE_")
+}
+
+// plain is the name of an enum's value without what all of them begin with.
+func plain(name, prefix string) string { return strings.TrimPrefix(name, prefix) }

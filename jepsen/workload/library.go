@@ -1,0 +1,56 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	"rota/api/client"
+	"rota/jepsen/history"
+)
+
+// library submits one action after the other through the client library and
+// waits for each to end: the one workload whose calls are repeated, by the
+// library, for as long as it takes.
+func library(ctx context.Context, env *Env, rate float64) error {
+	if env.Witness == nil || env.Cores == 0 {
+		return errNoWitness
+	}
+	api, err := env.library()
+	if err != nil {
+		return fmt.Errorf("library: %w", err)
+	}
+	defer api.Close()
+	return env.work(ctx, rate, func(w *worker) func(context.Context) {
+		return func(ctx context.Context) { w.submitAndWait(ctx, api) }
+	})
+}
+
+func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
+	q := w.newRequest(ctx, 0)
+	q.message.Actions = q.message.Actions[:1]
+	call := w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Submit, RequestID: q.message.RequestId, Retry: q.retry})
+	resp, err := api.Actions.SubmitActions(ctx, q.message)
+	call.IDs, call.Replayed = resp.GetIds(), resp.GetReplayed()
+	finishRepeated(call, err)
+	if err != nil {
+		return
+	}
+	id := resp.Ids[0]
+	call = w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Get, Target: id})
+	action, err := api.Wait(ctx, id)
+	if err == nil {
+		call.State, call.Attempt, call.Revision = actionState(action.State), action.Attempt, action.Revision
+	}
+	finishRepeated(call, err)
+}
+
+// finishRepeated ends a call that the library may have sent several times. The
+// last error says nothing about the tries before it.
+func finishRepeated(call *history.Call, err error) {
+	if err == nil {
+		call.Finish(history.OK)
+		return
+	}
+	_, call.Error = judge(call.Verb, err)
+	call.Finish(history.Unknown)
+}
