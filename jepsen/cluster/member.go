@@ -1,0 +1,183 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"rota/internal/process"
+)
+
+// Kind of a member, which is also the role on its certificate.
+type Kind string
+
+// Kinds of members.
+const (
+	Server Kind = "server"
+	Agent  Kind = "agent"
+)
+
+// Member is one server or agent: a process, its host and its files. Start, Kill,
+// Stop, Signal, Pid and Done are those of the process.
+type Member struct {
+	*process.Process
+	Kind Kind
+	IP   string
+	// Advertised is the address of a server's API as other members know it.
+	Advertised string
+	// DataDir is its --data-dir. With Config.Disk it may be a mount that this
+	// process must not touch.
+	DataDir string
+
+	cluster *Cluster
+}
+
+// Ports of members.
+const (
+	serverPort, serverGossip = "7400", "7401"
+	agentPort, agentGossip   = "7410", "7411"
+)
+
+// newMember plugs a member in and makes its folder.
+func (c *Cluster) newMember(kind Kind, name string) (*Member, error) {
+	ip, err := c.Net.plug(name)
+	if err != nil {
+		return nil, fmt.Errorf("plug %s in: %w", name, err)
+	}
+	port := serverPort
+	if kind == Agent {
+		port = agentPort
+	}
+	dir := filepath.Join(c.config.Dir, name)
+	m := &Member{
+		Process: process.New(name, net.JoinHostPort(ip, port), dir, c.config.Binary),
+		Kind:    kind, IP: ip, DataDir: filepath.Join(dir, "data"), cluster: c,
+	}
+	m.Netns = netns(name)
+	if err := openFolder(dir); err != nil {
+		return nil, err
+	}
+	m.Env = append(m.Env, c.config.Env...)
+	if c.config.Faults {
+		if err := m.prepareFaults(); err != nil {
+			return nil, err
+		}
+	}
+	return m, m.prepareDisk()
+}
+
+// prepareDisk makes the data folder what Config.Disk wants it to be.
+func (m *Member) prepareDisk() error {
+	if m.cluster.config.Disk == nil {
+		return nil
+	}
+	path, release, err := m.cluster.config.Disk(m.Name, m.DataDir)
+	if err != nil {
+		return fmt.Errorf("disk of %s: %w", m.Name, err)
+	}
+	m.DataDir = path
+	if release != nil {
+		m.cluster.release = append(m.cluster.release, release)
+	}
+	return nil
+}
+
+// FailpointDir is the folder in which files arm the failpoints of this member.
+func (m *Member) FailpointDir() string { return filepath.Join(m.Dir, "failpoints") }
+
+// prepareFaults makes the files that control a fault build.
+func (m *Member) prepareFaults() error {
+	m.Env = append(m.Env, "ROTA_FAILPOINTS="+m.FailpointDir())
+	return os.MkdirAll(m.FailpointDir(), 0o755)
+}
+
+func (m *Member) gossip() string {
+	if m.Kind == Agent {
+		return net.JoinHostPort(m.IP, agentGossip)
+	}
+	return net.JoinHostPort(m.IP, serverGossip)
+}
+
+// commonArgs are those that servers and agents have in common.
+func (m *Member) commonArgs(gossip string) []string {
+	files := m.cluster.keys.files(m.Name)
+	return []string{
+		"--data-dir", m.DataDir, "--listen", m.Addr, "--gossip", gossip,
+		"--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
+	}
+}
+
+func (m *Member) serverArgs(r Route) []string {
+	args := append([]string{"server", "--id", m.Name}, m.commonArgs(m.gossip())...)
+	if r.API != m.Addr {
+		args = append(args, "--advertise", r.API)
+	}
+	if r.Gossip != m.gossip() {
+		args = append(args, "--gossip-advertise", r.Gossip)
+	}
+	return args
+}
+
+func (m *Member) agentArgs() []string {
+	return append([]string{"agent", "--name", m.Name}, m.commonArgs(m.gossip())...)
+}
+
+// SetBinary makes another rota run from the next start on.
+func (m *Member) SetBinary(path string) { m.Binary = path }
+
+// Alive reports whether the process runs, which may be stopped.
+func (m *Member) Alive() bool { return m.Pid() != 0 }
+
+// WaitExit returns how the process ended, such as "exit status 1" or "signal:
+// killed", once it has.
+func (m *Member) WaitExit(ctx context.Context) (how string, err error) {
+	done := m.Done()
+	if done == nil {
+		return "", fmt.Errorf("%s was never started", m.Name)
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return "", fmt.Errorf("%s still runs: %w", m.Name, ctx.Err())
+	}
+	if err := m.Err(); err != nil {
+		return err.Error(), nil
+	}
+	return "exit status 0", nil
+}
+
+// ErrAlive: what needs a process to be gone was asked for while it runs.
+var ErrAlive = errors.New("the process runs: kill or stop it first")
+
+// Wipe empties the data folder, as of a machine that was replaced. The program
+// that does it may touch what this process must not.
+func (m *Member) Wipe() error {
+	if m.Alive() {
+		return fmt.Errorf("%s: %w", m.Name, ErrAlive)
+	}
+	return tool("", "", "find", m.DataDir, "-mindepth", "1", "-delete")
+}
+
+// Log is what the process has written, over all its runs.
+func (m *Member) Log() (string, error) {
+	raw, err := os.ReadFile(m.LogPath())
+	return string(raw), err
+}
+
+// LogTail is the last lines of the log, for messages about a failure.
+func (m *Member) LogTail(lines int) string {
+	text, err := m.Log()
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// sigCont lets a process that was stopped hear that it should end.
+const sigCont = syscall.SIGCONT
