@@ -1,0 +1,54 @@
+package mutant
+
+// agents are bugs of the agents and their supervisors. Real processes are hunted.
+var agents = []Mutant{
+	{
+		Name: "agent-ignores-its-lease",
+		Bug:  "what runs on a node goes on when its lease has ended",
+		Edits: []Edit{
+			{"agent/lease.go", "		if l.Expired() {\n", "		if l.Expired() && l.Deadline() == 0 {\n"},
+			{"agent/runtime/supervisor.go", "	due := s.deadline != 0 && ", "	due := s.deadline < 0 && "},
+		},
+		Hunt: run("agent-partitions"),
+	},
+	{
+		Name: "supervisor-ignores-its-deadline",
+		Bug:  "a supervisor relies on its agent to kill what the lease no longer allows",
+		Edits: []Edit{{"agent/runtime/supervisor.go",
+			"	due := s.deadline != 0 && ",
+			"	due := s.deadline < 0 && "}},
+		Hunt: run("pauses"),
+	},
+	{
+		Name: "readopted-attempt-started-again",
+		Bug:  "an agent that was restarted starts again what still runs",
+		Edits: []Edit{
+			{"agent/table.go", "	t.change(func() { t.attempts[key] = a })\n", "	_ = a\n"},
+			{"agent/table.go", "		t.attempts[key] = &attempt{key: key, phase: phaseRunning, kill: runtime.ReasonNodeLost}\n", ""},
+			{"agent/runtime/table.go", "	case s.attempts[spec.Key] != nil:\n", "	case s.attempts[spec.Key] != nil && s.running < 0:\n"},
+		},
+		Hunt: run("agents"),
+	},
+	{
+		Name: "journals-after-start",
+		Bug:  "agent and supervisor write down that an attempt starts when it has started",
+		Edits: []Edit{
+			{"agent/workers.go",
+				"			if err := a.journal.Accept(keys); err != nil {\n				return fmt.Errorf(\"accept attempts: %w\", err)\n			}\n",
+				"			time.AfterFunc(time.Second, func() { _ = a.journal.Accept(keys) })\n"},
+			{"agent/runtime/table.go",
+				"	if err := s.journal.write(&record{Start: &spec.Key}); err != nil {\n		return err\n	}\n",
+				""},
+		},
+		Hunt: run("agents"),
+	},
+	{
+		Name: "children-outlive-their-attempt",
+		Bug:  "the end of an attempt kills its first process and not what that has started",
+		Edits: []Edit{{"agent/runtime/cgroupbox.go",
+			"	for _, pid := range find() {\n		_ = syscall.Kill(pid, syscall.SIGKILL)\n	}\n",
+			"	for _, pid := range find() {\n		_ = syscall.Kill(pid, syscall.SIGKILL)\n		break\n	}\n"},
+			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	_ = bytes.TrimSpace(procs)\n	return err == nil\n"}},
+		Hunt: run("agents"),
+	},
+}

@@ -1,0 +1,53 @@
+package mutant
+
+import (
+	"errors"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+const root = "../.."
+
+// TestEditsFit: a mutant that does not fit the sources hunts nothing.
+func TestEditsFit(t *testing.T) {
+	names := map[string]bool{}
+	for _, m := range All() {
+		if names[m.Name] {
+			t.Errorf("two mutants are called %s", m.Name)
+		}
+		names[m.Name] = true
+		if m.Bug == "" || len(m.Edits) == 0 || (m.Hunt.Engine != Simulation && m.Hunt.Engine != Processes) {
+			t.Errorf("mutant %s lacks a description, an edit or an engine", m.Name)
+		}
+		sources := map[string]string{}
+		for _, e := range m.Edits {
+			if err := e.apply(root, sources); err != nil {
+				t.Errorf("mutant %s: %v", m.Name, err)
+			}
+		}
+		for file, text := range sources {
+			if _, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution); err != nil {
+				t.Errorf("mutant %s: %v", m.Name, err)
+			}
+		}
+	}
+	if len(names) < 20 {
+		t.Errorf("there are %d mutants, too few to believe in", len(names))
+	}
+}
+
+func TestAStaleEditIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte("package a\n\nvar x, y = 1, 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []string{"z", "1"} {
+		m := Mutant{Name: "test", Edits: []Edit{{"a.go", old, "2"}}}
+		if _, err := m.Overlay(dir, t.TempDir()); !errors.Is(err, ErrStale) {
+			t.Errorf("replacing %q: %v, want ErrStale", old, err)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package mutant
+
+import "time"
+
+// stateMachine are bugs of the state machine and the scheduler. The simulation
+// hunts them.
+var stateMachine = []Mutant{
+	{
+		Name: "missing-fence",
+		Bug:  "a report is believed whatever attempt and incarnation it is of",
+		Edits: []Edit{{"fsm/report.go",
+			"if t == nil || t.Number != r.Attempt || t.Incarnation != c.Incarnation {",
+			"if t == nil {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "stale-incarnation",
+		Bug:  "a report is fenced by its attempt, but not by the incarnation of its node",
+		Edits: []Edit{{"fsm/report.go",
+			"t.Number != r.Attempt || t.Incarnation != c.Incarnation {",
+			"t.Number != r.Attempt {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "expiry-without-incarnation",
+		Bug:  "a node that has come back is given up because of its earlier life",
+		Edits: []Edit{{"fsm/node.go",
+			"if n == nil || n.Incarnation != c.Incarnation || n.State != state.NodeUp {",
+			"if n == nil || n.State != state.NodeUp {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "cores-returned-twice",
+		Bug:  "stopping an action frees its cores at once, and again when it has ended",
+		Edits: []Edit{
+			{"fsm/transition.go",
+				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n",
+				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n	n := *x.s.Node(a.Node)\n	n.Free = n.Free.Union(t.Cores)\n	x.s.PutNode(&n)\n	x.dirty.add(state.NodeInstance(n.ID))\n"},
+			{"fsm/transition.go",
+				"	state.Assert(n.Free.Intersect(t.Cores) == state.CoreSet{}, \"cores of action %d on node %s are free already\", t.Action, n.Name)\n",
+				""},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name: "lost-always-again",
+		Bug:  "an action whose attempt was lost runs again, also if it may run only once",
+		Edits: []Edit{{"fsm/transition.go",
+			"case a.Attempt < a.AttemptsMax && !ending:",
+			"case !ending:"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "map-iteration",
+		Bug:  "queues are scheduled in the order of a map, which differs from server to server",
+		Edits: []Edit{{"fsm/apply.go",
+			"	item, s.items = s.items[0], s.items[1:]\n	delete(s.known, item)\n	return item, true\n",
+			"	for item = range s.known {\n		break\n	}\n	for i, v := range s.items {\n		if v == item {\n			s.items = append(s.items[:i:i], s.items[i+1:]...)\n			break\n		}\n	}\n	delete(s.known, item)\n	return item, true\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name:  "unclamped-time",
+		Bug:   "log time goes back when the clock of a new leader is behind",
+		Edits: []Edit{{"fsm/apply.go", "m.Now = max(m.Now, ns)", "m.Now = ns"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name: "snapshot-without-requests",
+		Bug:  "a snapshot lacks the table of request IDs, and its hash is made to fit",
+		Edits: []Edit{
+			{"fsm/state/snapshot.go", "	saveTable(out, &s.requests)\n", ""},
+			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - s.requests.hash)"},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name: "request-forgotten-early",
+		Bug:  "a request ID is forgotten before it expires",
+		Edits: []Edit{{"fsm/request.go",
+			"&state.Request{ID: q.Id, Expires: expires,",
+			"&state.Request{ID: q.Id, Expires: x.now() + (expires-x.now())/4,"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "request-id-for-anything",
+		Bug:  "a request ID is answered with the result of another request",
+		Edits: []Edit{{"fsm/request.go",
+			"if old.Verb != verb || old.Count != count || old.Digest != q.Digest {",
+			"if old.Verb != verb {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "expired-request-accepted",
+		Bug:  "a request that comes after its expiry is carried out, again if need be",
+		Edits: []Edit{{"fsm/request.go",
+			"if q.ExpireNs != 0 && q.ExpireNs <= x.now() {",
+			"if q.ExpireNs != 0 && q.ExpireNs <= 0 {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "bypass-without-bound",
+		Bug:  "an action that does not fit is passed by for ever",
+		Edits: []Edit{{"sched/order/queue.go",
+			"return a.Bypassed == 0 || (a.Bypassed < s.BypassMax && now-a.BlockedAt < s.BypassNSMax)",
+			"return a.Bypassed == 0 || s.BypassMax > 0 || now < a.BlockedAt"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "starts-while-draining",
+		Bug:  "a node that is drained goes on to take actions from the pool",
+		Edits: []Edit{{"sched/sched.go",
+			"		if !n.Draining {\n			p.instances = append(p.instances, state.PoolInstance(n.Pool))\n		}\n",
+			"		p.instances = append(p.instances, state.PoolInstance(n.Pool))\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "memory-leak",
+		Bug:  "a lost trajectory does not give its memory back",
+		Edits: []Edit{{"fsm/trajectory.go",
+			"		m.FreeMemory += t.Memory\n",
+			"		if t.EndReason != state.EndNodeLost {\n			m.FreeMemory += t.Memory\n		}\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "forgotten-work",
+		Bug:  "a queue that gets cores back is not looked at",
+		Edits: []Edit{{"fsm/transition.go",
+			"	x.dirtyNodes.add(n.ID)\n	x.dirty.add(state.NodeInstance(n.ID))\n	if t.Reserved > 0 {",
+			"	x.dirtyNodes.add(n.ID)\n	if t.Reserved > 0 {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "half-rolled-back",
+		Bug:  "what a panicking decision had written stays",
+		Edits: []Edit{
+			{"fsm/apply.go", "	for tries := 0; ; tries++ {\n", "	kept := s.Copy()\n	for tries := 0; ; tries++ {\n"},
+			{"fsm/apply.go", "x := &execution{s: s.Copy(), index: index,", "x := &execution{s: kept, index: index,"},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name: "journal-ignored",
+		Bug:  "an agent that has lost its journal keeps its incarnation",
+		Edits: []Edit{{"fsm/node.go",
+			"return a.JournalID == b.JournalID && a.Pool == b.Pool",
+			"return a.Pool == b.Pool"},
+			{"fsm/node.go",
+				"if old.State == state.NodeUp && old.JournalID != c.JournalId {",
+				"if old.State == state.NodeUp && old.JournalID == \"\" {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "cancel-forgotten",
+		Bug:  "an action whose cancellation was under way when its node was lost runs again",
+		Edits: []Edit{{"fsm/transition.go",
+			"	case a.CancelReason != 0:\n		r.Reason = a.CancelReason\n		x.end(a, state.ActionCanceled, r)\n	case a.Attempt <",
+			"	case a.Attempt <"}},
+		Hunt: simulate(),
+	},
+}
+
+// simulate hunts with the simulation, as many seeds as it takes.
+func simulate(args ...string) Hunt {
+	return Hunt{Engine: Simulation, Args: args, Within: 3 * time.Minute}
+}
