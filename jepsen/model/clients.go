@@ -1,0 +1,221 @@
+package model
+
+import (
+	"fmt"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// What clients ask for: submissions, cancels, trajectories.
+
+// replayed answers a request that was accepted before, or that cannot be
+// remembered; done says that there is nothing left to do.
+func (m *Model) replayed(q *logv1.Request, verb state.Verb, count uint32, got *logv1.Result) (done bool, err error) {
+	if q.GetId() == "" {
+		return false, nil
+	}
+	switch {
+	case len(q.Id) > requestIDBytesMax:
+		return true, refused(got, "INVALID")
+	case q.ExpireNs != 0 && q.ExpireNs <= m.now:
+		return true, refused(got, "REQUEST_EXPIRED")
+	case q.ExpireNs > m.now+requestAheadMax+requestAheadMargin:
+		return true, refused(got, "INVALID")
+	}
+	old := m.requests[q.Id]
+	switch {
+	case old == nil && len(m.requests) >= int(m.settings.RequestsMax):
+		return true, refused(got, "TOO_MANY_REQUESTS")
+	case old == nil:
+		return false, nil
+	case old.verb != verb || old.count != count || old.digest != q.Digest:
+		return true, refused(got, "REQUEST_MISMATCH")
+	}
+	return true, result(got, &logv1.Result{FirstId: old.first, Count: old.count, Replayed: true})
+}
+
+func (m *Model) remember(q *logv1.Request, verb state.Verb, first uint64, count uint32) error {
+	if q.GetId() == "" {
+		return nil
+	}
+	r := &request{expires: q.ExpireNs, verb: verb, digest: q.Digest, first: first, count: count}
+	if r.expires == 0 {
+		r.expires = m.now + requestKept
+	}
+	m.requests[q.Id] = r
+	m.due.push(deadline{at: r.expires, kind: forgetRequest, request: q.Id})
+	return m.compareRequest(q.Id, r)
+}
+
+func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
+	n := uint32(len(c.Actions))
+	if done, err := m.replayed(c.Request, state.VerbSubmit, n, got); done {
+		return err
+	}
+	ns := m.namespaces[orDefault(c.Namespace)]
+	if ok, err := m.admits(c, ns).judge(got); !ok {
+		return err
+	}
+	first := m.lastAction + 1
+	if err := result(got, &logv1.Result{FirstId: uint64(first), Count: n}); err != nil {
+		return err
+	}
+	m.lastAction += state.ActionID(n)
+	for i, r := range c.Actions {
+		a := m.newAction(first+state.ActionID(i), ns, r)
+		if err := m.emit(a, m.enqueue(a)); err != nil {
+			return err
+		}
+	}
+	return m.remember(c.Request, state.VerbSubmit, uint64(first), n)
+}
+
+// admits says why a submission must or may be refused.
+func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
+	v := &verdict{}
+	v.refuse(len(c.Actions) == 0, "INVALID")
+	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
+	specs, n := uint64(0), len(c.Actions)
+	for _, a := range c.Actions {
+		specs += uint64(len(a.Spec))
+	}
+	full := m.counts.Queued+n > int(m.settings.QueueActionsMax) || m.queueSize+specs > m.settings.QueueBytesMax
+	v.refuse(full, "QUEUE_FULL")
+	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
+	joining := make(map[uint64]int)
+	for _, a := range c.Actions {
+		v.refuse(a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
+		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
+		v.refuse(a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax, "INVALID")
+		if a.TrajectoryId == 0 {
+			m.joinsPool(v, a.Pool, a.CoresMin, a.MemoryBytes)
+			continue
+		}
+		joining[a.TrajectoryId]++
+		m.joinsTrajectory(v, a, ns, joining[a.TrajectoryId], n)
+	}
+	return v
+}
+
+// joinsPool refuses what no node of a pool could ever hold. A pool without nodes
+// may still get them.
+func (m *Model) joinsPool(v *verdict, name string, cores uint32, memory uint64) {
+	p := m.pools[orDefault(name)]
+	if p == nil {
+		v.refuse(true, "POOL_NOT_FOUND")
+		return
+	}
+	for _, n := range p.nodes {
+		if n.couldHold(cores, memory) {
+			return
+		}
+	}
+	v.refuse(len(p.nodes) > 0, "UNSATISFIABLE")
+}
+
+// joinsTrajectory: a is the nth action of a submission for its trajectory; the
+// submission has all.
+func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceID, nth, all int) {
+	t := m.trajectories[state.TrajectoryID(a.TrajectoryId)]
+	if t == nil || t.Namespace != ns {
+		v.refuse(true, "TRAJECTORY_NOT_FOUND")
+		return
+	}
+	v.refuse(t.State >= state.TrajectoryClosing, "TRAJECTORY_ENDED")
+	v.refuse(len(t.live)+nth > trajectoryLiveMax, "TRAJECTORY_FULL")
+	v.tolerate(len(t.live)+all > trajectoryLiveMax, "TRAJECTORY_FULL")
+	v.refuse(a.Pool != "", "INVALID")
+	v.refuse(a.MemoryBytes > t.Memory, "UNSATISFIABLE")
+	if n := m.nodeByID[t.Node]; n != nil {
+		v.refuse(n.Cores().Len() < int(a.CoresMin), "UNSATISFIABLE")
+	}
+}
+
+func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Action) *action {
+	a := &action{Action: state.Action{
+		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax,
+		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec,
+	}}
+	if r.QueueTimeoutNs > 0 {
+		a.QueueDeadline = m.now + r.QueueTimeoutNs
+	}
+	if t := m.trajectories[state.TrajectoryID(r.TrajectoryId)]; t != nil {
+		a.Trajectory, a.Node, a.pool = t.ID, t.Node, t.pool
+		t.live = append(t.live, a)
+		t.Live++
+		m.touchTrajectory(t)
+		m.onlyArrivals = false // the pass is over the trajectory's node
+	} else {
+		a.pool = m.pools[orDefault(r.Pool)]
+	}
+	a.Pool = a.pool.id
+	m.actions[id] = a
+	return a
+}
+
+func (m *Model) cancelActions(c *logv1.CancelActions, got *logv1.Result) error {
+	for _, id := range c.Ids {
+		if m.actions[state.ActionID(id)] == nil {
+			return refused(got, "ACTION_NOT_FOUND")
+		}
+	}
+	count := uint32(0)
+	for _, id := range c.Ids {
+		changed, err := m.cancel(m.actions[state.ActionID(id)], state.EndCanceled)
+		if err != nil {
+			return fmt.Errorf("cancel of %d: %w", id, err)
+		}
+		if changed {
+			count++
+		}
+	}
+	return result(got, &logv1.Result{Count: count})
+}
+
+func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
+	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
+		return err
+	}
+	ns := m.namespaces[orDefault(c.Namespace)]
+	var v verdict
+	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
+	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0, "INVALID")
+	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
+	m.joinsPool(&v, c.Pool, 1, c.MemoryBytes)
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	m.lastTrajectory++
+	p := m.pools[orDefault(c.Pool)]
+	t := &trajectory{pool: p, Trajectory: state.Trajectory{
+		ID: m.lastTrajectory, Namespace: ns, Pool: p.id, Name: c.Name, State: state.TrajectoryPending,
+		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: m.now, OpenedAt: m.now,
+	}}
+	m.trajectories[t.ID] = t
+	p.pending = append(p.pending, t)
+	m.counts.OpenTrajectories++
+	m.watchIdle(t)
+	m.touchTrajectory(t)
+	m.touchPool(p)
+	if err := m.expect(t.event()); err != nil {
+		return err
+	}
+	if err := m.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1); err != nil {
+		return err
+	}
+	return result(got, &logv1.Result{FirstId: uint64(t.ID), Count: 1})
+}
+
+func (m *Model) close(c *logv1.CloseTrajectory, got *logv1.Result) error {
+	t := m.trajectories[state.TrajectoryID(c.Id)]
+	if t == nil {
+		return refused(got, "TRAJECTORY_NOT_FOUND")
+	}
+	if t.State < state.TrajectoryClosing {
+		if err := m.expect(m.beginClose(t, state.EndTrajectoryEnded)); err != nil {
+			return err
+		}
+	}
+	return result(got, &logv1.Result{FirstId: c.Id, Count: 1})
+}

@@ -1,0 +1,222 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+const defaultName = "default"
+
+func orDefault(name string) string {
+	if name == "" {
+		return defaultName
+	}
+	return name
+}
+
+// command predicts the result of one command and does what it must have done.
+func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
+	if m.Planted && got.Refusal.GetReason() == "COMMAND_FAILED" {
+		return nil
+	}
+	if _, ok := c.Verb.(*logv1.Command_Bootstrap); !ok && m.cluster == "" {
+		return refused(got, "NOT_BOOTSTRAPPED")
+	}
+	switch v := c.Verb.(type) {
+	case *logv1.Command_Bootstrap:
+		return m.bootstrap(v.Bootstrap, got)
+	case *logv1.Command_SubmitActions:
+		return m.submit(v.SubmitActions, got)
+	case *logv1.Command_CancelActions:
+		return m.cancelActions(v.CancelActions, got)
+	case *logv1.Command_OpenTrajectory:
+		return m.open(v.OpenTrajectory, got)
+	case *logv1.Command_CloseTrajectory:
+		return m.close(v.CloseTrajectory, got)
+	case *logv1.Command_RegisterNode:
+		return m.register(v.RegisterNode, got)
+	case *logv1.Command_ReportAttempts:
+		return m.report(v.ReportAttempts, got)
+	case *logv1.Command_ExpireNode:
+		return m.expireNode(v.ExpireNode, got)
+	case *logv1.Command_DrainNode:
+		return m.drain(v.DrainNode, got)
+	case *logv1.Command_RemoveNode:
+		return m.removeNode(v.RemoveNode, got)
+	case *logv1.Command_CreateNamespace:
+		return m.createNamespace(v.CreateNamespace, got)
+	case *logv1.Command_ResumePool:
+		return m.resumePool(v.ResumePool, got)
+	case *logv1.Command_ActivateScheduler:
+		return m.activate(v.ActivateScheduler, got)
+	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
+		return result(got, &logv1.Result{})
+	}
+	return refused(got, "UNKNOWN_VERB")
+}
+
+// result compares an accepted command's result with the one it must have.
+func result(got, want *logv1.Result) error {
+	if r := got.Refusal; r != nil {
+		return fmt.Errorf("refused with %s, although nothing forbids it: %s", r.Reason, r.Message)
+	}
+	if got.FirstId != want.FirstId || got.Count != want.Count || got.Replayed != want.Replayed || got.Incarnation != want.Incarnation {
+		return fmt.Errorf("answered ID %d, count %d, replayed %v, incarnation %d, must be %d, %d, %v, %d",
+			got.FirstId, got.Count, got.Replayed, got.Incarnation, want.FirstId, want.Count, want.Replayed, want.Incarnation)
+	}
+	return nil
+}
+
+// codes are the Connect codes of refusals.
+var codes = map[string]uint32{
+	"INVALID": 3, "UNSATISFIABLE": 3, "UNKNOWN_VERB": 3,
+	"REQUEST_EXPIRED":  4,
+	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5,
+	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6,
+	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
+	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "SCHEDULER_VERSION": 9,
+	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
+}
+
+// refused checks that a command was refused, for one of these reasons.
+func refused(got *logv1.Result, reasons ...string) error {
+	r := got.Refusal
+	switch {
+	case r == nil:
+		return fmt.Errorf("accepted, must be refused with %v", reasons)
+	case !slices.Contains(reasons, r.Reason) || r.Code != codes[r.Reason]:
+		return fmt.Errorf("refused with %s (code %d): %s; must be one of %v", r.Reason, r.Code, r.Message, reasons)
+	case r.Message == "":
+		return fmt.Errorf("refused with %s and no word what to do", r.Reason)
+	case got.FirstId != 0 || got.Count != 0 || got.Replayed || got.Incarnation != 0:
+		return fmt.Errorf("refused with %s and yet answered", r.Reason)
+	}
+	return nil
+}
+
+// verdict collects why a command must be refused, or may be where the documents
+// leave room.
+type verdict struct{ must, may []string }
+
+func (v *verdict) refuse(when bool, reason string) {
+	if when {
+		v.must = append(v.must, reason)
+	}
+}
+
+// tolerate allows a refusal without asking for it.
+func (v *verdict) tolerate(when bool, reason string) {
+	if when {
+		v.may = append(v.may, reason)
+	}
+}
+
+// judge reports whether the command was accepted, rightly.
+func (v *verdict) judge(got *logv1.Result) (accepted bool, err error) {
+	if len(v.must) > 0 || got.Refusal != nil && slices.Contains(v.may, got.Refusal.Reason) {
+		return false, refused(got, append(v.must, v.may...)...)
+	}
+	return true, nil
+}
+
+func (m *Model) bootstrap(c *logv1.Bootstrap, got *logv1.Result) error {
+	switch {
+	case m.cluster == c.ClusterId && m.cluster != "":
+		return result(got, &logv1.Result{Replayed: true})
+	case m.cluster != "":
+		return refused(got, "BOOTSTRAPPED")
+	case c.ClusterId == "" || len(c.ClusterId) > nameBytesMax:
+		return refused(got, "INVALID")
+	}
+	m.cluster = c.ClusterId
+	meta := m.s.Meta()
+	m.settings, m.version = meta.Settings, meta.SchedulerVersion
+	if err := settingsKept(c.Settings, meta.Settings); err != nil {
+		return err
+	}
+	m.namespaces[defaultName] = 1
+	m.poolNamed(defaultName)
+	return result(got, &logv1.Result{Count: 1})
+}
+
+// settingsKept: what was given is what holds, and nothing is without a limit.
+func settingsKept(c *logv1.Settings, s state.Settings) error {
+	for _, x := range []struct {
+		name        string
+		given, have int64
+	}{
+		{"lease", c.GetLeaseNs(), s.LeaseNS},
+		{"lease margin", c.GetLeaseMarginNs(), s.LeaseMarginNS},
+		{"queued actions", int64(c.GetQueueActionsMax()), int64(s.QueueActionsMax)},
+		{"queued bytes", int64(c.GetQueueBytesMax()), int64(s.QueueBytesMax)},
+		{"trajectories", int64(c.GetTrajectoriesMax()), int64(s.TrajectoriesMax)},
+		{"retention", c.GetRetentionNs(), s.RetentionNS},
+		{"retained bytes", int64(c.GetRetentionBytesMax()), int64(s.RetentionBytesMax)},
+		{"events", int64(c.GetEventsMax()), int64(s.EventsMax)},
+		{"bypasses", int64(c.GetBypassMax()), int64(s.BypassMax)},
+		{"time of bypasses", c.GetBypassNsMax(), s.BypassNSMax},
+		{"request IDs", int64(c.GetRequestsMax()), int64(s.RequestsMax)},
+	} {
+		if x.have <= 0 || x.given != 0 && x.given != x.have {
+			return fmt.Errorf("setting %s was given as %d and is %d", x.name, x.given, x.have)
+		}
+	}
+	return nil
+}
+
+func (m *Model) createNamespace(c *logv1.CreateNamespace, got *logv1.Result) error {
+	var v verdict
+	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax, "INVALID")
+	v.refuse(m.namespaces[c.Name] != 0, "NAMESPACE_EXISTS")
+	v.refuse(len(m.namespaces) >= namespacesMax, "TOO_MANY_NAMESPACES")
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	m.namespaces[c.Name] = state.NamespaceID(len(m.namespaces) + 1)
+	return result(got, &logv1.Result{Count: 1})
+}
+
+func (m *Model) poolNamed(name string) *pool {
+	name = orDefault(name)
+	p := m.pools[name]
+	if p == nil {
+		p = &pool{id: state.PoolID(len(m.pools) + 1), name: name}
+		m.pools[name], m.poolByID[p.id] = p, p
+	}
+	return p
+}
+
+func (m *Model) resumePool(c *logv1.ResumePool, got *logv1.Result) error {
+	p := m.pools[c.Name]
+	if p == nil {
+		return refused(got, "POOL_NOT_FOUND")
+	}
+	count := uint32(0)
+	if p.halted {
+		count = 1
+	}
+	p.halted = false
+	m.touchPool(p)
+	m.onlyArrivals = false
+	return result(got, &logv1.Result{Count: count})
+}
+
+func (m *Model) activate(c *logv1.ActivateScheduler, got *logv1.Result) error {
+	if c.Version <= m.version {
+		return refused(got, "SCHEDULER_VERSION")
+	}
+	m.version = c.Version
+	return result(got, &logv1.Result{Count: 1})
+}
+
+// learnHalted takes over which pools were halted by a decision that panicked.
+func (m *Model) learnHalted() {
+	if m.Planted {
+		for id, p := range m.poolByID {
+			p.halted = m.s.Pool(id).Halted != ""
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"rota/fsm/state"
+)
+
+// finish compares what the entry changed.
+func (m *Model) finish() error {
+	if err := m.compareMeta(); err != nil {
+		return err
+	}
+	m.learnStops()
+	for _, a := range m.touchedActions {
+		a.touched = false
+		if err := m.compareAction(a); err != nil {
+			return err
+		}
+	}
+	for _, t := range m.touchedTrajectories {
+		t.touched = false
+		if err := m.compareTrajectory(t); err != nil {
+			return err
+		}
+	}
+	for _, p := range m.touchedPools {
+		p.touched = false
+		m.learnHolds(p)
+		if m.s.HasWork() {
+			continue
+		}
+		if err := m.nobodyForgotten(p); err != nil {
+			return err
+		}
+	}
+	for _, n := range m.touchedNodes {
+		n.touched = false
+		if err := m.compareNode(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareMeta compares what there is one of.
+func (m *Model) compareMeta() error {
+	meta := m.s.Meta()
+	got := []uint64{meta.Revision, uint64(meta.LastAction), uint64(meta.LastTrajectory), meta.LastIncarnation,
+		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.SchedulerVersion), uint64(m.s.RequestCount())}
+	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
+		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.version), uint64(len(m.requests))}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, scheduler version and request IDs are %d, must be %d", got, want)
+	}
+	if got := m.s.Counts(); got != m.counts {
+		return fmt.Errorf("counts are %+v, must be %+v", got, m.counts)
+	}
+	return nil
+}
+
+// learnStops takes over that the running actions of closing trajectories were
+// told to stop, which no event says.
+func (m *Model) learnStops() {
+	for _, t := range m.touchedTrajectories {
+		if t.State != state.TrajectoryClosing || m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) || t.pool.halted {
+			continue
+		}
+		for _, a := range t.live {
+			if a.State == state.ActionRunning && a.CancelReason == 0 {
+				a.CancelReason = state.EndTrajectoryEnded
+				m.touchAction(a)
+			}
+		}
+	}
+}
+
+// learnHolds takes over which nodes of a pool are kept for whom, which no event
+// says.
+func (m *Model) learnHolds(p *pool) {
+	for _, n := range p.nodes {
+		held := m.heldFor(n)
+		n.wasHeld, n.served = held != 0, false
+		if n.HeldFor == held {
+			continue
+		}
+		if a := m.actions[n.HeldFor]; a != nil && a.HeldOn == n.ID {
+			a.HeldOn, a.passed = 0, 0
+		}
+		n.HeldFor = held
+		if a := m.actions[held]; a != nil {
+			a.HeldOn, a.passed = n.ID, 0
+		}
+	}
+}
+
+// compareAction compares a row with what it must be. What the model does not
+// know by itself is judged elsewhere: how often it was bypassed, what is held.
+func (m *Model) compareAction(a *action) error {
+	got := m.s.Action(a.ID)
+	if got == nil {
+		return fmt.Errorf("action %d is missing", a.ID)
+	}
+	x, y := *got, a.Action
+	x.Spec, x.Result, y.Spec, y.Result = nil, nil, nil, nil
+	x.Bypassed, x.BlockedAt, x.HeldOn = y.Bypassed, y.BlockedAt, y.HeldOn
+	switch {
+	case !sameAction(&x, &y):
+		return fmt.Errorf("action %d is %+v, must be %+v", a.ID, x, y)
+	case !bytes.Equal(got.Spec, a.Spec):
+		return fmt.Errorf("action %d has another spec than was submitted", a.ID)
+	case got.Bypassed > m.settings.BypassMax:
+		return fmt.Errorf("action %d was bypassed %d times, at most %d are allowed", a.ID, got.Bypassed, m.settings.BypassMax)
+	case !sameResult(got.Result, a.Result):
+		return fmt.Errorf("action %d has result %+v, must be %+v", a.ID, got.Result, a.Result)
+	}
+	return m.compareAttempt(a)
+}
+
+func sameAction(x, y *state.Action) bool {
+	return x.ID == y.ID && x.Namespace == y.Namespace && x.Pool == y.Pool && x.Trajectory == y.Trajectory &&
+		x.State == y.State && x.CoresMin == y.CoresMin && x.CoresMax == y.CoresMax && x.Memory == y.Memory &&
+		x.AttemptsMax == y.AttemptsMax && x.Attempt == y.Attempt && x.Node == y.Node &&
+		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
+		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision
+}
+
+func sameResult(x, y *state.Result) bool {
+	if x == nil || y == nil {
+		return x == y
+	}
+	return x.Message == y.Message && x.Reason == y.Reason && x.ExitCode == y.ExitCode && x.Signal == y.Signal &&
+		x.ExecNS == y.ExecNS && x.CPUNS == y.CPUNS && x.MemoryPeak == y.MemoryPeak &&
+		bytes.Equal(x.Stdout, y.Stdout) && bytes.Equal(x.Stderr, y.Stderr)
+}
+
+func (m *Model) compareAttempt(a *action) error {
+	at := m.s.Attempt(a.Node, a.ID)
+	if a.State != state.ActionRunning {
+		if at != nil {
+			return fmt.Errorf("action %d does not run and has attempt %d on node %d", a.ID, at.Number, at.Node)
+		}
+		return nil
+	}
+	switch {
+	case at == nil:
+		return fmt.Errorf("action %d runs on node %d and has no attempt there", a.ID, a.Node)
+	case at.Number != a.Attempt || at.Incarnation != a.incarnation || at.Cores != a.cores || at.Reserved != a.reserved:
+		return fmt.Errorf("action %d has attempt %+v, must be %d of incarnation %d on cores %v", a.ID, at, a.Attempt, a.incarnation, a.cores.Slice())
+	case at.Stop != (a.CancelReason != 0):
+		return fmt.Errorf("action %d was told to stop: %v, must be %v", a.ID, at.Stop, a.CancelReason != 0)
+	}
+	return nil
+}
+
+func (m *Model) compareTrajectory(t *trajectory) error {
+	got := m.s.Trajectory(t.ID)
+	if got == nil {
+		return fmt.Errorf("trajectory %d is missing", t.ID)
+	}
+	if *got != t.Trajectory {
+		return fmt.Errorf("trajectory %d is %+v, must be %+v", t.ID, *got, t.Trajectory)
+	}
+	if t.State != state.TrajectoryClosing || t.pool.halted || m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) {
+		return nil
+	}
+	if len(t.live) == 0 {
+		return fmt.Errorf("trajectory %d is closing with no live action", t.ID)
+	}
+	for _, a := range t.live {
+		if a.State == state.ActionQueued {
+			return fmt.Errorf("trajectory %d is closing and its action %d is still queued", t.ID, a.ID)
+		}
+	}
+	return nil
+}
+
+func (m *Model) compareNode(n *node) error {
+	got := m.s.NodeByName(n.Name)
+	if m.nodes[n.Name] == nil { // removed
+		if got != nil {
+			return fmt.Errorf("node %s was removed and is there", n.Name)
+		}
+		return nil
+	}
+	if got == nil {
+		return fmt.Errorf("node %s is missing", n.Name)
+	}
+	x, y := got, &n.Node
+	same := x.ID == y.ID && x.Pool == y.Pool && x.Incarnation == y.Incarnation && x.JournalID == y.JournalID &&
+		x.State == y.State && x.Draining == y.Draining && x.Address == y.Address && x.Runtime == y.Runtime &&
+		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
+		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
+		x.Running == y.Running && x.Trajectories == y.Trajectories && x.HeldFor == y.HeldFor
+	if !same {
+		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
+	}
+	return nil
+}
+
+func (m *Model) compareRequest(id string, r *request) error {
+	got := m.s.Request(id)
+	if got == nil || got.Expires != r.expires || got.Verb != r.verb || got.Digest != r.digest || got.FirstID != r.first || got.Count != r.count {
+		return fmt.Errorf("request %q is remembered as %+v, must be %+v", id, got, *r)
+	}
+	return nil
+}
+
+// Compare compares everything that the model knows with a state that has applied
+// the same entries.
+func (m *Model) Compare(s *state.State) error {
+	m.s = s
+	if err := m.compareMeta(); err != nil {
+		return err
+	}
+	for _, err := range []error{
+		compareAll(m.actions, m.compareAction), compareAll(m.trajectories, m.compareTrajectory), compareAll(m.nodes, m.compareNode),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	for id, r := range m.requests {
+		if err := m.compareRequest(id, r); err != nil {
+			return err
+		}
+	}
+	return m.nothingElse(s)
+}
+
+func compareAll[K comparable, R any](rows map[K]*R, compare func(*R) error) error {
+	for _, r := range rows {
+		if err := compare(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nothingElse: the state has no row that the model does not have.
+func (m *Model) nothingElse(s *state.State) (err error) {
+	s.Actions(0, func(a *state.Action) bool {
+		if m.actions[a.ID] == nil {
+			err = fmt.Errorf("action %d should have been dropped", a.ID)
+		}
+		return err == nil
+	})
+	s.Trajectories(0, func(t *state.Trajectory) bool {
+		if m.trajectories[t.ID] == nil {
+			err = fmt.Errorf("trajectory %d should have been dropped", t.ID)
+		}
+		return err == nil
+	})
+	s.Nodes(0, func(n *state.Node) bool {
+		if m.nodes[n.Name] == nil {
+			err = fmt.Errorf("node %s should have been removed", n.Name)
+		}
+		return err == nil
+	})
+	s.Namespaces(func(n *state.Namespace) bool {
+		if m.namespaces[n.Name] != n.ID {
+			err = fmt.Errorf("namespace %s has ID %d, must be %d", n.Name, n.ID, m.namespaces[n.Name])
+		}
+		return err == nil
+	})
+	s.Pools(func(p *state.Pool) bool {
+		if known := m.pools[p.Name]; known == nil || known.id != p.ID || known.halted != (p.Halted != "") {
+			err = fmt.Errorf("pool %s has ID %d, halted %q", p.Name, p.ID, p.Halted)
+		}
+		return err == nil
+	})
+	return err
+}

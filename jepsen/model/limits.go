@@ -1,0 +1,26 @@
+package model
+
+// The limits that operations.md and architecture.md state. Bytes, nanoseconds.
+const (
+	nameBytesMax      = 128
+	addressBytesMax   = 256
+	labelsMax         = 64
+	labelBytesMax     = 512
+	numaNodesMax      = 64
+	coresMax          = 512
+	attemptsMax       = 100
+	specBytesMax      = 64 << 10
+	tailBytesMax      = 4 << 10
+	namespacesMax     = 1024
+	trajectoryLiveMax = 4096
+	residentsMax      = 4096
+	stepsPerEntry     = 4096
+	window            = 32 // oldest actions of a queue that are considered
+	nodesExamined     = 64 // nodes that the choice of one looks at
+	actionOverhead    = 256
+
+	requestIDBytesMax  = 64
+	requestKept        = 10 * 60 * 1_000_000_000
+	requestAheadMax    = 60 * 60 * 1_000_000_000
+	requestAheadMargin = 60 * 1_000_000_000
+)

@@ -1,0 +1,148 @@
+package model
+
+import (
+	"fmt"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Model is what the documents say a cluster must be after the entries that it
+// was stepped through. It is not safe for concurrent use.
+type Model struct {
+	// Planted says that decisions are made to panic on purpose: commands refused
+	// with COMMAND_FAILED and halted pools are then no disagreement.
+	Planted bool
+
+	cluster  string
+	settings state.Settings
+	version  uint32 // of the scheduler
+	now      int64  // log time in nanoseconds
+	applied  uint64
+	revision uint64
+	// Newest numbers given out.
+	lastAction      state.ActionID
+	lastTrajectory  state.TrajectoryID
+	lastIncarnation uint64
+	lastNode        state.NodeID
+
+	namespaces   map[string]state.NamespaceID
+	pools        map[string]*pool
+	nodes        map[string]*node
+	trajectories map[state.TrajectoryID]*trajectory
+	actions      map[state.ActionID]*action
+	requests     map[string]*request
+
+	poolByID  map[state.PoolID]*pool
+	nodeByID  map[state.NodeID]*node
+	due       deadlines // what happens at a log time
+	ended     deadlines // kept actions by when they ended
+	endedSize uint64    // bytes of the kept actions
+	queueSize uint64    // bytes of the queued actions
+	counts    state.Counts
+
+	step
+}
+
+// step is what is known while one entry is compared.
+type step struct {
+	s *state.State // after the entry
+	// Rows that the entry changed, each once.
+	touchedActions      []*action
+	touchedTrajectories []*trajectory
+	touchedNodes        []*node
+	touchedPools        []*pool
+	// onlyArrivals: no node was changed by the commands, so that every pass is
+	// over the queue of a pool, and chooses among all nodes.
+	onlyArrivals bool
+	budget       int // timers that may still fire
+}
+
+// New returns the model of a cluster that has applied nothing.
+func New() *Model {
+	return &Model{
+		namespaces:   make(map[string]state.NamespaceID),
+		pools:        make(map[string]*pool),
+		nodes:        make(map[string]*node),
+		trajectories: make(map[state.TrajectoryID]*trajectory),
+		actions:      make(map[state.ActionID]*action),
+		requests:     make(map[string]*request),
+		poolByID:     make(map[state.PoolID]*pool),
+		nodeByID:     make(map[state.NodeID]*node),
+		counts:       state.Counts{},
+	}
+}
+
+// Step compares what the real state machine made of one entry with what it must
+// be: s is the state after the entry, results are those of its commands. Entries
+// come in the order of the log. After an error the model is of no use any more.
+func (m *Model) Step(index uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error {
+	if err := m.begin(index, e, results, s); err != nil {
+		return fmt.Errorf("entry %d: %w", index, err)
+	}
+	if err := m.fireTimers(); err != nil {
+		return fmt.Errorf("entry %d, timers: %w", index, err)
+	}
+	for i, c := range e.Commands {
+		if err := m.command(c, results[i]); err != nil {
+			return fmt.Errorf("entry %d, command %d: %w", index, i, err)
+		}
+	}
+	m.learnHalted()
+	if err := m.schedule(); err != nil {
+		return fmt.Errorf("entry %d, scheduling: %w", index, err)
+	}
+	if err := m.finish(); err != nil {
+		return fmt.Errorf("entry %d, afterwards: %w", index, err)
+	}
+	return nil
+}
+
+// begin moves log time, which never goes back.
+func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error {
+	m.step = step{
+		s: s, onlyArrivals: !s.HasWork(), budget: stepsPerEntry,
+		touchedActions: m.touchedActions[:0], touchedTrajectories: m.touchedTrajectories[:0],
+		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0],
+	}
+	if len(results) != len(e.Commands) {
+		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))
+	}
+	for i, r := range results {
+		if r.Index != index {
+			return fmt.Errorf("the result of command %d says index %d", i, r.Index)
+		}
+	}
+	if index <= m.applied {
+		return fmt.Errorf("it follows entry %d", m.applied)
+	}
+	m.applied = index
+	m.now = max(m.now, e.TimeNs)
+	if got := s.Meta(); got.Now != m.now || got.Applied != index {
+		return fmt.Errorf("log time %d at index %d, must be %d", got.Now, got.Applied, m.now)
+	}
+	return nil
+}
+
+// expect takes the next event, which must be this one.
+func (m *Model) expect(want state.Event) error {
+	m.revision++
+	want.Revision, want.Time = m.revision, m.now
+	got, ok := m.s.Event(m.revision)
+	switch {
+	case !ok:
+		return fmt.Errorf("event %d is missing: %s", m.revision, describe(want))
+	case got != want:
+		return fmt.Errorf("event %d is %s, must be %s", m.revision, describe(got), describe(want))
+	}
+	return nil
+}
+
+// peek returns the next event without taking it.
+func (m *Model) peek() (state.Event, bool) { return m.s.Event(m.revision + 1) }
+
+func describe(e state.Event) string {
+	noun := [...]string{"?", "action", "trajectory", "node"}[min(int(e.Kind), 3)]
+	return fmt.Sprintf("%s %d state %d (trajectory %d, namespace %d, node %d, attempt %d, reason %d, exit code %d, revision %d at %d)",
+		noun, e.Subject, e.State, e.Trajectory, e.Namespace, e.Node, e.Attempt, e.Reason, e.ExitCode, e.Revision, e.Time)
+}

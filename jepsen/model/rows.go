@@ -1,0 +1,219 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+
+	"rota/fsm/state"
+)
+
+// What the state machine has a row for, with what the model knows beside.
+type (
+	pool struct {
+		id      state.PoolID
+		name    string
+		halted  bool
+		nodes   []*node
+		queue   queue
+		pending []*trajectory // wait for memory, oldest first
+		touched bool
+	}
+	node struct {
+		state.Node
+		pool      *pool
+		queue     queue // of the trajectories that live here
+		running   []*action
+		residents []*trajectory
+		touched   bool
+		// Whether it was kept for an action before the entry, and whether one that
+		// had been bypassed started on it within.
+		wasHeld, served bool
+	}
+	trajectory struct {
+		state.Trajectory
+		pool    *pool
+		live    []*action
+		touched bool
+	}
+	action struct {
+		state.Action
+		pool        *pool
+		cores       state.CoreSet // of the live attempt
+		incarnation uint64
+		reserved    uint64
+		// How often younger ones started while this was the oldest that waited for
+		// their node, and when the first did.
+		passed   uint32
+		passedAt int64
+		touched  bool
+	}
+	request struct {
+		expires int64
+		verb    state.Verb
+		digest  uint64
+		first   uint64
+		count   uint32
+	}
+)
+
+// queue has waiting actions, oldest first.
+type queue struct{ waiting []*action }
+
+func (q *queue) find(id state.ActionID) (int, bool) {
+	return slices.BinarySearchFunc(q.waiting, id, func(a *action, id state.ActionID) int { return cmp.Compare(a.ID, id) })
+}
+
+func (q *queue) add(a *action) {
+	if n := len(q.waiting); n == 0 || q.waiting[n-1].ID < a.ID {
+		q.waiting = append(q.waiting, a)
+		return
+	}
+	i, _ := q.find(a.ID)
+	q.waiting = slices.Insert(q.waiting, i, a)
+}
+
+func (q *queue) remove(a *action) {
+	i, ok := q.find(a.ID)
+	switch {
+	case !ok:
+	case i == 0:
+		q.waiting = q.waiting[1:]
+	default:
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+	}
+}
+
+// size is what an action counts for in the limits of bytes.
+func (a *action) size() uint64 {
+	n := actionOverhead + len(a.Spec)
+	if a.Result != nil {
+		n += len(a.Result.Stdout) + len(a.Result.Stderr) + len(a.Result.Message)
+	}
+	return uint64(n)
+}
+
+// queueOf returns the queue that an action waits in, nil while its trajectory
+// has no node.
+func (m *Model) queueOf(a *action) *queue {
+	switch {
+	case a.Trajectory == 0:
+		return &a.pool.queue
+	case a.Node == 0:
+		return nil
+	}
+	return &m.nodeByID[a.Node].queue
+}
+
+func (n *node) usable() bool { return n.State == state.NodeUp && !n.Draining }
+
+// couldHold: its cores and memory suffice when nothing else is there.
+func (n *node) couldHold(cores uint32, memory uint64) bool {
+	return n.Cores().Len() >= int(cores) && n.Memory >= memory
+}
+
+func (n *node) reservedBytes() (bytes uint64) {
+	for _, t := range n.residents {
+		bytes += t.Memory
+	}
+	return bytes
+}
+
+func remove[T comparable](list []T, item T) []T {
+	if i := slices.Index(list, item); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+func (m *Model) touchAction(a *action) {
+	if !a.touched {
+		a.touched = true
+		m.touchedActions = append(m.touchedActions, a)
+	}
+}
+
+func (m *Model) touchTrajectory(t *trajectory) {
+	if !t.touched {
+		t.touched = true
+		m.touchedTrajectories = append(m.touchedTrajectories, t)
+	}
+}
+
+func (m *Model) touchNode(n *node) {
+	if !n.touched {
+		n.touched = true
+		m.touchedNodes = append(m.touchedNodes, n)
+	}
+	m.touchPool(n.pool)
+}
+
+func (m *Model) touchPool(p *pool) {
+	if !p.touched {
+		p.touched = true
+		m.touchedPools = append(m.touchedPools, p)
+	}
+}
+
+// deadline is something that is due at a log time: an ID of an action or a
+// trajectory, or a request.
+type deadline struct {
+	at      int64
+	id      uint64
+	kind    deadlineKind
+	request string
+}
+
+type deadlineKind uint8
+
+const (
+	forgetRequest deadlineKind = iota
+	expireAction
+	closeIdle
+	dropTrajectory
+	dropAction
+)
+
+// deadlines is a heap, earliest first and among equals the smallest ID.
+type deadlines []deadline
+
+func (d deadline) before(e deadline) bool {
+	switch {
+	case d.at != e.at:
+		return d.at < e.at
+	case d.id != e.id:
+		return d.id < e.id
+	case d.kind != e.kind:
+		return d.kind < e.kind
+	}
+	return d.request < e.request
+}
+
+func (h *deadlines) push(d deadline) {
+	*h = append(*h, d)
+	l := *h
+	for i := len(l) - 1; i > 0 && l[i].before(l[(i-1)/2]); i = (i - 1) / 2 {
+		l[i], l[(i-1)/2] = l[(i-1)/2], l[i]
+	}
+}
+
+func (h *deadlines) pop() deadline {
+	l := *h
+	first := l[0]
+	l[0] = l[len(l)-1]
+	l[len(l)-1] = deadline{}
+	l = l[:len(l)-1]
+	*h = l
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(l); child++ {
+			if l[child].before(l[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		l[i], l[least] = l[least], l[i]
+		i = least
+	}
+}

@@ -1,0 +1,257 @@
+package model
+
+import (
+	"fmt"
+
+	"rota/fsm/state"
+)
+
+// schedule judges what the scheduler did after the commands: the rest of the
+// events, one after the other.
+func (m *Model) schedule() error {
+	for {
+		e, ok := m.peek()
+		if !ok {
+			return nil
+		}
+		var err error
+		switch {
+		case e.Kind == state.EventAction && state.ActionState(e.State) == state.ActionRunning:
+			err = m.grant(e)
+		case e.Kind == state.EventAction && state.ActionState(e.State) == state.ActionCanceled:
+			err = m.cancelWithTrajectory(e)
+		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State) == state.TrajectoryOpen:
+			err = m.place(e)
+		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State).Ended():
+			err = m.closed(e)
+		default:
+			err = fmt.Errorf("event %d is %s, which nothing causes", e.Revision, describe(e))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// grant judges the start of an attempt and takes what it was given.
+func (m *Model) grant(e state.Event) error {
+	a, n := m.actions[state.ActionID(e.Subject)], m.nodeByID[e.Node]
+	if a == nil || a.State != state.ActionQueued {
+		return fmt.Errorf("action %d was granted, which is not queued", e.Subject)
+	}
+	at := m.s.Attempt(e.Node, a.ID)
+	if n == nil || at == nil {
+		return fmt.Errorf("action %d was granted on node %d, where it has no attempt", a.ID, e.Node)
+	}
+	for _, check := range []error{m.mayRun(a, n), m.fits(a, n, at), m.isItsTurn(a, n), m.bestNode(a, n)} {
+		if check != nil {
+			return check
+		}
+	}
+	m.leaveQueue(a)
+	a.State, a.Node, a.StartedAt = state.ActionRunning, n.ID, m.now
+	a.Attempt++
+	a.cores, a.reserved, a.incarnation = at.Cores, at.Reserved, n.Incarnation
+	n.Free = n.Free.Minus(at.Cores)
+	n.FreeMemory -= at.Reserved
+	n.Running++
+	n.running = append(n.running, a)
+	n.served = n.served || a.passed > 0
+	m.counts.Running++
+	m.touchAction(a)
+	m.touchNode(n)
+	return m.emit(a, a.event())
+}
+
+// mayRun: the node takes this action, and the action has an attempt left.
+func (m *Model) mayRun(a *action, n *node) error {
+	switch {
+	case a.pool.halted:
+		return fmt.Errorf("action %d was granted, and its pool %s is halted", a.ID, a.pool.name)
+	case n.State != state.NodeUp:
+		return fmt.Errorf("action %d was granted on node %s, which is down", a.ID, n.Name)
+	case n.pool != a.pool:
+		return fmt.Errorf("action %d of pool %s was granted on node %s of pool %s", a.ID, a.pool.name, n.Name, n.pool.name)
+	case a.Trajectory == 0 && n.Draining:
+		return fmt.Errorf("action %d was granted on node %s, which is draining", a.ID, n.Name)
+	case a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen:
+		return fmt.Errorf("action %d was granted, and its trajectory %d is not open", a.ID, a.Trajectory)
+	case a.Trajectory != 0 && a.Node != n.ID:
+		return fmt.Errorf("action %d was granted on node %s, which is not its trajectory's", a.ID, n.Name)
+	case a.Attempt >= a.AttemptsMax:
+		return fmt.Errorf("action %d was granted attempt %d, at most %d are allowed", a.ID, a.Attempt+1, a.AttemptsMax)
+	}
+	return nil
+}
+
+// fits: the cores are free, as many as it must get and from the right NUMA
+// nodes, and so is the memory.
+func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
+	reserved, limit := a.reserves(), a.Memory
+	if a.Trajectory != 0 && a.Memory == 0 {
+		limit = m.trajectories[a.Trajectory].Memory
+	}
+	free := n.Free.Len()
+	switch {
+	case at.Cores.Minus(n.Free) != state.CoreSet{}:
+		return fmt.Errorf("action %d was granted cores %v of node %s, where only %v are free", a.ID, at.Cores.Slice(), n.Name, n.Free.Slice())
+	case free < int(a.CoresMin) || at.Cores.Len() != min(int(a.CoresMax), free):
+		return fmt.Errorf("action %d asks for %d to %d cores and was granted %d of %d free ones on node %s", a.ID, a.CoresMin, a.CoresMax, at.Cores.Len(), free, n.Name)
+	case at.Reserved != reserved || at.Limit != limit || reserved > n.FreeMemory:
+		return fmt.Errorf("action %d was granted %d bytes with a limit of %d on node %s, must be %d and %d of %d free", a.ID, at.Reserved, at.Limit, n.Name, reserved, limit, n.FreeMemory)
+	case at.Number != a.Attempt+1 || at.Incarnation != n.Incarnation || at.StartedAt != m.now || at.Stop:
+		return fmt.Errorf("action %d was granted attempt %d of incarnation %d, must be %d and %d", a.ID, at.Number, at.Incarnation, a.Attempt+1, n.Incarnation)
+	}
+	return numaOrder(a, n, at.Cores)
+}
+
+func (a *action) reserves() uint64 {
+	if a.Trajectory != 0 {
+		return 0
+	}
+	return a.Memory
+}
+
+// numaOrder: cores come from the NUMA node with the fewest free ones that
+// suffices; if none does, from as few as possible.
+func numaOrder(a *action, n *node, cores state.CoreSet) error {
+	want := cores.Len()
+	var free []int
+	best, from, spanned := 0, 0, 0
+	for _, numa := range n.NUMA {
+		has := numa.Intersect(n.Free).Len()
+		free = append(free, has)
+		if has >= want && (best == 0 || has < best) {
+			best = has
+		}
+		if numa.Intersect(cores) != (state.CoreSet{}) {
+			from = has
+			spanned++
+		}
+	}
+	if best > 0 {
+		if spanned != 1 || from != best {
+			return fmt.Errorf("action %d got %d cores of node %s from %d NUMA nodes, one with %d free suffices", a.ID, want, n.Name, spanned, best)
+		}
+		return nil
+	}
+	fewest := 0
+	for left := want; left > 0; fewest++ {
+		most := 0
+		for i := range free {
+			if free[i] > free[most] {
+				most = i
+			}
+		}
+		left -= free[most]
+		free[most] = 0
+	}
+	if spanned > fewest {
+		return fmt.Errorf("action %d got %d cores of node %s from %d NUMA nodes, %d suffice", a.ID, want, n.Name, spanned, fewest)
+	}
+	return nil
+}
+
+// bestNode: where an action that just arrived is placed freely, it is on the
+// node with the most free cores that has the memory and is not kept.
+func (m *Model) bestNode(a *action, n *node) error {
+	if !m.onlyArrivals || a.Trajectory != 0 || len(a.pool.nodes) > nodesExamined {
+		return nil
+	}
+	for _, o := range a.pool.nodes {
+		if o.usable() && o.HeldFor == 0 && m.heldFor(o) == 0 && o.FreeMemory >= a.Memory && o.Free.Len() > n.Free.Len() {
+			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
+		}
+	}
+	return nil
+}
+
+// heldFor is the action that a node is kept for after the entry.
+func (m *Model) heldFor(n *node) state.ActionID {
+	if row := m.s.Node(n.ID); row != nil {
+		return row.HeldFor
+	}
+	return 0
+}
+
+// place judges the choice of a node for a trajectory: the oldest that waits, on
+// the usable node with the most free memory.
+func (m *Model) place(e state.Event) error {
+	t, n := m.trajectories[state.TrajectoryID(e.Subject)], m.nodeByID[e.Node]
+	switch {
+	case t == nil || t.State != state.TrajectoryPending || t.pool.pending[0] != t:
+		return fmt.Errorf("trajectory %d was opened, which is not the oldest that waits", e.Subject)
+	case n == nil || !n.usable() || n.pool != t.pool || t.pool.halted:
+		return fmt.Errorf("trajectory %d was opened on node %d, which takes none of its pool", t.ID, e.Node)
+	case n.FreeMemory < t.Memory || len(n.residents) >= residentsMax:
+		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.residents))
+	}
+	if better := betterHome(t, n); better != nil {
+		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free and %d trajectories, node %s has %d and %d",
+			t.ID, n.Name, n.FreeMemory, len(n.residents), better.Name, better.FreeMemory, len(better.residents))
+	}
+	t.pool.pending = t.pool.pending[1:]
+	t.State, t.Node = state.TrajectoryOpen, n.ID
+	n.FreeMemory -= t.Memory
+	n.Trajectories++
+	n.residents = append(n.residents, t)
+	for _, a := range t.live {
+		a.Node = n.ID
+		n.queue.add(a)
+		m.touchAction(a)
+	}
+	m.touchTrajectory(t)
+	m.touchNode(n)
+	m.onlyArrivals = false
+	return m.expect(t.event())
+}
+
+// betterHome returns a node that the trajectory should have been given instead.
+func betterHome(t *trajectory, n *node) *node {
+	if len(t.pool.nodes) > nodesExamined {
+		return nil
+	}
+	load := func(n *node) int { return len(n.residents) * 1_000_000 / max(1, n.Cores().Len()) }
+	for _, o := range t.pool.nodes {
+		if !o.usable() || len(o.residents) >= residentsMax {
+			continue
+		}
+		if o.FreeMemory > n.FreeMemory || o.FreeMemory == n.FreeMemory && load(o) < load(n) {
+			return o
+		}
+	}
+	return nil
+}
+
+// cancelWithTrajectory judges the end of a queued action of a closing
+// trajectory.
+func (m *Model) cancelWithTrajectory(e state.Event) error {
+	a := m.actions[state.ActionID(e.Subject)]
+	if a == nil || a.State != state.ActionQueued || a.Trajectory == 0 || m.trajectories[a.Trajectory].State != state.TrajectoryClosing {
+		return fmt.Errorf("action %d was canceled, which is not queued in a closing trajectory", e.Subject)
+	}
+	return m.emit(a, m.end(a, state.ActionCanceled, &state.Result{Reason: state.EndTrajectoryEnded}))
+}
+
+// closed judges the end of a trajectory, which gives its memory back.
+func (m *Model) closed(e state.Event) error {
+	t := m.trajectories[state.TrajectoryID(e.Subject)]
+	if t == nil || t.State != state.TrajectoryClosing || len(t.live) > 0 {
+		return fmt.Errorf("trajectory %d ended, which is not closing or has live actions", e.Subject)
+	}
+	if n := m.nodeByID[t.Node]; n != nil {
+		n.FreeMemory += t.Memory
+		n.Trajectories--
+		n.residents = remove(n.residents, t)
+		m.touchNode(n)
+		m.onlyArrivals = false
+	}
+	t.State, t.EndedAt = state.TrajectoryClosed, m.now
+	if t.EndReason == state.EndNodeLost {
+		t.State = state.TrajectoryLost
+	}
+	m.counts.OpenTrajectories--
+	m.due.push(deadline{at: t.EndedAt + m.settings.RetentionNS, id: uint64(t.ID), kind: dropTrajectory})
+	m.touchTrajectory(t)
+	return m.expect(t.event())
+}

@@ -1,0 +1,117 @@
+package model
+
+import (
+	"fmt"
+
+	"rota/fsm/state"
+)
+
+// isItsTurn: first come, first served, with bounded bypass.
+func (m *Model) isItsTurn(a *action, n *node) error {
+	q := m.queueOf(a)
+	for i, older := range q.waiting {
+		if older.ID >= a.ID {
+			break
+		}
+		if i == window {
+			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
+		}
+		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() {
+			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
+		}
+	}
+	if oldest := m.oldestFor(n); oldest != nil && oldest.ID < a.ID {
+		return m.pass(oldest, a, n)
+	}
+	return nil
+}
+
+// oldestFor is the oldest action that waits for a node: for it alone, or for any
+// node of its pool.
+func (m *Model) oldestFor(n *node) (oldest *action) {
+	if len(n.queue.waiting) > 0 {
+		oldest = n.queue.waiting[0]
+	}
+	if q := n.pool.queue.waiting; !n.Draining && len(q) > 0 && (oldest == nil || q[0].ID < oldest.ID) {
+		oldest = q[0]
+	}
+	return oldest
+}
+
+// pass counts the start of a younger action before the oldest one. When its
+// patience has ended, that is allowed only if no node can be kept for it.
+func (m *Model) pass(oldest, a *action, n *node) error {
+	if oldest.HeldOn != 0 {
+		return nil // a node is kept for it; nothing younger starts there
+	}
+	ended := oldest.passed > 0 && (oldest.passed >= m.settings.BypassMax || m.now-oldest.passedAt >= m.settings.BypassNSMax)
+	if ended {
+		if row := m.s.Action(oldest.ID); row.HeldOn == 0 || row.HeldOn == n.ID {
+			if free := m.couldBeKept(oldest); free != nil {
+				return fmt.Errorf("action %d was granted on node %s and bypasses action %d, bypassed %d times since %d already (limits %d, %d ns), with node %s free to be kept for it",
+					a.ID, n.Name, oldest.ID, oldest.passed, oldest.passedAt, m.settings.BypassMax, m.settings.BypassNSMax, free.Name)
+			}
+		}
+		oldest.passed = 0
+	}
+	if oldest.passed == 0 {
+		oldest.passedAt = m.now
+	}
+	oldest.passed++
+	return nil
+}
+
+// couldBeKept returns a node that should have been kept for an action and was
+// not: one that could ever hold it and was kept for nobody all the while.
+func (m *Model) couldBeKept(a *action) *node {
+	for _, n := range a.pool.nodes {
+		mine := a.Trajectory == 0 && n.usable() && len(a.pool.nodes) <= nodesExamined || a.Trajectory != 0 && n.ID == a.Node
+		if mine && n.couldHold(a.CoresMin, a.reserves()) && n.HeldFor == 0 && !n.served && m.heldFor(n) == 0 {
+			return n
+		}
+	}
+	return nil
+}
+
+// nobodyForgotten: after an entry that left no work over, nothing waits that
+// should have been started or placed.
+func (m *Model) nobodyForgotten(p *pool) error {
+	if p.halted {
+		return nil
+	}
+	if len(p.pending) > 0 {
+		for _, n := range p.nodes {
+			if t := p.pending[0]; n.usable() && n.FreeMemory >= t.Memory && len(n.residents) < residentsMax && len(p.nodes) <= nodesExamined {
+				return fmt.Errorf("trajectory %d waits for %d bytes, node %s has %d free", t.ID, t.Memory, n.Name, n.FreeMemory)
+			}
+		}
+	}
+	for _, n := range p.nodes {
+		if n.State != state.NodeUp || n.Free == (state.CoreSet{}) {
+			continue
+		}
+		if a := m.forgottenOn(n); a != nil {
+			return fmt.Errorf("action %d waits for %d cores and %d bytes, node %s has %d and %d free and is kept for nobody else",
+				a.ID, a.CoresMin, a.reserves(), n.Name, n.Free.Len(), n.FreeMemory)
+		}
+	}
+	return nil
+}
+
+// forgottenOn returns an action that should have started on a node: among the
+// oldest of its queue, and nothing keeps it from there.
+func (m *Model) forgottenOn(n *node) *action {
+	free := uint32(n.Free.Len())
+	queues := [][]*action{n.queue.waiting, nil}
+	if !n.Draining && len(n.pool.nodes) <= nodesExamined {
+		queues[1] = n.pool.queue.waiting
+	}
+	for _, q := range queues {
+		for _, a := range q[:min(len(q), window)] {
+			if a.CoresMin <= free && a.reserves() <= n.FreeMemory && (n.HeldFor == 0 || n.HeldFor == a.ID) {
+				return a
+			}
+		}
+	}
+	return nil
+}
