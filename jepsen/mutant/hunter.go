@@ -1,0 +1,151 @@
+package mutant
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Hunter hunts mutants in a checkout of the sources.
+type Hunter struct {
+	// Root of the repository, and a folder for what is built.
+	Root, Dir string
+	// Jepsen is rota-jepsen as it runs real processes.
+	Jepsen string
+}
+
+// Catch is what became of a hunt.
+type Catch struct {
+	Name   string `json:"name"`
+	Bug    string `json:"bug"`
+	Engine string `json:"engine"`
+	Hunt   string `json:"hunt"`
+	Caught bool   `json:"caught"`
+	// By is the checker that noticed, and Evidence the first line of what it said.
+	By       string `json:"by,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
+	// Seconds is how long it took, builds excepted; Tries the number of runs.
+	Seconds float64 `json:"seconds"`
+	Tries   int     `json:"tries"`
+	// Error is why the hunt could not be finished.
+	Error string `json:"error,omitempty"`
+}
+
+// Finding is the last line that rota-jepsen prints with "-o json", as far as a
+// hunt needs it.
+type Finding struct {
+	Violations int    `json:"violations"`
+	Checker    string `json:"checker"`
+	Evidence   string `json:"evidence"`
+}
+
+const withinDefault = 3 * time.Minute
+
+// errVoid: a run that proves nothing, because a fault did not happen, say.
+var errVoid = errors.New("the run was void")
+
+// Hunt builds a mutant and runs its engine until a checker notices or the time
+// is over. Each try has another seed.
+func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
+	c := Catch{Name: m.Name, Bug: m.Bug, Engine: m.Hunt.Engine, Hunt: strings.Join(m.Hunt.Args, " ")}
+	if c.Engine == "" {
+		c.Engine = Simulation
+	}
+	binary, err := h.build(ctx, m)
+	if err != nil {
+		c.Error = err.Error()
+		return c
+	}
+	defer os.Remove(binary)
+	within := m.Hunt.Within
+	if within == 0 {
+		within = withinDefault
+	}
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for ctx.Err() == nil && !c.Caught {
+		c.Tries++
+		f, err := h.try(ctx, &m.Hunt, binary, c.Tries)
+		c.Error = ""
+		switch {
+		case err != nil && ctx.Err() == nil:
+			c.Error = err.Error()
+			if !errors.Is(err, errVoid) {
+				ctx, cancel = context.WithCancel(ctx)
+				cancel() // it would fail again
+			}
+		case err == nil && f.Violations > 0:
+			c.Caught, c.By, c.Evidence = true, f.Checker, f.Evidence
+		}
+	}
+	c.Seconds = time.Since(begin).Seconds()
+	return c
+}
+
+// build compiles what the engine runs, with the bug in it.
+func (h *Hunter) build(ctx context.Context, m *Mutant) (string, error) {
+	dir := filepath.Join(h.Dir, m.Name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	overlay, err := m.Overlay(h.Root, dir)
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "mutant")
+	args := []string{"build", "-overlay", overlay, "-o", binary}
+	if m.Hunt.Engine == Simulation {
+		args = append(args, "./cmd/rota-jepsen")
+	} else {
+		args = append(args, "-tags", "faults", "./cmd/rota")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = h.Root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build mutant %s: %w: %s", m.Name, err, bytes.TrimSpace(out))
+	}
+	return binary, nil
+}
+
+// try is one run of the engine.
+func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int) (*Finding, error) {
+	program, args := binary, append([]string{"dst", "-o", "json", "--from", fmt.Sprint(1 + 1000*(number-1)), "--seeds", "1000"}, hunt.Args...)
+	if hunt.Engine == Processes {
+		program = h.Jepsen
+		args = append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary}, hunt.Args...)
+	}
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, h.Dir
+	// In time the run ends its own processes.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, err
+	}
+	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
+	var f Finding
+	if jsonErr := json.Unmarshal(lines[len(lines)-1], &f); jsonErr != nil {
+		return nil, fmt.Errorf("%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, lastLines(errs.String()))
+	}
+	if f.Violations == 0 && err != nil {
+		return nil, fmt.Errorf("%w: %v: %s", errVoid, err, lastLines(errs.String()))
+	}
+	return &f, nil
+}
+
+func lastLines(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], " | ")
+}
