@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"rota/internal/clock/clockctl"
 	"rota/internal/process"
 )
 
@@ -33,6 +34,8 @@ type Member struct {
 	// DataDir is its --data-dir. With Config.Disk it may be a mount that this
 	// process must not touch.
 	DataDir string
+	// Clock is that of the process, nil unless Config.Faults is set.
+	Clock *clockctl.Control
 
 	cluster *Cluster
 }
@@ -90,9 +93,18 @@ func (m *Member) prepareDisk() error {
 // FailpointDir is the folder in which files arm the failpoints of this member.
 func (m *Member) FailpointDir() string { return filepath.Join(m.Dir, "failpoints") }
 
-// prepareFaults makes the files that control a fault build.
-func (m *Member) prepareFaults() error {
-	m.Env = append(m.Env, "ROTA_FAILPOINTS="+m.FailpointDir())
+// prepareFaults makes the files that control a fault build. A clock of an earlier
+// cluster in the folder is replaced.
+func (m *Member) prepareFaults() (err error) {
+	clock := filepath.Join(m.Dir, "clock")
+	if err := os.RemoveAll(clock); err != nil {
+		return err
+	}
+	if m.Clock, err = clockctl.Create(clock); err != nil {
+		return err
+	}
+	m.cluster.release = append(m.cluster.release, m.Clock.Close)
+	m.Env = append(m.Env, "ROTA_CLOCK="+clock, "ROTA_FAILPOINTS="+m.FailpointDir())
 	return os.MkdirAll(m.FailpointDir(), 0o755)
 }
 

@@ -1,0 +1,96 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/raft"
+	boltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// StoredEntry is an entry of a log as it lies on disk. Whether it was committed
+// is not written there.
+type StoredEntry struct {
+	Index, Term uint64
+	// Command is what the state machine applies; nil for Raft's own entries.
+	Command []byte
+	// Voters are set for a change of the members: the IDs of those with a vote.
+	Voters []string
+}
+
+// ReadLog returns the log in the data directory of a server that does not run,
+// in order and each entry checked. It changes nothing. The log may begin late,
+// behind a snapshot, and lacks what a snapshot of the leader replaced.
+func ReadLog(dir string) (entries []StoredEntry, err error) {
+	defer func() {
+		if p := recover(); p != nil { // bbolt's, over pages that make no sense
+			entries, err = nil, fmt.Errorf("%w: %v", ErrCorrupt, p)
+		}
+	}()
+	raw, err := openReadOnly(filepath.Join(dir, "raft.db"))
+	if err != nil {
+		return nil, err
+	}
+	defer raw.Close()
+	first, err1 := raw.FirstIndex()
+	last, err2 := raw.LastIndex()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("read bounds of log: %w", err)
+	}
+	for index := first; index <= last && last > 0; index++ {
+		var l raft.Log
+		err := raw.GetLog(index, &l)
+		if errors.Is(err, raft.ErrLogNotFound) {
+			continue
+		}
+		if err == nil {
+			err = unseal(index, &l)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", index, err)
+		}
+		entries = append(entries, stored(&l))
+	}
+	return entries, nil
+}
+
+// readLockTimeout is for a server that is just ending.
+const readLockTimeout = 200 * time.Millisecond
+
+// openReadOnly opens the database unless a server has it open.
+func openReadOnly(path string) (*boltdb.BoltStore, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	store, err := boltdb.New(boltdb.Options{
+		Path:                    path,
+		BoltOptions:             &bbolt.Options{ReadOnly: true, Timeout: readLockTimeout},
+		MsgpackUseNewTimeFormat: true,
+	})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, fmt.Errorf("%w: %s", ErrInUse, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open log store %s: %w", path, err)
+	}
+	return store, nil
+}
+
+func stored(l *raft.Log) StoredEntry {
+	e := StoredEntry{Index: l.Index, Term: l.Term}
+	switch l.Type {
+	case raft.LogCommand:
+		e.Command = l.Data
+	case raft.LogConfiguration:
+		for _, s := range raft.DecodeConfiguration(l.Data).Servers {
+			if s.Suffrage == raft.Voter {
+				e.Voters = append(e.Voters, string(s.ID))
+			}
+		}
+	}
+	return e
+}

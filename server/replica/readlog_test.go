@@ -1,0 +1,101 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+)
+
+func TestReadLog(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprint("name-", i))
+		c.propose(c.leader(), want[i])
+	}
+	c.agree()
+	if _, err := ReadLog(c.nodes[0].dir); !errors.Is(err, ErrInUse) {
+		t.Errorf("of a replica that runs: %v, want ErrInUse", err)
+	}
+	logs := make([][]StoredEntry, len(c.nodes))
+	for i, nd := range c.nodes {
+		c.kill(nd)
+		var err error
+		if logs[i], err = ReadLog(nd.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, log := range logs {
+		if got := namesOf(t, log); !slices.Equal(got, want) {
+			t.Errorf("s%d holds %q, want %q", i+1, got, want)
+		}
+		if first := log[0]; first.Index != 1 || !slices.Equal(first.Voters, []string{"s1", "s2", "s3"}) {
+			t.Errorf("the first entry of s%d is %+v", i+1, first)
+		}
+		for at, e := range log {
+			if e.Index != uint64(at+1) || e.Term == 0 || e.Command != nil && e.Voters != nil {
+				t.Errorf("entry %d of s%d is %+v", at+1, i+1, e)
+			}
+		}
+	}
+}
+
+// namesOf are the names that the commands of a log create.
+func namesOf(t *testing.T, log []StoredEntry) (names []string) {
+	t.Helper()
+	for _, stored := range log {
+		var e logv1.Entry
+		if err := e.UnmarshalVT(stored.Command); err != nil {
+			t.Fatalf("entry %d: %v", stored.Index, err)
+		}
+		for _, command := range e.Commands {
+			names = append(names, command.GetCreateNamespace().GetName())
+		}
+	}
+	return names
+}
+
+func TestReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T) {
+	c := newCluster(t, 1, func(cfg *Config) {
+		cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 4, 9, 10*time.Millisecond
+	})
+	nd := c.nodes[0]
+	for i := range 60 {
+		c.propose(c.leader(), fmt.Sprint("name-", i))
+	}
+	eventually(t, "the log is compacted", func() bool {
+		first, err := nd.replica.store.logs.FirstIndex()
+		return err == nil && first > 1
+	})
+	c.kill(nd)
+	log, err := ReadLog(nd.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := namesOf(t, log); log[0].Index == 1 || len(names) == 0 || names[len(names)-1] != "name-59" {
+		t.Errorf("from %d on, names %q", log[0].Index, names)
+	}
+
+	path := filepath.Join(nd.dir, "raft.db")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole = bytes.ReplaceAll(whole, []byte("name-59"), []byte("name-58"))
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadLog(nd.dir); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("of a damaged entry: %v, want ErrCorrupt", err)
+	}
+	if _, err := ReadLog(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of an empty folder: %v, want ErrNotExist", err)
+	}
+}
