@@ -1,0 +1,277 @@
+package witness
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"rota/jepsen/history"
+)
+
+// probePath is the probe, built once.
+var probePath string
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(builder{m}) }
+
+type builder struct{ *testing.M }
+
+func (b builder) Run() int {
+	dir, err := os.MkdirTemp("", "rota-probe-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		probePath, err = Build(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return b.M.Run()
+}
+
+// patience is for what must happen but takes its time on a slow machine.
+const patience = 20 * time.Second
+
+func until(t *testing.T, what string, check func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !check(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in %v: %s", patience, what)
+		}
+	}
+}
+
+func listen(t *testing.T) *Witness {
+	t.Helper()
+	// The path of a Unix socket must be short.
+	dir, err := os.MkdirTemp("", "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	begin := time.Now()
+	w, err := Listen(filepath.Join(dir, "s"), func() int64 { return int64(time.Since(begin)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Probe = probePath
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+// start runs a probe as an agent would, with a token.
+func start(t *testing.T, w *Witness, token string, work Work, env ...string) *exec.Cmd {
+	t.Helper()
+	command := w.Command("request-"+token, work)
+	cmd := exec.Command(command.Argv[0], command.Argv[1:]...)
+	cmd.Env = append(env, "ROTA_TOKEN="+token, "ROTA_NODE=node-1")
+	for k, v := range command.Env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return cmd
+}
+
+func TestAnExecutionIsSeenFromItsStartToItsEnd(t *testing.T) {
+	w := listen(t)
+	if err := start(t, w, "7.2.31", Work{For: 30 * time.Millisecond}).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "its end is seen", func() bool { return len(w.Alive()) == 0 && len(w.Executions()) == 1 })
+	e := w.Executions()[0]
+	if took := time.Duration(e.End - e.Start); took < 30*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	e.Start, e.End = 0, 0
+	want := history.Execution{RequestID: "request-7.2.31", Action: 7, Attempt: 2, Incarnation: 31, Node: "node-1", Complete: true}
+	if fmt.Sprint(e) != fmt.Sprint(want) {
+		t.Errorf("seen: %+v, want %+v", e, want)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPinnedExecutionTellsItsCPUs(t *testing.T) {
+	w := listen(t)
+	if err := start(t, w, "1.1.1", Work{Spin: true, For: time.Millisecond}, "ROTA_CPUS=0").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var own int // the probe has the affinity of its parent
+	for line := range strings.Lines(read(t, "/proc/self/status")) {
+		if rest, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			fmt.Sscan(rest, &own)
+		}
+	}
+	if e := w.Executions()[0]; len(e.Cores) == 0 || e.Cores[0] != own || !slices.IsSorted(e.Cores) {
+		t.Errorf("it ran on CPUs %v, the first of this process is %d", e.Cores, own)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestAKilledExecutionEndsIncomplete(t *testing.T) {
+	w := listen(t)
+	cmd := start(t, w, "1.1.1", Work{For: time.Hour})
+	until(t, "it is alive", func() bool { return len(w.Alive()) == 1 })
+	cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(20 * time.Millisecond)
+	if len(w.Alive()) != 1 {
+		t.Error("a frozen execution counts as dead")
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	until(t, "its end is seen", func() bool { return len(w.Alive()) == 0 })
+	if w.Executions()[0].Complete {
+		t.Error("it counts as complete")
+	}
+}
+
+// A child that outlives the command is the execution, too.
+func TestAnExecutionLastsUntilItsLastProcessIsGone(t *testing.T) {
+	w := listen(t)
+	if err := start(t, w, "1.1.1", Work{For: time.Millisecond, Child: 200 * time.Millisecond}).Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Alive()) != 1 {
+		t.Error("the child is alive and the execution is not")
+	}
+	until(t, "the child is gone", func() bool { return len(w.Alive()) == 0 })
+	e := w.Executions()[0]
+	if took := time.Duration(e.End - e.Start); took < 200*time.Millisecond || !e.Complete {
+		t.Errorf("it took %v, complete: %v", took, e.Complete)
+	}
+}
+
+func TestAProbeThatIsNotSeenDoesNotWork(t *testing.T) {
+	w := listen(t)
+	w.Close()
+	begin := time.Now()
+	err := start(t, w, "1.1.1", Work{For: time.Minute}).Wait()
+	if err == nil || time.Since(begin) > 30*time.Second {
+		t.Errorf("it ended with %v after %v", err, time.Since(begin))
+	}
+}
+
+// say is a probe of this very process, so that it dies when the test wants.
+func say(t *testing.T, w *Witness, hello string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("unix", w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	fmt.Fprintln(c, hello)
+	return c
+}
+
+// The order of an end and of the start that it made possible is never turned
+// round, however busy the witness is: a checker would see two alive at once.
+func TestAnEndIsRecordedBeforeTheStartThatFollows(t *testing.T) {
+	w := listen(t)
+	const chains, links = 20, 100
+	done := make(chan error, chains)
+	for chain := range chains {
+		go func() {
+			for link := range links {
+				c, err := net.Dial("unix", w.path)
+				if err != nil {
+					done <- err
+					return
+				}
+				fmt.Fprintf(c, "%d.%d.1 node request -\n", chain+1, link+1)
+				if _, err := bufio.NewReader(c).ReadByte(); err != nil {
+					done <- err
+					return
+				}
+				c.Close()
+			}
+			done <- nil
+		}()
+	}
+	for range chains {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all have ended", func() bool { return len(w.Alive()) == 0 })
+	newest := map[uint64]history.Execution{}
+	for _, e := range w.Executions() {
+		if before := newest[e.Action]; before.End > e.Start {
+			t.Fatalf("action %d: attempt %d ended at %d, attempt %d began at %d", e.Action, before.Attempt, before.End, e.Attempt, e.Start)
+		}
+		newest[e.Action] = e
+	}
+	if n := len(w.Executions()); n != chains*links {
+		t.Errorf("%d executions were seen", n)
+	}
+}
+
+func TestTwoAtTheSameTimeAreSeenAsSuch(t *testing.T) {
+	w := listen(t)
+	first := say(t, w, "5.1.1 a r -")
+	until(t, "the first is alive", func() bool { return len(w.Alive()) == 1 })
+	say(t, w, "5.2.2 b r -")
+	until(t, "both are alive", func() bool { return len(w.Alive()) == 2 })
+	first.Close()
+	until(t, "one has ended", func() bool { return len(w.Alive()) == 1 })
+	e := w.Executions()
+	if e[0].End <= e[1].Start {
+		t.Errorf("they do not overlap: %+v", e)
+	}
+}
+
+func TestWhatTheWitnessDoesNotUnderstandMakesItBlind(t *testing.T) {
+	for _, hello := range []string{"nonsense", "1.1 node r -", "1.1.1 node r 0,x", "1.x.1 node r -", "1.1.1 node r -\nwhat"} {
+		w := listen(t)
+		say(t, w, hello).(*net.UnixConn).CloseWrite()
+		until(t, "the witness noticed", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.err != nil
+		})
+		if err := w.Close(); err == nil {
+			t.Errorf("%q passed as a hello", hello)
+		}
+	}
+}
+
+// BenchmarkStarts is what the witness can take, probes excluded.
+func BenchmarkStarts(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "s")
+	w, err := Listen(path, func() int64 { return 1 })
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	for b.Loop() {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		fmt.Fprintln(c, "1.1.1 node request -")
+		bufio.NewReader(c).ReadByte()
+		c.Close()
+	}
+}
