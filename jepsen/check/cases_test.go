@@ -1,0 +1,394 @@
+package check
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/jepsen/history"
+)
+
+// caseOf changes a healthy record. A broken one names the checker that must
+// object, and words of what it says.
+type caseOf struct {
+	checker, name, want string
+	change              func(t *testing.T, r *history.Record)
+}
+
+// pick returns the first item that fits, to change it where it stands.
+func pick[T any](t *testing.T, list []T, fits func(*T) bool) *T {
+	t.Helper()
+	for i := range list {
+		if fits(&list[i]) {
+			return &list[i]
+		}
+	}
+	t.Fatal("the healthy record has nothing that this case could change")
+	return nil
+}
+
+func submitted(op *history.Op) bool {
+	return op.Verb == history.Submit && op.Outcome == history.OK && !op.Replayed
+}
+
+func replayedSubmit(op *history.Op) bool {
+	return op.Verb == history.Submit && op.Outcome == history.OK && op.Replayed
+}
+
+func succeeded(a *history.Action) bool { return a.State == "SUCCEEDED" }
+
+// once is an execution of an action that may be repeated or not, and was not.
+func once(r *history.Record, retry bool) func(*history.Execution) bool {
+	return func(x *history.Execution) bool {
+		n := 0
+		for _, y := range r.Executions {
+			if y.Action == x.Action {
+				n++
+			}
+		}
+		return n == 1 && x.Complete && requestsOf(r.Ops)[x.RequestID].retry == retry
+	}
+}
+
+// withoutLogs is a record of servers that had compacted their logs.
+func withoutLogs(r *history.Record) {
+	for i := range r.Logs {
+		r.Logs[i].Entries = r.Logs[i].Entries[30:]
+		r.Logs[i].First = 31
+	}
+}
+
+// rewrite changes an entry with a command that fits, on all servers.
+func rewrite(t *testing.T, r *history.Record, change func(*logv1.Entry) bool) {
+	t.Helper()
+	entry := pick(t, r.Logs[0].Entries, func(e *history.Entry) bool {
+		var decoded logv1.Entry
+		if e.Data == nil || decoded.UnmarshalVT(e.Data) != nil || !change(&decoded) {
+			return false
+		}
+		data, err := decoded.MarshalVT()
+		e.Data = data
+		return err == nil
+	})
+	for i := range r.Logs {
+		r.Logs[i].Entries[entry.Index-1] = *entry
+	}
+}
+
+var broken = []caseOf{
+	{"faults", "did not happen", "did not take effect", func(_ *testing.T, r *history.Record) { r.Faults[0].Happened = "" }},
+	{"faults", "one of two", "disk-full", func(_ *testing.T, r *history.Record) {
+		r.Faults = append(r.Faults, history.Fault{Name: "disk-full", Start: second})
+	}},
+	{"rate", "too few", "at least 1.0 are wanted", func(_ *testing.T, r *history.Record) { r.Ops = r.Ops[:3] }},
+	{"rate", "no answers", "0 calls were answered", func(_ *testing.T, r *history.Record) {
+		for i := range r.Ops {
+			r.Ops[i].Outcome = history.Unknown
+		}
+	}},
+	{"recovery", "no commit", "the first commit did not happen", func(_ *testing.T, r *history.Record) { r.Healing.FirstCommit = 0 }},
+	{"recovery", "late commit", "the first commit took 11.000 s", func(_ *testing.T, r *history.Record) { r.Healing.FirstCommit = r.Healing.Healed + 11*second }},
+	{"recovery", "never settled", "the end of all actions did not happen", func(_ *testing.T, r *history.Record) { r.Healing.Settled = 0 }},
+	{"recovery", "late end", "the end of all actions took", func(_ *testing.T, r *history.Record) { r.Healing.Settled = r.Healing.Healed + 61*second }},
+	{"recovery", "leak", "cgroup /rota/a7", func(_ *testing.T, r *history.Record) { r.Healing.Left = []string{"cgroup /rota/a7"} }},
+	{"recovery", "quarantine", "still quarantined", func(_ *testing.T, r *history.Record) { r.Hashes[1].Quarantined = true }},
+
+	{"leaders", "two", "term 1 has two leaders, s1 and s3", func(_ *testing.T, r *history.Record) {
+		r.Samples[4].LeaderID, r.Samples[1].LeaderID = "s3", "s3"
+	}},
+	{"leaders", "back in the log", "goes back from term 2", func(_ *testing.T, r *history.Record) {
+		r.Logs[2].Entries[len(r.Logs[2].Entries)-1].Term = 1
+	}},
+	{"hashes", "while it runs", "state differs", func(_ *testing.T, r *history.Record) { r.Samples[10].Hash = "00000000000000aa" }},
+	{"hashes", "in the end", "state differs", func(_ *testing.T, r *history.Record) { r.Hashes[2].Hash = "00000000000000aa" }},
+	{"hashes", "not together", "did not come to the same entry", func(_ *testing.T, r *history.Record) { r.Hashes[2].HashIndex-- }},
+	{"hashes", "one is never compared", "the state of s3 was never compared", func(_ *testing.T, r *history.Record) {
+		r.Samples = slices.DeleteFunc(r.Samples, func(s history.Sample) bool { return s.Server == "s3" })
+		r.Hashes = r.Hashes[:2]
+	}},
+	{"members", "unasked", "nobody asked for that of s4", func(_ *testing.T, r *history.Record) {
+		addVoters(r, []string{"s1", "s2", "s3", "s4"})
+	}},
+	{"members", "refused and done", "nobody asked for that of s4", func(_ *testing.T, r *history.Record) {
+		addVoters(r, []string{"s1", "s2", "s3", "s4"})
+		r.Members = []history.Member{{Change: "add-voter", ID: "s4", Outcome: history.Fail}}
+	}},
+	{"members", "two at once", "changes more than one voter", func(_ *testing.T, r *history.Record) {
+		addVoters(r, []string{"s1", "s2", "s4"})
+		r.Members = []history.Member{{Change: "add-voter", ID: "s4", Outcome: history.OK}, {Change: "remove", ID: "s3", Outcome: history.OK}}
+	}},
+	{"members", "acknowledged and not done", "remove of s3 was acknowledged", func(_ *testing.T, r *history.Record) {
+		r.Members = []history.Member{{Change: "remove", ID: "s3", Outcome: history.OK}}
+	}},
+	{"logs", "other data", "the logs of s1 and s2 differ at 1 entries", func(_ *testing.T, r *history.Record) {
+		e := &r.Logs[1].Entries[20]
+		e.Data = append(slices.Clone(e.Data), 0)
+	}},
+	{"logs", "other term of what is committed", "differ at 3 entries", func(_ *testing.T, r *history.Record) {
+		for i := range 3 {
+			r.Logs[2].Entries[len(r.Logs[2].Entries)-1-i].Term = 9
+		}
+	}},
+	{"logs", "other voters", "differ at 1 entries", func(_ *testing.T, r *history.Record) { r.Logs[0].Entries[0].Voters = []string{"s1"} }},
+
+	{"at-most-one", "overlap of attempts", "two live executions", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, once(r, true))
+		y := *x
+		y.Attempt, y.Start, y.End = 2, (x.Start+x.End)/2, x.End+second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "overlap with one that never ended", "two live executions", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, once(r, true))
+		y := *x
+		y.Attempt, y.Start = 2, x.End+second
+		x.End = 0
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "again without retry", "may be executed once and was executed 2 times", func(t *testing.T, r *history.Record) {
+		y := *pick(t, r.Executions, once(r, false))
+		y.Attempt, y.Start, y.End = 2, y.End+second, y.End+2*second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "one attempt twice", "was executed twice", func(t *testing.T, r *history.Record) {
+		y := *pick(t, r.Executions, once(r, true))
+		y.Start, y.End = y.End+second, y.End+2*second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "old attempt after new", "began after attempt 2 had", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, once(r, true))
+		y := *x
+		x.Attempt = 2
+		y.Start, y.End = y.End+second, y.End+2*second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "unknown submission", "nobody submitted", func(_ *testing.T, r *history.Record) { r.Executions[3].RequestID = "other" }},
+	{"at-most-one", "refused submission", "its submission was refused", func(t *testing.T, r *history.Record) {
+		id := pick(t, r.Executions, once(r, true)).RequestID
+		for i := range r.Ops {
+			if r.Ops[i].RequestID == id {
+				r.Ops[i].Outcome = history.Fail
+			}
+		}
+	}},
+	{"at-most-one", "another's action", "for a request that has other actions", func(_ *testing.T, r *history.Record) {
+		r.Executions[0].RequestID = r.Executions[len(r.Executions)-1].RequestID
+	}},
+	{"at-most-one", "success without work", "did not complete its work", func(t *testing.T, r *history.Record) {
+		id := pick(t, r.Final, succeeded).ID
+		pick(t, r.Executions, func(x *history.Execution) bool { return x.Action == id && x.Complete }).Complete = false
+	}},
+	{"at-most-one", "success without execution", "did not complete its work", func(t *testing.T, r *history.Record) {
+		id := pick(t, r.Final, succeeded).ID
+		r.Executions = slices.DeleteFunc(r.Executions, func(x history.Execution) bool { return x.Action == id })
+	}},
+	{"at-most-one", "alive after its end was told", "was alive after its end", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, once(r, false)).End += 2 * second
+	}},
+	{"at-most-one", "never granted", "executed and never granted", func(t *testing.T, r *history.Record) {
+		y := *pick(t, r.Executions, once(r, true))
+		y.Attempt, y.Start, y.End = 2, y.End+second, y.End+2*second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "more attempts than it had, compacted logs", "and the action had 1", func(t *testing.T, r *history.Record) {
+		withoutLogs(r)
+		y := *pick(t, r.Executions, once(r, true))
+		y.Attempt, y.Start, y.End = 2, y.End+second, y.End+2*second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"at-most-one", "on another node", "was granted to n1", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return x.Node == "n1" }).Node = "n3"
+	}},
+	{"at-most-one", "in an old incarnation", "in incarnation", func(_ *testing.T, r *history.Record) { r.Executions[0].Incarnation = 77 }},
+
+	{"cores", "two users", "has two users", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, once(r, true))
+		y := *x
+		y.Action, y.Start, y.End = 9999, (x.Start+x.End)/2, x.End+second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"cores", "a short one below a long one", "has two users", func(t *testing.T, r *history.Record) {
+		// The long one spans two short ones: the second is not beside the long one
+		// in the order of starts.
+		x := pick(t, r.Executions, once(r, true))
+		y, z := *x, *x
+		x.End = x.Start + 100*second
+		y.Action, y.Start, y.End, y.Cores = 9998, x.Start+second, x.Start+2*second, []int{x.Cores[0] + 4}
+		z.Action, z.Start, z.End = 9999, x.Start+3*second, x.Start+4*second
+		r.Executions = append(r.Executions, y, z)
+	}},
+	{"cores", "not those that were granted", "and was granted", func(_ *testing.T, r *history.Record) { r.Executions[2].Cores = []int{40, 41} }},
+
+	{"nothing-lost", "gone", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) { r.Final = r.Final[1:] }},
+	{"nothing-lost", "gone, compacted logs", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) {
+		withoutLogs(r)
+		r.Final = r.Final[1:]
+	}},
+	{"nothing-lost", "all gone", "there is no list", func(_ *testing.T, r *history.Record) { r.Final = nil }},
+	{"nothing-lost", "never ended", "never ended", func(_ *testing.T, r *history.Record) { r.Final[5].State = "RUNNING" }},
+	{"nothing-lost", "twice", "was carried out twice", func(t *testing.T, r *history.Record) {
+		a := *pick(t, r.Final, succeeded)
+		a.ID = 9999
+		r.Final = append(r.Final, a)
+	}},
+	{"nothing-lost", "other IDs", "with different IDs", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, submitted)
+		op.IDs, op.Replayed = []uint64{op.IDs[0] + 1}, true
+		r.Ops = append(r.Ops, op)
+	}},
+	{"nothing-lost", "first twice", "was accepted twice", func(t *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, *pick(t, r.Ops, submitted))
+	}},
+	{"nothing-lost", "refused and done", "was refused and carried out", func(t *testing.T, r *history.Record) {
+		pick(t, r.Ops, func(op *history.Op) bool {
+			return submitted(op) && len(requestsOf(r.Ops)[op.RequestID].ops) == 1
+		}).Outcome = history.Fail
+	}},
+	{"nothing-lost", "acknowledged without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.Submit, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
+	}},
+	{"nothing-lost", "an opening without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.OpenTrajectory, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
+	}},
+	{"nothing-lost", "an end that was told is another", "ended as SUCCEEDED, and is LOST", func(t *testing.T, r *history.Record) {
+		pick(t, r.Final, succeeded).State = "LOST"
+	}},
+	{"nothing-lost", "an end that the log has not", "by the log it is SUCCEEDED", func(t *testing.T, r *history.Record) {
+		r.Watch = nil
+		a := pick(t, r.Final, succeeded)
+		r.Ops = slices.DeleteFunc(r.Ops, func(op history.Op) bool { return op.Target == a.ID })
+		a.State = "LOST"
+	}},
+
+	{"watch", "twice", "twice", func(_ *testing.T, r *history.Record) {
+		r.Watch = slices.Insert(r.Watch, 31, r.Watch[30])
+	}},
+	{"watch", "backwards", "after", func(_ *testing.T, r *history.Record) {
+		r.Watch[30], r.Watch[33] = r.Watch[33], r.Watch[30] // of one watcher
+	}},
+	{"watch", "a gap", "watcher 0 missed 1 events", func(_ *testing.T, r *history.Record) { r.Watch = slices.Delete(r.Watch, 30, 31) }},
+	{"watch", "a gap where it resumed", "missed 1 events", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Watch[10:], func(w *history.WatchEvent) bool { return w.Resumed })
+		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w == *x })
+	}},
+	{"watch", "a gap, compacted logs", "missed 1 events", func(_ *testing.T, r *history.Record) {
+		withoutLogs(r)
+		r.Watch = slices.Delete(r.Watch, 30, 31)
+	}},
+	{"watch", "repeated where it resumed", "received revision", func(t *testing.T, r *history.Record) {
+		x := *pick(t, r.Watch[10:], func(w *history.WatchEvent) bool { return w.Resumed })
+		i := slices.Index(r.Watch, x)
+		before := r.Watch[i-3]
+		before.Resumed = true
+		r.Watch = slices.Insert(r.Watch, i, before)
+	}},
+	{"watch", "another event", "is two events", func(_ *testing.T, r *history.Record) { r.Watch[30].State = "LOST" }},
+	{"watch", "another event for everybody", "the log does not have", func(_ *testing.T, r *history.Record) {
+		for i := range 3 {
+			r.Watch[30+i].State = "LOST"
+		}
+	}},
+
+	{"replay", "another hash", "the log gives the hash", func(_ *testing.T, r *history.Record) {
+		for i := range r.Hashes {
+			r.Hashes[i].Hash = "00000000000000aa" // all servers are wrong alike
+		}
+	}},
+	{"replay", "another log", "the log gives the hash", func(t *testing.T, r *history.Record) {
+		rewrite(t, r, func(e *logv1.Entry) bool {
+			s := e.Commands[0].GetSubmitActions()
+			if s != nil {
+				s.Actions[0].CoresMax++
+			}
+			return s != nil
+		})
+	}},
+	{"replay", "not an entry", "cannot be decoded", func(_ *testing.T, r *history.Record) {
+		for i := range r.Logs {
+			r.Logs[i].Entries[20].Data = []byte{0xff}
+		}
+	}},
+}
+
+// addVoters puts a change of the configuration at the end of all logs.
+func addVoters(r *history.Record, voters ...[]string) {
+	for i := range r.Logs {
+		for j, v := range voters {
+			last := len(r.Logs[0].Entries) + j
+			if i > 0 {
+				last = len(r.Logs[0].Entries) - len(voters) + j
+			}
+			r.Logs[i].Entries = append(r.Logs[i].Entries, history.Entry{Index: uint64(last) + 1, Term: 2, Voters: v})
+		}
+	}
+}
+
+var unsuspicious = []caseOf{
+	{name: "logs that were compacted", change: func(_ *testing.T, r *history.Record) { withoutLogs(r) }},
+	{name: "a deposed leader keeps what it could not commit", change: func(_ *testing.T, r *history.Record) {
+		n := len(r.Logs[0].Entries)
+		r.Logs[0].Entries = append(r.Logs[0].Entries, history.Entry{Index: uint64(n) + 1, Term: 2, Data: []byte("lost")})
+		r.Logs[1].Entries = append(r.Logs[1].Entries, history.Entry{Index: uint64(n) + 1, Term: 3}, history.Entry{Index: uint64(n) + 2, Term: 3})
+	}},
+	{name: "a server was given a snapshot and keeps old entries below the gap", change: func(_ *testing.T, r *history.Record) {
+		l := &r.Logs[2]
+		l.Entries = slices.Concat(l.Entries[:20], l.Entries[60:])
+		l.Entries[19].Term, l.Entries[19].Data = 0, []byte("not committed")
+	}},
+	{name: "a server is behind", change: func(_ *testing.T, r *history.Record) { r.Logs[2].Entries = r.Logs[2].Entries[:50] }},
+	{name: "a sample whose leader and term are of two moments", change: func(_ *testing.T, r *history.Record) {
+		for i, s := range r.Samples {
+			if s.Term == 2 { // the first of this term still names the old leader
+				r.Samples[i].LeaderID = "s1"
+				break
+			}
+		}
+	}},
+	{name: "members change as asked, once after an unknown outcome", change: func(_ *testing.T, r *history.Record) {
+		addVoters(r, []string{"s1", "s2", "s3", "s4"}, []string{"s1", "s2", "s3"}, []string{"s1", "s2", "s3", "s4"})
+		r.Members = []history.Member{
+			{At: 1, Change: "add-voter", ID: "s4", Outcome: history.Unknown}, {At: 2, Change: "add-voter", ID: "s4", Outcome: history.OK},
+			{At: 3, Change: "remove", ID: "s4", Outcome: history.OK}, {At: 4, Change: "add-voter", ID: "s4", Outcome: history.Unknown},
+			{At: 5, Change: "remove", ID: "s9", Outcome: history.Fail}, {At: 6, Change: "remove", ID: "s1", Outcome: history.Unknown},
+		}
+	}},
+	{name: "a watcher is quicker than the witness", change: func(_ *testing.T, r *history.Record) {
+		for i := range r.Watch {
+			r.Watch[i].At -= int64(100 * time.Millisecond)
+		}
+	}},
+	{name: "calls without an answer that did or did not happen", change: func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, submitted)
+		op.Outcome, op.IDs = history.Unknown, nil
+		r.Ops = append(r.Ops, history.Op{Verb: history.Submit, RequestID: "lost", Start: second, End: r.Duration, Outcome: history.Unknown})
+	}},
+	{name: "an unknown outcome, then a refusal", change: func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, submitted)
+		refused := *op
+		op.Outcome, op.IDs = history.Unknown, nil
+		refused.Start, refused.End, refused.Outcome, refused.IDs, refused.Error = op.End+1, op.End+2, history.Fail, nil, "REQUEST_EXPIRED"
+		r.Ops = append(r.Ops, refused)
+	}},
+	{name: "a client only got the answer to its repetition", change: func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, replayedSubmit)
+		r.Ops = slices.DeleteFunc(r.Ops, func(o history.Op) bool { return o.RequestID == op.RequestID && o.Outcome == history.Unknown })
+	}},
+	{name: "an execution without cores of its own", change: func(_ *testing.T, r *history.Record) {
+		for i := range r.Executions {
+			r.Executions[i].Cores = nil
+		}
+	}},
+	{name: "watchers that begin late and end early", change: func(_ *testing.T, r *history.Record) {
+		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool {
+			return w.Watcher == 1 && w.Revision < 40 || w.Watcher == 2 && w.Revision > 60
+		})
+	}},
+	{name: "a watcher that listed again is another one", change: func(_ *testing.T, r *history.Record) {
+		r.Watch = slices.DeleteFunc(r.Watch, func(w history.WatchEvent) bool { return w.Watcher == 1 && w.Revision > 40 && w.Revision < 60 })
+		for i := range r.Watch {
+			if r.Watch[i].Watcher == 1 && r.Watch[i].Revision >= 60 {
+				r.Watch[i].Watcher = 7
+			}
+		}
+	}},
+}

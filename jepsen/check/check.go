@@ -1,0 +1,144 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"rota/jepsen/history"
+)
+
+// violationsMax is how many violations a verdict shows.
+const violationsMax = 5
+
+// Verdict is what one checker found in one record.
+type Verdict struct {
+	Checker string `json:"checker"`
+	// Checked counts what was looked at, in the checker's own units. None is no
+	// proof: see Vacuous.
+	Checked int `json:"checked"`
+	// Violations are sentences, each followed by the calls, executions or entries
+	// that show it, one indented line each. The shortest comes first.
+	Violations []string `json:"violations,omitempty"`
+	// Total counts all violations, also those that are not shown.
+	Total int `json:"total,omitempty"`
+	// Skipped is why the scenario says that the checker does not apply.
+	Skipped string `json:"skipped,omitempty"`
+}
+
+// Vacuous reports whether the checker should have looked at something and found
+// nothing to look at.
+func (v Verdict) Vacuous() bool { return v.Checked == 0 && v.Skipped == "" }
+
+// OK reports whether the promise was seen to be kept, or does not apply.
+func (v Verdict) OK() bool { return len(v.Violations) == 0 && !v.Vacuous() }
+
+// Checker holds one promise against a record.
+type Checker struct {
+	Name    string
+	Promise string
+	Check   func(*history.Record) Verdict
+
+	find func(*evidence, *findings)
+}
+
+// Limits are what a scenario expects of its run.
+type Limits struct {
+	// OpsPerSecondMin is how many calls have to be answered per second from the
+	// first fault until all is healed; 0: one.
+	OpsPerSecondMin float64
+	// RecoveryMax is how long after healing the first write may be answered, 0:
+	// recoveryDefault; SettleMax when all must have ended, 0: settleDefault.
+	RecoveryMax, SettleMax time.Duration
+	// Skip has the checkers that do not apply, each with the reason.
+	Skip map[string]string
+}
+
+const (
+	recoveryDefault = 10 * time.Second
+	settleDefault   = 60 * time.Second
+)
+
+func (l Limits) withDefaults() Limits {
+	l.OpsPerSecondMin = cmp.Or(l.OpsPerSecondMin, 1)
+	l.RecoveryMax = cmp.Or(l.RecoveryMax, recoveryDefault)
+	l.SettleMax = cmp.Or(l.SettleMax, settleDefault)
+	return l
+}
+
+// All returns every checker, those that cost most last. Their Check uses the
+// default limits.
+func All() []Checker {
+	all := []Checker{
+		{Name: "faults", Promise: "every fault took effect", find: faults},
+		{Name: "rate", Promise: "calls went on being answered under the faults", find: rate},
+		{Name: "recovery", Promise: "after healing writes go on, everything ends and nothing is left", find: recovery},
+		{Name: "leaders", Promise: "a term has one leader", find: leaders},
+		{Name: "hashes", Promise: "servers have the same state at the same index", find: hashes},
+		{Name: "members", Promise: "voters change only as asked", find: members},
+		{Name: "logs", Promise: "servers have the same committed entries", find: logs},
+		{Name: "at-most-one", Promise: "an action has one live execution at most, and in all as many as it allows", find: atMostOne},
+		{Name: "cores", Promise: "a core has one user", find: cores},
+		{Name: "nothing-lost", Promise: "what was acknowledged exists, once, and ends", find: nothingLost},
+		{Name: "watch", Promise: "watchers see each event once, in order, without gaps", find: watch},
+		{Name: "replay", Promise: "the log alone gives the state that the servers have, by the documented rules at every entry", find: replay},
+	}
+	for i, c := range all {
+		all[i].Check = func(r *history.Record) Verdict { return c.run(gather(r, Limits{})) }
+	}
+	return all
+}
+
+// Run holds every checker against the record, but those that the scenario says
+// do not apply.
+func Run(r *history.Record, l Limits) []Verdict {
+	e := gather(r, l)
+	var verdicts []Verdict
+	for _, c := range All() {
+		if why := l.Skip[c.Name]; why != "" {
+			verdicts = append(verdicts, Verdict{Checker: c.Name, Skipped: why})
+			continue
+		}
+		verdicts = append(verdicts, c.run(e))
+	}
+	return verdicts
+}
+
+func (c Checker) run(e *evidence) Verdict {
+	var f findings
+	c.find(e, &f)
+	return f.verdict(c.Name)
+}
+
+// findings collects what a checker sees.
+type findings struct {
+	checked int
+	total   int
+	kept    []finding
+}
+
+// finding is one violation with the lines that show it.
+type finding struct {
+	what    string
+	witness []string
+}
+
+// findingsKept bounds what a broken run costs.
+const findingsKept = 1000
+
+func (f *findings) add(witness []string, format string, args ...any) {
+	if f.total++; f.total <= findingsKept {
+		f.kept = append(f.kept, finding{fmt.Sprintf(format, args...), witness})
+	}
+}
+
+func (f *findings) verdict(name string) Verdict {
+	slices.SortStableFunc(f.kept, func(a, b finding) int { return cmp.Compare(len(a.witness), len(b.witness)) })
+	v := Verdict{Checker: name, Checked: f.checked, Total: f.total}
+	for _, k := range f.kept[:min(len(f.kept), violationsMax)] {
+		v.Violations = append(v.Violations, strings.Join(append([]string{k.what}, k.witness...), "\n    "))
+	}
+	return v
+}

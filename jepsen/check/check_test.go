@@ -1,0 +1,98 @@
+package check
+
+import (
+	"strings"
+	"testing"
+
+	"rota/jepsen/history"
+)
+
+// verdictOf runs one checker.
+func verdictOf(t *testing.T, name string, r *history.Record) Verdict {
+	t.Helper()
+	for _, c := range All() {
+		if c.Name == name {
+			return c.Check(r)
+		}
+	}
+	t.Fatalf("there is no checker %q", name)
+	return Verdict{}
+}
+
+func TestAHealthyRunPassesEveryChecker(t *testing.T) {
+	r := healthy(t, 60)
+	for _, v := range Run(r, Limits{}) {
+		t.Logf("%s: %d checked", v.Checker, v.Checked)
+		if !v.OK() {
+			t.Errorf("%s: vacuous %v, %d violations:\n%s", v.Checker, v.Vacuous(), v.Total, strings.Join(v.Violations, "\n"))
+		}
+	}
+}
+
+// TestWhatRunsUnderFaultsLookLike: everything here looks suspicious and breaks no
+// promise. A checker that objects would cry wolf in every other run.
+func TestWhatRunsUnderFaultsLookLike(t *testing.T) {
+	for _, c := range unsuspicious {
+		t.Run(c.name, func(t *testing.T) {
+			r := healthy(t, 40)
+			c.change(t, r)
+			for _, v := range Run(r, Limits{}) {
+				if len(v.Violations) > 0 {
+					t.Errorf("%s objects: %s", v.Checker, strings.Join(v.Violations, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// TestEveryCheckerSeesWhatItIsFor: each case spoils a healthy record in one way,
+// and the checker must say so with the given words, and show what it saw.
+func TestEveryCheckerSeesWhatItIsFor(t *testing.T) {
+	spoiled := map[string]int{}
+	for _, c := range broken {
+		spoiled[c.checker]++
+		t.Run(c.checker+"/"+c.name, func(t *testing.T) {
+			r := healthy(t, 40)
+			c.change(t, r)
+			v := verdictOf(t, c.checker, r)
+			if v.OK() || !strings.Contains(strings.Join(v.Violations, "\n"), c.want) {
+				t.Errorf("%d checked, %d violations, none says %q:\n%s", v.Checked, v.Total, c.want, strings.Join(v.Violations, "\n"))
+			}
+		})
+	}
+	for _, c := range All() {
+		if spoiled[c.Name] == 0 {
+			t.Errorf("no case shows that the checker %s can object", c.Name)
+		}
+	}
+}
+
+// TestNothingToCheckIsNoSuccess: every checker notices that it has nothing to
+// look at, and a scenario can say that this is as it should be.
+func TestNothingToCheckIsNoSuccess(t *testing.T) {
+	skip := map[string]string{}
+	for _, v := range Run(&history.Record{}, Limits{}) {
+		if v.OK() || !v.Vacuous() {
+			t.Errorf("%s is content with an empty record: %+v", v.Checker, v)
+		}
+		skip[v.Checker] = "nothing happens in this scenario"
+	}
+	for _, v := range Run(&history.Record{}, Limits{Skip: skip}) {
+		if !v.OK() || v.Skipped == "" {
+			t.Errorf("%s was not skipped: %+v", v.Checker, v)
+		}
+	}
+}
+
+func TestTheShortestViolationComesFirst(t *testing.T) {
+	var f findings
+	f.add([]string{"a", "b"}, "long")
+	f.add(nil, "short")
+	for range 2 * findingsKept {
+		f.add([]string{"a"}, "many")
+	}
+	v := f.verdict("x")
+	if len(v.Violations) != violationsMax || v.Violations[0] != "short" || v.Violations[1] != "many\n    a" || v.Total != 2*findingsKept+2 {
+		t.Errorf("%d of %d violations, the first %q", len(v.Violations), v.Total, v.Violations)
+	}
+}

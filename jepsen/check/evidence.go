@@ -1,0 +1,166 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rota/jepsen/history"
+)
+
+// observationLag is how much later than the fact an observer may have stamped
+// it: its goroutine has to be woken on a machine that is busy. Times of two
+// observers that differ by less are not compared. The witness is one observer:
+// it stamps ends before starts that followed them, so its own times are compared
+// as they are.
+const observationLag = 200 * time.Millisecond
+
+// retention is how long the cluster keeps what has ended, in log time.
+const retention = time.Hour
+
+// evidence is a record with what several checkers derive from it.
+type evidence struct {
+	*history.Record
+	limits Limits
+
+	// committed is the log as the cluster agreed on it, truth what it says when
+	// it is replayed.
+	committed func() []history.Entry
+	truth     func() *truth
+	requests  func() map[string]*request
+}
+
+func gather(r *history.Record, l Limits) *evidence {
+	e := &evidence{Record: r, limits: l.withDefaults()}
+	e.committed = sync.OnceValue(func() []history.Entry { return committedLog(r) })
+	e.truth = sync.OnceValue(func() *truth { return replayLog(e) })
+	e.requests = sync.OnceValue(func() map[string]*request { return requestsOf(r.Ops) })
+	return e
+}
+
+// request is all that clients know of one request ID.
+type request struct {
+	id    string
+	verb  history.Verb
+	retry bool
+	ops   []history.Op
+}
+
+func requestsOf(ops []history.Op) map[string]*request {
+	all := make(map[string]*request)
+	for _, op := range ops {
+		if op.RequestID == "" || op.Verb != history.Submit && op.Verb != history.OpenTrajectory {
+			continue
+		}
+		q := all[op.RequestID]
+		if q == nil {
+			q = &request{id: op.RequestID, verb: op.Verb}
+			all[op.RequestID] = q
+		}
+		q.retry = q.retry || op.Retry
+		q.ops = append(q.ops, op)
+	}
+	return all
+}
+
+// refused reports whether every call was answered, and none with success.
+func (q *request) refused() bool {
+	return !slices.ContainsFunc(q.ops, func(op history.Op) bool { return op.Outcome != history.Fail })
+}
+
+// acknowledged are the calls that were answered with success.
+func (q *request) acknowledged() (ops []history.Op) {
+	for _, op := range q.ops {
+		if op.Outcome == history.OK {
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+// requestOf finds the request that an action's name is of: the ID, which a
+// separator and the number of the action in the submission may follow.
+func requestOf(all map[string]*request, name string) *request {
+	if q := all[name]; q != nil {
+		return q
+	}
+	bare := strings.TrimRight(name, "0123456789")
+	if len(bare) < 2 || len(bare) == len(name) {
+		return nil
+	}
+	return all[bare[:len(bare)-1]]
+}
+
+// final reports whether an action in this state has ended.
+func final(state string) bool {
+	switch state {
+	case "SUCCEEDED", "FAILED", "CANCELED", "LOST", "EXPIRED":
+		return true
+	}
+	return false
+}
+
+// at writes a time of the record.
+func at(ns int64) string { return fmt.Sprintf("%.3fs", float64(ns)/1e9) }
+
+func describeOp(op history.Op) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s to %s: client %d %s", at(op.Start), at(op.End), op.Client, op.Verb)
+	for _, part := range []struct {
+		set  bool
+		text string
+	}{
+		{op.RequestID != "", " request " + op.RequestID},
+		{op.Target != 0, fmt.Sprintf(" of %d", op.Target)},
+		{op.Node != "", " node " + op.Node},
+		{op.Server != "", " at " + op.Server},
+		{true, ": " + string(op.Outcome)},
+		{op.Error != "", " " + op.Error},
+		{len(op.IDs) > 0, fmt.Sprintf(" ids %v", op.IDs)},
+		{op.Replayed, " replayed"},
+		{op.State != "", " " + op.State},
+		{op.Attempt != 0, fmt.Sprintf(" attempt %d", op.Attempt)},
+	} {
+		if part.set {
+			b.WriteString(part.text)
+		}
+	}
+	return b.String()
+}
+
+func describeOps(ops ...history.Op) (lines []string) {
+	for _, op := range ops {
+		lines = append(lines, describeOp(op))
+	}
+	return lines
+}
+
+func describeExecution(x history.Execution) string {
+	until := "still alive"
+	if x.End != 0 {
+		until = "to " + at(x.End)
+	}
+	done := ""
+	if x.Complete {
+		done = ", complete"
+	}
+	return fmt.Sprintf("%s %s: action %d attempt %d (incarnation %d) of request %s on %s cores %v%s",
+		at(x.Start), until, x.Action, x.Attempt, x.Incarnation, x.RequestID, x.Node, x.Cores, done)
+}
+
+func describeExecutions(list ...history.Execution) (lines []string) {
+	for _, x := range list {
+		lines = append(lines, describeExecution(x))
+	}
+	return lines
+}
+
+func describeSample(s history.Sample) string {
+	return fmt.Sprintf("%s: %s says term %d, leader %s, commit %d, hash %s at %d", at(s.At), s.Server, s.Term, s.LeaderID, s.Commit, s.Hash, s.HashIndex)
+}
+
+func describeFinal(a history.Action) string {
+	return fmt.Sprintf("in the end: action %d %q %s, attempt %d", a.ID, a.Name, a.State, a.Attempt)
+}

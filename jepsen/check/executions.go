@@ -1,0 +1,179 @@
+package check
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"rota/jepsen/history"
+)
+
+// atMostOne holds what the witness saw against what an action allows: one live
+// execution at a time, one for each attempt, one in all unless it may be
+// repeated, none that was not granted, none after its end was told, and a
+// success only where the work was done.
+func atMostOne(e *evidence, f *findings) {
+	f.checked = len(e.Executions)
+	of := make(map[uint64][]history.Execution)
+	for _, x := range e.Executions {
+		of[x.Action] = append(of[x.Action], x)
+	}
+	ends := e.endings()
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		slices.SortStableFunc(of[id], func(a, b history.Execution) int { return cmp.Compare(a.Start, b.Start) })
+		overlaps(of[id], f)
+		attempts(of[id], f)
+		known(e, of[id], f)
+		afterEnd(of[id], ends[id], f)
+	}
+	granted(e, f)
+	if len(e.Executions) > 0 {
+		successes(e, of, f)
+	}
+}
+
+// until is when an execution was over, by the witness.
+func until(x history.Execution) int64 {
+	if x.End == 0 {
+		return 1<<63 - 1
+	}
+	return x.End
+}
+
+// overlaps finds two executions of an action that were alive at once.
+func overlaps(list []history.Execution, f *findings) {
+	for i := 1; i < len(list); i++ {
+		if a, b := list[i-1], list[i]; b.Start < until(a) {
+			f.add(describeExecutions(a, b), "action %d has two live executions at %s", b.Action, at(b.Start))
+			return
+		}
+	}
+}
+
+// attempts: an attempt is executed once, and none after a newer one.
+func attempts(list []history.Execution, f *findings) {
+	seen := make(map[uint32]history.Execution)
+	newest := list[0]
+	for _, x := range list {
+		if first, again := seen[x.Attempt]; again {
+			f.add(describeExecutions(first, x), "attempt %d of action %d was executed twice", x.Attempt, x.Action)
+		}
+		seen[x.Attempt] = x
+		if x.Attempt < newest.Attempt && x.Start > newest.Start {
+			f.add(describeExecutions(newest, x), "attempt %d of action %d began after attempt %d had", x.Attempt, x.Action, newest.Attempt)
+		}
+		if x.Attempt >= newest.Attempt {
+			newest = x
+		}
+	}
+}
+
+// known: executions belong to a submission that was not refused, and are not
+// more than it allows.
+func known(e *evidence, list []history.Execution, f *findings) {
+	x := list[0]
+	q := e.requests()[x.RequestID]
+	switch {
+	case q == nil:
+		f.add(describeExecutions(x), "nobody submitted what was executed for action %d", x.Action)
+		return
+	case q.refused():
+		f.add(append(describeOps(q.ops...), describeExecution(x)), "action %d was executed, and its submission was refused", x.Action)
+	case !q.retry && len(list) > 1:
+		f.add(describeExecutions(list[:2]...), "action %d may be executed once and was executed %d times", x.Action, len(list))
+	}
+	oks := q.acknowledged()
+	if len(oks) > 0 && !e.truth().reusable(q.id) && !slices.ContainsFunc(oks, func(op history.Op) bool { return slices.Contains(op.IDs, x.Action) }) {
+		f.add([]string{describeOp(oks[0]), describeExecution(x)}, "action %d was executed for a request that has other actions", x.Action)
+	}
+}
+
+// afterEnd: who was told that an action has ended may rely on it.
+func afterEnd(list []history.Execution, end told, f *findings) {
+	if end.line == "" {
+		return
+	}
+	for _, x := range list {
+		if until(x) > end.at+int64(observationLag) {
+			f.add([]string{end.line, describeExecution(x)}, "action %d was alive after its end had been told", x.Action)
+			return
+		}
+	}
+}
+
+// granted: the log has a grant for each execution.
+func granted(e *evidence, f *findings) {
+	t := e.truth()
+	if !t.complete {
+		return
+	}
+	for _, x := range e.Executions {
+		g, ok := t.grants[token{x.Action, x.Attempt}]
+		switch {
+		case !ok:
+			f.add(describeExecutions(x), "attempt %d of action %d was executed and never granted", x.Attempt, x.Action)
+		case g.node != x.Node || g.incarnation != x.Incarnation:
+			f.add(describeExecutions(x), "attempt %d of action %d was granted to %s in incarnation %d", x.Attempt, x.Action, g.node, g.incarnation)
+		}
+	}
+}
+
+// successes: an action that succeeded did its work, in the attempt that says so,
+// and had no more attempts than it counts.
+func successes(e *evidence, of map[uint64][]history.Execution, f *findings) {
+	for _, a := range e.Final {
+		done := slices.ContainsFunc(of[a.ID], func(x history.Execution) bool { return x.Attempt == a.Attempt && x.Complete })
+		if a.State == "SUCCEEDED" && !done {
+			f.add(append(describeExecutions(of[a.ID]...), describeFinal(a)), "action %d succeeded, and attempt %d did not complete its work", a.ID, a.Attempt)
+		}
+		for _, x := range of[a.ID] {
+			if x.Attempt > a.Attempt {
+				f.add([]string{describeExecution(x), describeFinal(a)}, "attempt %d of action %d was executed, and the action had %d", x.Attempt, a.ID, a.Attempt)
+			}
+		}
+	}
+}
+
+// cores: no core of a node has two users at once, and each execution has the
+// cores that it was granted.
+func cores(e *evidence, f *findings) {
+	type place struct {
+		node string
+		core int
+	}
+	users := make(map[place][]history.Execution)
+	for _, x := range e.Executions {
+		for _, core := range x.Cores {
+			users[place{x.Node, core}] = append(users[place{x.Node, core}], x)
+		}
+		if len(x.Cores) > 0 {
+			f.checked++
+		}
+		ownCores(e, x, f)
+	}
+	order := func(a, b place) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.core, b.core)) }
+	for _, p := range slices.SortedFunc(maps.Keys(users), order) {
+		list := users[p]
+		slices.SortStableFunc(list, func(a, b history.Execution) int { return cmp.Compare(a.Start, b.Start) })
+		user := list[0] // who has the core longest
+		for _, x := range list[1:] {
+			if x.Start < until(user) {
+				f.add(describeExecutions(user, x), "core %d of %s has two users at %s", p.core, p.node, at(x.Start))
+			}
+			if until(x) > until(user) {
+				user = x
+			}
+		}
+	}
+}
+
+func ownCores(e *evidence, x history.Execution, f *findings) {
+	g, ok := e.truth().grants[token{x.Action, x.Attempt}]
+	if !ok || len(x.Cores) == 0 {
+		return
+	}
+	same := slices.EqualFunc(g.cores, x.Cores, func(a uint32, b int) bool { return int(a) == b })
+	if !same {
+		f.add(describeExecutions(x), "action %d ran on cores %v and was granted %v", x.Action, x.Cores, g.cores)
+	}
+}

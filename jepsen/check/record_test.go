@@ -1,0 +1,283 @@
+package check
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm"
+	"rota/fsm/state"
+	"rota/jepsen/history"
+)
+
+const second = int64(time.Second)
+
+// play makes a record as a run without any bug leaves it behind: the real state
+// machine behind three servers, with clients, two nodes that execute and lose
+// what is granted, watchers at every server, and a change of the leader. Its
+// clock moves by a second each round.
+type play struct {
+	t       testing.TB
+	rec     *history.Record
+	machine *fsm.Machine
+	draw    *rand.Rand
+	now     int64 // of the record
+	index   uint64
+	term    uint64
+	leader  string
+	entries []history.Entry
+	seen    uint64 // revision
+	live    map[token]int
+	names   []string // of actions, by ID - 1
+}
+
+// healthy returns the record of a run of so many rounds.
+func healthy(t testing.TB, rounds int) *history.Record {
+	p := &play{
+		t: t, machine: fsm.New(fsm.Options{}), draw: rand.New(rand.NewPCG(1, 2)), now: second, term: 1, leader: "s1", live: map[token]int{},
+		rec: &history.Record{Scenario: "play", Seed: 7, Servers: []string{"s1", "s2", "s3"}, Agents: []string{"n1", "n2"}},
+	}
+	p.own([]string{"s1", "s2", "s3"})
+	p.own(nil)
+	p.commit(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c"}}})
+	p.register("n1")
+	p.register("n2")
+	for round := range rounds {
+		p.now += second
+		p.round(round, rounds)
+	}
+	p.finish()
+	return p.rec
+}
+
+func (p *play) round(round, rounds int) {
+	switch {
+	case round == rounds/2:
+		p.term, p.leader = p.term+1, "s2"
+		p.own(nil)
+	case round == rounds/3:
+		p.lose("n2")
+		p.register("n2")
+	}
+	p.submit(round)
+	if round%4 == 1 {
+		p.cancel(uint64(len(p.names)))
+	}
+	p.read(1 + p.draw.Uint64N(uint64(len(p.names))))
+	p.drain(round)
+	for _, k := range p.running() {
+		if p.draw.IntN(3) > 0 {
+			p.complete(k)
+		}
+	}
+	p.sample()
+}
+
+// own adds an entry of Raft's own.
+func (p *play) own(voters []string) {
+	p.index++
+	p.entries = append(p.entries, history.Entry{Index: p.index, Term: p.term, Voters: voters})
+}
+
+// commit applies one command, starts what was granted and tells all watchers.
+func (p *play) commit(c *logv1.Command) *logv1.Result {
+	p.t.Helper()
+	data, err := (&logv1.Entry{TimeNs: p.now, Commands: []*logv1.Command{c}}).MarshalVT()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.index++
+	p.entries = append(p.entries, history.Entry{Index: p.index, Term: p.term, Data: data})
+	results, err := p.machine.ApplyData(p.index, data)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.now += second / 100
+	p.machine.View(p.follow)
+	return results[0]
+}
+
+func (p *play) follow(s *state.State) {
+	for p.seen++; p.seen <= s.Meta().Revision; p.seen++ {
+		e, _ := s.Event(p.seen)
+		if e.Kind != state.EventAction {
+			continue
+		}
+		w := history.WatchEvent{At: p.now, Revision: e.Revision, Action: e.Subject, State: stateName(e.State), Attempt: e.Attempt}
+		for i, server := range p.rec.Servers {
+			w.Watcher, w.Server = i, server
+			w.Resumed = e.Revision%17 == uint64(i)
+			p.rec.Watch = append(p.rec.Watch, w)
+		}
+		if state.ActionState(e.State) == state.ActionRunning {
+			p.execute(s, s.Attempt(e.Node, state.ActionID(e.Subject)))
+		}
+	}
+	p.seen = s.Meta().Revision
+}
+
+func (p *play) execute(s *state.State, a *state.Attempt) {
+	k := token{uint64(a.Action), a.Number}
+	p.live[k] = len(p.rec.Executions)
+	x := history.Execution{
+		RequestID: p.requestOf(k.action), Action: k.action, Attempt: k.attempt, Incarnation: a.Incarnation,
+		Node: s.Node(a.Node).Name, Start: p.now,
+	}
+	for _, c := range a.Cores.Slice() {
+		x.Cores = append(x.Cores, int(c))
+	}
+	p.rec.Executions = append(p.rec.Executions, x)
+}
+
+func (p *play) requestOf(action uint64) string {
+	if int(action) > len(p.names) { // submitted in this very entry
+		return fmt.Sprintf("r%d", len(p.rec.Ops))
+	}
+	return p.names[action-1][:len(p.names[action-1])-2]
+}
+
+func (p *play) running() (tokens []token) {
+	for k := range p.live {
+		tokens = append(tokens, k)
+	}
+	slices.SortFunc(tokens, func(a, b token) int { return int(a.action) - int(b.action) })
+	return tokens
+}
+
+// submit makes a submission. Some get no answer and are repeated.
+func (p *play) submit(round int) {
+	n := 1 + p.draw.IntN(2)
+	id := fmt.Sprintf("r%d", len(p.rec.Ops))
+	retry := round%2 == 0
+	c := &logv1.SubmitActions{Request: &logv1.Request{Id: id, Digest: 1}}
+	for range n {
+		c.Actions = append(c.Actions, &logv1.Action{CoresMin: 1 + uint32(p.draw.IntN(2)), CoresMax: 2, AttemptsMax: 1 + 2*uint32(1-round%2), Spec: []byte("spec")})
+	}
+	command := &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
+	op := history.Op{Client: 1, Verb: history.Submit, RequestID: id, Retry: retry, Start: p.now, Outcome: history.OK}
+	r := p.commit(command)
+	for i := range n {
+		p.names = append(p.names, fmt.Sprintf("%s/%d", id, i))
+		op.IDs = append(op.IDs, r.FirstId+uint64(i))
+	}
+	op.End = p.now
+	if round%5 == 0 {
+		unknown := op
+		unknown.Outcome, unknown.IDs, unknown.Error = history.Unknown, nil, "deadline exceeded"
+		p.rec.Ops = append(p.rec.Ops, unknown)
+		op.Start = p.now
+		op.Replayed = p.commit(command).Replayed
+		op.End = p.now
+	}
+	p.rec.Ops = append(p.rec.Ops, op)
+}
+
+func (p *play) cancel(action uint64) {
+	op := history.Op{Client: 2, Verb: history.Cancel, Target: action, Start: p.now, Outcome: history.OK}
+	p.commit(&logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: []uint64{action}}}})
+	op.End = p.now
+	p.rec.Ops = append(p.rec.Ops, op)
+}
+
+func (p *play) read(action uint64) {
+	p.now += second / 100
+	op := history.Op{Client: 3, Verb: history.Get, Target: action, Start: p.now, End: p.now + second/200, Outcome: history.OK}
+	p.machine.View(func(s *state.State) {
+		a := s.Action(state.ActionID(action))
+		op.State, op.Attempt, op.Revision = stateName(uint8(a.State)), a.Attempt, a.Revision
+	})
+	p.rec.Ops = append(p.rec.Ops, op)
+}
+
+func (p *play) drain(round int) {
+	if round%8 != 3 && round%8 != 5 {
+		return
+	}
+	op := history.Op{Client: 4, Verb: history.Drain, Node: "n1", Draining: round%8 == 3, Start: p.now, Outcome: history.OK}
+	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1", Draining: op.Draining}}})
+	op.End = p.now
+	get := history.Op{Client: 4, Verb: history.GetNode, Node: "n1", Draining: op.Draining, Start: p.now + 1, End: p.now + second/200, Outcome: history.OK, State: "UP", Incarnation: 1}
+	p.rec.Ops = append(p.rec.Ops, op, get)
+}
+
+func (p *play) register(node string) {
+	p.commit(&logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
+		Name: node, JournalId: "j", MemoryBytes: 1000, NumaNodes: []*logv1.NumaNode{{Cpus: []uint32{0, 1, 2, 3}}},
+	}}})
+}
+
+// complete ends an execution, and a moment later its node reports it.
+func (p *play) complete(k token) {
+	x := &p.rec.Executions[p.live[k]]
+	canceled := false
+	p.machine.View(func(s *state.State) { canceled = s.Action(state.ActionID(k.action)).CancelReason != 0 })
+	x.End, x.Complete = p.now, !canceled
+	delete(p.live, k)
+	p.now += second / 100
+	report := &logv1.AttemptReport{ActionId: k.action, Attempt: k.attempt, Reason: uint32(state.EndExited)}
+	if canceled {
+		report.Reason = uint32(state.EndCanceled)
+	}
+	p.commit(&logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
+		Node: x.Node, Incarnation: x.Incarnation, Reports: []*logv1.AttemptReport{report},
+	}}})
+}
+
+// lose gives a node up after everything on it was killed.
+func (p *play) lose(node string) {
+	for _, k := range p.running() {
+		if x := &p.rec.Executions[p.live[k]]; x.Node == node {
+			x.End = p.now
+			delete(p.live, k)
+		}
+	}
+	p.rec.Faults = append(p.rec.Faults, history.Fault{Name: "agent-kill", Target: []string{node}, Start: p.now, Happened: "exited by SIGKILL"})
+	p.now += second
+	var incarnation uint64
+	p.machine.View(func(s *state.State) { incarnation = s.NodeByName(node).Incarnation })
+	p.commit(&logv1.Command{Verb: &logv1.Command_ExpireNode{ExpireNode: &logv1.ExpireNode{Name: node, Incarnation: incarnation}}})
+}
+
+func (p *play) sample() {
+	p.rec.Samples = append(p.rec.Samples, p.samples()...)
+}
+
+func (p *play) samples() (all []history.Sample) {
+	index, hash := p.machine.Hash()
+	for _, server := range p.rec.Servers {
+		p.now += second / 1000
+		all = append(all, history.Sample{
+			At: p.now, Server: server, LeaderID: p.leader, Term: p.term, Applied: p.index, Commit: p.index,
+			HashIndex: index, Hash: fmt.Sprintf("%016x", hash),
+		})
+	}
+	return all
+}
+
+// finish heals, lets everything end and collects.
+func (p *play) finish() {
+	p.rec.Healing.Healed = p.now
+	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
+	p.rec.Healing.FirstCommit = p.now
+	for len(p.live) > 0 {
+		p.now += second / 2
+		for _, k := range p.running() {
+			p.complete(k)
+		}
+	}
+	p.rec.Healing.Settled = p.now
+	p.machine.View(func(s *state.State) {
+		s.Actions(0, func(a *state.Action) bool {
+			p.rec.Final = append(p.rec.Final, history.Action{ID: uint64(a.ID), State: stateName(uint8(a.State)), Attempt: a.Attempt, Name: p.names[a.ID-1]})
+			return true
+		})
+	})
+	p.rec.Hashes = p.samples()
+	p.rec.Duration = p.now
+	for _, server := range p.rec.Servers {
+		p.rec.Logs = append(p.rec.Logs, history.Log{Server: server, First: 1, Entries: slices.Clone(p.entries)})
+	}
+}
