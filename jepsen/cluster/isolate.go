@@ -23,6 +23,7 @@ const stageVariable = "ROTA_ISOLATED"
 const (
 	stageInit   = "init"   // PID 1 of the new namespaces
 	stageInside = "inside" // the program proper
+	stageBelow  = "below"  // what that starts, and which may isolate itself again
 )
 
 // runPrefix begins the names of what a run leaves outside its namespaces.
@@ -56,13 +57,18 @@ func Isolate() error {
 		os.Exit(asInit(name))
 	case stageInside:
 		run = name
-		// What this program starts may want namespaces of its own.
-		return os.Unsetenv(stageVariable)
+		return os.Setenv(stageVariable, stageBelow+":"+name)
 	}
 	if err := canIsolate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCannotIsolate, err)
 	}
-	code, err := startIsolated(runPrefix + strconv.Itoa(os.Getpid()))
+	// Process IDs of a namespace mean nothing outside of it, so only the outermost
+	// run can tell which others are gone.
+	if stage != stageBelow {
+		removeLeftovers(isGone)
+		name = runPrefix
+	}
+	code, err := startIsolated(strings.TrimSuffix(name, "-") + "-" + strconv.Itoa(os.Getpid()))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannotIsolate, err)
 	}
@@ -89,7 +95,6 @@ var passedOn = []os.Signal{
 
 // startIsolated runs the program in namespaces and returns its exit code.
 func startIsolated(name string) (code int, err error) {
-	removeLeftovers(isGone)
 	dir := filepath.Join(os.TempDir(), name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return 0, err

@@ -13,9 +13,10 @@ import (
 )
 
 // isGone reports whether the run of a name is over. Runs are named after the
-// process that started them.
+// process that started them; those inside another one have its name before that.
 func isGone(name string) bool {
-	pid, err := strconv.Atoi(strings.TrimPrefix(name, runPrefix))
+	outermost, _, _ := strings.Cut(strings.TrimPrefix(name, runPrefix), "-")
+	pid, err := strconv.Atoi(outermost)
 	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 

@@ -16,7 +16,13 @@ import (
 // patience is for what must happen but takes its time on a slow machine.
 const patience = 60 * time.Second
 
+// helperVariable makes the test binary one of the programs of helpers instead.
+const helperVariable = "CLUSTER_TEST_HELPER"
+
 func TestMain(m *testing.M) {
+	if helper := helpers[os.Getenv(helperVariable)]; helper != nil {
+		os.Exit(helper())
+	}
 	if err := Isolate(); err != nil && !errors.Is(err, ErrCannotIsolate) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
