@@ -22,6 +22,7 @@ import (
 	"rota/agent/journal"
 	"rota/agent/lease"
 	"rota/agent/runtime"
+	"rota/internal/clock"
 )
 
 const (
@@ -88,7 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // open reads what is on the machine and on disk.
 func open(cfg Config) (*agent, error) {
-	a := &agent{cfg: cfg, log: cfg.Logger, lease: lease.New(boottime), table: newTable(cfg.Logger, boottime), dial: cfg.dial}
+	a := &agent{cfg: cfg, log: cfg.Logger, lease: lease.New(clock.Boottime), table: newTable(cfg.Logger, clock.Boottime), dial: cfg.dial}
 	var err error
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 
 	"rota/agent/runtime"
+	"rota/internal/clock"
 )
 
 // config is that of an agent of a cluster, with a supervisor in memory.
@@ -169,7 +170,7 @@ func TestTheLeaseEnds(t *testing.T) {
 	s.mu.Lock()
 	deadline := s.deadline
 	s.mu.Unlock()
-	if left := time.Duration(deadline - boottime()); left <= 0 || left > c.lease-c.lease/4 {
+	if left := time.Duration(deadline - clock.Boottime()); left <= 0 || left > c.lease-c.lease/4 {
 		t.Errorf("the supervisor was given a deadline %v ahead", left)
 	}
 

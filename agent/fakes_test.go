@@ -18,6 +18,7 @@ import (
 	"rota/api/httpx"
 
 	"rota/agent/runtime"
+	"rota/internal/clock"
 )
 
 // supervisor is a runtime in memory that outlives agents, as the real one does.
@@ -116,7 +117,7 @@ func (l *link) Exits() <-chan runtime.Exit { return l.exits }
 func (s *supervisor) Start(_ context.Context, spec runtime.Spec) error {
 	s.lock()
 	defer s.unlock()
-	if s.deadline == 0 || boottime() >= s.deadline {
+	if s.deadline == 0 || clock.Boottime() >= s.deadline {
 		s.t.Errorf("attempt %s was started without a lease", spec.Key)
 	}
 	for key := range s.running {

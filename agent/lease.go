@@ -10,6 +10,7 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 
 	"rota/agent/lease"
+	"rota/internal/failpoint"
 )
 
 var (
@@ -80,6 +81,7 @@ func (r *renewer) run(ctx context.Context) error {
 		default:
 			ask = call[*rotav1.RenewLeaseResponse]
 			pause.reset()
+			failpoint.Hit(failpoint.LeaseRenewed)
 			r.lease.Extend(sent)
 			r.renewed()
 		}

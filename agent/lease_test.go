@@ -14,6 +14,7 @@ import (
 	"rota/api/httpx"
 
 	"rota/agent/lease"
+	"rota/internal/clock"
 )
 
 // clocked runs a test with a lease of 6 s and a margin of 1.5 s, on a clock
@@ -108,7 +109,7 @@ func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
 	s := newServers(hclog.NewNullLogger(), httpx.NewClient(nil), false, append(addresses, c.addresses...), "node-1")
 	defer s.http.CloseIdleConnections()
 	s.use(s.all[0])
-	l := lease.New(boottime)
+	l := lease.New(clock.Boottime)
 	l.Begin(4*time.Second, time.Second)
 	l.Extend(l.Now())
 	g := newGroup(t.Context())

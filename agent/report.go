@@ -13,6 +13,7 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 
 	"rota/agent/runtime"
+	"rota/internal/failpoint"
 )
 
 const (
@@ -53,6 +54,7 @@ func (a *agent) report(ctx context.Context) error {
 // reportBatch sends one call. Should a server find the request malformed, the
 // reports are sent one by one, so that one of them holds up no other.
 func (a *agent) reportBatch(ctx context.Context, incarnation uint64, exits []runtime.Exit) error {
+	failpoint.Hit(failpoint.ReportDue)
 	index, err := a.sendReports(ctx, incarnation, exits)
 	if err != nil && connect.CodeOf(err) == connect.CodeInvalidArgument && len(exits) > 1 {
 		for _, exit := range exits {
@@ -82,6 +84,7 @@ func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []run
 	if err != nil {
 		return 0, err
 	}
+	failpoint.Hit(failpoint.ReportAcked)
 	return max(resp.GetIndex(), 1), nil
 }
 

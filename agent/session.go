@@ -12,6 +12,7 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 
 	"rota/agent/runtime"
+	"rota/internal/failpoint"
 )
 
 const (
@@ -123,6 +124,7 @@ func checkRegistration(resp *rotav1.RegisterNodeResponse) error {
 // enter begins the incarnation that the cluster answered: everything older is
 // dead and its journal forgotten before anything of it is started.
 func (a *agent) enter(ctx context.Context, resp *rotav1.RegisterNodeResponse) error {
+	failpoint.Hit(failpoint.NodeRegistered)
 	incarnation := resp.GetIncarnation()
 	if err := a.killAll(ctx, incarnation); err != nil {
 		return err
@@ -131,6 +133,7 @@ func (a *agent) enter(ctx context.Context, resp *rotav1.RegisterNodeResponse) er
 		if err := a.journal.SetIncarnation(incarnation); err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.IncarnationJournaled)
 	}
 	a.lease.Begin(resp.GetLeaseDuration().AsDuration(), resp.GetLeaseMargin().AsDuration())
 	a.table.enter(incarnation, resp.GetIndex())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"rota/agent/runtime"
+	"rota/internal/failpoint"
 )
 
 // ready says that attempts may be started at this moment: the lease is held,
@@ -28,6 +29,7 @@ func (a *agent) start(ctx context.Context) error {
 			if err := a.journal.Accept(keys); err != nil {
 				return fmt.Errorf("accept attempts: %w", err)
 			}
+			failpoint.Hit(failpoint.AttemptsJournaled)
 			a.table.accepted(keys)
 		}
 		// Asked again: the lease may have ended while the journal was written.
@@ -48,7 +50,9 @@ func (a *agent) start(ctx context.Context) error {
 }
 
 func (a *agent) startOne(ctx context.Context, c *conn, spec runtime.Spec, fatal chan<- error) {
+	failpoint.Hit(failpoint.StartSending)
 	err := c.Start(ctx, spec)
+	failpoint.Hit(failpoint.StartAnswered)
 	disarmed, err := a.table.started(spec.Key, err)
 	if disarmed {
 		c.arm(false) // until the next renewal
@@ -100,6 +104,7 @@ func (a *agent) tidy(ctx context.Context) error {
 				return fmt.Errorf("note reports: %w", err)
 			}
 			if c := a.current(); c != nil && len(todo.forget) > 0 {
+				failpoint.Hit(failpoint.ReportJournaled)
 				if err := c.Forget(ctx, todo.forget); err != nil {
 					a.log.Debug("the supervisor did not forget; it will be told again", "error", err)
 				}

@@ -10,6 +10,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
+	"rota/internal/failpoint"
 	"rota/server/lease"
 )
 
@@ -33,7 +34,11 @@ func newLeases(t *lease.Table, p leaseProposer, logger hclog.Logger) *leases {
 // renew renews leases and says which nodes the cluster has given up. An error
 // means that nothing may be assumed.
 func (l *leases) renew(ctx context.Context, nodes []*peerv1.NodeLease) ([]bool, error) {
-	fenced, err := l.table.Renew(func() error { return l.proposer.VerifyLeader(ctx) }, nodes)
+	fenced, err := l.table.Renew(func() error {
+		err := l.proposer.VerifyLeader(ctx)
+		failpoint.Hit(failpoint.RenewalVerified)
+		return err
+	}, nodes)
 	if errors.Is(err, lease.ErrNotLeading) || errors.Is(err, lease.ErrExpiring) {
 		return nil, fmt.Errorf("%w: %w", errNoLeader, err) // the agent asks again
 	}
@@ -67,10 +72,12 @@ func (l *leases) expire(ctx context.Context, due []lease.Due) {
 			l.logger.Warn("a node's lease ended: giving it up", "node", d.Node, "silent", d.Silent)
 			commands = append(commands, d.Command())
 		}
+		failpoint.Hit(failpoint.NodeOverdue)
 		if _, err := l.proposer.ProposeLocal(ctx, commands...); err != nil {
 			l.logger.Warn("could not commit that nodes are lost; trying again", "error", err)
 			return
 		}
+		failpoint.Hit(failpoint.NodeExpired)
 		due = due[len(commands):]
 	}
 }

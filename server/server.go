@@ -17,6 +17,8 @@ import (
 	"rota/api/httpx"
 	"rota/api/pki"
 	"rota/fsm"
+	"rota/internal/clock"
+	"rota/internal/failpoint"
 	"rota/sched"
 	"rota/server/dispatch"
 	"rota/server/gossip"
@@ -79,7 +81,7 @@ func Start(cfg Config) (*Server, error) {
 		cfg: cfg, logger: cfg.Logger,
 		applied: make(chan struct{}, 1), checkpoints: make(chan fsm.Effect, 1),
 	}
-	s.observed.Store(&moment{at: time.Now()})
+	s.observed.Store(&moment{at: clock.Now()})
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func (s *Server) open() error {
 		return err
 	}
 	s.opened.Store(s.replica)
-	s.leases = newLeases(lease.New(s.machine.View, time.Now), s.replica, s.logger.Named("lease"))
+	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica, s.logger.Named("lease"))
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica}, Dispatch: s.streams, Events: s.hub,
@@ -222,7 +224,8 @@ func (s *Server) Stop() error {
 // onEffects passes on what an entry changed. It runs inside Apply and does not
 // block.
 func (s *Server) onEffects(effects []fsm.Effect) {
-	s.observed.Store(&moment{s.machine.Now(), time.Now()})
+	failpoint.Hit(failpoint.EffectsDue)
+	s.observed.Store(&moment{s.machine.Now(), clock.Now()})
 	for _, e := range effects {
 		switch e.Kind {
 		case fsm.EffectNode:
@@ -256,7 +259,7 @@ func replace[T any](ch chan T, v T) {
 // logTime estimates log time: the newest entry's, and what has passed since.
 func (s *Server) logTime() int64 {
 	m := s.observed.Load()
-	return m.logNS + int64(time.Since(m.at))
+	return m.logNS + int64(clock.Now().Sub(m.at))
 }
 
 // voters is how many servers vote, as this one knows.

@@ -3,8 +3,11 @@ package runtime
 import (
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"rota/internal/clock"
 )
 
 // alarm rings at a time of CLOCK_BOOTTIME, which unlike Go's timers goes on while
@@ -12,6 +15,9 @@ import (
 type alarm struct {
 	fd   int
 	file *os.File
+
+	mu sync.Mutex
+	at int64 // clock.Boottime; 0: off
 }
 
 func newAlarm() (*alarm, error) {
@@ -24,7 +30,18 @@ func newAlarm() (*alarm, error) {
 
 // set replaces the time; 0 turns the alarm off.
 func (a *alarm) set(boottimeNS int64) error {
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(boottimeNS)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = boottimeNS
+	return a.arm()
+}
+
+// arm sets the timer. Called with mu held.
+func (a *alarm) arm() error {
+	var spec unix.ItimerSpec
+	if a.at != 0 {
+		spec.Value = unix.NsecToTimespec(clock.Wake(a.at))
+	}
 	if err := unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
 		return fmt.Errorf("set deadline timer: %w", err)
 	}
@@ -38,15 +55,22 @@ func (a *alarm) watch(ring func()) {
 		if _, err := a.file.Read(count[:]); err != nil {
 			return
 		}
-		ring()
+		if a.due() {
+			ring()
+		}
 	}
 }
 
-// Boottime is CLOCK_BOOTTIME now, in nanoseconds.
-func Boottime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("CLOCK_BOOTTIME: " + err.Error()) // there since Linux 2.6.39
+// due says whether the time has come, and arms the timer again if it has not:
+// it was moved, or woken by a clock that could have been changed.
+func (a *alarm) due() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.at == 0 || clock.Boottime() >= a.at {
+		return a.at != 0
 	}
-	return ts.Nano()
+	if err := a.arm(); err != nil {
+		panic(err) // what was a time before is one now
+	}
+	return false
 }

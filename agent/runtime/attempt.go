@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"rota/internal/failpoint"
 )
 
 // attempt is one execution, from Start until it is forgotten.
@@ -48,6 +50,7 @@ type runner struct {
 func (s *supervisor) run(a *attempt) Exit {
 	r := &runner{sup: s, a: a, exit: Exit{Key: a.spec.Key}}
 	defer r.cleanUp()
+	failpoint.Hit(failpoint.StartJournaled)
 	select {
 	case o := <-a.kill: // before it began
 		r.exit.Reason, r.exit.Message = o.reason, o.message
@@ -86,6 +89,7 @@ func (r *runner) start() (child, error) {
 	if err != nil {
 		return child{}, fmt.Errorf("start %s in %s%s: %w", path, r.dir, s.asUser(), err)
 	}
+	failpoint.Hit(failpoint.AttemptForked)
 	s.started(spec.Key, c.pid)
 	return c, nil
 }

@@ -16,6 +16,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"rota/internal/clock"
+	"rota/internal/failpoint"
 )
 
 // Names in the supervisor's directory.
@@ -138,14 +141,15 @@ func spawnSupervisor(opts Options) (chan error, error) {
 	return child, nil
 }
 
-// supervisorEnv passes on what changes the Go runtime and nothing else: the
-// agent's environment may hold secrets.
+// supervisorEnv passes on what changes the Go runtime, and the faults of a build
+// for fault tests, and nothing else: the agent's environment may hold secrets.
 func supervisorEnv(env []string) []string {
 	out := []string{}
 	for _, kv := range env {
 		name, _, _ := strings.Cut(kv, "=")
 		switch name {
-		case "GODEBUG", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GOTRACEBACK", "GOCOVERDIR", "TMPDIR":
+		case "GODEBUG", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GOTRACEBACK", "GOCOVERDIR", "TMPDIR",
+			clock.Env, failpoint.Env:
 			out = append(out, kv)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rota/agent/runtime"
+	"rota/internal/clock"
 	"rota/internal/need"
 )
 
@@ -138,7 +139,7 @@ func TestTheDeadlineKillsWhileTheAgentIsFrozen(t *testing.T) {
 		if err := c.Start(t.Context(), shell(key(2), "true")); !errors.Is(err, runtime.ErrDeadlinePassed) {
 			t.Errorf("start after the deadline: %v", err)
 		}
-		if err := c.SetDeadline(t.Context(), runtime.Boottime()+int64(time.Hour)); err != nil {
+		if err := c.SetDeadline(t.Context(), clock.Boottime()+int64(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		if e := runOne(t, c, shell(key(2), "exit 9")); e.ExitCode != 9 {
@@ -150,7 +151,7 @@ func TestTheDeadlineKillsWhileTheAgentIsFrozen(t *testing.T) {
 func TestALaterDeadlineReplacesAnEarlierOne(t *testing.T) {
 	c := dial(t, options(t.TempDir(), ""))
 	start(t, c, shell(key(1), "sleep 0.4; exit 1"))
-	soon := runtime.Boottime() + int64(200*time.Millisecond)
+	soon := clock.Boottime() + int64(200*time.Millisecond)
 	for _, d := range []int64{soon, soon + int64(time.Hour), soon, 0} {
 		if err := c.SetDeadline(t.Context(), d); err != nil {
 			t.Fatal(err)

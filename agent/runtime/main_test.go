@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"rota/agent/runtime"
+	"rota/internal/clock"
 )
 
 // cgroupParent keeps the tests' cgroups apart from any real agent's.
@@ -117,7 +118,7 @@ func clientMain(args []string) {
 		return
 	}
 	if after, _ := time.ParseDuration(args[3]); after > 0 {
-		if err := c.SetDeadline(ctx, runtime.Boottime()+int64(after)); err != nil {
+		if err := c.SetDeadline(ctx, clock.Boottime()+int64(after)); err != nil {
 			fmt.Println("error:", err)
 			return
 		}

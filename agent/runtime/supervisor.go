@@ -16,6 +16,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"rota/internal/clock"
+	"rota/internal/failpoint"
 )
 
 // attemptsMax bounds what runs and what has ended and was not forgotten.
@@ -180,6 +183,7 @@ func (s *supervisor) recover(h *history) error {
 	if err := killLeft(s.confine, s.opts, h, s.log); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.LeftoversKilled)
 	if c, ok := s.confine.(*cgroups); ok {
 		c.start()
 	}
@@ -320,13 +324,14 @@ func (s *supervisor) killAll(o killOrder) {
 // been moved since.
 func (s *supervisor) deadlinePassed() {
 	s.mu.Lock()
-	due := s.deadline != 0 && Boottime() >= s.deadline
+	due := s.deadline != 0 && clock.Boottime() >= s.deadline
 	if due {
 		s.expired = true
 	}
 	running := s.running
 	s.mu.Unlock()
 	if due {
+		failpoint.Hit(failpoint.DeadlinePassed)
 		s.log.Warn("lease ended: killing everything", "attempts", running)
 		s.killAll(killOrder{ReasonNodeLost, "killed because the node's lease ended"})
 	}

@@ -3,6 +3,9 @@ package runtime
 import (
 	"fmt"
 	"os"
+
+	"rota/internal/clock"
+	"rota/internal/failpoint"
 )
 
 // This file is the table of attempts: each change is journaled before it counts.
@@ -20,7 +23,7 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 	switch {
 	case s.stopping:
 		return ErrStopping
-	case s.expired || (s.deadline != 0 && Boottime() >= s.deadline):
+	case s.expired || (s.deadline != 0 && clock.Boottime() >= s.deadline):
 		return ErrDeadlinePassed
 	case s.attempts[spec.Key] != nil:
 		return fmt.Errorf("%w: %s", ErrDuplicate, spec.Key)
@@ -54,11 +57,13 @@ func (s *supervisor) started(k Key, pid int) {
 // finish records the end of an attempt and tells the agent. If it cannot be
 // recorded it is told all the same: that is worth more than nothing.
 func (s *supervisor) finish(a *attempt, e Exit) {
+	failpoint.Hit(failpoint.AttemptDead)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.journal.write(&record{End: &e}); err != nil {
 		s.log.Error("journal", "error", err)
 	}
+	failpoint.Hit(failpoint.EndJournaled)
 	a.ended = &e
 	a.spec = Spec{Key: e.Key} // its environment is not needed any more
 	s.running--
@@ -147,7 +152,7 @@ func (s *supervisor) setDeadline(boottimeNS int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deadline = boottimeNS
-	if boottimeNS == 0 || boottimeNS > Boottime() {
+	if boottimeNS == 0 || boottimeNS > clock.Boottime() {
 		s.expired = false
 	}
 	return s.alarm.set(boottimeNS)

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/internal/clock"
 )
 
 // Machine is the replicated state machine.
@@ -94,7 +95,7 @@ type Config struct {
 	FailoverStagger time.Duration
 
 	// Now is the clock; only differences count, but for a new cluster's first
-	// entry. time.Now.
+	// entry. clock.Now.
 	Now func() time.Time
 	// Probe dials a server's port and hangs up. Its error must wrap
 	// ECONNREFUSED if and only if the port refused. A TCP dial.
@@ -149,7 +150,7 @@ func (c *Config) setDefaults() {
 	orDefault(&c.Pipeline, 1)
 	orDefault(&c.FailoverStagger, 150*time.Millisecond)
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = clock.Now
 	}
 	if c.Probe == nil {
 		c.Probe = probeTCP

@@ -13,6 +13,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/internal/failpoint"
 )
 
 // forwardsInFlight is how many calls with proposals are on their way to the
@@ -52,6 +53,7 @@ func (r *Replica) forward(batch []*proposal) ([]*logv1.Result, error) {
 	if err != nil {
 		return nil, forwardError(err)
 	}
+	failpoint.Hit(failpoint.ForwardAnswered)
 	if len(resp.Results) != len(cmds) {
 		return nil, unknown(fmt.Errorf("leader sent %d results for %d commands", len(resp.Results), len(cmds)))
 	}

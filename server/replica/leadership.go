@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rota/internal/failpoint"
 )
 
 // leadership is one term of this server as a leader that is ready: its own
@@ -63,6 +65,7 @@ func (r *Replica) establish(ctx context.Context) {
 		}
 		pause = min(2*pause, establishPauseMax)
 	}
+	failpoint.Hit(failpoint.ElectionWon)
 	index, err := r.commandAt(noop.index)
 	if err == nil {
 		err = r.cfg.Machine.WaitApplied(ctx, index)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"rota/internal/failpoint"
 )
 
 // rawLogs is the part of raft-boltdb below the log store.
@@ -143,6 +145,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	if err := s.guard.write("append to log", func() error { return s.raw.StoreLogs(refs) }); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.LogAppended)
 	last := logs[len(logs)-1]
 	s.cache.add(logs)
 	s.last.Store(last.Index)
@@ -187,6 +190,7 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 		if err := s.lowerMark(first); err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.LogCut)
 	}
 	s.cache.drop(first, last)
 	for first <= last {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	logv1 "rota/api/gen/log/v1"
+	"rota/internal/failpoint"
 )
 
 // retryPause is between attempts while a leader is named but cannot be reached.
@@ -206,6 +207,7 @@ func (r *Replica) collect(flights <-chan inflight, slots <-chan struct{}) {
 	for f := range flights {
 		err := r.answer(f.future)
 		if err == nil {
+			failpoint.Hit(failpoint.EntryApplied)
 			r.announce(f.future.Index())
 		}
 		close(f.done)

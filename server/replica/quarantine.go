@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rota/internal/failpoint"
 )
 
 const (
@@ -92,6 +94,7 @@ func (r *Replica) leaveQuarantine() {
 	if err := r.store.mark.release(last, r.termAt(last)); err != nil {
 		return // fatal already
 	}
+	failpoint.Hit(failpoint.QuarantineLifted)
 	rc := r.raft.ReloadableConfig()
 	rc.HeartbeatTimeout, rc.ElectionTimeout = r.cfg.HeartbeatTimeout, r.cfg.ElectionTimeout
 	if err := r.raft.ReloadConfig(rc); err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	peerv1 "rota/api/gen/peer/v1"
+	"rota/internal/failpoint"
 )
 
 // ReadIndex returns an index such that a read of a state machine that has
@@ -43,6 +44,7 @@ func (r *Replica) readLead(ctx context.Context, lead *leadership) (uint64, error
 	if err != nil {
 		return 0, err
 	}
+	failpoint.Hit(failpoint.ReadIndexTaken)
 	return index, lead.verify.verify(ctx)
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"rota/internal/failpoint"
 )
 
 // snapshotsRetained is how many snapshots are kept. The log reaches back past
@@ -86,7 +88,10 @@ func (s *snapSink) Write(p []byte) (n int, err error) {
 }
 
 func (s *snapSink) Close() error {
-	return s.guard.write("finish snapshot", s.SnapshotSink.Close)
+	failpoint.Hit(failpoint.SnapshotWritten)
+	err := s.guard.write("finish snapshot", s.SnapshotSink.Close)
+	failpoint.Hit(failpoint.SnapshotRenamed)
+	return err
 }
 
 // ReadFrom hides the one that io.Copy might find in the embedded sink.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync"
+
+	"rota/internal/failpoint"
 )
 
 // Names that raft uses in its stable store.
@@ -73,7 +75,9 @@ func (s *stableStore) Set(key, val []byte) error {
 	}
 	next := s.current
 	next.voteTerm, next.candidate = s.voteTerm, string(val)
-	return s.commit(next)
+	err := s.commit(next)
+	failpoint.Hit(failpoint.VoteDurable)
+	return err
 }
 
 // SetUint64 implements raft.StableStore.
@@ -83,6 +87,7 @@ func (s *stableStore) SetUint64(key []byte, val uint64) error {
 	switch string(key) {
 	case keyVoteTerm:
 		s.voteTerm = val
+		failpoint.Hit(failpoint.VoteSplit)
 		return nil
 	case keyCurrentTerm:
 		next := s.current
@@ -101,6 +106,9 @@ func (s *stableStore) commit(next vote) error {
 	}
 	if err := s.mark.setVote(next); err != nil {
 		return err
+	}
+	if next.voteTerm != s.current.voteTerm {
+		failpoint.Hit(failpoint.VoteMarked)
 	}
 	err := s.guard.write("vote", func() error { return s.kv.Set(keyVote, encodeVote(next)) })
 	if err == nil {

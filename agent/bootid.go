@@ -1,0 +1,16 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// readBootID identifies the current boot of the machine.
+func readBootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
