@@ -39,7 +39,7 @@ func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
 	call = w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Get, Target: id})
 	action, err := api.Wait(ctx, id)
 	if err == nil {
-		call.State, call.Attempt, call.Revision = actionState(action.State), action.Attempt, action.Revision
+		call.State, call.Attempt = actionState(action.State), action.Attempt
 	}
 	finishRepeated(call, err)
 }

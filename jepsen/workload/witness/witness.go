@@ -39,9 +39,15 @@ type probe struct {
 	at   int    // in executions, -1 before the hello
 }
 
-// Listen listens for probes at a Unix socket. Executions are stamped with now,
-// the clock of the run.
+// pathBytesMax is the longest path that the kernel takes for a Unix socket.
+const pathBytesMax = 107
+
+// Listen listens for probes at a Unix socket, in a folder that the users of
+// commands can reach. Executions are stamped with now, the clock of the run.
 func Listen(path string, now func() int64) (*Witness, error) {
+	if len(path) > pathBytesMax {
+		return nil, fmt.Errorf("listen for probes: the path %s is longer than the %d bytes that a socket may have: use a shorter folder", path, pathBytesMax)
+	}
 	w := &Witness{path: path, now: now, listen: -1, poll: -1, done: make(chan struct{}), probes: map[int]*probe{}}
 	if err := w.open(); err != nil {
 		w.release()

@@ -1,0 +1,185 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/jepsen/history"
+)
+
+// detailed is an error as a server of rota sends it.
+func detailed(code connect.Code, reason string) error {
+	err := connect.NewError(code, errors.New(reason))
+	detail, _ := connect.NewErrorDetail(&rotav1.ErrorDetail{Reason: reason, RetryDelay: durationpb.New(time.Second)})
+	err.AddDetail(detail)
+	return fmt.Errorf("wrapped: %w", err)
+}
+
+func TestOnlyWhatWasNotDoneCountsAsFailed(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+	for _, c := range []struct {
+		verb    history.Verb
+		err     error
+		outcome history.Outcome
+		reason  string
+	}{
+		{history.Submit, nil, history.OK, ""},
+		{history.Submit, detailed(connect.CodeUnavailable, "NO_LEADER"), history.Fail, "NO_LEADER"},
+		{history.Submit, detailed(connect.CodeResourceExhausted, "QUEUE_FULL"), history.Fail, "QUEUE_FULL"},
+		{history.Submit, detailed(connect.CodeResourceExhausted, "OVERLOADED"), history.Fail, "OVERLOADED"},
+		{history.Submit, detailed(connect.CodeDeadlineExceeded, "REQUEST_EXPIRED"), history.Fail, "REQUEST_EXPIRED"},
+		{history.Submit, detailed(connect.CodeInternal, "COMMAND_FAILED"), history.Fail, "COMMAND_FAILED"},
+		{history.Get, detailed(connect.CodeNotFound, "ACTION_NOT_FOUND"), history.Fail, "ACTION_NOT_FOUND"},
+		{history.Submit, connect.NewError(connect.CodeUnavailable, dial), history.Fail, dial.Error()},
+
+		{history.Submit, detailed(connect.CodeUnavailable, "UNKNOWN_OUTCOME"), history.Unknown, "UNKNOWN_OUTCOME"},
+		{history.Submit, detailed(connect.CodeDeadlineExceeded, "TIMEOUT"), history.Unknown, "TIMEOUT"},
+		{history.Submit, detailed(connect.CodeCanceled, "CANCELED"), history.Unknown, "CANCELED"},
+		{history.Submit, detailed(connect.CodeInternal, "INTERNAL"), history.Unknown, "INTERNAL"},
+		{history.Submit, detailed(connect.CodeUnavailable, "LEADER_UNREACHABLE"), history.Unknown, "LEADER_UNREACHABLE"},
+		{history.Submit, detailed(connect.CodeUnavailable, "NEVER_HEARD_OF"), history.Unknown, "NEVER_HEARD_OF"},
+		{history.Submit, connect.NewError(connect.CodeUnavailable, reset), history.Unknown, reset.Error()},
+		{history.Submit, connect.NewError(connect.CodeResourceExhausted, errors.New("from a proxy")), history.Unknown, "from a proxy"},
+		{history.Submit, connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded), history.Unknown, "deadline"},
+
+		// Committed, then read from the state, where it is gone again.
+		{history.OpenTrajectory, detailed(connect.CodeNotFound, "TRAJECTORY_NOT_FOUND"), history.Unknown, "TRAJECTORY_NOT_FOUND"},
+		{history.Drain, detailed(connect.CodeNotFound, "NODE_NOT_FOUND"), history.Unknown, "NODE_NOT_FOUND"},
+		{history.Submit, detailed(connect.CodeNotFound, "TRAJECTORY_NOT_FOUND"), history.Fail, "TRAJECTORY_NOT_FOUND"},
+		{history.GetNode, detailed(connect.CodeNotFound, "NODE_NOT_FOUND"), history.Fail, "NODE_NOT_FOUND"},
+	} {
+		outcome, reason := judge(c.verb, c.err)
+		if outcome != c.outcome || !strings.Contains(reason, c.reason) {
+			t.Errorf("%s: %v is %s %q, want %s %q", c.verb, c.err, outcome, reason, c.outcome, c.reason)
+		}
+	}
+}
+
+// alone is an Env with servers and nothing else.
+func alone(addrs ...string) *Env {
+	env := &Env{Record: history.NewRecorder(history.Record{}), CallTimeout: 100 * time.Millisecond}
+	for i, addr := range addrs {
+		env.Servers = append(env.Servers, Server{ID: fmt.Sprintf("server-%d", i+1), Addr: addr})
+	}
+	return env
+}
+
+// one makes one call at the first server.
+func one(ctx context.Context, env *Env) history.Op {
+	conns, http := env.connect()
+	defer http.CloseIdleConnections()
+	w := env.newWorker(conns)
+	w.at = 0
+	return w.status(ctx)
+}
+
+// What the network does is judged by what connect and net/http make of it, so
+// this is tried on a real one.
+func TestCallsThatMeetTheNetwork(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, in the kernel, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	cutting, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cutting.Close()
+	go func() {
+		for {
+			c, err := cutting.Accept()
+			if err != nil {
+				return
+			}
+			c.Read(make([]byte, 512))
+			c.Close()
+		}
+	}()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+
+	if op := one(t.Context(), alone(closed.Addr().String())); op.Outcome != history.Fail {
+		t.Errorf("nobody listens: %+v", op)
+	}
+	if op := one(t.Context(), alone(cutting.Addr().String())); op.Outcome != history.Unknown {
+		t.Errorf("the connection is lost: %+v", op)
+	}
+	if op := one(t.Context(), alone(silent.Addr().String())); op.Outcome != history.Unknown || time.Duration(op.End-op.Start) > 5*time.Second {
+		t.Errorf("no answer: %+v", op)
+	}
+}
+
+// A run ends when it is told to, whatever its calls wait for, and those are
+// recorded.
+func TestTheEndOfARunWaitsForNobody(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() }) // after the parallel tests
+	for _, workload := range All() {
+		t.Run(workload.Name, func(t *testing.T) {
+			t.Parallel()
+			env := alone(silent.Addr().String(), silent.Addr().String())
+			env.CallTimeout, env.HeldPool, env.Pool, env.Nodes, env.Cores = time.Minute, "default", "work", []string{"n"}, 2
+			env.Witness = newWitness(t, env)
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			if err := workload.Run(ctx, env, 100); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("it took %v to end", took)
+			}
+			for _, op := range env.Record.Record().Ops {
+				if op.Outcome != history.Unknown || op.End < op.Start {
+					t.Errorf("recorded: %+v", op)
+				}
+			}
+		})
+	}
+}
+
+func TestARunPacesItself(t *testing.T) {
+	calls := make(chan struct{}, 1000)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls <- struct{}{}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}), Protocols: new(http.Protocols)}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve(l)
+	defer server.Close()
+	env := alone(l.Addr().String())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := reads(ctx, env, 100); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(calls); n < 50 || n > 105 {
+		t.Errorf("%d calls in a second, want about 100", n)
+	}
+	if n := len(env.Record.Record().Ops); n < 50 || n > 110 {
+		t.Errorf("%d calls are recorded", n)
+	}
+}

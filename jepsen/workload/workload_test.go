@@ -1,0 +1,206 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"rota/jepsen/history"
+)
+
+// TestAllWorkloadsTogether runs everything against a real cluster without faults
+// and looks at what is recorded: checkers can only find what is there.
+func TestAllWorkloadsTogether(t *testing.T) {
+	c := start(t)
+	const duration = 8 * time.Second
+	begin := cpuTime(t)
+	run(t, c.env, duration, All())
+	loaded, spent := len(c.env.Record.Record().Ops), cpuTime(t)-begin
+	rec := settle(t, c.env)
+	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
+	unknown := checkCalls(t, rec, history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
+		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status)
+	if unknown > len(rec.Ops)/10 {
+		t.Errorf("%d of %d calls have an unknown outcome without any fault", unknown, len(rec.Ops))
+	}
+	checkActions(t, rec)
+	checkEvents(t, rec)
+}
+
+// TestOutcomesAreRightWhileTheLeaderIsFrozen: what was recorded as failed has not
+// happened. A leader that is frozen and comes back is what makes that hard: it
+// answers calls that others have given up, and has proposals that are lost.
+func TestOutcomesAreRightWhileTheLeaderIsFrozen(t *testing.T) {
+	c := start(t)
+	var faults sync.WaitGroup
+	faults.Go(func() {
+		for range 2 {
+			time.Sleep(1500 * time.Millisecond)
+			c.freezeLeader(t, 2500*time.Millisecond)
+		}
+	})
+	run(t, c.env, 9*time.Second, slices.DeleteFunc(All(), func(w Workload) bool { return w.Name == "drains" }))
+	faults.Wait()
+	rec := settle(t, c.env)
+	if unknown := checkCalls(t, rec, history.Submit, history.Get, history.Cancel); unknown == 0 {
+		t.Error("no call had an unknown outcome: was the leader frozen?")
+	}
+	checkActions(t, rec)
+	checkEvents(t, rec)
+}
+
+// run runs workloads at their own rates.
+func run(t *testing.T, env *Env, duration time.Duration, workloads []Workload) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, w := range workloads {
+		all.Go(func() {
+			if err := w.Run(ctx, env, w.Rate); err != nil {
+				t.Errorf("%s: %v", w.Name, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// settle brings the cluster to rest and returns the record of all.
+func settle(t *testing.T, env *Env) *history.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	final, healing, err := Settle(ctx, env, env.Record.Now())
+	if err != nil {
+		t.Fatalf("%v: %q", err, healing.Left)
+	}
+	if healing.FirstCommit < healing.Healed || healing.Settled < healing.FirstCommit {
+		t.Errorf("healing: %+v", healing)
+	}
+	hashes, err := Hashes(ctx, env)
+	if err != nil || len(hashes) != 3 || hashes[1].Hash != hashes[0].Hash || hashes[2].Hash != hashes[0].Hash {
+		t.Errorf("hashes: %+v, %v", hashes, err)
+	}
+	rec := env.Record.Record()
+	rec.Final, rec.Executions = final, env.Witness.Executions()
+	t.Logf("%d executions, %d events, %d samples, settled in %v",
+		len(rec.Executions), len(rec.Watch), len(rec.Samples), time.Duration(healing.Settled-healing.Healed))
+	return rec
+}
+
+// cpuTime is what this process has used.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// checkCalls: these verbs were called with success.
+func checkCalls(t *testing.T, rec *history.Record, verbs ...history.Verb) (unknown int) {
+	t.Helper()
+	ok, others := map[history.Verb]int{}, map[string]int{}
+	replayed := 0
+	for _, op := range rec.Ops {
+		switch op.Outcome {
+		case history.OK:
+			ok[op.Verb]++
+		case history.Unknown:
+			unknown++
+			fallthrough
+		default:
+			others[fmt.Sprintf("%s %s: %.60s", op.Verb, op.Outcome, op.Error)]++
+		}
+		if op.Replayed {
+			replayed++
+		}
+	}
+	t.Logf("with success: %v; others: %v; replayed: %d", ok, others, replayed)
+	for _, v := range verbs {
+		if ok[v] == 0 {
+			t.Errorf("no %s was recorded with success", v)
+		}
+	}
+	if replayed == 0 {
+		t.Error("no request was repeated")
+	}
+	return unknown
+}
+
+// checkActions: what was acknowledged has ended, what succeeded was seen by the
+// witness to complete, and what exists or ran was not recorded as failed.
+func checkActions(t *testing.T, rec *history.Record) {
+	t.Helper()
+	final := map[uint64]history.Action{}
+	for _, a := range rec.Final {
+		final[a.ID] = a
+	}
+	possible := map[string]bool{} // requests that may have been accepted
+	for _, op := range rec.Ops {
+		if op.Verb != history.Submit || op.Outcome == history.Fail {
+			continue
+		}
+		possible[op.RequestID] = true
+		for _, id := range op.IDs {
+			if a := final[id]; !strings.HasPrefix(a.Name, op.RequestID+"/") {
+				t.Errorf("request %s was acknowledged as action %d, which is %+v", op.RequestID, id, a)
+			}
+		}
+	}
+	complete := map[uint64]bool{}
+	for _, e := range rec.Executions {
+		if complete[e.Action] = complete[e.Action] || e.Complete; !possible[e.RequestID] || e.End == 0 {
+			t.Errorf("execution: %+v", e)
+		}
+	}
+	states := map[string]int{}
+	for _, a := range final {
+		states[a.State]++
+		if request, _, _ := strings.Cut(a.Name, "/"); !possible[request] {
+			t.Errorf("action %d exists, and all its submissions were recorded as failed: %+v", a.ID, a)
+		}
+		if a.State == "SUCCEEDED" && !complete[a.ID] {
+			t.Errorf("action %d succeeded, and no execution of it was complete", a.ID)
+		}
+	}
+	t.Logf("final: %v", states)
+	if states["SUCCEEDED"] == 0 || states["CANCELED"] == 0 {
+		t.Error("nothing succeeded, or nothing was canceled")
+	}
+	if states["FAILED"]+states["LOST"] > 0 {
+		t.Errorf("although no agent met a fault, %v", states)
+	}
+}
+
+// checkEvents: there is a watcher of each server, and each received events in
+// order, up to the newest.
+func checkEvents(t *testing.T, rec *history.Record) {
+	t.Helper()
+	newest := map[int]uint64{}
+	servers := map[string]bool{}
+	for _, e := range rec.Watch {
+		if e.Revision <= newest[e.Watcher] {
+			t.Fatalf("watcher %d was at %d and received %+v", e.Watcher, newest[e.Watcher], e)
+		}
+		newest[e.Watcher] = e.Revision
+		servers[e.Server] = true
+	}
+	samples := map[string]int{}
+	for _, s := range rec.Samples {
+		samples[s.Server]++
+		if s.Hash == "" || s.Term == 0 || s.Commit == 0 {
+			t.Errorf("sample: %+v", s)
+		}
+	}
+	if len(servers) != 3 || len(samples) != 3 || slices.Max(slices.Collect(maps.Values(samples))) < 8 {
+		t.Errorf("watched: %v, sampled: %v", servers, samples)
+	}
+}
