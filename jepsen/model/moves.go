@@ -150,6 +150,9 @@ func (m *Model) lose(a *action, reason state.EndReason, r *state.Result) state.E
 		r.Reason = a.CancelReason
 		return m.end(a, state.ActionCanceled, r)
 	case a.Attempt < a.AttemptsMax && (t == nil || t.State == state.TrajectoryOpen):
+		if a.QueueDeadline != 0 { // the time that it ran was not spent in the queue
+			a.QueueDeadline += m.now - a.StartedAt
+		}
 		return m.enqueue(a)
 	}
 	r.Reason = reason

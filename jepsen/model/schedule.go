@@ -152,14 +152,15 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 	return nil
 }
 
-// bestNode: where an action that just arrived is placed freely, it is on the
-// node with the most free cores that has the memory and is not kept.
+// bestNode: where an action that just arrived, and that nothing older waits
+// with, is placed freely, it is on the node with the most free cores that has the
+// memory and is not kept.
 func (m *Model) bestNode(a *action, n *node) error {
-	if !m.onlyArrivals || a.Trajectory != 0 || len(a.pool.nodes) > nodesExamined {
+	if !m.onlyArrivals || a.Trajectory != 0 || a.pool.queue.waiting[0] != a || len(a.pool.nodes) > nodesExamined {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
-		if o.usable() && o.HeldFor == 0 && m.heldFor(o) == 0 && o.FreeMemory >= a.Memory && o.Free.Len() > n.Free.Len() {
+		if o.usable() && o.HeldFor == 0 && o.FreeMemory >= a.Memory && o.Free.Len() > n.Free.Len() {
 			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
 		}
 	}

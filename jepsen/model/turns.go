@@ -46,7 +46,8 @@ func (m *Model) pass(oldest, a *action, n *node) error {
 	}
 	ended := oldest.passed > 0 && (oldest.passed >= m.settings.BypassMax || m.now-oldest.passedAt >= m.settings.BypassNSMax)
 	if ended {
-		if row := m.s.Action(oldest.ID); row.HeldOn == 0 || row.HeldOn == n.ID {
+		// One that started by the end of the entry may have had a node kept meanwhile.
+		if row := m.s.Action(oldest.ID); row.State == state.ActionQueued && (row.HeldOn == 0 || row.HeldOn == n.ID) {
 			if free := m.couldBeKept(oldest); free != nil {
 				return fmt.Errorf("action %d was granted on node %s and bypasses action %d, bypassed %d times since %d already (limits %d, %d ns), with node %s free to be kept for it",
 					a.ID, n.Name, oldest.ID, oldest.passed, oldest.passedAt, m.settings.BypassMax, m.settings.BypassNSMax, free.Name)
