@@ -4,9 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
+
+	"rota/cmd/internal/rotatest"
 )
 
 // binary is the rota that is tested, built once.
@@ -22,22 +22,5 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "rota-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "rota")
-	build := exec.Command("go", "build", "-o", binary, "rota/cmd/rota")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build rota:", err)
-		return 1
-	}
-	return m.Run()
+	os.Exit(rotatest.Main(m, &binary))
 }

@@ -2,10 +2,7 @@ package hostile
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,29 +10,13 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/pki"
 	"rota/cmd/internal/devcluster"
+	"rota/cmd/internal/rotatest"
 )
 
 // rota is the rota that is tested, built once.
 var rota string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "rota-hostile-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	rota = filepath.Join(dir, "rota")
-	build := exec.Command("go", "build", "-o", rota, "rota/cmd/rota")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build rota:", err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(rotatest.Main(m, &rota)) }
 
 // patience is for what must happen but takes its time on a slow machine.
 const patience = 45 * time.Second

@@ -12,6 +12,7 @@ import (
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/internal/need"
+	"rota/jepsen/cluster"
 )
 
 // script appends "beat ATTEMPT NODE UPTIME" fifty times a second. One echo is
@@ -29,77 +30,56 @@ type beat struct {
 }
 
 // cut separates an agent from the servers and returns what ends that.
-type cut func(w *world, agent *member) (mend func())
+type cut func(w *world, agent *cluster.Member) (mend func())
 
-func unplug(_ *world, agent *member) func() {
-	agent.unplug()
-	return agent.host.mend
+// unplug cuts the agent off from everybody.
+func unplug(w *world, agent *cluster.Member) func() { return w.isolate(agent) }
+
+// isolate cuts some members off from all others.
+func (w *world) isolate(some ...*cluster.Member) (mend func()) {
+	w.Helper()
+	w.must(w.Net.Isolate(some, w.others(some...)))
+	return func() { w.must(w.Net.Heal()) }
 }
 
 // killLeaderToo: the new leader knows nothing of when the agent was last heard.
-func killLeaderToo(w *world, agent *member) func() {
-	agent.unplug()
+func killLeaderToo(w *world, agent *cluster.Member) func() {
+	mend := unplug(w, agent)
 	leader := w.leader()
 	leader.Kill()
 	return func() {
 		w.otherLeads(leader)
-		agent.mend()
-		w.start(leader)
+		mend()
+		w.must(leader.Start())
 	}
 }
 
 // withTheLeader cuts the agent off together with the leader. Both still hear each
 // other, but that one leads no more and must not renew the lease.
-func withTheLeader(w *world, agent *member) func() {
+func withTheLeader(w *world, agent *cluster.Member) func() {
 	leader := w.leader()
-	var mend []func()
-	lose := func(from, to *member) {
-		from.loseTo(to.host)
-		mend = append(mend, func() { from.reach(to.host) })
-	}
-	for _, far := range append(w.servers[:len(w.servers):len(w.servers)], w.agents...) {
-		if far != leader && far != agent {
-			for _, near := range []*member{leader, agent} {
-				lose(near, far)
-				lose(far, near)
-			}
-		}
-	}
+	mend := w.isolate(leader, agent)
 	return func() {
 		w.otherLeads(leader)
-		for _, f := range mend {
-			f()
-		}
+		mend()
 	}
 }
 
 // deafen: renewals go on to arrive, but no answer does.
-func deafen(w *world, agent *member) func() {
-	for _, s := range w.servers {
-		s.loseTo(agent.host)
-	}
-	return func() {
-		for _, s := range w.servers {
-			s.reach(agent.host)
-		}
-	}
+func deafen(w *world, agent *cluster.Member) func() {
+	w.must(w.Net.Cut(w.Servers, []*cluster.Member{agent}))
+	return func() { w.must(w.Net.Heal()) }
 }
 
 // mute: the agent goes on to hear what it should do.
-func mute(w *world, agent *member) func() {
-	for _, s := range w.servers {
-		agent.loseTo(s.host)
-	}
-	return func() {
-		for _, s := range w.servers {
-			agent.reach(s.host)
-		}
-	}
+func mute(w *world, agent *cluster.Member) func() {
+	w.must(w.Net.Cut([]*cluster.Member{agent}, w.Servers))
+	return func() { w.must(w.Net.Heal()) }
 }
 
 func TestPartition(t *testing.T) {
 	need.Netns(t)
-	need.Tool(t, "sh", "sleep")
+	need.Tool(t, "ip", "nft", "sh", "sleep")
 	w := newWorld(t)
 	for _, test := range []struct {
 		name string
@@ -120,8 +100,8 @@ func TestPartition(t *testing.T) {
 
 // of is the same world for a subtest.
 func (w *world) of(t *testing.T) *world {
-	sub, net := *w, *w.network
-	net.T, sub.network = t, &net
+	sub := *w
+	sub.T = t
 	return &sub
 }
 
@@ -129,9 +109,13 @@ func (w *world) of(t *testing.T) *world {
 func (w *world) moves(c cut) {
 	w.Helper()
 	a := w.begin()
+	before := w.dropped()
 	mend := c(w, a.agent)
 	since := uptime(w.T)
 	w.until("the action runs on another node", func() bool { return len(a.beats(2)) > 0 })
+	if w.dropped() == before {
+		w.Error("no packet was lost: nothing was tried")
+	}
 	mend()
 	w.allUp()
 	w.until("the second attempt goes on", func() bool { return len(a.beats(2)) > 20 })
@@ -151,17 +135,25 @@ func (w *world) moves(c cut) {
 	w.Logf("silent %.2f s after the cut, begun again %.2f s later", last.uptime-since, next.uptime-last.uptime)
 }
 
+// dropped is how many packets have been lost.
+func (w *world) dropped() uint64 {
+	w.Helper()
+	packets, err := w.Net.Dropped()
+	w.must(err)
+	return packets
+}
+
 // stays: a short cut kills nothing.
 func (w *world) stays() {
 	w.Helper()
 	a := w.begin()
 	incarnation := w.node(a.agent.Name).Incarnation
-	a.agent.unplug()
+	mend := unplug(w, a.agent)
 	// A renewal, at every third of the lease, was sent at most so long before the
 	// cut. So the work lives for lease - margin - lease/3 at least, of which the
 	// last second is for the renewal.
 	time.Sleep(lease - margin - lease/3 - time.Second)
-	a.agent.mend()
+	mend()
 	mended := uptime(w.T)
 	w.until("the action outlives what would have been its lease", func() bool {
 		b := a.beats(1)
@@ -178,7 +170,7 @@ type witness struct {
 	w     *world
 	id    uint64
 	file  string
-	agent *member // that runs the first attempt
+	agent *cluster.Member // that runs the first attempt
 }
 
 // begin submits an action and returns when it runs.
@@ -200,7 +192,7 @@ func (w *world) begin() *witness {
 	}
 	a.id = ids[0]
 	w.until("the action runs", func() bool { return len(a.beats(1)) > 20 })
-	for _, m := range w.agents {
+	for _, m := range w.Agents {
 		if m.Name == a.beats(1)[0].node {
 			a.agent = m
 		}

@@ -1,0 +1,2 @@
+// Package rotatest builds the rota that tests of the binary drive.
+package rotatest
