@@ -140,7 +140,7 @@ func (c *content) drop(until int) {
 		switch ch := &c.pending[i]; {
 		case !ch.cut:
 			ch.after = nil
-		case ch.after[0] != nil:
+		case len(ch.after) > 0 && ch.after[0] != nil: // the sector that was cut in two
 			ch.first, ch.after = ch.first+1, ch.after[1:]
 		}
 	}

@@ -59,8 +59,7 @@ type entry struct {
 // openVolume reads the folder. All that is there counts as durable.
 func openVolume(root string, last uint64) (*volume, error) {
 	v := &volume{root: root, last: last}
-	top, err := v.load(nil, "")
-	v.top = top
+	err := v.load(make(map[uint64]*inode))
 	if err != nil {
 		v.close()
 		return nil, err
@@ -68,39 +67,45 @@ func openVolume(root string, last uint64) (*volume, error) {
 	return v, nil
 }
 
-func (v *volume) load(parent *inode, name string) (*inode, error) {
-	n := v.newInode(syscall.S_IFDIR, parent, name)
-	entries, err := os.ReadDir(v.path(n))
-	if err != nil {
-		return n, err
-	}
-	for _, e := range entries {
-		child, err := v.loadEntry(n, e)
-		if child != nil {
-			n.live[e.Name()], n.durable[e.Name()] = child, child
+// load reads the tree; byNumber are the files that were found, by their number
+// below, for those with several names.
+func (v *volume) load(byNumber map[uint64]*inode) error {
+	v.top = v.newInode(syscall.S_IFDIR, nil, "")
+	var walk func(dir *inode) error
+	walk = func(dir *inode) error {
+		entries, err := os.ReadDir(v.path(dir))
+		for _, e := range entries {
+			n, errLoad := v.loadEntry(dir, e.Name(), byNumber)
+			if errLoad == nil && e.IsDir() {
+				errLoad = walk(n)
+			}
+			err = errors.Join(err, errLoad)
 		}
-		if err != nil {
-			return n, err
-		}
+		return err
 	}
-	return n, nil
+	return walk(v.top)
 }
 
-func (v *volume) loadEntry(dir *inode, e os.DirEntry) (*inode, error) {
-	if e.IsDir() {
-		return v.load(dir, e.Name())
-	}
+func (v *volume) loadEntry(dir *inode, name string, byNumber map[uint64]*inode) (*inode, error) {
 	var st unix.Stat_t
-	if err := unix.Lstat(v.under(dir, e.Name()), &st); err != nil {
+	if err := unix.Lstat(v.under(dir, name), &st); err != nil {
 		return nil, err
 	}
-	n := v.newInode(st.Mode, dir, e.Name())
-	return n, v.open(n, st.Size)
+	n := byNumber[st.Ino]
+	var err error
+	if n == nil {
+		n = v.newInode(st.Mode, dir, name)
+		byNumber[st.Ino] = n
+		err = v.open(n, st.Size)
+	}
+	n.links++
+	dir.live[name], dir.durable[name] = n, n
+	return n, err
 }
 
 func (v *volume) newInode(mode uint32, parent *inode, name string) *inode {
 	v.last++
-	n := &inode{id: v.last, mode: mode & syscall.S_IFMT, parent: parent, name: name, links: 1}
+	n := &inode{id: v.last, mode: mode & syscall.S_IFMT, parent: parent, name: name}
 	if n.kind() == syscall.S_IFDIR {
 		n.live, n.durable = make(map[string]*inode), make(map[string]*inode)
 	}
@@ -188,7 +193,6 @@ func (v *volume) make(dir *inode, name string, mode uint32, create func(path str
 			return err
 		}
 		n = v.newInode(mode, dir, name)
-		n.links = 0
 		v.set(naming{{dir, name, n}})
 		return v.open(n, 0)
 	})
