@@ -48,12 +48,13 @@ func (d *Draw) Between(low, high int64) int64 { return low + d.N(high-low+1) }
 func (d *Draw) Chance(ppm int64) bool { return d.N(1_000_000) < ppm }
 
 // Skewed returns a number in [low, high], most often near low: each doubling of
-// the distance to low is about as likely as the one before.
+// the distance to low, from a 128th of it on, is about as likely as the one before.
 func (d *Draw) Skewed(low, high int64) int64 {
 	span := high - low
 	if span <= 0 {
 		return low
 	}
-	width := d.Between(1, int64(bits.Len64(uint64(span))))
+	most := int64(bits.Len64(uint64(span)))
+	width := d.Between(max(1, most-7), most)
 	return low + min(span, d.N(1<<width))
 }

@@ -193,11 +193,12 @@ func (n *Node) Boot() {
 	}
 }
 
-// AgentUp and SupervisorUp say whether the process exists and is not paused.
+// AgentUp says whether the agent's process exists and is not paused.
 func (n *Node) AgentUp() bool { return n.agent.proc.Runs() }
 
-// SupervisorUp says whether the supervisor exists and is not paused.
-func (n *Node) SupervisorUp() bool { return n.sup.proc.Runs() }
+// SupervisorUp says whether the supervisor is there, not paused, and has killed
+// what an earlier one left.
+func (n *Node) SupervisorUp() bool { return n.sup.proc.Runs() && n.sup.ready }
 
 // CrashAgent kills the agent's process. What it runs goes on.
 func (n *Node) CrashAgent() {

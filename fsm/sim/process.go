@@ -78,7 +78,7 @@ func (p *Process) At(at int64, fn func()) {
 	life := p.life
 	p.loop.At(at, func() {
 		switch {
-		case life != p.life:
+		case life != p.life, !p.alive:
 		case p.paused:
 			p.backlog = append(p.backlog, fn)
 		default:

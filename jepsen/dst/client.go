@@ -1,0 +1,224 @@
+package dst
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/sim"
+)
+
+const (
+	callTimeout = 3 * second
+	triesMax    = 12
+	remembered  = 16 // of a client's own actions, trajectories and request IDs
+)
+
+// client asks for things and repeats what was not answered, with the same
+// request ID.
+type client struct {
+	w      *World
+	id     int
+	server int
+	// Newest of what it was given, and request IDs that it has used.
+	actions, trajectories []uint64
+	requests              []*logv1.Request
+	acked                 []uint64 // first IDs and counts of accepted submissions
+}
+
+// do has a command committed. done is called with each answer that arrives: a
+// command may be carried out more than once if nothing keeps it from that.
+func (c *client) do(command *logv1.Command, tries int, done func(*logv1.Result)) {
+	net := network{c.w, c.w.config.nodes}
+	c.server = (c.server + 1) % c.w.config.servers
+	server, over := c.server, false
+	again := func(after int64) {
+		if over {
+			return
+		}
+		over = true
+		if tries > 1 {
+			c.w.loop.After(after, func() { c.do(command, tries-1, done) })
+		}
+	}
+	net.send(server, func(s *member) {
+		s.propose(command, func(r *logv1.Result, o outcome) {
+			net.answer(server, func() {
+				switch {
+				case o == refused:
+					again(200 * millisecond)
+				case o == unknown:
+					if repeatable(command) {
+						again(200 * millisecond)
+					}
+				default:
+					over = true
+					done(r)
+				}
+			})
+		})
+	})
+	c.w.loop.After(callTimeout, func() {
+		if repeatable(command) {
+			again(0)
+		}
+	})
+}
+
+// repeatable says whether doing a command again is harmless.
+func repeatable(c *logv1.Command) bool {
+	switch v := c.Verb.(type) {
+	case *logv1.Command_SubmitActions:
+		return v.SubmitActions.Request != nil
+	case *logv1.Command_OpenTrajectory:
+		return v.OpenTrajectory.Request != nil
+	}
+	return true
+}
+
+// request makes up a request ID: mostly a new one, some that were used before,
+// for the same or something else, and some that have expired.
+func (c *client) request(d *sim.Draw, e Event) *logv1.Request {
+	now := c.w.servers[c.server].committedTime()
+	q := &logv1.Request{Id: fmt.Sprintf("c%d-%x", c.id, e.Luck), Digest: e.Luck}
+	switch n := d.N(100); {
+	case n < 20:
+		return nil
+	case n < 70: // rounded up, so that many are forgotten together
+		q.ExpireNs = (now+d.Between(20, 120)*second)/(20*second)*(20*second) + 20*second
+	case n < 75:
+		q.ExpireNs = now - d.Between(0, 10)*second
+	case n < 80:
+		q.ExpireNs = now + 2*hour
+	case n < 95 && len(c.requests) > 0:
+		used := c.requests[d.N(int64(len(c.requests)))]
+		q.Id, q.ExpireNs = used.Id, now+d.Between(1, 60)*second
+		if d.Chance(500_000) {
+			q.Digest = used.Digest
+		}
+	}
+	c.requests = recent(c.requests, q)
+	return q
+}
+
+// recent appends to a list that keeps only the newest.
+func recent[T any](list []T, item T) []T {
+	if len(list) == remembered {
+		list = append(list[:0], list[1:]...)
+	}
+	return append(list, item)
+}
+
+func pick(d *sim.Draw, ids []uint64) uint64 {
+	if len(ids) == 0 {
+		return uint64(d.Between(1, 100)) // somebody else's, or nobody's
+	}
+	return ids[d.N(int64(len(ids)))]
+}
+
+func (c *client) submit(e Event) {
+	d := sim.Draws(e.Luck).Of(0, 0)
+	v := &logv1.SubmitActions{Request: c.request(&d, e)}
+	if d.Chance(100_000) {
+		v.Namespace = "team"
+	}
+	n := d.Between(1, 3)
+	if d.Chance(100_000) {
+		n = d.Between(4, 10)
+	}
+	trajectory := uint64(0)
+	if d.Chance(250_000) && len(c.trajectories) > 0 {
+		trajectory = pick(&d, c.trajectories)
+	}
+	for range n {
+		v.Actions = append(v.Actions, newAction(&d, trajectory))
+	}
+	first := uint64(0)
+	c.do(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: v}}, triesMax, func(r *logv1.Result) {
+		if r.Refusal != nil {
+			return
+		}
+		if first != 0 && first != r.FirstId && v.Request != nil && v.Request.ExpireNs != 0 {
+			c.w.fail("request %s was answered with actions from %d on and then, when repeated, from %d on", v.Request.Id, first, r.FirstId)
+		}
+		first = r.FirstId
+		c.actions = recent(c.actions, r.FirstId)
+		c.acked = append(c.acked, r.FirstId, uint64(r.Count))
+	})
+}
+
+func newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
+	a := &logv1.Action{TrajectoryId: trajectory, CoresMin: uint32(d.Skewed(1, 6)), AttemptsMax: uint32(d.Between(1, 4)), Spec: newSpec(d)}
+	a.CoresMax = a.CoresMin + uint32(d.Between(0, 3))
+	if d.Chance(500_000) {
+		a.AttemptsMax = 1
+	}
+	if trajectory == 0 && d.Chance(200_000) {
+		a.Pool = "other"
+	}
+	if d.Chance(300_000) {
+		a.MemoryBytes = uint64(d.Between(1, 12)) << 20
+	}
+	if d.Chance(200_000) {
+		a.QueueTimeoutNs = d.Between(1, 60) * second
+	}
+	return a
+}
+
+// newSpec is what decodeWork reads: how long the action runs, how long it takes
+// to die, and how it ends.
+func newSpec(d *sim.Draw) []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(d.Skewed(5*millisecond, 60*second)))
+	b = binary.BigEndian.AppendUint64(b, uint64(d.Skewed(0, 200*millisecond)))
+	code, children := byte(0), byte(0)
+	if d.Chance(150_000) {
+		code = 1
+	}
+	if d.Chance(300_000) {
+		children = 1
+	}
+	return append(b, code, children)
+}
+
+func decodeWork(spec []byte) sim.Work {
+	return sim.Work{
+		Run: int64(binary.BigEndian.Uint64(spec)), Stop: int64(binary.BigEndian.Uint64(spec[8:])),
+		ExitCode: int32(spec[16]), Children: spec[17] == 1,
+	}
+}
+
+func (c *client) open(e Event) {
+	d := sim.Draws(e.Luck).Of(0, 0)
+	v := &logv1.OpenTrajectory{Request: c.request(&d, e), Name: "t", MemoryBytes: uint64(d.Between(0, 16)) << 20}
+	if d.Chance(500_000) {
+		v.IdleTimeoutNs = d.Between(5, 90) * second
+	}
+	if d.Chance(200_000) {
+		v.Pool = "other"
+	}
+	c.do(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: v}}, triesMax, func(r *logv1.Result) {
+		if r.Refusal == nil {
+			c.trajectories = recent(c.trajectories, r.FirstId)
+		}
+	})
+}
+
+func (c *client) close(id uint64, tries int) {
+	c.do(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: id}}}, tries, ignore)
+}
+
+func (c *client) cancel(ids ...uint64) {
+	c.do(&logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: ids}}}, triesMax, ignore)
+}
+
+func (c *client) drain(node int, draining bool, tries int) {
+	c.do(&logv1.Command{Verb: &logv1.Command_DrainNode{
+		DrainNode: &logv1.DrainNode{Name: nodeName(node), Draining: draining},
+	}}, tries, ignore)
+}
+
+func (c *client) resumePool(name string, tries int) {
+	c.do(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: name}}}, tries, ignore)
+}
+
+func ignore(*logv1.Result) {}

@@ -1,0 +1,83 @@
+package dst
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/sim"
+)
+
+const (
+	clients  = 5
+	watchers = 3
+)
+
+// Names of draws. Those of nodes, links and servers have their numbers added.
+const (
+	luckConfig uint64 = 1 + iota
+	luckPlan
+	luckLeader
+	luckWatch
+	luckClient  uint64 = 1 << 8
+	luckServer  uint64 = 1 << 12
+	luckNode    uint64 = 1 << 16
+	luckLink    uint64 = 1 << 20
+	luckLinkNth uint64 = 1 << 8
+)
+
+// config is the cluster of a seed: what stays when its plan shrinks.
+type config struct {
+	seed           uint64
+	servers, nodes int
+	cores          []([]int) // of each node, by NUMA node
+	memory         []uint64
+	pools          []string // of each node
+	ppm            []int64  // what the clocks of servers, then of nodes gain
+	settings       *logv1.Settings
+}
+
+// driftPPMMax is well within what the margin of a lease allows: clocks that
+// differ by 6 % use up 0.6 s of a lease of 10 s, whose two margins are 4 s.
+const driftPPMMax = 30_000
+
+func newConfig(seed uint64) config {
+	d := sim.Draws(seed).Of(luckConfig, 0)
+	c := config{seed: seed, servers: 3, nodes: int(d.Between(2, 5))}
+	if d.Chance(250_000) {
+		c.servers = 5
+	}
+	for i := range c.nodes {
+		numa := []int{int(d.Between(1, 6))}
+		if d.Chance(400_000) {
+			numa = append(numa, numa[0])
+		}
+		c.cores = append(c.cores, numa)
+		c.memory = append(c.memory, uint64(d.Between(8, 64))<<20)
+		pool := "default"
+		if i > 0 && d.Chance(250_000) {
+			pool = "other"
+		}
+		c.pools = append(c.pools, pool)
+	}
+	for range c.servers + c.nodes {
+		c.ppm = append(c.ppm, d.Between(-driftPPMMax, driftPPMMax))
+	}
+	c.settings = newSettings(&d)
+	return c
+}
+
+// newSettings draws limits that are small, so that they are met.
+func newSettings(d *sim.Draw) *logv1.Settings {
+	s := &logv1.Settings{
+		LeaseNs: 10 * second, LeaseMarginNs: 2 * second,
+		RetentionNs:     d.Between(20, 60) * second,
+		EventsMax:       uint32(d.Between(512, 1024)),
+		BypassMax:       uint32(d.Between(1, 16)),
+		BypassNsMax:     d.Between(1, 20) * second,
+		QueueActionsMax: uint32(d.Between(40, 400)),
+		TrajectoriesMax: uint32(d.Between(5, 50)),
+		RequestsMax:     uint32(d.Between(30, 300)),
+	}
+	if d.Chance(300_000) {
+		s.RetentionBytesMax = uint64(d.Between(4, 32)) << 10
+	}
+	return s
+}

@@ -1,0 +1,279 @@
+package dst
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/sim"
+	"rota/fsm/state"
+)
+
+// carryOut does one event of the plan.
+func (w *World) carryOut(e Event) {
+	d := sim.Draws(e.Luck).Of(1, 0)
+	if e.Fault() {
+		if w.inject(e, &d) {
+			w.faults++
+			w.happened[e.Kind]++
+		}
+		return
+	}
+	c := w.clients[e.On%len(w.clients)]
+	switch e.Kind {
+	case Submit:
+		c.submit(e)
+	case Cancel:
+		c.cancel(pick(&d, c.actions))
+	case Open:
+		c.open(e)
+	case Close:
+		c.close(pick(&d, c.trajectories), triesMax)
+	case Drain:
+		c.drain(e.On, true, 1)
+		w.undoAfter(e.For, func() { c.drain(e.On, false, triesMax) })
+	case Remove:
+		c.do(&logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: w.downNode(e.On)}}}, 1, ignore)
+	case Namespace:
+		c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
+	case Activate:
+		c.do(&logv1.Command{Verb: &logv1.Command_ActivateScheduler{ActivateScheduler: &logv1.ActivateScheduler{Version: uint32(d.Between(0, 1))}}}, 1, ignore)
+	case Watch:
+		back := uint64(0)
+		if d.Chance(300_000) {
+			back = uint64(d.Skewed(1, 700))
+		}
+		w.watch[e.On%len(w.watch)].poll(int(d.N(16)), back)
+	}
+}
+
+// downNode is the first node from a number on that the cluster has given up.
+func (w *World) downNode(from int) string {
+	name := nodeName(from)
+	w.servers[0].rep.View(func(s *state.State) {
+		for i := range w.nodes {
+			if n := s.NodeByName(nodeName((from + i) % len(w.nodes))); n != nil && n.State == state.NodeDown {
+				name = n.Name
+				return
+			}
+		}
+	})
+	return name
+}
+
+// undo is what ends a fault: when its time is over or when all is healed.
+type undo struct {
+	fn   func()
+	done bool
+}
+
+func (u *undo) do() {
+	if !u.done {
+		u.done = true
+		u.fn()
+	}
+}
+
+// undoAfter ends a fault after a time.
+func (w *World) undoAfter(d int64, fn func()) {
+	u := &undo{fn: fn}
+	w.undos = append(w.undos, u)
+	w.loop.After(d, u.do)
+}
+
+// inject makes something go wrong and reports whether it could: some faults
+// exclude each other, see package sim and docs/concepts.md on what cannot be
+// fenced.
+func (w *World) inject(e Event, d *sim.Draw) bool {
+	switch e.Kind {
+	case CrashAgent, CrashSupervisor, CrashBoth, Reboot, PauseAgent, PauseSupervisor:
+		return w.hitNode(e)
+	case Cut, CutOneWay, CutSome:
+		w.cut(e, d)
+		return true
+	case Loss, Delay, Duplicates, SlowCommit:
+		w.spoil(e, d)
+		return true
+	case Depose, Leaderless:
+		return w.changeLeader(e, d)
+	case Jump:
+		return w.jump(d)
+	case Panic:
+		w.panicSoon(e, d)
+		return true
+	}
+	return w.hitServer(e, d)
+}
+
+// hitNode crashes or pauses processes of a machine. An agent and its supervisor
+// are never both away for long: nobody could fence that machine from inside.
+func (w *World) hitNode(e Event) bool {
+	n := w.nodes[e.On]
+	if !n.AgentUp() || !n.SupervisorUp() {
+		return false
+	}
+	switch e.Kind {
+	case CrashAgent:
+		n.CrashAgent()
+		w.undoAfter(e.For, n.Boot)
+	case CrashSupervisor:
+		n.CrashSupervisor()
+	case CrashBoth:
+		n.CrashAgent()
+		n.CrashSupervisor()
+		w.undoAfter(e.For, n.Boot)
+	case Reboot:
+		n.Reboot()
+		w.undoAfter(e.For, n.Boot)
+	case PauseAgent:
+		n.PauseAgent()
+		w.undoAfter(e.For, n.ResumeAgent)
+	case PauseSupervisor:
+		n.PauseSupervisor()
+		w.undoAfter(e.For, n.ResumeSupervisor)
+	}
+	return true
+}
+
+// cut takes links of a node away, in both directions or in one, to all servers
+// or to some.
+func (w *World) cut(e Event, d *sim.Draw) {
+	up, down := 1, 1
+	if e.Kind == CutOneWay {
+		up = int(d.N(2))
+		down = 1 - up
+	}
+	w.trace("%s: cut off (to servers %v, from servers %v)", nodeName(e.On), up == 1, down == 1)
+	for i := range w.links[e.On] {
+		if e.Kind == CutSome && d.Chance(500_000) {
+			continue
+		}
+		l := &w.links[e.On][i]
+		l.up += up
+		l.down += down
+		w.undoAfter(e.For, func() { w.heal(l, up, down) })
+	}
+}
+
+// spoil makes all links, or the servers' disks, worse for a while.
+func (w *World) spoil(e Event, d *sim.Draw) {
+	var n int64
+	var what *int64
+	switch e.Kind {
+	case Loss:
+		what, n = &w.weather.lossPPM, d.Between(10_000, 300_000)
+	case Delay:
+		what, n = &w.weather.delayMax, d.Skewed(50*millisecond, 20*second)
+	case Duplicates:
+		what, n = &w.weather.dupPPM, d.Between(50_000, 500_000)
+	default:
+		what, n = &w.commitMax, d.Between(100*millisecond, 4*second)
+	}
+	w.trace("%s: %d", e.Kind, n)
+	*what += n
+	w.undoAfter(e.For, func() { *what -= n })
+}
+
+// changeLeader ends a leadership. The old leader believes in it for a while.
+func (w *World) changeLeader(e Event, d *sim.Draw) bool {
+	s := w.leading()
+	if s == nil {
+		return false
+	}
+	believes, gap := e.For, d.Skewed(10*millisecond, 4*second)
+	if e.Kind == Leaderless {
+		believes, gap = min(e.For, second), e.For
+	}
+	w.trace("server %d is deposed and believes to lead for another %.3f s", s.id, float64(believes)/1e9)
+	w.depose(believes)
+	w.undoAfter(gap, func() { w.electAnother(s.id, e.Luck) })
+	return true
+}
+
+// spare reports whether a majority is left without one server more.
+func (w *World) spare() bool {
+	away := 0
+	for _, s := range w.servers {
+		if !s.proc.Runs() {
+			away++
+		}
+	}
+	return 2*(away+1) < len(w.servers)
+}
+
+// hitServer crashes, pauses or slows one server, or has it take a snapshot.
+func (w *World) hitServer(e Event, d *sim.Draw) bool {
+	s := w.servers[e.On]
+	leads := w.leader == s.id
+	if !s.proc.Runs() {
+		return false
+	}
+	switch e.Kind {
+	case Save:
+		if _, err := s.rep.Save(); err != nil {
+			w.fail("server %d: %v", s.id, err)
+		}
+		return s.rep.Applied() > 0
+	case Stall:
+		if leads || s.stalled {
+			return false
+		}
+		s.stalled = true
+		w.undoAfter(e.For, func() {
+			if s.stalled && s.proc.Alive() {
+				s.stalled = false
+				s.catchUp()
+			}
+		})
+		return true
+	}
+	if !w.spare() || e.Kind == EraseServer && leads {
+		return false
+	}
+	w.trace("server %d: %s", s.id, e.Kind)
+	if leads {
+		election := d.Between(300*millisecond, 3*second)
+		w.undoAfter(election, func() { w.electAnother(s.id, e.Luck) })
+	}
+	if e.Kind == PauseServer {
+		s.proc.Pause()
+		if leads {
+			w.depose(d.Skewed(millisecond, 5*second))
+		}
+		w.undoAfter(e.For, s.proc.Resume)
+		return true
+	}
+	if leads {
+		w.depose(0)
+	}
+	s.crash()
+	if e.Kind == EraseServer {
+		s.rep.Erase()
+	}
+	w.undoAfter(e.For, func() { s.restart() })
+	return true
+}
+
+// jump moves log time forward, as a leader with a strange clock would.
+func (w *World) jump(d *sim.Draw) bool {
+	s := w.leading()
+	if s == nil {
+		return false
+	}
+	by := d.Skewed(second, 15*minute)
+	w.trace("log time jumps by %.0f s", float64(by)/1e9)
+	s.anchor += by
+	return true
+}
+
+// panicSoon makes a decision of the next entry panic: that of its first command
+// or of a pool. Operators resume the pool after a while.
+func (w *World) panicSoon(e Event, d *sim.Draw) {
+	p := plant{pool: state.PoolID(d.Between(1, 2))}
+	if d.Chance(400_000) {
+		p = plant{command: true}
+	}
+	w.planned = &p
+	w.undoAfter(e.For, func() {
+		for _, pool := range []string{"default", "other"} {
+			w.clients[0].resumePool(pool, triesMax)
+		}
+	})
+}

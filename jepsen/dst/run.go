@@ -1,0 +1,265 @@
+package dst
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/jepsen/model"
+)
+
+// Density below which a run is void, per simulated hour.
+const (
+	ActionsPerHourMin = 1000
+	FaultsPerHourMin  = 20
+)
+
+// settleMax is the virtual time within which everything has to come to its end
+// once all faults are healed.
+const settleMax = 20 * minute
+
+// Options of a run. The zero value is a run of one hour.
+type Options struct {
+	// Length is the simulated time with faults, per seed.
+	Length time.Duration
+	// Model returns a second opinion; nil means that of jepsen/model.
+	Model func() Model
+	// Flaws are planted bugs.
+	Flaws Flaws
+
+	story bool
+}
+
+func (o Options) withDefaults(p Plan) Options {
+	if o.Length == 0 {
+		o.Length = time.Hour
+	}
+	if o.Model == nil {
+		planted := false
+		for _, e := range p.Events {
+			planted = planted || e.Kind == Panic
+		}
+		o.Model = func() Model {
+			m := model.New()
+			m.Planted = planted
+			return m
+		}
+	}
+	return o
+}
+
+// Outcome is what became of one run.
+type Outcome struct {
+	Seed      uint64
+	Simulated time.Duration
+	// Actions that were accepted, executions that began, entries that were
+	// committed, faults that really happened.
+	Actions, Executions, Entries, Faults int
+	Expiries, Elections                  int
+	Happened                             map[Kind]int
+	// Digest is equal for equal runs.
+	Digest uint64
+	// Violation is nil if all was well.
+	Violation error
+	// Story has what happened, line by line, if it was asked for.
+	Story []string
+	Plan  Plan
+}
+
+// Void says why an outcome proves nothing, empty if it does.
+func (o Outcome) Void() string {
+	hours := o.Simulated.Hours()
+	switch actions, faults := float64(o.Actions), float64(o.Faults); {
+	case actions < hours*ActionsPerHourMin:
+		return fmt.Sprintf("%.0f actions in %.2f simulated hours are fewer than %d an hour", actions, hours, ActionsPerHourMin)
+	case faults < hours*FaultsPerHourMin:
+		return fmt.Sprintf("%.0f faults in %.2f simulated hours are fewer than %d an hour", faults, hours, FaultsPerHourMin)
+	}
+	return ""
+}
+
+// Run simulates a seed.
+func Run(seed uint64, o Options) Outcome {
+	length := o.Length
+	if length == 0 {
+		length = time.Hour
+	}
+	return RunPlan(newPlan(newConfig(seed), int64(length)), o)
+}
+
+// RunPlan carries out a plan on the cluster of its seed.
+func RunPlan(p Plan, o Options) (out Outcome) {
+	w := newWorld(newConfig(p.Seed), o.withDefaults(p))
+	defer func() {
+		if r := recover(); r != nil {
+			w.fail("panic: %v\n%s", r, debug.Stack())
+			out = w.outcome(p)
+		}
+	}()
+	w.start()
+	for _, e := range p.Events {
+		w.loop.At(e.At, func() {
+			if w.keep && (e.Fault() || e.Kind == Drain || e.Kind == Remove) {
+				w.tell("%s %d", e.Kind, e.On)
+			}
+			w.carryOut(e)
+		})
+	}
+	w.loop.Run(p.Length)
+	w.finish()
+	return w.outcome(p)
+}
+
+func (w *World) outcome(p Plan) Outcome {
+	out := Outcome{
+		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
+		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Happened: w.happened,
+		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
+	}
+	w.servers[0].rep.View(func(s *state.State) { out.Actions = int(s.Meta().LastAction) })
+	return out
+}
+
+// finish heals everything and waits until nothing is left to do.
+func (w *World) finish() {
+	if w.violation != nil {
+		return
+	}
+	w.trace("everything is healed")
+	w.healAll()
+	healed := w.loop.Now()
+	for w.violation == nil {
+		w.tidyUp()
+		w.loop.Run(w.loop.Now() + 10*second)
+		left := w.left()
+		if left == "" {
+			break
+		}
+		if w.loop.Now() > healed+settleMax {
+			w.fail("%.0f s after everything was healed %s", float64(w.loop.Now()-healed)/1e9, left)
+		}
+	}
+	if w.violation == nil {
+		w.compareAll()
+	}
+}
+
+func (w *World) healAll() {
+	for _, u := range w.undos {
+		u.do()
+	}
+	w.planned = nil
+	for _, s := range w.servers {
+		if s.stalled {
+			s.stalled = false
+			s.catchUp()
+		}
+		if s.leads && s.id != w.leader {
+			s.stepDown()
+		}
+	}
+	if w.leader < 0 {
+		w.electAnother(-1, 0)
+	}
+	for _, s := range w.servers {
+		if s.id != w.leader {
+			w.announce(s, w.leader, 0)
+		}
+	}
+}
+
+// tidyUp is what operators and clients do when the faults are over: nodes take
+// work again, pools are resumed, trajectories closed, and what waits for a node
+// that no longer exists is given up.
+func (w *World) tidyUp() {
+	c := w.clients[0]
+	w.view(func(s *state.State) {
+		s.Nodes(0, func(n *state.Node) bool {
+			if n.Draining {
+				w.undrain(n.Name)
+			}
+			return true
+		})
+		s.Pools(func(p *state.Pool) bool {
+			if p.Halted != "" {
+				c.resumePool(p.Name, 1)
+			}
+			return true
+		})
+		s.Trajectories(0, func(t *state.Trajectory) bool {
+			if !t.State.Ended() {
+				c.close(uint64(t.ID), 1)
+			}
+			return true
+		})
+	})
+}
+
+func (w *World) undrain(node string) {
+	w.clients[0].do(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: node}}}, 1, ignore)
+}
+
+// view shows the state of the server that has applied most.
+func (w *World) view(fn func(*state.State)) {
+	best := w.servers[0]
+	for _, s := range w.servers {
+		if s.rep.Applied() > best.rep.Applied() {
+			best = s
+		}
+	}
+	best.rep.View(fn)
+}
+
+// left says what has not come to its end, empty if everything has.
+func (w *World) left() (what string) {
+	w.view(func(s *state.State) {
+		counts := s.Counts()
+		switch {
+		case counts.Queued+counts.Running > 0:
+			what = fmt.Sprintf("%d actions are queued and %d run", counts.Queued, counts.Running)
+		case counts.OpenTrajectories > 0:
+			what = fmt.Sprintf("%d trajectories are open", counts.OpenTrajectories)
+		case counts.NodesUp < len(w.nodes):
+			what = fmt.Sprintf("%d of %d nodes are up", counts.NodesUp, len(w.nodes))
+		case s.HasWork():
+			what = "work is left over"
+		}
+	})
+	for _, n := range w.nodes {
+		if what == "" && !n.Idle() {
+			what = "node " + n.Name() + " has something left"
+		}
+	}
+	return what
+}
+
+// compareAll is the end of a run: servers are equal, a replay from nothing is
+// equal, and what was accepted has ended.
+func (w *World) compareAll() {
+	last := w.log.Last()
+	for _, s := range w.servers {
+		if !s.applyTo(last) {
+			return
+		}
+		w.audit.compare(s.id, last, s.rep.Hash())
+	}
+	if err := w.audit.replay(); err != nil {
+		w.fail("%v", err)
+		return
+	}
+	for _, t := range w.watch {
+		t.poll(t.id, 0)
+	}
+	for _, c := range w.clients {
+		for i := 0; i < len(c.acked); i += 2 {
+			for id := c.acked[i]; id < c.acked[i]+c.acked[i+1]; id++ {
+				if _, ok := w.audit.ended[id]; !ok {
+					w.fail("action %d was accepted from client %d and never ended", id, c.id)
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,416 @@
+package dst
+
+import (
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+	peerv1 "rota/api/gen/peer/v1"
+	"rota/fsm"
+	"rota/fsm/sim"
+	"rota/fsm/state"
+	"rota/server/lease"
+)
+
+const (
+	batchMax      = 64
+	tickMin       = 5 * millisecond
+	tickMax       = 10 * second
+	wallStart     = 1_700_000_000_000_000_000 // log time at the beginning
+	keepAlive     = 2 * second
+	watchPatience = 2 * second
+)
+
+// member is one server of the cluster: a replica, and what a leader does.
+type member struct {
+	w     *World
+	id    int
+	proc  *sim.Process
+	clock *sim.Clock
+	rep   *sim.Replica
+	// knows is whom it takes for the leader, -1 for nobody.
+	knows   int
+	stalled bool
+	broken  error // why the replica has stopped
+	streams []*stream
+
+	leadership
+}
+
+// leadership is what a server has while it believes to lead.
+type leadership struct {
+	leads bool
+	term  uint64
+	life  int // counts leaderships
+	table *lease.Table
+	// The log clock: log time when the leadership began, and the server's clock.
+	anchor, since, last int64
+	queue               []*proposal
+	flight              *flight
+	forming, expiring   bool
+	tickAt              int64 // when the next look at what is due is, 0: none
+}
+
+// proposal is one command on its way into the log.
+type proposal struct {
+	command *logv1.Command
+	done    func(*logv1.Result, outcome)
+}
+
+// outcome is what a proposer learns.
+type outcome uint8
+
+const (
+	committed outcome = iota
+	refused           // certainly not in the log: nobody leads
+	unknown
+)
+
+// flight is the entry that a leader has appended and that is not yet committed.
+type flight struct {
+	entry *logv1.Entry
+	data  []byte
+	batch []*proposal
+}
+
+func newServer(w *World, id int) *member {
+	s := &member{w: w, id: id, clock: sim.NewClock(&w.loop, w.config.ppm[id]), knows: -1}
+	s.proc = sim.NewProcess(&w.loop, s.clock)
+	s.rep = sim.NewReplica(sim.ReplicaOptions{
+		Voters:    func() int { return w.config.servers },
+		OnEffects: s.effects,
+		Plant:     w.plant,
+	})
+	s.leadership.table = lease.New(s.rep.View, func() time.Time { return time.Unix(0, s.leaseClock()) })
+	s.proc.Start()
+	return s
+}
+
+// leaseClock is the server's monotonic clock, unless it is planted to run mad.
+func (s *member) leaseClock() int64 {
+	if s.w.flaws.EagerLeader {
+		return 3 * s.clock.Now()
+	}
+	return s.clock.Now()
+}
+
+// propose brings a command to the leader that this server knows.
+func (s *member) propose(c *logv1.Command, done func(*logv1.Result, outcome)) {
+	switch {
+	case s.leads:
+		s.queue = append(s.queue, &proposal{c, done})
+		s.form()
+	case s.knows < 0 || s.knows == s.id:
+		done(nil, refused)
+	default:
+		leader := s.w.servers[s.knows]
+		s.hop(leader, func() {
+			back := func(r *logv1.Result, o outcome) { leader.hop(s, func() { done(r, o) }) }
+			if !leader.leads {
+				back(nil, refused)
+				return
+			}
+			leader.queue = append(leader.queue, &proposal{c, back})
+			leader.form()
+		})
+	}
+}
+
+// hop is a message between servers.
+func (s *member) hop(to *member, fn func()) {
+	d := s.draw(1)
+	to.proc.At(s.w.loop.Now()+d.Skewed(millisecond/5, 2*millisecond), fn)
+}
+
+func (s *member) draw(what uint64) sim.Draw {
+	return s.w.draws.Of(luckServer+uint64(s.id)<<8+what, s.w.loop.Now())
+}
+
+// form makes an entry of what waits, if none is in flight.
+func (s *member) form() {
+	if s.forming || s.flight != nil || len(s.queue) == 0 || !s.leads {
+		return
+	}
+	s.forming = true
+	life := s.life
+	s.proc.After(200_000, func() {
+		if life != s.life {
+			return
+		}
+		s.forming = false
+		n := min(len(s.queue), batchMax)
+		f := &flight{entry: &logv1.Entry{TimeNs: s.stamp()}, batch: s.queue[:n:n]}
+		s.queue = s.queue[n:]
+		for _, p := range f.batch {
+			f.entry.Commands = append(f.entry.Commands, p.command)
+		}
+		var err error
+		if f.data, err = f.entry.MarshalVT(); err != nil {
+			s.w.fail("an entry cannot be encoded: %v", err)
+			return
+		}
+		s.flight = f
+		d := s.draw(2)
+		s.proc.At(s.w.loop.Now()+d.Skewed(millisecond, s.w.commitMax), func() { s.commit(life, f) })
+	})
+}
+
+// stamp is the time of the next entry, as replica/clock.go has it.
+func (s *member) stamp() int64 {
+	t := s.anchor + s.clock.Now() - s.since
+	s.last = max(t, s.last, s.committedTime())
+	return s.last
+}
+
+// logNow is what the leader takes for log time.
+func (s *member) logNow() int64 { return max(s.last, s.anchor+s.clock.Now()-s.since) }
+
+func (s *member) committedTime() (ns int64) {
+	s.rep.View(func(st *state.State) { ns = st.Meta().Now })
+	return ns
+}
+
+// commit is the answer of a majority, unless another leads by now. What became
+// of the entry then is decided there, see World.elect.
+func (s *member) commit(life int, f *flight) {
+	if life != s.life || s.w.term != s.term || s.w.leader != s.id {
+		return
+	}
+	e := s.w.append(s.term, f.data)
+	s.flight = nil
+	if !s.applyTo(e.Index) {
+		return
+	}
+	for i, p := range f.batch {
+		p.done(s.w.results[i], committed)
+	}
+	s.form()
+}
+
+// applyTo applies the log up to an index.
+func (s *member) applyTo(index uint64) bool {
+	for s.broken == nil && s.rep.Applied() < index {
+		e := s.w.log.At(s.rep.Applied() + 1)
+		results, err := s.rep.Apply(e)
+		if err != nil {
+			s.broken = err
+			s.w.fail("server %d stops: %v", s.id, err)
+			return false
+		}
+		s.w.applied(s, e, results)
+	}
+	for _, st := range s.streams {
+		st.caughtUp()
+	}
+	s.watchDue()
+	return s.broken == nil
+}
+
+// effects is called within Apply.
+func (s *member) effects(effects []fsm.Effect) {
+	for _, e := range effects {
+		switch e.Kind {
+		case fsm.EffectNode:
+			for _, st := range s.streams {
+				if st.id == e.Node {
+					st.mark()
+				}
+			}
+		case fsm.EffectRestored:
+			for _, st := range s.streams {
+				st.mark()
+			}
+		case fsm.EffectCheckpoint:
+			s.quote(e.Index, e.Hash)
+		case fsm.EffectEvents: // watchers ask by themselves
+		}
+	}
+}
+
+func (s *member) quote(index, hash uint64) {
+	c := &logv1.Command{Verb: &logv1.Command_QuoteHash{
+		QuoteHash: &logv1.QuoteHash{ServerId: serverName(s.id), Index: index, Hash: hash},
+	}}
+	s.proc.After(millisecond, func() { s.propose(c, func(*logv1.Result, outcome) {}) })
+}
+
+// lead begins a leadership that is ready: all that was committed is applied.
+func (s *member) lead(term uint64) {
+	if !s.applyTo(s.w.log.Last()) {
+		return
+	}
+	s.knows = s.id
+	s.leadership = leadership{
+		leads: true, term: term, life: s.life + 1, table: s.table,
+		anchor: max(s.committedTime(), wallStart), since: s.clock.Now(),
+	}
+	s.table.Lead()
+	s.overdue(s.life)
+	if s.committedTime() == 0 {
+		s.bootstrap(s.life)
+	}
+	s.watchDue()
+}
+
+func (s *member) bootstrap(life int) {
+	if life != s.life || s.committedTime() > 0 {
+		return
+	}
+	c := &logv1.Command{Verb: &logv1.Command_Bootstrap{
+		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings},
+	}}
+	s.propose(c, func(*logv1.Result, outcome) {})
+	s.proc.After(100*millisecond, func() { s.bootstrap(life) })
+}
+
+// stepDown is when a leader learns that it is none. Nobody can say what became
+// of the entry in flight.
+func (s *member) stepDown() {
+	if !s.leads {
+		return
+	}
+	queue, f := s.queue, s.flight
+	s.leadership = leadership{life: s.life + 1, table: s.table}
+	s.table.Follow()
+	s.knows = -1
+	if f != nil {
+		for _, p := range f.batch {
+			p.done(nil, unknown)
+		}
+	}
+	for _, p := range queue {
+		p.done(nil, refused)
+	}
+}
+
+// overdue looks again and again for nodes whose lease has ended.
+func (s *member) overdue(life int) {
+	if life != s.life {
+		return
+	}
+	for _, due := range s.table.Overdue() {
+		if s.expiring {
+			break // the proposal before this one is under way
+		}
+		s.w.trace("server %d gives %s up, silent for %v", s.id, due.Node, due.Silent.Round(time.Millisecond))
+		s.w.expiries++
+		s.propose(due.Command(), func(*logv1.Result, outcome) {
+			if life == s.life {
+				s.expiring = false
+			}
+		})
+	}
+	wait := min(int64(s.table.Patience())/8, second)
+	s.proc.After(wait, func() { s.overdue(life) })
+}
+
+// renew answers a renewal that has arrived at this server.
+func (s *member) renew(node string, incarnation uint64, answer func(fenced, ok bool)) {
+	if !s.leads {
+		if s.knows < 0 || s.knows == s.id {
+			answer(false, false)
+			return
+		}
+		leader := s.w.servers[s.knows]
+		s.hop(leader, func() {
+			back := func(fenced, ok bool) { leader.hop(s, func() { answer(fenced, ok) }) }
+			if leader.leads {
+				leader.renewHere(node, incarnation, back)
+			} else {
+				back(false, false)
+			}
+		})
+		return
+	}
+	s.renewHere(node, incarnation, answer)
+}
+
+// renewHere has a majority confirm the leadership, and then asks the table. The
+// confirmation is a round of messages: it says who led when they were answered.
+func (s *member) renewHere(node string, incarnation uint64, answer func(fenced, ok bool)) {
+	d := s.draw(3)
+	asked, back := d.Skewed(millisecond/4, 20*millisecond), d.Skewed(millisecond/4, 20*millisecond)
+	term, verified := s.term, false
+	s.w.loop.After(asked, func() { verified = s.w.leader == s.id && s.w.term == term })
+	s.proc.At(s.w.loop.Now()+asked+back, func() {
+		fenced, err := s.table.Renew(func() error {
+			if verified || s.w.flaws.NoVerify {
+				return nil
+			}
+			return lease.ErrNotLeading
+		}, []*peerv1.NodeLease{{Name: node, Incarnation: incarnation}})
+		answer(err == nil && fenced[0], err == nil)
+	})
+}
+
+// watchDue has a leader propose a tick when something in state is due.
+func (s *member) watchDue() {
+	if !s.leads {
+		return
+	}
+	wait := tickMax
+	if due, ok := s.rep.NextDue(); ok {
+		wait = min(wait, max(tickMin, due-s.logNow()))
+	}
+	at := s.w.loop.Now() + wait
+	if s.tickAt != 0 && s.tickAt <= at {
+		return
+	}
+	s.tickAt = at
+	life := s.life
+	s.proc.At(at, func() {
+		if life != s.life || s.tickAt != at {
+			return
+		}
+		s.tickAt = 0
+		if due, ok := s.rep.NextDue(); ok && due <= s.logNow() {
+			s.propose(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}, func(*logv1.Result, outcome) {
+				if life == s.life {
+					s.watchDue()
+				}
+			})
+			return
+		}
+		s.watchDue()
+	})
+}
+
+// crash kills the server's process; its disk stays.
+func (s *member) crash() {
+	s.leadership = leadership{life: s.life + 1, table: s.table}
+	s.table.Follow()
+	s.proc.Kill()
+	for _, st := range s.streams {
+		st.sever()
+	}
+	s.streams, s.knows = nil, -1
+}
+
+// restart begins anew from what is on the disk.
+func (s *member) restart() {
+	s.proc.Start()
+	s.stalled = false
+	if err := s.rep.Restart(); err != nil {
+		s.w.fail("server %d does not start: %v", s.id, err)
+		return
+	}
+	s.catchUp()
+	s.knows = s.w.leader
+}
+
+// catchUp brings a follower up to the log, by a snapshot if it is far behind and
+// the leader has one.
+func (s *member) catchUp() {
+	last := s.w.log.Last()
+	if leader := s.w.leading(); leader != nil && leader != s && last-s.rep.Applied() > 200 {
+		snap, err := leader.rep.Save()
+		if err == nil {
+			err = s.rep.Install(snap)
+		}
+		if err != nil {
+			s.w.fail("server %d cannot restore the snapshot of server %d: %v", s.id, leader.id, err)
+			return
+		}
+		s.w.restored(s)
+	}
+	s.applyTo(last)
+}

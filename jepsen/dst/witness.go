@@ -1,0 +1,77 @@
+package dst
+
+import (
+	"fmt"
+
+	"rota/fsm/sim"
+	"rota/fsm/state"
+)
+
+// witness stands outside the cluster and sees every execution begin and end.
+type witness struct {
+	fail func(format string, args ...any)
+	live map[uint64]execution // by action
+	// seen has every execution that began, done those that came to their end.
+	seen, done map[token]bool
+	busy       map[string]state.CoreSet // cores in use, by node
+	began      int
+}
+
+type token struct {
+	action  uint64
+	attempt uint32
+}
+
+type execution struct {
+	node  string
+	key   sim.Key
+	cores state.CoreSet
+}
+
+func newWitness(fail func(string, ...any)) *witness {
+	return &witness{
+		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
+		busy: map[string]state.CoreSet{},
+	}
+}
+
+// Began implements sim.Witness.
+func (w *witness) Began(node string, k sim.Key, cores state.CoreSet) {
+	w.began++
+	t := token{k.Action, k.Attempt}
+	if other, ok := w.live[k.Action]; ok {
+		w.fail("action %d runs twice at the same time: attempt %d on %s (incarnation %d) began while attempt %d ran on %s (incarnation %d)",
+			k.Action, k.Attempt, node, k.Incarnation, other.key.Attempt, other.node, other.key.Incarnation)
+	}
+	if w.seen[t] {
+		w.fail("attempt %d of action %d was executed a second time, on %s", k.Attempt, k.Action, node)
+	}
+	if both := w.busy[node].Intersect(cores); both != (state.CoreSet{}) {
+		w.fail("cores %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
+	}
+	w.seen[t] = true
+	w.live[k.Action] = execution{node, k, cores}
+	w.busy[node] = w.busy[node].Union(cores)
+}
+
+// Ended implements sim.Witness.
+func (w *witness) Ended(node string, k sim.Key, complete bool) {
+	x, ok := w.live[k.Action]
+	if !ok || x.key != k {
+		return // a violation was told when it began
+	}
+	delete(w.live, k.Action)
+	w.busy[node] = w.busy[node].Minus(x.cores)
+	if complete {
+		w.done[token{k.Action, k.Attempt}] = true
+	}
+}
+
+// judge compares what the cluster says of an action that has ended with what
+// was seen of it.
+func (w *witness) judge(e state.Event) error {
+	if state.ActionState(e.State) == state.ActionSucceeded && !w.done[token{e.Subject, e.Attempt}] {
+		return fmt.Errorf("action %d has succeeded with attempt %d, which nobody has seen come to its end", e.Subject, e.Attempt)
+	}
+	return nil
+}
