@@ -2,6 +2,8 @@ package workload
 
 import (
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"rota/api/codec"
 	"rota/api/gen/rota/v1/rotav1connect"
@@ -15,12 +17,26 @@ type conn struct {
 	trajectories rotav1connect.TrajectoryServiceClient
 	nodes        rotav1connect.NodeServiceClient
 	operator     rotav1connect.OperatorServiceClient
+
+	trouble atomic.Int64 // when it last did not answer, in nanoseconds of the record's clock
+}
+
+// troubleLasts is for how long a server that did not answer is mostly left
+// alone. Else all workers would soon wait for the one server that is cut off, and
+// the others would have no load.
+const troubleLasts = 2 * time.Second
+
+func (c *conn) troubled(now int64) bool {
+	at := c.trouble.Load()
+	return at > 0 && now-at < int64(troubleLasts)
 }
 
 // connect makes a conn of each server. They connect at their first call.
-func (env *Env) connect() (conns []*conn, http *http.Client) {
+func (env *Env) connect() (conns []*conn, http *http.Client) { return env.connectTo(env.Servers) }
+
+func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 	http = httpx.NewClient(env.TLS)
-	for _, s := range env.Servers {
+	for _, s := range servers {
 		base, codec := httpx.BaseURL(s.Addr, env.TLS != nil), codec.ForClient()
 		conns = append(conns, &conn{
 			id:           s.ID,

@@ -30,7 +30,9 @@ func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
 	q.message.Actions = q.message.Actions[:1]
 	call := w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Submit, RequestID: q.message.RequestId, Retry: q.retry})
 	resp, err := api.Actions.SubmitActions(ctx, q.message)
-	call.IDs, call.Replayed = resp.GetIds(), resp.GetReplayed()
+	// Whether the answer was a replay is between the library and the server: as one
+	// call, it was the first.
+	call.IDs = resp.GetIds()
 	finishRepeated(call, err)
 	if err != nil {
 		return

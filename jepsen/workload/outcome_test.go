@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -157,20 +158,55 @@ func TestTheEndOfARunWaitsForNobody(t *testing.T) {
 	}
 }
 
-func TestARunPacesItself(t *testing.T) {
+// One server that does not answer must not take the load from the others.
+func TestWorkersTurnAwayFromASilentServer(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
 	calls := make(chan struct{}, 1000)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		calls <- struct{}{}
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}), Protocols: new(http.Protocols)}
-	server.Protocols.SetUnencryptedHTTP2(true)
+	env := alone(silent.Addr().String(), refuse(t, calls))
+	env.CallTimeout = 500 * time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := reads(ctx, env, 100); err != nil {
+		t.Fatal(err)
+	}
+	silence := 0
+	for _, op := range env.Record.Record().Ops {
+		if op.Server == "server-1" {
+			silence++
+		}
+	}
+	if n := len(calls); n < 80 || silence == 0 || silence > n/2 {
+		t.Errorf("%d calls in two seconds at the server that answers, %d at the other", n, silence)
+	}
+}
+
+// refuse is a server that refuses everything, and counts it.
+func refuse(t *testing.T, calls chan<- struct{}) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls <- struct{}{}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		detail, _ := (&rotav1.ErrorDetail{Reason: "INVALID"}).MarshalVT()
+		fmt.Fprintf(w, `{"code":"invalid_argument","details":[{"type":"rota.v1.ErrorDetail","value":%q}]}`, base64.RawStdEncoding.EncodeToString(detail))
+	}), Protocols: new(http.Protocols)}
+	server.Protocols.SetUnencryptedHTTP2(true)
 	go server.Serve(l)
-	defer server.Close()
-	env := alone(l.Addr().String())
+	t.Cleanup(func() { server.Close() })
+	return l.Addr().String()
+}
+
+func TestARunPacesItself(t *testing.T) {
+	calls := make(chan struct{}, 1000)
+	env := alone(refuse(t, calls))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := reads(ctx, env, 100); err != nil {

@@ -210,10 +210,15 @@ func (s *settler) each(ctx context.Context, states []rotav1.ActionState, visit f
 	}
 }
 
-// Hashes returns the state hash of every server at one index. The cluster must
-// be at rest: as long as the log moves on between the answers, it asks again.
+// Hashes returns the state hash of every member of the cluster at one index. The
+// cluster must be at rest: as long as the log moves on between the answers, it
+// asks again.
 func Hashes(ctx context.Context, env *Env) ([]history.Sample, error) {
-	conns, http := env.connect()
+	members, err := env.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conns, http := env.connectTo(members)
 	defer http.CloseIdleConnections()
 	for index := uint64(0); ; {
 		samples, same, err := env.hashes(ctx, conns, index)
@@ -227,6 +232,24 @@ func Hashes(ctx context.Context, env *Env) ([]history.Sample, error) {
 			return nil, fmt.Errorf("the servers did not tell their state at one index: %w (%v)", ctx.Err(), err)
 		}
 	}
+}
+
+// members are the servers of the Raft group, which may have changed since the
+// run began.
+func (env *Env) members(ctx context.Context) (members []Server, err error) {
+	api, err := env.library()
+	if err != nil {
+		return nil, err
+	}
+	defer api.Close()
+	peers, err := api.Operator.ListPeers(ctx, &rotav1.ListPeersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list the servers: %w", err)
+	}
+	for _, p := range peers.Peers {
+		members = append(members, Server{ID: p.Id, Addr: p.Address})
+	}
+	return members, nil
 }
 
 // hashes asks all servers once, and says whether they answered for one index.

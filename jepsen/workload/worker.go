@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"rota/api/client"
 	"rota/jepsen/history"
 )
 
@@ -93,10 +94,23 @@ func (w *worker) call(ctx context.Context, op history.Op, do func(context.Contex
 	outcome, reason := judge(op.Verb, err)
 	call.Error = reason
 	call.Finish(outcome)
-	if outcome == history.Unknown || reason == "NO_LEADER" || neverSent(err) {
-		w.move()
-	}
+	w.learn(c, outcome, err)
 	return call.Op
+}
+
+// learn remembers which servers do not answer, and turns away from one that did
+// not help.
+func (w *worker) learn(c *conn, outcome history.Outcome, err error) {
+	detail := client.Detail(err)
+	switch silent := outcome == history.Unknown && detail == nil || neverSent(err); {
+	case silent:
+		c.trouble.Store(w.env.Record.Now())
+		w.turn(w.at + 1)
+	case outcome == history.Unknown || detail.GetReason() == "NO_LEADER":
+		w.turn(w.at + 1)
+	default:
+		c.trouble.Store(0)
+	}
 }
 
 func (env *Env) timeout() time.Duration {
@@ -106,11 +120,24 @@ func (env *Env) timeout() time.Duration {
 	return callTimeout
 }
 
-// move turns to the next server: this one did not help.
-func (w *worker) move() { w.at = (w.at + 1) % len(w.conns) }
-
 // roam turns to any server.
-func (w *worker) roam() { w.at = w.rand.IntN(len(w.conns)) }
+func (w *worker) roam() { w.turn(w.rand.IntN(len(w.conns))) }
+
+// turn turns to a server, or mostly to one after it that answers, if there is
+// any.
+func (w *worker) turn(to int) {
+	w.at = to % len(w.conns)
+	if w.chance(5) {
+		return
+	}
+	now := w.env.Record.Now()
+	for i := range w.conns {
+		if at := (to + i) % len(w.conns); !w.conns[at].troubled(now) {
+			w.at = at
+			return
+		}
+	}
+}
 
 // chance is true with a probability in percent.
 func (w *worker) chance(percent int) bool { return w.rand.IntN(100) < percent }

@@ -74,7 +74,7 @@ func start(t *testing.T, w *Witness, token string, work Work, env ...string) *ex
 	t.Helper()
 	command := w.Command("request-"+token, work)
 	cmd := exec.Command(command.Argv[0], command.Argv[1:]...)
-	cmd.Env = append(env, "ROTA_TOKEN="+token, "ROTA_NODE=node-1")
+	cmd.Env = slices.Concat(env, []string{"ROTA_TOKEN=" + token, "ROTA_NODE=node-1"})
 	for k, v := range command.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}
