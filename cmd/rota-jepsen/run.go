@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"rota/jepsen/cluster"
+	"rota/jepsen/report"
+	"rota/jepsen/scenario"
+)
+
+// runFlags are what a run can be told.
+type runFlags struct {
+	seed        int64
+	repeat      int
+	output      string
+	binary      string
+	otherBinary string
+	options     scenario.Options
+}
+
+func newRun() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "run SCENARIO...", Short: "Run clusters of real processes under faults",
+		Long: `Starts a cluster of real processes in network namespaces of its own, puts load on it,
+breaks it as the scenario says, and checks every promise against what was seen. "ci"
+stands for all scenarios that every change has to pass. The report and all that was
+seen are stored.
+
+It needs root, the programs ip and nft, a kernel that allows PID, mount and network
+namespaces, /dev/fuse for scenarios that break disks, and the go command with the
+modules of this repository unless --binary is given.
+
+` + exitCodesHelp,
+		Example: `  rota-jepsen list
+  rota-jepsen run leader-kill
+  rota-jepsen run partitions --seed 42 --duration 5m
+  rota-jepsen run leader-kill --count 100 -o json
+  rota-jepsen run ci --repeat 3`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	fs := cmd.Flags()
+	fs.Int64Var(&f.seed, "seed", 0, "decides what is broken when; each repetition takes the next one (default: by the clock)")
+	fs.DurationVar(&f.options.Duration, "duration", 0, "go on with rounds of faults for so long (default: one round)")
+	fs.IntVar(&f.options.Count, "count", 0, "number of faults, whatever the duration (default: as the scenario says)")
+	fs.IntVar(&f.repeat, "repeat", 1, "how often to run each scenario")
+	fs.StringVar(&f.options.Store, "store", "store", "folder of the reports")
+	fs.StringVar(&f.binary, "binary", "", "rota to test, built with -tags faults (default: build it)")
+	fs.StringVar(&f.otherBinary, "other-binary", "", "another build of it, for rolling restarts (default: build it, with another version)")
+	fs.StringVarP(&f.output, "output", "o", "text", "text, or json: ends with one line of JSON")
+	return cmd
+}
+
+func (f *runFlags) run(cmd *cobra.Command, names []string) error {
+	scenarios, err := f.scenarios(names)
+	if err != nil {
+		return &codeError{exitUsage, err}
+	}
+	if f.seed == 0 {
+		f.seed = time.Now().UnixNano() % 1_000_000_000
+	}
+	// From here on nothing that happens can reach the rest of the machine.
+	if err := cluster.Isolate(); err != nil {
+		return &codeError{exitUsage, err}
+	}
+	dir, err := os.MkdirTemp("", "rota-jepsen-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := f.build(cmd.Context(), dir); err != nil {
+		return &codeError{exitUsage, err}
+	}
+	var reports []*report.Report
+	for i := range f.repeat {
+		for _, s := range scenarios {
+			rep, err := f.one(cmd, s, i, filepath.Join(dir, fmt.Sprintf("%s-%d", s.Name, i)))
+			if err != nil {
+				return &codeError{exitVoid, err}
+			}
+			reports = append(reports, rep)
+		}
+	}
+	return f.finish(cmd, reports)
+}
+
+// scenarios finds those that were named.
+func (f *runFlags) scenarios(names []string) (all []scenario.Scenario, err error) {
+	if f.output != "text" && f.output != "json" {
+		return nil, fmt.Errorf("--output %q is neither text nor json", f.output)
+	}
+	if f.repeat < 1 || f.options.Count < 0 || f.options.Duration < 0 {
+		return nil, fmt.Errorf("--repeat must be at least 1, --count and --duration not negative")
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("which scenario? See: rota-jepsen list")
+	}
+	for _, name := range names {
+		if name == "ci" {
+			for _, s := range scenario.All() {
+				if s.CI {
+					all = append(all, s)
+				}
+			}
+			continue
+		}
+		s, ok := scenario.Named(name)
+		if !ok {
+			return nil, fmt.Errorf("there is no scenario %q. See: rota-jepsen list", name)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// build makes the binaries that were not given.
+func (f *runFlags) build(ctx context.Context, dir string) (err error) {
+	build := func(given, name, version string) (string, error) {
+		if given != "" {
+			return filepath.Abs(given)
+		}
+		return cluster.Build(ctx, dir, cluster.BuildOptions{
+			Name: name, Tags: []string{"faults"}, LDFlags: "-X rota/cmd/internal/cli.Version=" + version,
+		})
+	}
+	if f.options.Binary, err = build(f.binary, "rota", "dev"); err != nil {
+		return err
+	}
+	f.options.OtherBinary, err = build(f.otherBinary, "rota-other", "dev-other")
+	return err
+}
+
+// one runs one scenario.
+func (f *runFlags) one(cmd *cobra.Command, s scenario.Scenario, repetition int, dir string) (*report.Report, error) {
+	o := f.options
+	o.Dir, o.Seed = dir, f.seed+int64(repetition)
+	stderr := cmd.ErrOrStderr()
+	fmt.Fprintf(stderr, "== %s, seed %d: %s\n", s.Name, o.Seed, s.About)
+	o.Log = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	rep, err := scenario.Run(cmd.Context(), s, o)
+	if err != nil {
+		return nil, err
+	}
+	if f.output == "text" {
+		rep.Write(cmd.OutOrStdout())
+		fmt.Fprintln(cmd.OutOrStdout())
+	}
+	fmt.Fprintf(stderr, "== %s: %s\n   %s\n", s.Name, rep.Conclusion(), rep.Dir)
+	// The data of a run that proved what it should is not needed any more.
+	return rep, os.RemoveAll(dir)
+}
+
+// finish sums up all runs.
+func (f *runFlags) finish(cmd *cobra.Command, reports []*report.Report) error {
+	if f.output == "json" {
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(report.Sum(reports)); err != nil {
+			return err
+		}
+	}
+	var violated, void []string
+	for _, r := range reports {
+		switch {
+		case r.Violations() > 0:
+			violated = append(violated, r.Scenario)
+		case len(r.Void()) > 0:
+			void = append(void, r.Scenario)
+		}
+	}
+	switch {
+	case len(violated) > 0:
+		return &codeError{exitViolation, fmt.Errorf("promises were broken in %s; a run is repeated with the same --seed", strings.Join(violated, ", "))}
+	case len(void) > 0:
+		return &codeError{exitVoid, fmt.Errorf("%s proved nothing; see the report", strings.Join(void, ", "))}
+	}
+	return nil
+}

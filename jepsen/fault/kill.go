@@ -1,0 +1,158 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"rota/jepsen/cluster"
+)
+
+// killLeader kills the server that leads. It comes back when another one does.
+func killLeader(ctx context.Context, w *World) (*Injection, error) {
+	leader, err := w.Cluster.Leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := w.Record.Now()
+	leader.Kill()
+	return &Injection{
+		Start: start, Target: []string{leader.Name}, LeaderKilled: true,
+		End: func(ctx context.Context) (string, error) {
+			how, err := leader.WaitExit(ctx)
+			if err != nil {
+				return "", err
+			}
+			next, err := w.Cluster.LeaderOtherThan(ctx, leader)
+			if err != nil {
+				return "", errors.Join(err, leader.Start())
+			}
+			return fmt.Sprintf("%s: %s, then %s led", leader.Name, how, next.Name), leader.Start()
+		},
+	}, nil
+}
+
+// killServer kills any server.
+func killServer(_ context.Context, w *World) (*Injection, error) {
+	return kill(w, pick(w.Rand, w.Cluster.Servers)), nil
+}
+
+// killAllServers kills all servers at the same moment.
+func killAllServers(_ context.Context, w *World) (*Injection, error) {
+	return kill(w, w.Cluster.Servers...), nil
+}
+
+// killAgent kills an agent. What it runs stays with its supervisor.
+func killAgent(_ context.Context, w *World) (*Injection, error) {
+	return kill(w, pick(w.Rand, w.Cluster.Agents)), nil
+}
+
+// kill ends members with SIGKILL until the end of the fault.
+func kill(w *World, members ...*cluster.Member) *Injection {
+	start := w.Record.Now()
+	together(members, func(m *cluster.Member) { m.Kill() })
+	return &Injection{
+		Start: start, Target: names(members),
+		End: func(ctx context.Context) (string, error) {
+			how, err := exits(ctx, members)
+			return how, errors.Join(err, startAll(members))
+		},
+	}
+}
+
+// together does something with all members at the same time.
+func together(members []*cluster.Member, do func(*cluster.Member)) {
+	var wg sync.WaitGroup
+	for _, m := range members {
+		wg.Go(func() { do(m) })
+	}
+	wg.Wait()
+}
+
+// exits says how members ended.
+func exits(ctx context.Context, members []*cluster.Member) (string, error) {
+	var all []string
+	for _, m := range members {
+		how, err := m.WaitExit(ctx)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, m.Name+": "+how)
+	}
+	return strings.Join(all, ", "), nil
+}
+
+// startAll starts those that do not run.
+func startAll(members []*cluster.Member) error {
+	var errs []error
+	for _, m := range members {
+		if !m.Alive() {
+			errs = append(errs, m.Start())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killSupervisor kills what an agent's attempts are children of. The agent
+// starts another one.
+func killSupervisor(ctx context.Context, w *World) (*Injection, error) {
+	agent := pick(w.Rand, w.Cluster.Agents)
+	pid, err := supervisorOf(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	start := w.Record.Now()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return nil, fmt.Errorf("kill the supervisor of %s: %w", agent.Name, err)
+	}
+	return &Injection{Start: start, Target: []string{agent.Name}, End: func(ctx context.Context) (string, error) {
+		return newSupervisor(ctx, agent, pid)
+	}}, nil
+}
+
+// killNode kills an agent together with its supervisor, as when a machine runs
+// out of memory. Only the supervisor's children are left.
+func killNode(ctx context.Context, w *World) (*Injection, error) {
+	agent := pick(w.Rand, w.Cluster.Agents)
+	pid, err := supervisorOf(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	start := w.Record.Now()
+	agent.Signal(syscall.SIGKILL)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return nil, fmt.Errorf("kill the supervisor of %s: %w", agent.Name, err)
+	}
+	return &Injection{Start: start, Target: []string{agent.Name}, End: func(ctx context.Context) (string, error) {
+		how, err := exits(ctx, []*cluster.Member{agent})
+		if err := errors.Join(err, agent.Start()); err != nil {
+			return "", err
+		}
+		proof, err := newSupervisor(ctx, agent, pid)
+		return how + ", " + proof, err
+	}}, nil
+}
+
+// comesBack is how long a process may take to be there again.
+const comesBack = 15 * time.Second
+
+// supervisorOf waits for the supervisor of an agent.
+func supervisorOf(ctx context.Context, agent *cluster.Member) (pid int, err error) {
+	if !until(ctx, comesBack, func() bool { pid = agent.Supervisor(); return pid != 0 }) {
+		return 0, fmt.Errorf("%s has no supervisor", agent.Name)
+	}
+	return pid, nil
+}
+
+// newSupervisor waits for one that is not the old one.
+func newSupervisor(ctx context.Context, agent *cluster.Member, old int) (string, error) {
+	var pid int
+	if !until(ctx, comesBack, func() bool { pid = agent.Supervisor(); return pid != 0 && pid != old }) {
+		return "", fmt.Errorf("%s has not started another supervisor in %v", agent.Name, comesBack)
+	}
+	return fmt.Sprintf("supervisor %d is gone, and %d took its place", old, pid), nil
+}

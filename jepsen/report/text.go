@@ -1,0 +1,173 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"rota/jepsen/check"
+)
+
+// Names of the files of a report, beside those of the record.
+const (
+	TextFile = "report.txt"
+	JSONFile = "report.json"
+)
+
+// Save writes the report into its folder.
+func (r *Report) Save() error {
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.Dir, JSONFile), append(raw, '\n'), 0o644); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	r.Write(&text)
+	return os.WriteFile(filepath.Join(r.Dir, TextFile), text.Bytes(), 0o644)
+}
+
+// Write writes the report for people.
+func (r *Report) Write(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s\n", r.Scenario, r.Conclusion())
+	if r.About != "" {
+		fmt.Fprintf(w, "%s\n", r.About)
+	}
+	fmt.Fprintf(w, "seed %d, %d servers, %d agents, %.1f s, %s\n", r.Seed, r.Servers, r.Agents, r.Seconds, r.Started.Format("2006-01-02 15:04:05"))
+	fmt.Fprintf(w, "rota %s, %s, %s\n", r.Versions.Rota, r.Versions.Go, r.Versions.Kernel)
+	if r.Versions.Old != "" {
+		fmt.Fprintf(w, "the other build: rota %s\n", r.Versions.Old)
+	}
+	r.writeVoid(w)
+	r.writeFaults(w)
+	r.writeRates(w)
+	r.writeHealing(w)
+	r.writeVerdicts(w)
+}
+
+// Conclusion is the report in one line.
+func (r *Report) Conclusion() string {
+	word := "passed"
+	switch {
+	case r.Violations() > 0:
+		word = "VIOLATED"
+	case len(r.Void()) > 0:
+		word = "VOID"
+	}
+	text := fmt.Sprintf("%s; %d operations (%.0f a second under faults), %d executions, %d faults, %d violations",
+		word, r.Operations, r.UnderFaults.PerSecond, r.Executions, len(r.Faults), r.Violations())
+	if r.FailoverP50 != nil {
+		text += fmt.Sprintf(", failover p50 %.0f ms and p99 %.0f ms", *r.FailoverP50, *r.FailoverP99)
+	}
+	return text
+}
+
+func (r *Report) writeVoid(w io.Writer) {
+	for i, why := range r.Void() {
+		if i == 0 {
+			fmt.Fprintln(w, "\nwhy this run proves nothing")
+		}
+		fmt.Fprintf(w, "  %s\n", why)
+	}
+}
+
+// table writes rows of tab-separated cells below a title.
+func table(w io.Writer, title string, rows func(row func(format string, args ...any))) {
+	fmt.Fprintf(w, "\n%s\n", title)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	rows(func(format string, args ...any) { fmt.Fprintf(t, "  "+format+"\n", args...) })
+	t.Flush()
+}
+
+func (r *Report) writeFaults(w io.Writer) {
+	table(w, "faults", func(row func(string, ...any)) {
+		row("at s\tfor s\tfault\ttarget\thow it is known that it happened")
+		for _, a := range r.Faults {
+			f := a.Fault
+			lasted := "-"
+			if f.End > 0 {
+				lasted = fmt.Sprintf("%.2f", float64(f.End-f.Start)/1e9)
+			}
+			happened := f.Happened
+			if happened == "" {
+				happened = "IT DID NOT HAPPEN"
+			}
+			if f.Detail != "" {
+				happened += " (" + f.Detail + ")"
+			}
+			row("%.2f\t%s\t%s\t%s\t%s", float64(f.Start)/1e9, lasted, f.Name, strings.Join(f.Target, " "), happened)
+		}
+	})
+}
+
+func (r *Report) writeRates(w io.Writer) {
+	table(w, "successful calls a second, with p50 and p99 in ms, around each fault", func(row func(string, ...any)) {
+		row("fault\tbefore\t\t\tduring\t\t\tafter\t\t")
+		for _, a := range r.Faults {
+			row("%s\t%s\t%s\t%s", a.Fault.Name, cells(a.Before), cells(a.During), cells(a.After))
+		}
+		row("all under faults\t\t\t\t%s\t\t\t", cells(r.UnderFaults))
+	})
+}
+
+func cells(v Window) string {
+	if v.Seconds <= 0 {
+		return "-\t\t"
+	}
+	return fmt.Sprintf("%.0f\t%.1f\t%.1f", v.PerSecond, v.P50, v.P99)
+}
+
+func (r *Report) writeHealing(w io.Writer) {
+	h := r.Healing
+	if h.Healed == 0 {
+		return
+	}
+	since := func(t int64) string {
+		if t == 0 {
+			return "never"
+		}
+		return fmt.Sprintf("after %.2f s", float64(t-h.Healed)/1e9)
+	}
+	fmt.Fprintf(w, "\nafter healing: first commit %s, everything ended %s\n", since(h.FirstCommit), since(h.Settled))
+	for _, left := range h.Left {
+		fmt.Fprintf(w, "  left behind: %s\n", left)
+	}
+}
+
+func (r *Report) writeVerdicts(w io.Writer) {
+	table(w, "checkers", func(row func(string, ...any)) {
+		for _, v := range r.Verdicts {
+			row("%s\t%s\t%d checked%s", v.Checker, word(v), v.Checked, prefixed("; ", v.Skipped))
+		}
+	})
+	for _, v := range r.Verdicts {
+		for _, violation := range v.Violations {
+			fmt.Fprintf(w, "\n%s: %s\n", v.Checker, strings.ReplaceAll(strings.TrimRight(violation, "\n"), "\n", "\n  "))
+		}
+	}
+}
+
+func word(v check.Verdict) string {
+	switch {
+	case v.Skipped != "":
+		return "skipped"
+	case v.Vacuous():
+		return "VACUOUS"
+	case v.OK():
+		return "ok"
+	}
+	return fmt.Sprintf("%d VIOLATIONS", v.Total)
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}

@@ -1,0 +1,67 @@
+package scenario
+
+import (
+	"time"
+
+	"rota/jepsen/check"
+)
+
+// All returns every scenario: those of CI, which together have every kind of
+// fault, and those with one kind of fault many times.
+func All() []Scenario {
+	all := []Scenario{
+		{Name: "kills", CI: true, About: "members die, one by one and all at once",
+			Faults: []string{"kill-leader", "kill-server", "kill-all-servers", "kill-agent", "kill-supervisor", "kill-node", "crash-point"}},
+		{Name: "pauses", CI: true, About: "members and what they run stand still for longer than every lease",
+			Faults: []string{"pause-leader", "pause-agent", "pause-supervisor", "pause-children"}},
+		{Name: "partitions", CI: true, About: "the network is cut, in halves, around a bridge, in a ring and in one direction", Servers: 5, Agents: 2,
+			Faults: []string{"halves", "leader-alone", "bridge", "ring", "leader-deaf", "leader-mute"}},
+		{Name: "network", CI: true, About: "packets are lost, late and cut off", Proxy: true,
+			Faults: []string{"loss", "delay", "resets"}},
+		{Name: "disk", CI: true, About: "disks lose power, lie, fail, hang and fill up", Disks: true, DiskHang: 2 * time.Second,
+			Faults: []string{"power-loss", "torn-power-loss", "lying-fsync", "failing-write", "failing-fsync", "hanging-disk", "full-disk"}},
+		{Name: "rot", CI: true, About: "files of a minority of the servers rot", Snapshots: 500,
+			Faults: []string{"bit-flip", "bit-flip-log", "bit-flip-meta", "bit-flip-snapshot", "truncation"}},
+		{Name: "members", CI: true, About: "voters come and go, leadership moves, all are upgraded, strangers knock", Standbys: 1,
+			Faults: []string{"transfer", "churn", "rolling-restart", "wrong-gossip-key"}},
+		{Name: "agents", CI: true, About: "agents are lost for longer than their lease, and clocks are wrong",
+			Faults: []string{"agent-cut", "agent-deaf", "agent-mute", "agent-cut-leader-killed", "clock-drift", "clock-jump-server", "clock-jump-agent"}},
+
+		{Name: "leader-kill", About: "the leader dies, once or as often as --count says", Faults: []string{"kill-leader"}},
+		{Name: "leader-kills", About: "the leader dies 100 times: how long does a failover take?", Faults: []string{"kill-leader"}, Count: 100},
+		{Name: "power-losses", About: "all servers lose power 200 times, every other time in the middle of writes", Disks: true, Pause: 300 * time.Millisecond,
+			Faults: []string{"power-loss", "torn-power-loss"}, Count: 200},
+		{Name: "lying-fsyncs", About: "an fsync lies before a power loss, 30 times", Disks: true,
+			Faults: []string{"lying-fsync"}, Count: 30},
+		{Name: "bit-flips", About: "one bit flips anywhere in one server's files, 200 times", Snapshots: 500, Pause: 300 * time.Millisecond,
+			Faults: []string{"bit-flip"}, Count: 200},
+		{Name: "agent-partitions", About: "an agent is cut off for longer than its lease 100 times, every third time the leader dies meanwhile",
+			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 100},
+		{Name: "crash-points", About: "members die inside windows that are narrower than an fsync, 100 times",
+			Faults: []string{"crash-point"}, Count: 100},
+	}
+	for i := range all {
+		all[i].setDefaults()
+	}
+	return all
+}
+
+// opsPerSecondMin is how many calls have to be answered in each second of
+// faults.
+const opsPerSecondMin = 500
+
+func (s *Scenario) setDefaults() {
+	if s.Servers == 0 {
+		s.Servers = 3
+	}
+	if s.Agents == 0 {
+		s.Agents = 3
+	}
+	if s.Limits.OpsPerSecondMin == 0 {
+		s.Limits.OpsPerSecondMin = opsPerSecondMin
+	}
+	if s.Limits.Skip == nil {
+		s.Limits.Skip = map[string]string{}
+	}
+	var _ check.Limits = s.Limits
+}

@@ -1,0 +1,97 @@
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"rota/jepsen/check"
+	"rota/jepsen/cluster"
+	"rota/jepsen/fault"
+)
+
+// Scenario is a cluster, a load and the faults that it has to stand.
+type Scenario struct {
+	Name  string
+	About string // one line
+	// CI: it is one of those that every change has to pass.
+	CI bool
+
+	Servers, Agents, Standbys int
+	// Disks of servers are faulty ones; Proxy: servers are reached through one.
+	Disks, Proxy bool
+	// Snapshots is the number of entries between two, 0: rota's own.
+	Snapshots uint64
+	// DiskHang is how long a disk may hang before its server gives up, 0: rota's own.
+	DiskHang time.Duration
+
+	// Faults are those of a round, by name. Each round has another order.
+	Faults []string
+	// Count is how many faults there are, 0: one round, and as many more as there
+	// is time for.
+	Count int
+	// Pause is the time between the end of a fault, when everybody is back, and the
+	// next fault; 0: a second.
+	Pause time.Duration
+	// Load multiplies the rates of all workloads, 0: 1.
+	Load float64
+	// Limits of the checkers.
+	Limits check.Limits
+}
+
+// Leases of scenarios are short, so that many end in a short run.
+const (
+	lease     = 2500 * time.Millisecond
+	margin    = 500 * time.Millisecond
+	heartbeat = 500 * time.Millisecond
+)
+
+const coresPerAgent = 2
+
+// Names of pools: agents are in one, so that what is submitted to the default
+// pool waits for ever.
+const (
+	agentPool = "jepsen"
+	heldPool  = "default"
+)
+
+func (s *Scenario) cluster() cluster.Config {
+	c := cluster.Config{
+		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Cores: coresPerAgent,
+		Lease: lease, Margin: margin, Heartbeat: heartbeat,
+		SnapshotThreshold: s.Snapshots, KeepLog: true, Faults: true,
+		AgentArgs: []string{"--pool", agentPool},
+		// Nothing of a run is dropped before the checkers have seen it.
+		ServerArgs: []string{"--retention", "1h"},
+	}
+	if s.DiskHang != 0 {
+		c.ServerArgs = append(c.ServerArgs, "--disk-hang-limit", s.DiskHang.String())
+	}
+	return c
+}
+
+// faults of a round.
+func (s *Scenario) faults() (all []fault.Fault, err error) {
+	for _, name := range s.Faults {
+		f, err := fault.Named(name)
+		if err != nil {
+			return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+func (s *Scenario) pause() time.Duration { return cmp.Or(s.Pause, time.Second) }
+
+func (s *Scenario) load() float64 { return cmp.Or(s.Load, 1) }
+
+// Named returns the scenario of a name.
+func Named(name string) (Scenario, bool) {
+	for _, s := range All() {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Scenario{}, false
+}
