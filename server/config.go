@@ -43,6 +43,12 @@ type Config struct {
 	HeartbeatTimeout time.Duration
 	// SnapshotThreshold is the number of entries between snapshots; 0 means 8192.
 	SnapshotThreshold uint64
+	// TrailingLogs is the number of entries that stay after a snapshot: more than
+	// 2 x SnapshotThreshold; 0 means 3 x SnapshotThreshold.
+	TrailingLogs uint64
+	// DiskHangLimit is how long one write to disk may take before the server ends:
+	// 10 s if zero.
+	DiskHangLimit time.Duration
 	// Profile serves net/http/pprof under /debug/pprof/.
 	Profile bool
 	Version string

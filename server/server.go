@@ -132,6 +132,7 @@ func (s *Server) open() error {
 		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
 		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, Logger: s.logger, Exit: s.cfg.Exit,
 		HeartbeatTimeout: s.cfg.HeartbeatTimeout, SnapshotThreshold: s.cfg.SnapshotThreshold,
+		TrailingLogs: s.cfg.TrailingLogs, DiskHangLimit: s.cfg.DiskHangLimit,
 	})
 	if err != nil {
 		return err

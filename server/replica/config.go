@@ -157,6 +157,9 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// diskHangLimitMin is more than any write takes on a disk that works.
+const diskHangLimitMin = 50 * time.Millisecond
+
 func (c *Config) validate() error {
 	switch {
 	case c.ServerID == "" || c.Dir == "" || c.Address == "":
@@ -166,6 +169,8 @@ func (c *Config) validate() error {
 	case c.TrailingLogs <= snapshotsRetained*c.SnapshotThreshold:
 		return fmt.Errorf("replica: TrailingLogs (%d) must be above %d x SnapshotThreshold (%d), or a damaged snapshot cannot be replaced by replay",
 			c.TrailingLogs, snapshotsRetained, c.SnapshotThreshold)
+	case c.DiskHangLimit < diskHangLimitMin:
+		return fmt.Errorf("replica: DiskHangLimit (%v) must be at least %v, or a slow write ends the process", c.DiskHangLimit, diskHangLimitMin)
 	}
 	return nil
 }

@@ -182,3 +182,21 @@ func writeFile(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// What is not safe is refused before anything is written, which also says that
+// the flag got to where it counts.
+func TestAServerRefusesUnsafeFlags(t *testing.T) {
+	for _, c := range []struct{ flag, value, want string }{
+		{"--trailing-logs", "5", "TrailingLogs (5)"},
+		{"--disk-hang-limit", "20ms", "DiskHangLimit (20ms)"},
+	} {
+		var out, errOut bytes.Buffer
+		root := (&app{out: &out, err: &errOut}).root()
+		args := []string{"server", "--id", "s1", "--data-dir", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", "--gossip", ""}
+		root.SetArgs(append(args, c.flag, c.value))
+		err := root.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v", c.flag, c.value, err)
+		}
+	}
+}

@@ -21,6 +21,8 @@ type serverFlags struct {
 	bootstrap []string
 	heartbeat time.Duration
 	snapshot  uint64
+	trailing  uint64
+	diskHang  time.Duration
 	profile   bool
 
 	lease, leaseMargin, retention time.Duration
@@ -53,6 +55,8 @@ file.`,
 	fs.StringSliceVar(&f.bootstrap, "bootstrap", nil, "first servers of a new cluster, ID=HOST:PORT[,...]")
 	fs.DurationVar(&f.heartbeat, "heartbeat-timeout", 0, "how long followers wait for a leader (default 1s)")
 	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
+	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries kept after a snapshot (default 3 x --snapshot-threshold)")
+	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "how long a write to disk may take before the server ends (default 10s)")
 	fs.BoolVar(&f.profile, "profile", false, "serve profiles under /debug/pprof/")
 	fs.DurationVar(&f.lease, "lease", 0, "of a new cluster: lease of a node")
 	fs.DurationVar(&f.leaseMargin, "lease-margin", 0, "of a new cluster: safety margin of a lease")
@@ -91,7 +95,8 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 	return server.Config{
 		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
 		Settings: f.settings(), Gossip: g, TLS: s.tlsFiles(),
-		HeartbeatTimeout: f.heartbeat, SnapshotThreshold: f.snapshot, Profile: f.profile,
+		HeartbeatTimeout: f.heartbeat, SnapshotThreshold: f.snapshot,
+		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Profile: f.profile,
 		Version: Version, Logger: logger,
 	}, nil
 }
