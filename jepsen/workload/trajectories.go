@@ -10,8 +10,9 @@ import (
 // openMax is how many trajectories one worker keeps open.
 const openMax = 4
 
-// trajectoryBytes is the memory of a trajectory.
-const trajectoryBytes = 16 << 20
+// trajectoryBytes is the memory of a trajectory, enough for all of the probes that
+// may run in it at the same time.
+const trajectoryBytes = 64 << 20
 
 // pilot opens trajectories, runs actions in them and closes them.
 type pilot struct {
