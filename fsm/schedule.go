@@ -87,9 +87,20 @@ func (x *execution) pass(i state.Instance) (more bool) {
 		if !ok {
 			return false
 		}
+		if d.Start != nil && d.Start.Queue() != i {
+			x.movesUp(d.Start.Queue())
+		}
 		x.carryOut(d)
 	}
 	return true
+}
+
+// movesUp has a queue looked at that an action is about to leave, if another one
+// comes within the scheduler's reach by that: no pass has examined it yet.
+func (x *execution) movesUp(q state.Instance) {
+	if q != 0 && x.s.QueueLen(q) > sched.LookAhead {
+		x.dirty.add(q)
+	}
 }
 
 func (x *execution) carryOut(d sched.Decision) {

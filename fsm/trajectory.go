@@ -88,6 +88,9 @@ func (x *execution) beginClose(t *state.Trajectory, reason state.EndReason) {
 	u.State, u.EndReason = state.TrajectoryClosing, reason
 	x.putTrajectory(&u)
 	x.dirty.add(state.TrajectoryTeardown(t.ID))
+	if t.State == state.TrajectoryPending {
+		x.memoryFreed(t.Pool) // the next in line may need less
+	}
 }
 
 // tearDownTrajectory cancels the live actions of a closing trajectory and, when

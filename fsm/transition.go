@@ -84,6 +84,9 @@ func (x *execution) stop(a *state.Action, reason state.EndReason) {
 // been released.
 func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	b := *x.unhold(a)
+	if b.State == state.ActionQueued {
+		x.movesUp(b.Queue())
+	}
 	b.State, b.Result, b.EndedAt = s, r, x.now()
 	x.putAction(&b)
 	if b.Trajectory == 0 {
@@ -109,7 +112,10 @@ func (x *execution) lost(a *state.Action, r *state.Result) {
 		x.end(a, state.ActionCanceled, r)
 	case a.Attempt < a.AttemptsMax && !ending:
 		b := *a
-		b.State = state.ActionQueued
+		b.State, b.Bypassed, b.BlockedAt = state.ActionQueued, 0, 0
+		if b.QueueDeadline != 0 { // the time that it ran was not spent in the queue
+			b.QueueDeadline += x.now() - b.StartedAt
+		}
 		x.putAction(&b)
 		x.dirty.add(b.Queue())
 	default:

@@ -11,8 +11,10 @@ import (
 // one decides is in state, and changes only by a committed barrier.
 const Version = 1
 
-// lookAhead is how many waiting actions a pass over one queue examines.
-const lookAhead = 32
+// LookAhead is how many waiting actions that do not fit a pass examines in each
+// queue before it gives up. So whoever takes an action out of a queue that is
+// longer has to have it looked at again: another has come within reach.
+const LookAhead = 32
 
 // Decision is one thing to do. Exactly one of its forms is set.
 type Decision struct {
@@ -32,16 +34,25 @@ type Decision struct {
 	Place *state.Trajectory
 }
 
-// Pass goes once through the queue of an instance.
+// Pass goes once through the queues of an instance: those of a node and of its
+// pool, or that of a pool alone.
 type Pass struct {
-	view      *state.State
-	instances []state.Instance
-	node      state.NodeID // 0 in a pass over a pool
-	pool      state.PoolID
-	queue     []state.ActionID // the window, oldest first
-	filled    bool
-	blocked   state.ActionID // oldest action seen that does not fit
-	examined  int
+	view     *state.State
+	node     state.NodeID // 0 in a pass over a pool
+	pool     state.PoolID
+	queues   []line
+	over     bool           // nothing more can start
+	blocked  state.ActionID // oldest action seen that does not fit
+	examined int
+}
+
+// line is one queue on the way through it, oldest first.
+type line struct {
+	instance state.Instance
+	next     []state.ActionID // read ahead
+	last     state.ActionID   // newest read
+	unfit    int              // how many did not fit
+	ended    bool
 }
 
 // NewPass returns a pass over an instance. Halted pools and nodes that are down
@@ -55,16 +66,16 @@ func NewPass(view *state.State, i state.Instance) *Pass {
 			return p
 		}
 		p.node, p.pool = id, n.Pool
-		p.instances = []state.Instance{i}
+		p.queues = []line{{instance: i}}
 		if !n.Draining {
-			p.instances = append(p.instances, state.PoolInstance(n.Pool))
+			p.queues = append(p.queues, line{instance: state.PoolInstance(n.Pool)})
 		}
 	} else {
 		p.pool, _ = i.Pool()
-		p.instances = []state.Instance{i}
+		p.queues = []line{{instance: i}}
 	}
 	if pool := view.Pool(p.pool); pool == nil || pool.Halted != "" {
-		p.instances = nil
+		p.queues = nil
 	}
 	return p
 }
@@ -74,7 +85,7 @@ func (p *Pass) Examined() int { return p.examined }
 
 // Next returns the next decision; false when the pass is over.
 func (p *Pass) Next() (Decision, bool) {
-	if len(p.instances) == 0 {
+	if len(p.queues) == 0 {
 		return Decision{}, false
 	}
 	if p.node == 0 {
@@ -83,12 +94,16 @@ func (p *Pass) Next() (Decision, bool) {
 		}
 	}
 	for {
-		a := p.nextAction()
+		a, q := p.nextAction()
 		if a == nil {
 			return Decision{}, false
 		}
+		if p.ending(a) {
+			continue
+		}
 		n := p.nodeFor(a)
 		if n == nil {
+			q.unfit++
 			p.block(a)
 			continue
 		}
@@ -110,23 +125,47 @@ func (p *Pass) nextPlacement() (Decision, bool) {
 	return Decision{Place: t, Node: n}, n != nil
 }
 
-// nextAction returns the next waiting action of the window, nil at its end or
-// when nothing could start anyway.
-func (p *Pass) nextAction() *state.Action {
-	if !p.filled {
-		p.filled = true
-		p.queue = order.Oldest(p.view, p.instances, 0, lookAhead)
+// nextAction returns the oldest waiting action that was not examined yet, with
+// its queue; nil when none is left or nothing could start anyway.
+func (p *Pass) nextAction() (*state.Action, *line) {
+	if p.over || !p.anyCore() {
+		return nil, nil
 	}
-	if len(p.queue) == 0 || !p.anyCore() {
-		return nil
+	var oldest *line
+	for i := range p.queues {
+		q := &p.queues[i]
+		if q.more(p.view) && (oldest == nil || q.next[0] < oldest.next[0]) {
+			oldest = q
+		}
 	}
-	id := p.queue[0]
-	p.queue = p.queue[1:]
+	if oldest == nil {
+		return nil, nil
+	}
+	id := oldest.next[0]
+	oldest.next = oldest.next[1:]
 	p.examined++
-	if len(p.queue) == 0 && p.blocked == 0 { // all of it started: look further
-		p.queue = order.Oldest(p.view, p.instances, id, lookAhead)
+	return p.view.Action(id), oldest
+}
+
+// ending reports whether an action waits only to be canceled with its
+// trajectory.
+func (p *Pass) ending(a *state.Action) bool {
+	return a.Trajectory != 0 && p.view.Trajectory(a.Trajectory).State != state.TrajectoryOpen
+}
+
+// more reports whether there is another action to examine.
+func (q *line) more(v order.Queue) bool {
+	if q.unfit >= LookAhead {
+		return false
 	}
-	return p.view.Action(id)
+	if len(q.next) == 0 && !q.ended {
+		q.next = order.Oldest(v, []state.Instance{q.instance}, q.last, LookAhead)
+		q.ended = len(q.next) < LookAhead
+		if len(q.next) > 0 {
+			q.last = q.next[len(q.next)-1]
+		}
+	}
+	return len(q.next) > 0
 }
 
 func (p *Pass) anyCore() bool {
@@ -220,12 +259,15 @@ func (p *Pass) hold(head *state.Action) (Decision, bool) {
 	if n := p.view.Node(p.node); n.HeldFor == 0 {
 		return p.keep(n, head)
 	}
-	p.queue = nil // kept for another: at least nothing younger starts in this pass
+	p.over = true // kept for another: at least nothing younger starts in this pass
 	return Decision{}, false
 }
 
 // keep has a node kept free, and the pass look at everything again.
 func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
-	p.queue, p.filled, p.blocked = nil, false, 0
+	p.blocked = 0
+	for i := range p.queues {
+		p.queues[i] = line{instance: p.queues[i].instance}
+	}
 	return Decision{Hold: head, Node: n}, true
 }

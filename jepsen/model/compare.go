@@ -29,6 +29,7 @@ func (m *Model) finish() error {
 	for _, p := range m.touchedPools {
 		p.touched = false
 		m.learnHolds(p)
+		m.learnPatience(&p.queue)
 		if m.s.HasWork() {
 			continue
 		}
@@ -81,8 +82,9 @@ func (m *Model) learnStops() {
 // says.
 func (m *Model) learnHolds(p *pool) {
 	for _, n := range p.nodes {
+		m.learnPatience(&n.queue)
 		held := m.heldFor(n)
-		n.wasHeld, n.served = held != 0, false
+		n.served = false
 		if n.HeldFor == held {
 			continue
 		}

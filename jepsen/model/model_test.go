@@ -59,7 +59,7 @@ func (w *world) must(tb testing.TB, commands ...*logv1.Command) []*logv1.Result 
 // TestRandomWorlds drives machine and model with commands of every verb,
 // sensible and not, and they never disagree.
 func TestRandomWorlds(t *testing.T) {
-	worlds := 1500
+	worlds := 40
 	if testing.Short() {
 		worlds = 10
 	}

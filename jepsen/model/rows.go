@@ -25,9 +25,7 @@ type (
 		running   []*action
 		residents []*trajectory
 		touched   bool
-		// Whether it was kept for an action before the entry, and whether one that
-		// had been bypassed started on it within.
-		wasHeld, served bool
+		served    bool // one that had been bypassed started on it in this entry
 	}
 	trajectory struct {
 		state.Trajectory
@@ -45,6 +43,7 @@ type (
 		// their node, and when the first did.
 		passed   uint32
 		passedAt int64
+		judged   uint64 // newest entry that counted
 		touched  bool
 	}
 	request struct {

@@ -160,7 +160,8 @@ func (m *Model) bestNode(a *action, n *node) error {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
-		if o.usable() && o.HeldFor == 0 && o.FreeMemory >= a.Memory && o.Free.Len() > n.Free.Len() {
+		kept := o.HeldFor != 0 || len(o.queue.waiting) > 0 // or about to be
+		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.Free.Len() > n.Free.Len() {
 			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
 		}
 	}

@@ -59,7 +59,23 @@ func (m *Model) pass(oldest, a *action, n *node) error {
 		oldest.passedAt = m.now
 	}
 	oldest.passed++
+	oldest.judged = m.applied
 	return nil
+}
+
+// learnPatience takes over that the count of an action began anew while others
+// were the oldest: when its own patience had ended and no node could be kept.
+func (m *Model) learnPatience(q *queue) {
+	for _, a := range q.waiting[:min(len(q.waiting), window)] {
+		if a.passed == 0 {
+			continue
+		}
+		row := m.s.Action(a.ID)
+		anew := row.Bypassed == 0 || row.BlockedAt > a.passedAt
+		if anew && (a.judged != m.applied || m.couldBeKept(a) == nil) {
+			a.passed, a.passedAt = row.Bypassed, row.BlockedAt
+		}
+	}
 }
 
 // couldBeKept returns a node that should have been kept for an action and was
