@@ -54,6 +54,27 @@ type Config struct {
 // Route is how the others reach a server.
 type Route struct{ API, Gossip string }
 
+// names of the members, in the order in which they are plugged in.
+func (c *Config) names() (servers, agents []string) {
+	for i := range c.Servers + c.Standbys {
+		servers = append(servers, "server-"+strconv.Itoa(i+1))
+	}
+	for i := range c.Agents {
+		agents = append(agents, "node-"+strconv.Itoa(i+1))
+	}
+	return servers, agents
+}
+
+// Addresses are the IP addresses of all members by name, as Start gives them out.
+func (c *Config) Addresses() map[string]string {
+	addrs := make(map[string]string)
+	servers, agents := c.names()
+	for i, name := range append(servers, agents...) {
+		addrs[name] = hostIP(i)
+	}
+	return addrs
+}
+
 // keepAll is more entries than any run makes.
 const keepAll = 1 << 40
 
@@ -132,15 +153,16 @@ func (c *Cluster) Member(name string) *Member {
 
 // addMembers plugs everybody in.
 func (c *Cluster) addMembers() error {
-	for i := range c.config.Servers + c.config.Standbys {
-		m, err := c.newMember(Server, "server-"+strconv.Itoa(i+1))
+	servers, agents := c.config.names()
+	for _, name := range servers {
+		m, err := c.newMember(Server, name)
 		if err != nil {
 			return err
 		}
 		c.Servers = append(c.Servers, m)
 	}
-	for i := range c.config.Agents {
-		m, err := c.newMember(Agent, "node-"+strconv.Itoa(i+1))
+	for _, name := range agents {
+		m, err := c.newMember(Agent, name)
 		if err != nil {
 			return err
 		}
@@ -148,6 +170,8 @@ func (c *Cluster) addMembers() error {
 	}
 	return nil
 }
+
+const bootstrapFlag = "--bootstrap"
 
 // setCommands says what each member runs, which takes the addresses of all.
 func (c *Cluster) setCommands() error {
@@ -160,7 +184,7 @@ func (c *Cluster) setCommands() error {
 			}
 		}
 		routes[i].API = cmp.Or(routes[i].API, m.Addr)
-		routes[i].Gossip = cmp.Or(routes[i].Gossip, m.gossip())
+		routes[i].Gossip = cmp.Or(routes[i].Gossip, m.Gossip())
 		m.Advertised = routes[i].API
 	}
 	var bootstrap, join []string
@@ -172,7 +196,7 @@ func (c *Cluster) setCommands() error {
 	for i, m := range c.Servers {
 		m.Args = slices.Concat(m.serverArgs(routes[i]), common, c.serverFlags())
 		if i < c.config.Servers {
-			m.Args = append(m.Args, "--bootstrap", strings.Join(bootstrap, ","))
+			m.Args = append(m.Args, bootstrapFlag, strings.Join(bootstrap, ","))
 		}
 		m.Args = append(m.Args, c.config.ServerArgs...)
 	}
@@ -228,6 +252,7 @@ func (c *Cluster) Stop() error {
 	for _, m := range c.Agents {
 		errs = append(errs, m.killLeft())
 	}
+	removeCgroups(func(name string) bool { return name == run })
 	stopAll(c.Servers)
 	for _, f := range c.release {
 		errs = append(errs, f())

@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/internal/failpoint"
+	"rota/jepsen/proxy"
+	"rota/server/replica"
 )
 
 func TestStartNeedsIsolation(t *testing.T) {
@@ -33,9 +39,6 @@ func TestMembersCanBeKilledAndComeBack(t *testing.T) {
 	next, err := w.LeaderOtherThan(w.ctx, leader)
 	if w.must(err); next == leader {
 		t.Error("a server that was killed leads")
-	}
-	if err := leader.Wipe(); err != nil {
-		t.Error(err)
 	}
 	if err := next.Wipe(); !errors.Is(err, ErrAlive) {
 		t.Errorf("wiping a server that runs: %v, want ErrAlive", err)
@@ -112,10 +115,30 @@ func TestVotersComeAndGo(t *testing.T) {
 	}
 	gone.Stop(stopGrace)
 	w.must(gone.Wipe())
+	if left, err := os.ReadDir(gone.DataDir); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left, %v", len(left), err)
+	}
 	w.must(gone.Start())
 	w.must(w.AddVoter(w.ctx, gone))
 	w.healthy()
 	w.voters("server-1", "server-2", "server-3", "server-4")
+
+	// The logs tell the same story.
+	if _, err := standby.ReadLog(); !errors.Is(err, replica.ErrInUse) {
+		t.Errorf("log of a server that runs: %v, want ErrInUse", err)
+	}
+	w.must(w.Cluster.Stop())
+	log, err := standby.ReadLog()
+	w.must(err)
+	var sizes []int
+	for _, e := range log.Entries {
+		if e.Voters != nil && (len(sizes) == 0 || sizes[len(sizes)-1] != len(e.Voters)) {
+			sizes = append(sizes, len(e.Voters))
+		}
+	}
+	if want := []int{3, 4, 3, 4}; log.Server != standby.Name || log.First != 1 || !slices.Equal(sizes, want) {
+		t.Errorf("log of %s from %d with %v voters, want %v", log.Server, log.First, sizes, want)
+	}
 }
 
 // voters checks who has a vote.
@@ -133,4 +156,96 @@ func (w *world) voters(want ...string) {
 	if !slices.Equal(names, want) {
 		w.Errorf("voters %v, want %v", names, want)
 	}
+}
+
+func TestBinariesAreReplacedOneByOne(t *testing.T) {
+	w := newWorld(t, Config{Servers: 3})
+	other, err := otherVersion()
+	w.must(err)
+	for _, m := range w.Servers {
+		m.Stop(stopGrace)
+		m.SetBinary(other)
+		w.must(m.Start())
+		w.healthy()
+		status, err := w.Status(w.ctx, m)
+		if w.must(err); status.Version != otherVersionName {
+			t.Errorf("%s has version %s, want %s", m.Name, status.Version, otherVersionName)
+		}
+	}
+}
+
+// Servers are known to each other under other addresses, and their folders are
+// elsewhere, as with proxies and with faulty disks.
+func TestRoutesAndDisks(t *testing.T) {
+	config := Config{Servers: 3, Agents: 1}
+	p := proxy.New(config.Addresses(), 1)
+	t.Cleanup(func() { _ = p.Close() })
+	config.Route = func(m *Member) (r Route, err error) {
+		if r.API, err = p.TCP(m.Name, HubIP+":0", m.Addr); err == nil {
+			r.Gossip, err = p.Both(m.Name, HubIP+":0", m.Gossip())
+		}
+		return r, err
+	}
+	disks, released := t.TempDir(), 0
+	config.Disk = func(name, dir string) (string, func() error, error) {
+		return filepath.Join(disks, name), func() error { released++; return nil }, nil
+	}
+	w := newWorld(t, config)
+	for name, ip := range config.Addresses() {
+		if m := w.Member(name); m == nil || m.IP != ip {
+			t.Errorf("%s is at %v, want %s", name, m, ip)
+		}
+	}
+	peers, err := w.api.Operator.ListPeers(w.ctx, &rotav1.ListPeersRequest{})
+	w.must(err)
+	for _, peer := range peers.Peers {
+		m := w.Member(peer.Id)
+		if peer.Address != m.Advertised || peer.Address == m.Addr {
+			t.Errorf("%s is known as %s; its route is %s", peer.Id, peer.Address, m.Advertised)
+		}
+		if !exists(filepath.Join(disks, m.Name, "raft.db")) {
+			t.Errorf("%s has no log in its disk", m.Name)
+		}
+	}
+	// The proxy knows who talks to whom: loss between two is loss on its way.
+	leader := w.leads()
+	before := p.Counters()
+	for _, m := range w.Servers {
+		p.SetLoss(leader.Name, m.Name, proxy.LossAll)
+	}
+	if _, err := w.LeaderOtherThan(w.ctx, leader); err != nil {
+		t.Error(err)
+	}
+	if after := p.Counters(); after == before {
+		t.Errorf("nothing went through the proxy: %+v", after)
+	}
+	p.Heal()
+	w.healthy()
+	if w.must(w.Cluster.Stop()); released != 4 {
+		t.Errorf("%d disks were released, want 4", released)
+	}
+}
+
+func TestFaultBuildsObeyTheirFiles(t *testing.T) {
+	w := newWorld(t, Config{Servers: 1, Agents: 1, Faults: true})
+	server := w.Servers[0]
+	const jump = time.Hour
+	before, err := w.Status(w.ctx, server)
+	w.must(err)
+	w.must(server.Clock.Set(0, jump))
+	after, err := w.Status(w.ctx, server)
+	w.must(err)
+	if by := after.LogTime.AsTime().Sub(before.LogTime.AsTime()); by < jump || by > jump+patience {
+		t.Errorf("log time went on by %v, want %v", by, jump)
+	}
+	w.must(failpoint.Arm(server.FailpointDir(), failpoint.EntryApplied, "kill"))
+	how, err := server.WaitExit(w.ctx)
+	if w.must(err); how != "signal: killed" {
+		t.Errorf("at the failpoint the server ended by %q", how)
+	}
+	if by := server.Clock.Ahead(); by < jump {
+		t.Errorf("its clock is ahead by %v, want %v", by, jump)
+	}
+	w.must(server.Start())
+	w.healthy()
 }

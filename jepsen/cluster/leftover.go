@@ -26,6 +26,11 @@ func removeLeftovers(of func(name string) bool) {
 	for _, dir := range runFolders(os.TempDir(), of) {
 		_ = os.RemoveAll(dir)
 	}
+	removeCgroups(of)
+}
+
+// removeCgroups removes the cgroups of runs.
+func removeCgroups(of func(name string) bool) {
 	for _, parent := range cgroupParents() {
 		for _, dir := range runFolders(parent, of) {
 			removeCgroup(dir)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,6 +49,22 @@ type world struct {
 	api *client.Client
 }
 
+// The builds of rota that are tested, each built once.
+var (
+	production = sync.OnceValues(func() (string, error) { return build(BuildOptions{}) })
+	withFaults = sync.OnceValues(func() (string, error) {
+		return build(BuildOptions{Name: "rota-faults", Tags: []string{"faults"}})
+	})
+	otherVersion = sync.OnceValues(func() (string, error) {
+		return build(BuildOptions{Name: "rota-other", LDFlags: "-X rota/cmd/internal/cli.Version=" + otherVersionName})
+	})
+)
+
+const otherVersionName = "0.0.0-other"
+
+// build builds into the folder of the run, which goes with it.
+func build(o BuildOptions) (string, error) { return Build(context.Background(), os.TempDir(), o) }
+
 // newWorld starts a cluster and waits until it is healthy.
 func newWorld(t *testing.T, config Config) *world {
 	t.Helper()
@@ -59,7 +76,11 @@ func newWorld(t *testing.T, config Config) *world {
 		t.Fatal(err)
 	}
 	config.Dir = dir
-	if config.Binary, err = Build(ctx, t.TempDir(), BuildOptions{}); err != nil {
+	build := production
+	if config.Faults {
+		build = withFaults
+	}
+	if config.Binary, err = build(); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Start(ctx, config)

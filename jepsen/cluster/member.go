@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -108,7 +109,8 @@ func (m *Member) prepareFaults() (err error) {
 	return os.MkdirAll(m.FailpointDir(), 0o755)
 }
 
-func (m *Member) gossip() string {
+// Gossip is the address at which the member gossips, over UDP and TCP.
+func (m *Member) Gossip() string {
 	if m.Kind == Agent {
 		return net.JoinHostPort(m.IP, agentGossip)
 	}
@@ -125,18 +127,18 @@ func (m *Member) commonArgs(gossip string) []string {
 }
 
 func (m *Member) serverArgs(r Route) []string {
-	args := append([]string{"server", "--id", m.Name}, m.commonArgs(m.gossip())...)
+	args := append([]string{"server", "--id", m.Name}, m.commonArgs(m.Gossip())...)
 	if r.API != m.Addr {
 		args = append(args, "--advertise", r.API)
 	}
-	if r.Gossip != m.gossip() {
+	if r.Gossip != m.Gossip() {
 		args = append(args, "--gossip-advertise", r.Gossip)
 	}
 	return args
 }
 
 func (m *Member) agentArgs() []string {
-	return append([]string{"agent", "--name", m.Name}, m.commonArgs(m.gossip())...)
+	return append([]string{"agent", "--name", m.Name}, m.commonArgs(m.Gossip())...)
 }
 
 // SetBinary makes another rota run from the next start on.
@@ -166,11 +168,16 @@ func (m *Member) WaitExit(ctx context.Context) (how string, err error) {
 // ErrAlive: what needs a process to be gone was asked for while it runs.
 var ErrAlive = errors.New("the process runs: kill or stop it first")
 
-// Wipe empties the data folder, as of a machine that was replaced. The program
-// that does it may touch what this process must not.
+// Wipe empties the data folder, as of a machine that was replaced. A server then
+// waits to be added: with the list of the first voters it would take itself for
+// one of them, and vote without what it knew. The program that does it may touch
+// what this process must not.
 func (m *Member) Wipe() error {
 	if m.Alive() {
 		return fmt.Errorf("%s: %w", m.Name, ErrAlive)
+	}
+	if i := slices.Index(m.Args, bootstrapFlag); i >= 0 {
+		m.Args = slices.Concat(m.Args[:i], m.Args[i+2:])
 	}
 	return tool("", "", "find", m.DataDir, "-mindepth", "1", "-delete")
 }

@@ -12,12 +12,14 @@ import (
 
 // Addresses of the network: the hub is this process.
 const (
-	HubIP    = "10.77.0.1"
-	hubName  = "hub"
-	memberIP = "10.77.0.%d"
-	ipFirst  = 11
-	ipLast   = 254
+	HubIP   = "10.77.0.1"
+	hubName = "hub"
+	ipFirst = 11
+	hostMax = 240
 )
+
+// hostIP is the address of the host that was plugged in after so many others.
+func hostIP(others int) string { return fmt.Sprintf("10.77.0.%d", ipFirst+others) }
 
 // Network joins the members: a bridge, which is also the interface of this
 // process, and a cable to the namespace of each member.
@@ -58,15 +60,15 @@ const filter = `table inet partition {
 func (n *Network) plug(name string) (ip string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	number := ipFirst + len(n.hosts)
-	if number > ipLast {
+	number := len(n.hosts)
+	if number == hostMax {
 		return "", errors.New("the network is full")
 	}
 	if err := tool("", "", "ip", "netns", "add", name); err != nil {
 		return "", err
 	}
 	n.hosts = append(n.hosts, name)
-	ip = fmt.Sprintf(memberIP, number)
+	ip = hostIP(number)
 	port := fmt.Sprintf("port%d", number)
 	err = tool("", fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]s\nlink set %[1]s master %[3]s up\n", port, name, hubName),
 		"ip", "-batch", "-")
