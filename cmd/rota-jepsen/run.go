@@ -76,6 +76,9 @@ func (f *runFlags) run(cmd *cobra.Command, names []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // actions run as nobody
+		return err
+	}
 	if err := f.build(cmd.Context(), dir); err != nil {
 		return &codeError{exitUsage, err}
 	}

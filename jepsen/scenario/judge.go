@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,8 +88,9 @@ func versionOf(binary string) string {
 	if err != nil {
 		return err.Error()
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return cmp.Or(strings.TrimPrefix(first, "rota "), "?")
+	// The second line has the version below its title.
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return strings.Join(strings.Fields(lines[len(lines)-1]), " ")
 }
 
 func kernel() string {
