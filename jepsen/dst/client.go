@@ -3,6 +3,7 @@ package dst
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim"
@@ -119,23 +120,24 @@ func pick(d *sim.Draw, ids []uint64) uint64 {
 func (c *client) submit(e Event) {
 	d := sim.Draws(e.Luck).Of(0, 0)
 	v := &logv1.SubmitActions{Request: c.request(&d, e)}
-	if d.Chance(100_000) {
+	if c.w.config.seed%2 == 0 && d.Chance(200_000) {
 		v.Namespace = "team"
 	}
-	n := d.Between(1, 3)
+	n := d.Between(1, 5)
 	if d.Chance(100_000) {
-		n = d.Between(4, 10)
+		n = d.Between(6, 12)
 	}
 	trajectory := uint64(0)
 	if d.Chance(250_000) && len(c.trajectories) > 0 {
 		trajectory = pick(&d, c.trajectories)
 	}
 	for range n {
-		v.Actions = append(v.Actions, newAction(&d, trajectory))
+		v.Actions = append(v.Actions, c.w.config.newAction(&d, trajectory))
 	}
 	first := uint64(0)
 	c.do(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: v}}, triesMax, func(r *logv1.Result) {
 		if r.Refusal != nil {
+			c.learn(r.Refusal.Reason, trajectory)
 			return
 		}
 		if first != 0 && first != r.FirstId && v.Request != nil && v.Request.ExpireNs != 0 {
@@ -147,14 +149,25 @@ func (c *client) submit(e Event) {
 	})
 }
 
-func newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
-	a := &logv1.Action{TrajectoryId: trajectory, CoresMin: uint32(d.Skewed(1, 6)), AttemptsMax: uint32(d.Between(1, 4)), Spec: newSpec(d)}
+// learn forgets a trajectory that has ended.
+func (c *client) learn(reason string, trajectory uint64) {
+	if reason == "TRAJECTORY_NOT_FOUND" || reason == "TRAJECTORY_ENDED" {
+		c.trajectories = slices.DeleteFunc(c.trajectories, func(id uint64) bool { return id == trajectory })
+	}
+}
+
+// newAction makes up an action. A few ask for more than any node has.
+func (c *config) newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
+	a := &logv1.Action{TrajectoryId: trajectory, CoresMin: uint32(d.Skewed(1, 4)), AttemptsMax: uint32(d.Between(2, 4)), Spec: newSpec(d)}
+	if d.Chance(50_000) {
+		a.CoresMin = uint32(d.Between(4, 12))
+	}
 	a.CoresMax = a.CoresMin + uint32(d.Between(0, 3))
 	if d.Chance(500_000) {
 		a.AttemptsMax = 1
 	}
-	if trajectory == 0 && d.Chance(200_000) {
-		a.Pool = "other"
+	if trajectory == 0 {
+		a.Pool = c.pool(d)
 	}
 	if d.Chance(300_000) {
 		a.MemoryBytes = uint64(d.Between(1, 12)) << 20
@@ -193,9 +206,7 @@ func (c *client) open(e Event) {
 	if d.Chance(500_000) {
 		v.IdleTimeoutNs = d.Between(5, 90) * second
 	}
-	if d.Chance(200_000) {
-		v.Pool = "other"
-	}
+	v.Pool = c.w.config.pool(&d)
 	c.do(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: v}}, triesMax, func(r *logv1.Result) {
 		if r.Refusal == nil {
 			c.trajectories = recent(c.trajectories, r.FirstId)

@@ -64,6 +64,15 @@ func newConfig(seed uint64) config {
 	return c
 }
 
+// pool draws the pool of an action: of any node, or now and then one that does
+// not exist.
+func (c *config) pool(d *sim.Draw) string {
+	if d.Chance(20_000) {
+		return "nowhere"
+	}
+	return c.pools[d.N(int64(len(c.pools)))]
+}
+
 // newSettings draws limits that are small, so that they are met.
 func newSettings(d *sim.Draw) *logv1.Settings {
 	s := &logv1.Settings{

@@ -96,26 +96,26 @@ type fault struct {
 }
 
 var faults = []fault{
-	{CrashAgent, 8, 100 * millisecond, 40 * second},
+	{CrashAgent, 8, 100 * millisecond, 60 * second},
 	{CrashSupervisor, 6, 0, 0},
 	{CrashBoth, 4, 50 * millisecond, 1200 * millisecond},
-	{Reboot, 4, 2 * second, 60 * second},
-	{PauseAgent, 6, 500 * millisecond, 40 * second},
-	{PauseSupervisor, 5, 500 * millisecond, 30 * second},
-	{Cut, 8, 500 * millisecond, 40 * second},
-	{CutOneWay, 6, 500 * millisecond, 30 * second},
-	{CutSome, 5, 500 * millisecond, 60 * second},
-	{Loss, 4, 5 * second, 60 * second},
-	{Delay, 4, 5 * second, 40 * second},
-	{Duplicates, 6, 10 * second, 90 * second},
-	{Depose, 8, 10 * millisecond, 20 * second},
-	{Leaderless, 3, 200 * millisecond, 15 * second},
-	{CrashServer, 6, 100 * millisecond, 60 * second},
+	{Reboot, 4, 2 * second, 90 * second},
+	{PauseAgent, 6, second, 60 * second},
+	{PauseSupervisor, 5, second, 40 * second},
+	{Cut, 9, 2 * second, 60 * second},
+	{CutOneWay, 7, 2 * second, 60 * second},
+	{CutSome, 5, 2 * second, 90 * second},
+	{Loss, 4, 10 * second, 90 * second},
+	{Delay, 4, 10 * second, 60 * second},
+	{Duplicates, 6, 20 * second, 120 * second},
+	{Depose, 14, 10 * millisecond, 30 * second},
+	{Leaderless, 4, 200 * millisecond, 20 * second},
+	{CrashServer, 8, 100 * millisecond, 60 * second},
 	{EraseServer, 2, 100 * millisecond, 30 * second},
-	{PauseServer, 5, 300 * millisecond, 40 * second},
-	{Stall, 5, 1 * second, 120 * second},
+	{PauseServer, 7, 300 * millisecond, 60 * second},
+	{Stall, 5, 1 * second, 180 * second},
 	{Save, 6, 0, 0},
-	{SlowCommit, 3, 5 * second, 30 * second},
+	{SlowCommit, 3, 5 * second, 60 * second},
 	{Jump, 3, 0, 0},
 	{Panic, 2, 2 * second, 20 * second},
 }
@@ -123,7 +123,7 @@ var faults = []fault{
 // Density of a plan per simulated hour. The bounds below which a run is void are
 // in run.go.
 const (
-	burstsPerHour = 60
+	burstsPerHour = 80
 	faultsPerHour = 45
 )
 
@@ -196,7 +196,7 @@ func (p *Plan) faults(d *sim.Draw, c config) {
 func (p *Plan) addFault(d *sim.Draw, c config, f fault, at int64) {
 	e := Event{At: at, Kind: f.kind, For: d.Skewed(f.min, f.max), Luck: d.Uint64()}
 	switch f.kind {
-	case Depose, CrashServer, EraseServer, PauseServer, Stall, Save:
+	case CrashServer, EraseServer, PauseServer, Stall, Save:
 		e.On = int(d.N(int64(c.servers)))
 	default:
 		e.On = int(d.N(int64(c.nodes)))

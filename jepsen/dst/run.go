@@ -107,6 +107,7 @@ func RunPlan(p Plan, o Options) (out Outcome) {
 			w.carryOut(e)
 		})
 	}
+	w.patrol()
 	w.loop.Run(p.Length)
 	w.finish()
 	return w.outcome(p)
@@ -194,6 +195,33 @@ func (w *World) tidyUp() {
 			}
 			return true
 		})
+		if s.Counts().NodesUp == len(w.nodes) {
+			w.cancelHopeless(s)
+		}
+	})
+}
+
+// patrol looks every minute for what waits in vain, or it would fill the queues.
+func (w *World) patrol() {
+	w.loop.After(minute, func() {
+		w.view(w.cancelHopeless)
+		w.patrol()
+	})
+}
+
+// cancelHopeless gives up what was accepted while its pool had no node, and asks
+// for more than the nodes have that came.
+func (w *World) cancelHopeless(s *state.State) {
+	s.Actions(0, func(a *state.Action) bool {
+		fits := a.State != state.ActionQueued || a.Trajectory != 0
+		s.Shapes(a.Pool, func(cores int, memory uint64) bool {
+			fits = fits || cores >= int(a.CoresMin) && memory >= a.Memory
+			return !fits
+		})
+		if !fits {
+			w.clients[0].cancel(uint64(a.ID))
+		}
+		return true
 	})
 }
 
