@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"slices"
 	"sync"
 	"syscall"
 )
@@ -32,10 +31,16 @@ type faults struct {
 	counts Counters
 	fail   map[Op]int
 	lies   int
-	hang   map[Op]chan struct{}
+	hang   map[Op]*hang
 	// free is how many bytes files can still grow by, if limited.
 	limited bool
 	free    int64
+}
+
+// hang holds operations until it is over, but the first few.
+type hang struct {
+	after int
+	over  chan struct{}
 }
 
 // verdict is what becomes of an operation.
@@ -53,14 +58,7 @@ func (f *faults) begin(op Op) verdict {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count(op, &f.counts.Reads, &f.counts.Writes, &f.counts.Fsyncs)
-	if until := f.hang[op]; until != nil {
-		count(op, &f.counts.HungReads, &f.counts.HungWrites, &f.counts.HungFsyncs)
-		f.counts.Hanging++
-		f.mu.Unlock()
-		<-until
-		f.mu.Lock()
-		f.counts.Hanging--
-	}
+	f.wait(op)
 	if f.fail[op] > 0 {
 		f.fail[op]--
 		count(op, &f.counts.FailedReads, &f.counts.FailedWrites, &f.counts.FailedFsyncs)
@@ -72,6 +70,25 @@ func (f *faults) begin(op Op) verdict {
 		return lie
 	}
 	return pass
+}
+
+// wait holds an operation while its kind hangs. It is called under the lock,
+// which it gives up meanwhile.
+func (f *faults) wait(op Op) {
+	h := f.hang[op]
+	if h == nil {
+		return
+	}
+	if h.after > 0 {
+		h.after--
+		return
+	}
+	count(op, &f.counts.HungReads, &f.counts.HungWrites, &f.counts.HungFsyncs)
+	f.counts.Hanging++
+	f.mu.Unlock()
+	<-h.over
+	f.mu.Lock()
+	f.counts.Hanging--
 }
 
 func count(op Op, reads, writes, fsyncs *int) {
@@ -118,36 +135,39 @@ func (f *FS) Lie(n int) {
 // process in such a call cannot be killed: it is gone only after the release,
 // and its ports with it, as on a real disk.
 func (f *FS) Hang(ops ...Op) (release func()) {
-	until := make(chan struct{})
+	var releases []func()
+	for _, op := range ops {
+		releases = append(releases, f.HangAfter(0, op))
+	}
+	return func() {
+		for _, release := range releases {
+			release()
+		}
+	}
+}
+
+// HangAfter lets n operations of a kind pass and makes the others wait, as Hang
+// does. A power loss in the meantime happens before the operation that waits.
+func (f *FS) HangAfter(n int, op Op) (release func()) {
+	h := &hang{after: n, over: make(chan struct{})}
 	f.faults.mu.Lock()
 	defer f.faults.mu.Unlock()
-	for _, op := range ops {
-		f.faults.release(op)
-		f.faults.hang[op] = until
-	}
-	ops = slices.Clone(ops)
+	f.faults.release(op)
+	f.faults.hang[op] = h
 	return func() {
 		f.faults.mu.Lock()
 		defer f.faults.mu.Unlock()
-		for _, op := range ops {
-			if f.faults.hang[op] == until {
-				f.faults.release(op)
-			}
+		if f.faults.hang[op] == h {
+			f.faults.release(op)
 		}
 	}
 }
 
 // release lets operations of a kind go on. It is called under the lock.
 func (f *faults) release(op Op) {
-	until := f.hang[op]
-	delete(f.hang, op)
-	for _, other := range f.hang {
-		if other == until {
-			return // closed with the last kind
-		}
-	}
-	if until != nil {
-		close(until)
+	if h := f.hang[op]; h != nil {
+		close(h.over)
+		delete(f.hang, op)
 	}
 }
 

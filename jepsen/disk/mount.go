@@ -37,7 +37,7 @@ func Mount(backing, mountpoint string) (*FS, error) {
 		return nil, fmt.Errorf("disk: read %s: %w", backing, err)
 	}
 	f := &FS{mountpoint: mountpoint}
-	f.faults.fail, f.faults.hang = make(map[Op]int), make(map[Op]chan struct{})
+	f.faults.fail, f.faults.hang = make(map[Op]int), make(map[Op]*hang)
 	f.volume.Store(v)
 	if f.server, err = fs.Mount(mountpoint, &node{fs: f}, options()); err != nil {
 		v.close()

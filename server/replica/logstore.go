@@ -186,7 +186,8 @@ func (s *logStore) newestNoop() position {
 // DeleteRange implements raft.LogStore. Cutting off the tail lowers the mark
 // first: between the two the store is above its mark, which is harmless.
 func (s *logStore) DeleteRange(first, last uint64) error {
-	if last >= s.last.Load() && first <= s.last.Load() {
+	tail := last >= s.last.Load() && first <= s.last.Load()
+	if tail {
 		if err := s.lowerMark(first); err != nil {
 			return err
 		}
@@ -194,18 +195,26 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 	}
 	s.cache.drop(first, last)
 	for first <= last {
-		end := min(last, first+deleteChunk-1)
-		err := s.guard.write("delete from log", func() error { return s.raw.DeleteRange(first, end) })
+		from, to := first, min(last, first+deleteChunk-1)
+		if tail {
+			from, to = max(first, last-min(last, deleteChunk-1)), last
+		}
+		err := s.guard.write("delete from log", func() error { return s.raw.DeleteRange(from, to) })
 		if err != nil {
 			return err
 		}
-		first = end + 1
+		if tail {
+			last = from - 1
+		} else {
+			first = to + 1
+		}
 	}
 	return nil
 }
 
 // deleteChunk is how many entries go in one transaction. Compaction shares the
-// writer's lock with appends, which must not wait for all of it.
+// writer's lock with appends, which must not wait for all of it. A tail goes
+// from its end: a crash in the middle must not leave a hole.
 const deleteChunk = 256
 
 // lowerMark prepares for the loss of everything from index on. If the whole log

@@ -33,7 +33,7 @@ type storage struct {
 }
 
 func openStorage(cfg *Config, g *guard) (s *storage, err error) {
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+	if err := makeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}
 	s = &storage{}
@@ -68,7 +68,27 @@ func openStorage(cfg *Config, g *guard) (s *storage, err error) {
 	if s.snaps, err = openSnapshots(cfg.Dir, g, cfg.Logger); err != nil {
 		return s, err
 	}
+	// What is written to these files is durable, but their names are only now.
+	if err := syncDir(cfg.Dir); err != nil {
+		return s, fmt.Errorf("sync data directory: %w", err)
+	}
 	return s, s.inspectLog()
+}
+
+// makeDir creates a directory and those above it, durably: without its name
+// everything in it is lost with the power.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
 }
 
 func lockDir(dir string) (*os.File, error) {
@@ -83,9 +103,35 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// openBolt opens the database. NoSync is never set. The freelist is rebuilt at
-// start: writing it at each commit costs more than the commit.
-func openBolt(path string) (store LogStore, err error) {
+// openBolt opens the database, which it creates under another name: bbolt
+// refuses a file whose creation was cut short.
+func openBolt(path string) (LogStore, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := createBolt(path); err != nil {
+			return nil, fmt.Errorf("create log store %s: %w", path, err)
+		}
+	}
+	return openBoltAt(path)
+}
+
+func createBolt(path string) error {
+	fresh := path + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	store, err := openBoltAt(fresh)
+	if err != nil {
+		return err
+	}
+	if err := store.Close(); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
+}
+
+// openBoltAt never sets NoSync. The freelist is rebuilt at start: writing it at
+// each commit costs more than the commit.
+func openBoltAt(path string) (store LogStore, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: open %s: %v", ErrCorrupt, path, p)

@@ -21,24 +21,29 @@ const snapshotsRetained = 2
 // and try again at the next interval, on a disk that has already failed.
 type snapStore struct {
 	raft.SnapshotStore
+	dir   string
 	guard *guard
 }
 
-func openSnapshots(dir string, g *guard, logger hclog.Logger) (*snapStore, error) {
-	if err := removeUnfinished(filepath.Join(dir, "snapshots")); err != nil {
+// unfinished is what raft adds to the name of a snapshot that it still writes.
+const unfinished = ".tmp"
+
+func openSnapshots(base string, g *guard, logger hclog.Logger) (*snapStore, error) {
+	dir := filepath.Join(base, "snapshots")
+	if err := removeUnfinished(dir); err != nil {
 		return nil, err
 	}
-	store, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsRetained, logger.Named("snapshot"))
+	store, err := raft.NewFileSnapshotStoreWithLogger(base, snapshotsRetained, logger.Named("snapshot"))
 	if err != nil {
-		return nil, fmt.Errorf("open snapshots in %s: %w", filepath.Join(dir, "snapshots"), err)
+		return nil, fmt.Errorf("open snapshots in %s: %w", dir, err)
 	}
-	return &snapStore{SnapshotStore: store, guard: g}, nil
+	return &snapStore{SnapshotStore: store, dir: dir, guard: g}, nil
 }
 
 // removeUnfinished removes snapshots that a crash cut short: raft ignores them
 // and would keep them for ever.
 func removeUnfinished(dir string) error {
-	tmp, err := filepath.Glob(filepath.Join(dir, "*.tmp"))
+	tmp, err := filepath.Glob(filepath.Join(dir, "*"+unfinished))
 	if err != nil {
 		return err
 	}
@@ -59,14 +64,18 @@ func (s *snapStore) newest() (position, error) {
 	return position{list[0].Index, list[0].Term}, nil
 }
 
-// Create implements raft.SnapshotStore.
+// Create implements raft.SnapshotStore. It makes the names of the files durable,
+// which raft does not: a power loss would leave a snapshot without content, and
+// the log that it replaced would be gone.
 func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
 	confIndex uint64, trans raft.Transport,
 ) (raft.SnapshotSink, error) {
 	var sink raft.SnapshotSink
 	err := s.guard.write("create snapshot", func() (err error) {
-		sink, err = s.SnapshotStore.Create(version, index, term, conf, confIndex, trans)
-		return err
+		if sink, err = s.SnapshotStore.Create(version, index, term, conf, confIndex, trans); err != nil {
+			return err
+		}
+		return syncDir(filepath.Join(s.dir, sink.ID()+unfinished))
 	})
 	if err != nil {
 		return nil, err
