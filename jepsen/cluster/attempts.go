@@ -111,25 +111,42 @@ const freezing = 5 * time.Second
 // supervisor, and returns when everything stands still. Attempts that start
 // later run.
 func (m *Member) FreezeAttempts() (*Freeze, error) {
-	f := &Freeze{Processes: m.Attempts()}
-	if len(f.Processes) == 0 {
-		return nil, fmt.Errorf("%s: %w", m.Name, ErrNoAttempts)
-	}
-	f.boxes = m.boxes(f.Processes)
-	f.How = f.boxes[0].how()
-	for _, b := range f.boxes {
-		if err := b.set(true); err != nil {
-			return nil, errors.Join(fmt.Errorf("freeze attempts of %s: %w", m.Name, err), f.Thaw())
-		}
-	}
+	f := &Freeze{}
 	for deadline := time.Now().Add(freezing); ; time.Sleep(5 * time.Millisecond) {
-		if !slices.ContainsFunc(f.boxes, func(b freezer) bool { return !b.frozen() }) {
+		// Without a cgroup a process may have forked before it was stopped.
+		f.Processes = m.Attempts()
+		more, err := f.add(m.boxes(f.Processes))
+		switch {
+		case err != nil:
+			return nil, errors.Join(fmt.Errorf("freeze attempts of %s: %w", m.Name, err), f.Thaw())
+		case len(f.boxes) == 0:
+			return nil, fmt.Errorf("%s: %w", m.Name, ErrNoAttempts)
+		case !more && f.complete():
+			f.How = f.boxes[0].how()
 			return f, nil
-		}
-		if time.Now().After(deadline) {
+		case time.Now().After(deadline):
 			return nil, errors.Join(fmt.Errorf("%s: %w", m.Name, errNotFrozen), f.Thaw())
 		}
 	}
+}
+
+// add freezes what is not frozen yet and reports whether there was any.
+func (f *Freeze) add(boxes []freezer) (more bool, err error) {
+	for _, b := range boxes {
+		if slices.Contains(f.boxes, b) {
+			continue
+		}
+		if err := b.set(true); err != nil && b.exists() {
+			return true, err
+		}
+		f.boxes, more = append(f.boxes, b), true
+	}
+	return more, nil
+}
+
+// complete reports whether all stands still.
+func (f *Freeze) complete() bool {
+	return !slices.ContainsFunc(f.boxes, func(b freezer) bool { return !b.frozen() })
 }
 
 // Thaw lets them go on. What has been killed meanwhile needs nothing.
@@ -172,7 +189,7 @@ func boxOf(pid int, mounts []hierarchy) freezer {
 		case !strings.Contains(own[h.key], "/"+run+"/"):
 		case h.key == v2 && exists(filepath.Join(dir, "cgroup.freeze")):
 			return freezer{v2: dir}
-		case slices.Contains(strings.Split(h.key, ","), "freezer"):
+		case h.freezes():
 			box.v1 = dir
 		}
 	}

@@ -15,6 +15,9 @@ type hierarchy struct {
 	mount string
 }
 
+// freezes reports whether it is the one with the freezer of v1.
+func (h hierarchy) freezes() bool { return slices.Contains(strings.Split(h.key, ","), "freezer") }
+
 // v2 is the key of the unified hierarchy.
 const v2 = ""
 

@@ -14,6 +14,7 @@ import (
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/internal/failpoint"
+	"rota/internal/need"
 	"rota/jepsen/proxy"
 	"rota/server/replica"
 )
@@ -55,34 +56,69 @@ func TestMembersCanBeKilledAndComeBack(t *testing.T) {
 }
 
 func TestAttemptsAreFoundAndFrozen(t *testing.T) {
-	w := newWorld(t, Config{Servers: 1, Agents: 1, Lease: 20 * time.Second, Margin: time.Second})
+	need.Cgroup(t)
+	for _, test := range []struct {
+		confine string
+		how     []string
+	}{
+		{"", []string{"cgroup.freeze", "freezer"}},
+		{"cgroup-v1", []string{"freezer"}},
+		{"affinity", []string{"SIGSTOP"}},
+	} {
+		t.Run(test.confine, func(t *testing.T) {
+			config := Config{Servers: 1, Agents: 1, Lease: 20 * time.Second, Margin: time.Second}
+			if test.confine == "cgroup-v1" && !slices.ContainsFunc(hierarchies(), hierarchy.freezes) {
+				t.Skip("needs a freezer of cgroup v1: none is mounted")
+			}
+			if test.confine != "" {
+				config.AgentArgs = []string{"--confine", test.confine}
+			}
+			newWorld(t, config).freezeAndThaw(test.how)
+		})
+	}
+}
+
+// freezeAndThaw pauses an attempt in one of the given ways.
+func (w *world) freezeAndThaw(how []string) {
+	w.Helper()
 	agent := w.Agents[0]
 	if _, err := agent.FreezeAttempts(); !errors.Is(err, ErrNoAttempts) {
-		t.Errorf("freezing nothing: %v, want ErrNoAttempts", err)
+		w.Errorf("freezing nothing: %v, want ErrNoAttempts", err)
 	}
 	w.submit("while :; do date +%N > beat; sleep 0.01; done")
 	w.until("it runs", func() bool { return len(agent.Attempts()) > 1 })
 	supervisor := agent.Supervisor()
 	if supervisor == 0 || slices.Contains(agent.Attempts(), supervisor) || slices.Contains(agent.Attempts(), agent.Pid()) {
-		t.Errorf("supervisor %d, agent %d, attempts %v", supervisor, agent.Pid(), agent.Attempts())
+		w.Errorf("supervisor %d, agent %d, attempts %v", supervisor, agent.Pid(), agent.Attempts())
 	}
 	freeze, err := agent.FreezeAttempts()
 	w.must(err)
-	t.Logf("%d processes are frozen by %s", len(freeze.Processes), freeze.How)
-	before := ticks(t, agent.Attempts())
+	if !slices.Contains(how, freeze.How) || len(freeze.Processes) == 0 {
+		w.Errorf("processes %v are frozen by %s, want one of %v", freeze.Processes, freeze.How, how)
+	}
+	before := ticks(w.T, agent.Attempts())
 	time.Sleep(100 * time.Millisecond)
-	if after := ticks(t, agent.Attempts()); !slices.Equal(before, after) {
-		t.Errorf("frozen processes work: %v, then %v", before, after)
+	if after := ticks(w.T, agent.Attempts()); !slices.Equal(before, after) {
+		w.Errorf("frozen processes work: %v, then %v", before, after)
 	}
 	w.must(freeze.Thaw())
-	w.until("it goes on", func() bool { return !slices.Equal(before, ticks(t, agent.Attempts())) })
+	w.until("it goes on", func() bool { return !slices.Equal(before, ticks(w.T, agent.Attempts())) })
 
 	agent.Kill()
 	if len(agent.Attempts()) == 0 || agent.Supervisor() != supervisor {
-		t.Error("what an agent runs ended when it was killed")
+		w.Error("what an agent runs ended when it was killed")
 	}
 	_, err = agent.FreezeAttempts()
 	w.must(err) // Stop ends also what is frozen
+	w.must(w.Cluster.Stop())
+	if left := append(agent.Attempts(), agent.Supervisor()); !slices.Equal(left, []int{0}) {
+		w.Errorf("left over after the end: %v", left)
+	}
+	for _, parent := range cgroupParents() {
+		if dir := filepath.Join(parent, run); exists(dir) {
+			w.Errorf("left over after the end: %s", dir)
+		}
+	}
 }
 
 // ticks are the system calls and switches of processes, which show that they run.

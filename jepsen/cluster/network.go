@@ -69,7 +69,7 @@ func (n *Network) plug(name string) (ip string, err error) {
 	}
 	n.hosts = append(n.hosts, name)
 	ip = hostIP(number)
-	port := fmt.Sprintf("port%d", number)
+	port := portOf(number)
 	err = tool("", fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]s\nlink set %[1]s master %[3]s up\n", port, name, hubName),
 		"ip", "-batch", "-")
 	if err == nil {
@@ -80,6 +80,9 @@ func (n *Network) plug(name string) (ip string, err error) {
 	}
 	return ip, err
 }
+
+// portOf is the hub's end of the cable of a host.
+func portOf(number int) string { return fmt.Sprintf("port%d", number) }
 
 // Cut loses everything that is sent from one of the first to one of the second.
 // Packets the other way still arrive. A member does not lose what it sends to
@@ -188,11 +191,12 @@ func dropped(name string) (packets uint64, err error) {
 	return 0, fmt.Errorf("read counter of %s: there is none", name)
 }
 
-// close removes hosts and hub, with their interfaces.
+// close removes hosts and hub. The kernel takes its time to remove the interfaces
+// of a namespace, so the cables are removed first, which is done when it returns.
 func (n *Network) close() error {
 	var errs []error
-	for _, name := range n.hosts {
-		errs = append(errs, tool("", "", "ip", "netns", "del", name))
+	for i, name := range n.hosts {
+		errs = append(errs, tool("", "", "ip", "link", "del", portOf(i)), tool("", "", "ip", "netns", "del", name))
 	}
 	return errors.Join(append(errs, tool("", "", "ip", "link", "del", hubName))...)
 }
