@@ -26,6 +26,10 @@ type Options struct {
 	Length time.Duration
 	// Model returns a second opinion; nil means that of jepsen/model.
 	Model func() Model
+	// CheckEvery: of each so many entries indexes and hashes are computed anew from
+	// the rows, which costs more than all else; 0: of each 16th. The rows
+	// themselves are checked after every entry.
+	CheckEvery uint64
 	// Flaws are planted bugs.
 	Flaws Flaws
 
@@ -35,6 +39,9 @@ type Options struct {
 func (o Options) withDefaults(p Plan) Options {
 	if o.Length == 0 {
 		o.Length = time.Hour
+	}
+	if o.CheckEvery == 0 {
+		o.CheckEvery = 16
 	}
 	if o.Model == nil {
 		planted := false
@@ -272,6 +279,11 @@ func (w *World) compareAll() {
 			return
 		}
 		w.audit.compare(s.id, last, s.rep.Hash())
+		s.rep.View(func(st *state.State) {
+			if err := st.Check(); err != nil {
+				w.fail("server %d at the end: %v", s.id, err)
+			}
+		})
 	}
 	if err := w.audit.replay(); err != nil {
 		w.fail("%v", err)
