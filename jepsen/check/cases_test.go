@@ -217,6 +217,12 @@ var broken = []caseOf{
 		z.Action, z.Start, z.End = 9999, x.Start+3*second, x.Start+4*second
 		r.Executions = append(r.Executions, y, z)
 	}},
+	{"cores", "two users of what is not pinned", "has two users", func(t *testing.T, r *history.Record) {
+		for i := range r.Executions {
+			r.Executions[i].Cores = nil
+		}
+		pick(t, r.Executions, once(r, true)).End += 20 * second
+	}},
 	{"cores", "not those that were granted", "and was granted", func(_ *testing.T, r *history.Record) { r.Executions[2].Cores = []int{40, 41} }},
 
 	{"nothing-lost", "gone", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) { r.Final = r.Final[1:] }},
@@ -307,6 +313,27 @@ var broken = []caseOf{
 		for i := range r.Logs {
 			r.Logs[i].Entries[20].Data = []byte{0xff}
 		}
+	}},
+
+	{"linearizable", "a read of what was not yet", "", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.Get && op.State == "SUCCEEDED" })
+		again := *op
+		again.Start, again.End, again.State = op.End+second, op.End+2*second, "QUEUED"
+		r.Ops = append(r.Ops, again)
+	}},
+	{"linearizable", "an acknowledged action is not found", "", func(t *testing.T, r *history.Record) {
+		op := pick(t, r.Ops, submitted)
+		r.Ops = append(r.Ops, history.Op{
+			Verb: history.Get, Target: op.IDs[0], Start: op.End + 1, End: op.End + second, Outcome: history.Fail, Error: "ACTION_NOT_FOUND",
+		})
+	}},
+	{"linearizable", "a request accepted twice", "", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, submitted)
+		op.Start, op.End, op.IDs = op.End+1, op.End+second, []uint64{9998}
+		r.Ops = append(r.Ops, op)
+	}},
+	{"linearizable", "a drain that is not seen", "", func(t *testing.T, r *history.Record) {
+		pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.GetNode && op.Draining }).Draining = false
 	}},
 }
 

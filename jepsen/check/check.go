@@ -84,6 +84,7 @@ func All() []Checker {
 		{Name: "nothing-lost", Promise: "what was acknowledged exists, once, and ends", find: nothingLost},
 		{Name: "watch", Promise: "watchers see each event once, in order, without gaps", find: watch},
 		{Name: "replay", Promise: "the log alone gives the state that the servers have, by the documented rules at every entry", find: replay},
+		{Name: "linearizable", Promise: "calls take effect at one moment between start and end", find: linearizable},
 	}
 	for i, c := range all {
 		all[i].Check = func(r *history.Record) Verdict { return c.run(gather(r, Limits{})) }

@@ -29,6 +29,30 @@ func TestAHealthyRunPassesEveryChecker(t *testing.T) {
 	}
 }
 
+// TestRetentionIsNoLoss: a run of hours, after which most rows have been dropped
+// and most request IDs forgotten.
+func TestRetentionIsNoLoss(t *testing.T) {
+	r := healthy(t, 6000)
+	submissions := 0
+	for _, op := range r.Ops {
+		if op.Verb == history.Submit && op.Outcome == history.OK {
+			submissions += len(op.IDs)
+		}
+	}
+	if len(r.Final) > submissions*3/4 {
+		t.Fatalf("%d of %d actions are still there: this tests nothing", len(r.Final), submissions)
+	}
+	for _, v := range Run(r, Limits{}) {
+		if !v.OK() {
+			t.Errorf("%s: %d violations:\n%s", v.Checker, v.Total, strings.Join(v.Violations, "\n"))
+		}
+	}
+	r.Final = r.Final[1:]
+	if v := verdictOf(t, "nothing-lost", r); v.Total != 1 {
+		t.Errorf("one of those that are kept is lost, and nothing-lost says %q", v.Violations)
+	}
+}
+
 // TestWhatRunsUnderFaultsLookLike: everything here looks suspicious and breaks no
 // promise. A checker that objects would cry wolf in every other run.
 func TestWhatRunsUnderFaultsLookLike(t *testing.T) {

@@ -135,7 +135,8 @@ func successes(e *evidence, of map[uint64][]history.Execution, f *findings) {
 }
 
 // cores: no core of a node has two users at once, and each execution has the
-// cores that it was granted.
+// cores that it was granted. On nodes that do not pin, where cores are only
+// counted, an execution is taken to use those that the log grants it.
 func cores(e *evidence, f *findings) {
 	type place struct {
 		node string
@@ -143,13 +144,21 @@ func cores(e *evidence, f *findings) {
 	}
 	users := make(map[place][]history.Execution)
 	for _, x := range e.Executions {
-		for _, core := range x.Cores {
+		used := x.Cores
+		g, known := e.truth().grants[token{x.Action, x.Attempt}]
+		switch {
+		case !known:
+		case len(used) == 0:
+			used = g.cores
+		case !slices.Equal(used, g.cores):
+			f.add(describeExecutions(x), "action %d ran on cores %v and was granted %v", x.Action, used, g.cores)
+		}
+		for _, core := range used {
 			users[place{x.Node, core}] = append(users[place{x.Node, core}], x)
 		}
-		if len(x.Cores) > 0 {
+		if len(used) > 0 {
 			f.checked++
 		}
-		ownCores(e, x, f)
 	}
 	order := func(a, b place) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.core, b.core)) }
 	for _, p := range slices.SortedFunc(maps.Keys(users), order) {
@@ -164,16 +173,5 @@ func cores(e *evidence, f *findings) {
 				user = x
 			}
 		}
-	}
-}
-
-func ownCores(e *evidence, x history.Execution, f *findings) {
-	g, ok := e.truth().grants[token{x.Action, x.Attempt}]
-	if !ok || len(x.Cores) == 0 {
-		return
-	}
-	same := slices.EqualFunc(g.cores, x.Cores, func(a uint32, b int) bool { return int(a) == b })
-	if !same {
-		f.add(describeExecutions(x), "action %d ran on cores %v and was granted %v", x.Action, x.Cores, g.cores)
 	}
 }

@@ -184,10 +184,14 @@ func (p *play) cancel(action uint64) {
 
 func (p *play) read(action uint64) {
 	p.now += second / 100
-	op := history.Op{Client: 3, Verb: history.Get, Target: action, Start: p.now, End: p.now + second/200, Outcome: history.OK}
+	op := history.Op{Client: 3, Verb: history.Get, Server: "s3", Target: action, Start: p.now, End: p.now + second/200, Outcome: history.OK}
 	p.machine.View(func(s *state.State) {
 		a := s.Action(state.ActionID(action))
-		op.State, op.Attempt, op.Revision = stateName(uint8(a.State)), a.Attempt, a.Revision
+		if a == nil { // retention has dropped it
+			op.Outcome, op.Error = history.Fail, "ACTION_NOT_FOUND"
+			return
+		}
+		op.State, op.Attempt, op.Revision = stateName(uint8(a.State)), a.Attempt, s.Meta().Revision
 	})
 	p.rec.Ops = append(p.rec.Ops, op)
 }

@@ -53,7 +53,7 @@ type token struct {
 type grant struct {
 	node        string
 	incarnation uint64
-	cores       []uint32
+	cores       []int
 }
 
 // acceptance is one submission or opening as the log has it, times in log time.
@@ -200,7 +200,11 @@ func (r *replayer) learnEvents(s *state.State) {
 			continue
 		}
 		if a := s.Attempt(e.Node, state.ActionID(e.Subject)); a != nil && a.Number == e.Attempt {
-			r.grants[token{e.Subject, e.Attempt}] = grant{s.Node(a.Node).Name, a.Incarnation, a.Cores.Slice()}
+			g := grant{node: s.Node(a.Node).Name, incarnation: a.Incarnation}
+			for _, core := range a.Cores.Slice() {
+				g.cores = append(g.cores, int(core))
+			}
+			r.grants[token{e.Subject, e.Attempt}] = g
 		}
 	}
 	r.revision = newest

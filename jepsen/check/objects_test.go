@@ -1,0 +1,128 @@
+package check
+
+import (
+	"testing"
+
+	"rota/jepsen/history"
+)
+
+// TestObjects: short histories of one object each. Calls follow each other
+// unless their times say that they overlap.
+func TestObjects(t *testing.T) {
+	get := func(state string, attempt uint32) history.Op {
+		return history.Op{Verb: history.Get, Target: 7, Outcome: history.OK, State: state, Attempt: attempt}
+	}
+	missing := history.Op{Verb: history.Get, Target: 7, Outcome: history.Fail, Error: "ACTION_NOT_FOUND"}
+	cancel := func(o history.Outcome) history.Op { return history.Op{Verb: history.Cancel, Target: 7, Outcome: o} }
+	submit := func(o history.Outcome, replayed bool, ids ...uint64) history.Op {
+		return history.Op{Verb: history.Submit, RequestID: "r", Outcome: o, Replayed: replayed, IDs: ids}
+	}
+	drain := func(o history.Outcome, draining bool) history.Op {
+		return history.Op{Verb: history.Drain, Node: "n", Outcome: o, Draining: draining}
+	}
+	node := func(draining bool, incarnation uint64) history.Op {
+		return history.Op{Verb: history.GetNode, Node: "n", Outcome: history.OK, Draining: draining, Incarnation: incarnation}
+	}
+	open := func(state, node string) history.Op {
+		return history.Op{Verb: history.OpenTrajectory, RequestID: "t", IDs: []uint64{3}, Outcome: history.OK, State: state, Node: node}
+	}
+	look := func(state, node string) history.Op {
+		return history.Op{Verb: history.GetTrajectory, Target: 3, Outcome: history.OK, State: state, Node: node}
+	}
+	shut := func(o history.Outcome, state string) history.Op {
+		return history.Op{Verb: history.CloseTrajectory, Target: 3, Outcome: o, State: state}
+	}
+	// during makes a call last from the start of the first call to now.
+	during := func(op history.Op) history.Op {
+		op.Start = 1
+		return op
+	}
+	ok, fail, unknown := history.OK, history.Fail, history.Unknown
+	for _, c := range []struct {
+		name  string
+		legal bool
+		ops   []history.Op
+	}{
+		{"an action goes on", true, []history.Op{submit(ok, false, 7), get("QUEUED", 0), get("RUNNING", 1), get("QUEUED", 1), get("RUNNING", 2), get("LOST", 2), get("LOST", 2)}},
+		{"an action goes back to the queue without a loss", false, []history.Op{get("RUNNING", 1), get("QUEUED", 0)}},
+		{"an old attempt", false, []history.Op{get("RUNNING", 2), get("RUNNING", 1)}},
+		{"an end that does not stay", false, []history.Op{get("SUCCEEDED", 1), get("RUNNING", 1)}},
+		{"two ends", false, []history.Op{get("SUCCEEDED", 1), get("LOST", 1)}},
+		{"overlapping reads may see either", true, []history.Op{get("SUCCEEDED", 1), during(get("RUNNING", 1))}},
+		{"an acknowledged action is missing", false, []history.Op{submit(ok, false, 7), missing}},
+		{"an action is missing before it was acknowledged", true, []history.Op{missing, submit(unknown, false), missing, submit(ok, true, 7), get("QUEUED", 0)}},
+		{"an action was read and is missing", false, []history.Op{submit(unknown, false), get("QUEUED", 0), missing, submit(ok, true, 7)}},
+		{"a canceled action waits no more", false, []history.Op{cancel(ok), get("QUEUED", 0)}},
+		{"a canceled action may still run", true, []history.Op{get("RUNNING", 1), cancel(ok), get("RUNNING", 1), get("CANCELED", 1)}},
+		{"a cancel without an answer may come late", true, []history.Op{cancel(unknown), get("QUEUED", 0), get("QUEUED", 0), get("CANCELED", 0)}},
+		{"a cancel that was refused is none", true, []history.Op{cancel(fail), get("QUEUED", 0)}},
+
+		{"a repetition", true, []history.Op{submit(ok, false, 7, 8), submit(ok, true, 7, 8)}},
+		{"the first answer was lost", true, []history.Op{submit(unknown, false), submit(ok, true, 7), submit(ok, true, 7)}},
+		{"the first call was lost", true, []history.Op{submit(unknown, false), submit(ok, false, 7), submit(ok, true, 7)}},
+		{"two first ones", false, []history.Op{submit(ok, false, 7), submit(ok, false, 7)}},
+		{"other IDs", false, []history.Op{submit(ok, false, 7), submit(ok, true, 8)}},
+		{"fewer IDs", false, []history.Op{submit(ok, false, 7, 8), submit(ok, true, 7)}},
+		{"a first one after a repetition", false, []history.Op{submit(unknown, false), submit(ok, true, 7), submit(ok, false, 7)}},
+		{"no IDs", false, []history.Op{submit(ok, false)}},
+
+		{"drained and back", true, []history.Op{node(false, 1), drain(ok, true), node(true, 1), drain(ok, false), node(false, 2)}},
+		{"a drain is not seen", false, []history.Op{drain(ok, true), node(false, 1)}},
+		{"a drain that nobody asked for", false, []history.Op{node(true, 1)}},
+		{"a drain without an answer, seen late", true, []history.Op{drain(unknown, true), node(false, 1), node(true, 1)}},
+		{"a drain without an answer happens once", false, []history.Op{drain(unknown, true), node(true, 1), drain(ok, false), node(false, 1), node(true, 1)}},
+		{"a refused drain", true, []history.Op{drain(fail, true), node(false, 1)}},
+		{"two drains at once", true, []history.Op{drain(ok, true), during(drain(ok, false)), node(true, 1)}},
+		{"an incarnation goes back", false, []history.Op{node(false, 2), node(false, 1)}},
+
+		{"a trajectory", true, []history.Op{open("PENDING", ""), look("OPEN", "n"), shut(ok, "CLOSING"), look("CLOSING", "n"), look("CLOSED", "n"), shut(ok, "CLOSED")}},
+		{"a trajectory moves", false, []history.Op{open("OPEN", "n"), look("OPEN", "m")}},
+		{"a closed trajectory opens", false, []history.Op{shut(ok, "CLOSED"), look("OPEN", "n")}},
+		{"a close that is not seen", false, []history.Op{shut(ok, "OPEN")}},
+		{"a close without an answer", true, []history.Op{shut(unknown, ""), look("OPEN", "n"), look("CLOSED", "n")}},
+		{"another end of a trajectory", false, []history.Op{look("LOST", "n"), look("CLOSED", "n")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range c.ops {
+				c.ops[i].End = int64(10*i + 15)
+				if c.ops[i].Start == 0 {
+					c.ops[i].Start = int64(10*i + 10)
+				}
+			}
+			v := verdictOf(t, "linearizable", &history.Record{Ops: c.ops, Duration: 1000})
+			if legal := len(v.Violations) == 0; legal != c.legal || v.Checked == 0 {
+				t.Errorf("legal %v, want %v: %d checked, %q", legal, c.legal, v.Checked, v.Violations)
+			}
+		})
+	}
+}
+
+// TestWhatIsNumberedOnlyGrows: over all objects, in the order of time.
+func TestWhatIsNumberedOnlyGrows(t *testing.T) {
+	op := func(verb history.Verb, start, end int64, server string, revision uint64, ids ...uint64) history.Op {
+		return history.Op{Verb: verb, Start: start, End: end, Server: server, Revision: revision, IDs: ids, Outcome: history.OK, State: "QUEUED"}
+	}
+	for _, c := range []struct {
+		name  string
+		legal bool
+		ops   []history.Op
+	}{
+		{"grows", true, []history.Op{op(history.Get, 1, 2, "s1", 5), op(history.Get, 3, 4, "s2", 5), op(history.List, 5, 6, "s2", 6)}},
+		{"overlaps", true, []history.Op{op(history.Get, 1, 4, "s1", 6), op(history.Get, 3, 5, "s2", 5)}},
+		{"a stale read", false, []history.Op{op(history.Get, 1, 2, "s1", 6), op(history.List, 3, 4, "s2", 5)}},
+		{"a read that may be stale", true, []history.Op{op(history.Get, 1, 2, "s1", 6), op(history.GetStale, 3, 4, "s2", 5)}},
+		{"behind a long call", false, []history.Op{op(history.Get, 1, 20, "s1", 9), op(history.Get, 2, 3, "s1", 6), op(history.Get, 4, 5, "s2", 5)}},
+		{"IDs given again", false, []history.Op{op(history.Submit, 1, 2, "s1", 0, 6, 7), op(history.Submit, 3, 4, "s1", 0, 7)}},
+		{"IDs that follow", true, []history.Op{op(history.Submit, 1, 2, "s1", 0, 6, 7), op(history.Submit, 3, 4, "s1", 0, 8)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range c.ops {
+				c.ops[i].Target = uint64(i + 1)
+			}
+			v := verdictOf(t, "linearizable", &history.Record{Ops: c.ops})
+			if legal := len(v.Violations) == 0; legal != c.legal {
+				t.Errorf("legal %v, want %v: %q", legal, c.legal, v.Violations)
+			}
+		})
+	}
+}
