@@ -31,19 +31,28 @@ func newWorld(tb testing.TB, seed uint64, settings *logv1.Settings) *world {
 	return w
 }
 
-// apply applies an entry for real and compares.
-func (w *world) apply(commands ...*logv1.Command) ([]*logv1.Result, error) {
+// real applies an entry to the state machine alone.
+func (w *world) real(commands ...*logv1.Command) (*logv1.Entry, []*logv1.Result, error) {
 	w.index++
 	e := &logv1.Entry{TimeNs: w.now, Commands: commands}
 	data, err := e.MarshalVT()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	results, ok := w.machine.Apply(&raft.Log{Index: w.index, Data: data}).([]*logv1.Result)
 	if !ok {
-		return nil, fmt.Errorf("entry %d stopped the machine", w.index)
+		return nil, nil, fmt.Errorf("entry %d stopped the machine", w.index)
 	}
 	w.machine.View(func(s *state.State) { w.s = s })
+	return e, results, nil
+}
+
+// apply applies an entry for real and compares.
+func (w *world) apply(commands ...*logv1.Command) ([]*logv1.Result, error) {
+	e, results, err := w.real(commands...)
+	if err != nil {
+		return nil, err
+	}
 	return results, w.model.Step(w.index, e, results, w.s)
 }
 

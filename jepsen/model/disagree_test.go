@@ -1,0 +1,273 @@
+package model
+
+import (
+	"strings"
+	"testing"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// disagreement is a lie that the model must see through. The setup is applied
+// for real, one entry each. Then the state machine is sabotaged behind its back,
+// or what it made of the last entry is forged.
+type disagreement struct {
+	name     string
+	setup    []*logv1.Command
+	sabotage func(*state.State)
+	last     []*logv1.Command
+	forge    func(*state.State, []*logv1.Result)
+	wants    string
+}
+
+func submitOf(actions ...*logv1.Action) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Actions: actions}}}
+}
+
+func once(id string) *logv1.Command {
+	c := submitOf(cores(1))
+	c.GetSubmitActions().Request = &logv1.Request{Id: id}
+	return c
+}
+
+func cores(n uint32) *logv1.Action {
+	return &logv1.Action{CoresMin: n, CoresMax: n, AttemptsMax: 2, MemoryBytes: 10, Spec: []byte("spec")}
+}
+
+func wide(least, most uint32) *logv1.Action {
+	a := cores(least)
+	a.CoresMax = most
+	return a
+}
+
+func within(a *logv1.Action, timeout int64) *logv1.Action {
+	a.QueueTimeoutNs = timeout
+	return a
+}
+
+// node registers a node with NUMA nodes of two cores.
+func nodeOf(name string, numa int, memory uint64) *logv1.Command {
+	c := &logv1.RegisterNode{Name: name, JournalId: "j" + name, MemoryBytes: memory}
+	for i := range uint32(numa) {
+		c.NumaNodes = append(c.NumaNodes, &logv1.NumaNode{Cpus: []uint32{2 * i, 2*i + 1}})
+	}
+	return &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: c}}
+}
+
+func reportOf(node string, incarnation, action uint64, reason state.EndReason) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
+		Node: node, Incarnation: incarnation, Reports: []*logv1.AttemptReport{{ActionId: action, Attempt: 1, Reason: uint32(reason)}},
+	}}}
+}
+
+func expireOf(name string, incarnation uint64) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_ExpireNode{ExpireNode: &logv1.ExpireNode{Name: name, Incarnation: incarnation}}}
+}
+
+func drainOf(name string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: name, Draining: true}}}
+}
+
+func openOf(memory uint64, idle int64) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{MemoryBytes: memory, IdleTimeoutNs: idle}}}
+}
+
+func cancelOf(ids ...uint64) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: ids}}}
+}
+
+// Rows are replaced, never changed: other copies of the state share them.
+func editNode(s *state.State, name string, edit func(*state.Node)) {
+	n := *s.NodeByName(name)
+	edit(&n)
+	s.PutNode(&n)
+}
+
+func editAction(s *state.State, id state.ActionID, edit func(*state.Action)) {
+	a := *s.Action(id)
+	edit(&a)
+	s.PutAction(&a)
+}
+
+func editAttempt(s *state.State, id state.ActionID, edit func(*state.Attempt)) {
+	t := *s.Attempt(s.Action(id).Node, id)
+	edit(&t)
+	s.PutAttempt(&t)
+}
+
+func editMeta(s *state.State, edit func(*state.Meta)) {
+	m := *s.Meta()
+	edit(&m)
+	s.SetMeta(m)
+}
+
+type commands = []*logv1.Command
+
+var one = commands{nodeOf("n1", 2, 1000)}
+
+var disagreements = []disagreement{
+	{name: "an ID is skipped", last: commands{submitOf(cores(1))}, wants: "answered ID 2",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].FirstId++ }},
+	{name: "a count is wrong", last: commands{submitOf(cores(1))}, wants: "count 7",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Count = 7 }},
+	{name: "a result of another entry", last: commands{submitOf(cores(1))}, wants: "says index 9",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Index = 9 }},
+	{name: "a replay is called new", setup: commands{once("r")}, last: commands{once("r")}, wants: "replayed false",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Replayed = false }},
+	{name: "a request is forgotten early", setup: commands{once("r")}, wants: "request IDs are",
+		sabotage: func(s *state.State) { s.DeleteRequest("r") }, last: commands{nil}},
+	{name: "a forgotten request is executed again", setup: commands{once("r")}, wants: "answered ID 2",
+		sabotage: func(s *state.State) { s.DeleteRequest("r") }, last: commands{once("r")}},
+	{name: "a request is remembered too long", last: commands{once("r")}, wants: "is remembered as",
+		forge: func(s *state.State, _ []*logv1.Result) { r := *s.Request("r"); r.Expires++; s.PutRequest(&r) }},
+	{name: "refused for nothing", last: commands{submitOf(cores(1))}, wants: "nothing forbids it",
+		forge: func(_ *state.State, r []*logv1.Result) {
+			r[0] = &logv1.Result{Index: r[0].Index, Refusal: &logv1.Refusal{Code: 8, Reason: "QUEUE_FULL", Message: "x"}}
+		}},
+	{name: "accepted for nothing", last: commands{cancelOf(5)}, wants: "must be refused with [ACTION_NOT_FOUND]",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Refusal = nil }},
+	{name: "refused with another code", last: commands{cancelOf(5)}, wants: "code 13",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Refusal.Code = 13 }},
+	{name: "refused without a word", last: commands{cancelOf(5)}, wants: "no word what to do",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Refusal.Message = "" }},
+	{name: "refused by a panic", last: commands{cancelOf(5)}, wants: "COMMAND_FAILED",
+		forge: func(_ *state.State, r []*logv1.Result) {
+			r[0].Refusal.Reason, r[0].Refusal.Code = "COMMAND_FAILED", 13
+		}},
+	{name: "log time goes back", last: commands{nil}, wants: "log time",
+		forge: func(s *state.State, _ []*logv1.Result) { editMeta(s, func(m *state.Meta) { m.Now-- }) }},
+	{name: "an entry applied twice", last: commands{nil}, wants: "at index 7",
+		forge: func(s *state.State, _ []*logv1.Result) { editMeta(s, func(m *state.Meta) { m.Applied = 7 }) }},
+	{name: "an event that nothing caused", last: commands{nil}, wants: "which nothing causes",
+		forge: func(s *state.State, _ []*logv1.Result) { s.AddEvent(state.Event{Kind: state.EventNode, Subject: 3}) }},
+	{name: "a revision is skipped", last: commands{nil}, wants: "revision",
+		forge: func(s *state.State, _ []*logv1.Result) { editMeta(s, func(m *state.Meta) { m.Revision++ }) }},
+	{name: "the fence is missing", setup: commands{one[0], submitOf(cores(1)), expireOf("n1", 1), one[0]}, wants: "answered ID 0, count 1",
+		sabotage: func(s *state.State) { editAttempt(s, 1, func(t *state.Attempt) { t.Number, t.Incarnation = 1, 1 }) },
+		last:     commands{reportOf("n1", 1, 1, state.EndExited)}},
+	{name: "a stale report counts", setup: commands{one[0], submitOf(cores(1))}, last: commands{reportOf("n1", 7, 1, state.EndExited)}, wants: "count 1",
+		forge: func(_ *state.State, r []*logv1.Result) { r[0].Count = 1 }},
+	{name: "an incarnation again", setup: commands{one[0], expireOf("n1", 1)}, last: one, wants: "incarnation",
+		sabotage: func(s *state.State) { editMeta(s, func(m *state.Meta) { m.LastIncarnation-- }) }},
+	{name: "cores are given twice", setup: commands{one[0], submitOf(cores(2))}, last: commands{submitOf(cores(2))}, wants: "are free",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 2, func(t *state.Attempt) { t.Cores = state.CoreRange(0, 2) })
+		}},
+	{name: "cores are returned twice", setup: commands{one[0], submitOf(cores(2))}, last: commands{submitOf(cores(2))}, wants: "are free",
+		sabotage: func(s *state.State) {
+			editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreRange(0, 2) })
+		}},
+	{name: "cores are lost", setup: commands{one[0], submitOf(cores(2))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "node n1 is",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreRange(0, 3) })
+		}},
+	{name: "narrower than it could be", setup: one, last: commands{submitOf(wide(1, 4))}, wants: "was granted 3 of 4 free ones",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Cores = state.CoreRange(0, 3) })
+		}},
+	{name: "across NUMA nodes", setup: one, last: commands{submitOf(cores(2))}, wants: "from 2 NUMA nodes, one with 2 free suffices",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Cores = state.CoreRange(1, 2) })
+		}},
+	{name: "memory is not reserved", setup: one, last: commands{submitOf(cores(1))}, wants: "0 bytes",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Reserved = 0 })
+		}},
+	{name: "memory that is not there", setup: commands{nodeOf("n1", 2, 15), submitOf(cores(1)), submitOf(cores(1))}, wants: "of 5 free",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.FreeMemory = 50 }) }, last: commands{submitOf(cores(1))}},
+	{name: "an attempt number again", setup: one, last: commands{submitOf(cores(1))}, wants: "must be 1 and 1",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Number = 2 })
+		}},
+	{name: "a grant on a draining node", setup: commands{one[0], drainOf("n1")}, wants: "which is draining",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.Draining = false }) }, last: commands{submitOf(cores(1))}},
+	{name: "a grant on a lost node", setup: commands{one[0], expireOf("n1", 1)}, wants: "which is down",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.State = state.NodeUp }) }, last: commands{submitOf(cores(1))}},
+	{name: "out of turn", setup: commands{one[0], submitOf(cores(4)), submitOf(cores(1)), submitOf(cores(1))}, wants: "before action 2, which is older and asks for no more",
+		sabotage: func(s *state.State) { editAction(s, 2, func(a *state.Action) { a.CoresMin = 5 }) },
+		last:     commands{reportOf("n1", 1, 1, state.EndExited)}},
+	{name: "bypassed too often", wants: "bypasses action 2, bypassed 1 times",
+		setup: commands{one[0], submitOf(cores(3)), submitOf(cores(4)), submitOf(cores(1)), submitOf(cores(1)), submitOf(cores(1))},
+		sabotage: func(s *state.State) {
+			editAction(s, 2, func(a *state.Action) { a.Bypassed = 0 })
+		}, last: commands{reportOf("n1", 1, 3, state.EndExited)}},
+	{name: "not the best node", setup: commands{one[0], nodeOf("n2", 1, 1000)}, wants: "node n1 has 4",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreRange(0, 1) }) }, last: commands{submitOf(cores(1))}},
+	{name: "a trajectory where memory is short", setup: commands{one[0], nodeOf("n2", 1, 900)}, wants: "node n1 has 1000",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.FreeMemory = 100 }) }, last: commands{openOf(50, 0)}},
+	{name: "a start is overlooked", setup: one, wants: "action 1 waits for 1 cores",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreSet{} }) }, last: commands{submitOf(cores(1))}},
+	{name: "a pool that does not schedule", setup: one, wants: "action 1 waits for 1 cores",
+		sabotage: func(s *state.State) { s.PutPool(&state.Pool{ID: 1, Name: "default", Halted: "x"}) }, last: commands{submitOf(cores(1))}},
+	{name: "a trajectory is overlooked", setup: one, wants: "trajectory 1 waits for 50 bytes",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.FreeMemory = 10 }) }, last: commands{openOf(50, 0)}},
+	{name: "a queue timeout does not fire", setup: commands{submitOf(within(cores(1), 5*second))}, wants: "queue timeout of action 1 was due",
+		sabotage: func(s *state.State) {
+			editAction(s, 1, func(a *state.Action) { a.State = state.ActionRunning })
+			editAction(s, 1, func(a *state.Action) { a.State, a.QueueDeadline = state.ActionQueued, 0 })
+		}, last: commands{nil}},
+	{name: "an idle timeout does not fire", setup: commands{one[0], openOf(5, 5*second)}, wants: "idle timeout of trajectory 1 was due",
+		sabotage: func(s *state.State) { t := *s.Trajectory(1); t.IdleTimeoutNS = 0; s.PutTrajectory(&t) }, last: commands{nil}},
+	{name: "an ended action is dropped early", setup: commands{submitOf(cores(1)), cancelOf(1)}, wants: "is dropped at",
+		sabotage: func(s *state.State) { s.DeleteAction(1) }, last: commands{nil}},
+	{name: "a cancel does not reach the node", setup: commands{one[0], submitOf(cores(1))}, last: commands{cancelOf(1)}, wants: "told to stop: false",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Stop = false })
+		}},
+	{name: "a retry that the policy forbids", setup: commands{one[0], submitOf(cores(1))}, wants: "state 6",
+		sabotage: func(s *state.State) { editAction(s, 1, func(a *state.Action) { a.AttemptsMax = 1 }) }, last: commands{expireOf("n1", 1)}},
+	{name: "an action disappears", last: commands{submitOf(cores(1))}, wants: "action 1 is missing",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			s.DeleteAction(1)
+			s.PutAction(&state.Action{ID: 2, Namespace: 1, Pool: 1, State: state.ActionQueued})
+		}},
+	{name: "a spec is changed", last: commands{submitOf(cores(1))}, wants: "another spec",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAction(s, 1, func(a *state.Action) { a.Spec = []byte("spec!")[:4:4]; a.Spec[0] = 'x' })
+		}},
+	{name: "a result is changed", setup: commands{one[0], submitOf(cores(1))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "has result",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAction(s, 1, func(a *state.Action) { r := *a.Result; r.Signal = 9; a.Result = &r })
+		}},
+}
+
+// play applies the setup, then the last entry with or without the lie.
+func (d *disagreement) play(t *testing.T, lie bool) error {
+	w := newWorld(t, 0, &logv1.Settings{BypassMax: 1, BypassNsMax: 1000 * second})
+	for _, c := range d.setup {
+		w.must(t, c)
+	}
+	if d.sabotage != nil && lie {
+		d.sabotage(w.s)
+	}
+	w.now += 6 * second
+	var last []*logv1.Command
+	for _, c := range d.last {
+		if c != nil { // else nothing but time
+			last = append(last, c)
+		}
+	}
+	entry, results, err := w.real(last...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.s.Copy()
+	if d.forge != nil && lie {
+		d.forge(s, results)
+	}
+	return w.model.Step(w.index, entry, results, s)
+}
+
+// TestDisagreements: the model sees through every lie, and agrees without it.
+func TestDisagreements(t *testing.T) {
+	for _, d := range disagreements {
+		t.Run(d.name, func(t *testing.T) {
+			if err := d.play(t, false); err != nil {
+				t.Fatalf("without the lie: %v", err)
+			}
+			if err := d.play(t, true); err == nil || !strings.Contains(err.Error(), d.wants) {
+				t.Fatalf("the model says %v, want something with %q", err, d.wants)
+			}
+		})
+	}
+}
