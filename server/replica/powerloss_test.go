@@ -412,3 +412,52 @@ func (p *powered) cutOpening(t *testing.T, fsyncs int, seed uint64) (opened bool
 	_ = cmd.Wait()
 	return opened
 }
+
+// diesOnDelete is a store whose process dies in its second deletion.
+type diesOnDelete struct {
+	rawLogs
+	deletions int
+}
+
+func (d *diesOnDelete) DeleteRange(first, last uint64) error {
+	if d.deletions++; d.deletions > 1 {
+		return errDisk
+	}
+	return d.rawLogs.DeleteRange(first, last)
+}
+
+// A long tail goes in several transactions, and a crash between them leaves no
+// hole in the log: raft could not start over one.
+func TestATruncationCutShortLeavesNoHole(t *testing.T) {
+	dir := t.TempDir()
+	s, g, _ := openTest(t, dir)
+	const kept, last = 10, 4 * deleteChunk
+	var logs []*raft.Log
+	for i := uint64(1); i <= last; i++ {
+		logs = append(logs, &raft.Log{Index: i, Term: 1})
+	}
+	if err := s.logs.StoreLogs(logs); err != nil {
+		t.Fatal(err)
+	}
+	s.logs.raw = &diesOnDelete{rawLogs: s.bolt}
+	if err := s.logs.DeleteRange(kept+1, last); !errors.Is(err, errDisk) {
+		t.Fatalf("got %v, want it cut short", err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	g.close()
+	s, g, _ = openTest(t, dir)
+	defer g.close()
+	defer s.close()
+	end := s.logs.last.Load()
+	if end < kept || end >= last || s.suspect != "" {
+		t.Errorf("the log ends at %d, suspect %q", end, s.suspect)
+	}
+	for i := uint64(1); i <= end; i++ {
+		var entry raft.Log
+		if err := s.logs.GetLog(i, &entry); err != nil {
+			t.Fatalf("the log ends at %d, but entry %d: %v", end, i, err)
+		}
+	}
+}
