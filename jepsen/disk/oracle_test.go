@@ -241,7 +241,12 @@ func (o *oracle) judge(left map[string]found, lost Loss, tear bool) error {
 	if !slices.Equal(wanted, got) {
 		return fmt.Errorf("names left %q, want %q", got, wanted)
 	}
+	numbers := map[*thing]uint64{}
 	for name, f := range want {
+		if n := numbers[f]; n != 0 && n != left[name].ino {
+			return fmt.Errorf("%s is no longer the same file as under its other name", name)
+		}
+		numbers[f] = left[name].ino
 		content := left[name].content
 		switch {
 		case f.folder != left[name].folder:
