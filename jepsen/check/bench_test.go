@@ -6,13 +6,12 @@ import (
 	"rota/jepsen/history"
 )
 
-// BenchmarkCheckers holds each checker against a record of 200,000 calls, as a
-// run of several minutes leaves behind. What checkers share, such as the replay
+// BenchmarkCheckers holds each checker against a record of some 20,000 calls, as a
+// run of a minute leaves behind. What checkers share, such as the replay
 // of the log, is counted with each.
 func BenchmarkCheckers(b *testing.B) {
-	const calls = 200_000
-	r := healthy(b, 4*calls/100)
-	r.Ops = r.Ops[:min(len(r.Ops), calls)]
+	const rounds = 8_000
+	r := healthy(b, rounds)
 	b.Logf("%d calls, %d executions, %d events, %d entries", len(r.Ops), len(r.Executions), len(r.Watch), len(r.Logs[0].Entries))
 	run := func(name string, check func(*history.Record)) {
 		b.Run(name, func(b *testing.B) {

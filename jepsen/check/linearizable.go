@@ -17,7 +17,7 @@ import (
 // Bounds of the search, which may take exponential time: what it has not decided
 // by then is reported as such.
 const (
-	searchMax    = 10 * time.Second // all objects together
+	searchMax    = 30 * time.Second // all objects together
 	searchOneMax = 5 * time.Second
 	witnessMax   = 16 // calls that are shown
 )

@@ -1,7 +1,11 @@
 package check
 
 import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"rota/jepsen/history"
 )
@@ -124,5 +128,56 @@ func TestWhatIsNumberedOnlyGrows(t *testing.T) {
 				t.Errorf("legal %v, want %v: %q", legal, c.legal, v.Violations)
 			}
 		})
+	}
+}
+
+// drained is a node under several clients, of whose calls so many in a hundred
+// have no answer: half of these never happen, the others up to three seconds
+// after they began.
+func drained(seed uint64, n, unknown int) *history.Record {
+	draw := rand.New(rand.NewPCG(seed, 1))
+	ops, effects := make([]history.Op, n), make([]int64, n)
+	for i := range ops {
+		start := int64(i)*second/10 + draw.Int64N(second/10)
+		op := history.Op{Client: i % 4, Verb: history.GetNode, Node: "n", Start: start, End: start + 1 + draw.Int64N(second/5), Outcome: history.OK}
+		effects[i] = op.Start + draw.Int64N(op.End-op.Start)
+		if draw.IntN(100) < 45 {
+			op.Verb, op.Draining = history.Drain, draw.IntN(4) == 0
+			if draw.IntN(100) < unknown {
+				op.Outcome = history.Unknown
+				if effects[i] = op.Start + draw.Int64N(3*second); draw.IntN(2) == 0 {
+					effects[i] = -1
+				}
+			}
+		}
+		ops[i] = op
+	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(effects[a], effects[b]) })
+	draining := false
+	for _, i := range order {
+		switch {
+		case effects[i] < 0:
+		case ops[i].Verb == history.Drain:
+			draining = ops[i].Draining
+		default:
+			ops[i].Draining = draining
+		}
+	}
+	return &history.Record{Ops: ops}
+}
+
+// TestCallsWithoutAnAnswerAreSearchedThrough: each of them doubles what has to be
+// searched in the worst case. As many as a run under faults has must not matter.
+func TestCallsWithoutAnAnswerAreSearchedThrough(t *testing.T) {
+	for seed := range uint64(20) {
+		begin := time.Now()
+		v := verdictOf(t, "linearizable", drained(seed, 600, 20))
+		if len(v.Violations) > 0 {
+			t.Errorf("seed %d after %v: %q", seed, time.Since(begin), v.Violations)
+		}
 	}
 }
