@@ -244,7 +244,7 @@ func (f freezer) frozen() bool {
 	file, want := filepath.Join(f.v2, "cgroup.events"), "frozen 1"
 	switch {
 	case f.pid != 0:
-		return strings.Contains("TtZX", processState(f.pid))
+		return slices.Contains([]string{"T", "t", "Z", "X", ""}, processState(f.pid))
 	case f.v1 != "":
 		file, want = filepath.Join(f.v1, "freezer.state"), "FROZEN"
 	}

@@ -42,14 +42,16 @@ const (
 	askPause = 50 * time.Millisecond
 )
 
+// operator is the plain service of one server: nobody repeats its calls.
+func (c *Cluster) operator(m *Member) rotav1connect.OperatorServiceClient {
+	return rotav1connect.NewOperatorServiceClient(c.http, httpx.BaseURL(m.Addr, true))
+}
+
 // Status is what one server says about itself.
 func (c *Cluster) Status(ctx context.Context, m *Member) (*rotav1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	over := httpx.NewClient(c.TLS())
-	defer over.CloseIdleConnections()
-	operator := rotav1connect.NewOperatorServiceClient(over, httpx.BaseURL(m.Addr, true))
-	return operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+	return c.operator(m).GetStatus(ctx, &rotav1.GetStatusRequest{})
 }
 
 // ErrNoLeader: no server says that it leads.
@@ -149,10 +151,7 @@ func (c *Cluster) healthy(ctx context.Context) error {
 func (c *Cluster) Voters(ctx context.Context, asked *Member) (voters []*Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	over := httpx.NewClient(c.TLS())
-	defer over.CloseIdleConnections()
-	operator := rotav1connect.NewOperatorServiceClient(over, httpx.BaseURL(asked.Addr, true))
-	peers, err := operator.ListPeers(ctx, &rotav1.ListPeersRequest{})
+	peers, err := c.operator(asked).ListPeers(ctx, &rotav1.ListPeersRequest{})
 	if err != nil {
 		return nil, err
 	}

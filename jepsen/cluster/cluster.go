@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"rota/api/httpx"
 )
 
 // Config says what cluster to run. Zero values are rota's own defaults.
@@ -88,6 +91,7 @@ type Cluster struct {
 	config  Config
 	keys    keys
 	tls     *tls.Config
+	http    *http.Client
 	release []func() error
 }
 
@@ -116,6 +120,8 @@ func Start(ctx context.Context, config Config) (c *Cluster, err error) {
 	if c.tls, err = c.keys.make(c.Members()); err != nil {
 		return c, err
 	}
+	c.http = httpx.NewClient(c.tls)
+	c.release = append(c.release, func() error { c.http.CloseIdleConnections(); return nil })
 	if err := c.setCommands(); err != nil {
 		return c, err
 	}

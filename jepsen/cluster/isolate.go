@@ -68,7 +68,9 @@ func Isolate() error {
 		removeLeftovers(isGone)
 		name = runPrefix
 	}
-	code, err := startIsolated(strings.TrimSuffix(name, "-") + "-" + strconv.Itoa(os.Getpid()))
+	name = strings.TrimSuffix(name, "-") + "-" + strconv.Itoa(os.Getpid())
+	removeLeftovers(func(other string) bool { return other == name }) // of one that had our process ID
+	code, err := startIsolated(name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCannotIsolate, err)
 	}

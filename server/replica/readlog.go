@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	boltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // StoredEntry is an entry of a log as it lies on disk. Whether it was committed
@@ -71,7 +72,7 @@ func openReadOnly(path string) (*boltdb.BoltStore, error) {
 		BoltOptions:             &bbolt.Options{ReadOnly: true, Timeout: readLockTimeout},
 		MsgpackUseNewTimeFormat: true,
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%w: %s", ErrInUse, path)
 	}
 	if err != nil {
