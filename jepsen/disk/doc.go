@@ -28,6 +28,12 @@
 // next fsync succeeds without them. Only a sector that is written again has
 // another chance.
 //
+// # What it costs
+//
+// A small write takes about 40 microseconds more than on the folder below, so
+// that buffered writes of 4 KiB are two to three times slower. One that is
+// synced costs what its fsync costs: there is no difference to be measured.
+//
 // # Who may touch it
 //
 // The file system is served by the process that mounts it. That process must

@@ -103,6 +103,15 @@ func TestALyingFsyncMakesNothingDurable(t *testing.T) {
 	}
 }
 
+func TestASynchronousWriteIsDurable(t *testing.T) {
+	m := mount(t)
+	m.fileWith(t, "a", "old.")
+	m.must(t, op{Kind: opWriteSync, Path: "a", Data: []byte("new.")})
+	if got := m.afterLoss(t, "a"); got != "new." {
+		t.Errorf("left %q", got)
+	}
+}
+
 func TestAHangingDiskGoesOnAfterItsRelease(t *testing.T) {
 	m := mount(t)
 	m.fileWith(t, "a", "old.")

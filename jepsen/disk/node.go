@@ -19,11 +19,6 @@ type node struct {
 	inode  *inode
 }
 
-// handle is an open file.
-type handle struct {
-	sync bool // opened with O_SYNC or O_DSYNC
-}
-
 var (
 	_ fs.NodeLookuper   = (*node)(nil)
 	_ fs.NodeGetattrer  = (*node)(nil)
@@ -165,11 +160,9 @@ func orKeep(id uint32, given bool) int {
 }
 
 // Open implements fs.NodeOpener.
-func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	return handleOf(flags), 0, 0
+func (n *node) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, 0, 0
 }
-
-func handleOf(flags uint32) *handle { return &handle{sync: flags&(unix.O_SYNC|unix.O_DSYNC) != 0} }
 
 // make creates something and makes it known.
 func (n *node) make(ctx context.Context, name string, mode uint32, out *fuse.EntryOut, create func(path string) error) (ch *fs.Inode, errno syscall.Errno) {
@@ -194,7 +187,7 @@ func (n *node) make(ctx context.Context, name string, mode uint32, out *fuse.Ent
 }
 
 // Create implements fs.NodeCreater.
-func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+func (n *node) Create(ctx context.Context, name string, _, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
 	ch, errno := n.make(ctx, name, syscall.S_IFREG, out, func(path string) error {
 		fd, err := unix.Open(path, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, mode&0o7777)
 		if err != nil {
@@ -202,7 +195,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 		}
 		return unix.Close(fd)
 	})
-	return ch, handleOf(flags), 0, errno
+	return ch, nil, 0, errno
 }
 
 // Mkdir implements fs.NodeMkdirer.
@@ -311,26 +304,22 @@ func (n *node) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) 
 }
 
 // Write implements fs.NodeWriter.
-func (n *node) Write(_ context.Context, f fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
+func (n *node) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
 	errno := n.change(func(v *volume, i *inode) error {
 		if err := n.fs.faults.grow(max(0, off+int64(len(data))-i.size())); err != nil {
 			return err
 		}
 		return v.write(i, data, off)
 	})
-	if h, ok := f.(*handle); ok && h.sync && errno == 0 {
-		errno = n.fsync()
-	}
 	if errno != 0 {
 		return 0, errno
 	}
 	return uint32(len(data)), 0
 }
 
-// Fsync implements fs.NodeFsyncer, also for folders.
-func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return n.fsync() }
-
-func (n *node) fsync() syscall.Errno {
+// Fsync implements fs.NodeFsyncer, also for folders. The kernel calls it after
+// each write to a file that was opened with O_SYNC or O_DSYNC, too.
+func (n *node) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	v, i := n.at()
 	switch n.fs.faults.begin(Fsync) {
 	case fail:

@@ -186,12 +186,12 @@ func carryOut(root string, o op) error {
 	case opTruncate:
 		return os.Truncate(name, int64(o.Off))
 	}
-	flags := map[string]int{opCreate: os.O_CREATE | os.O_EXCL | os.O_WRONLY, opWrite: os.O_WRONLY, opSync: os.O_RDONLY}
+	flags := map[string]int{opCreate: os.O_CREATE | os.O_EXCL | os.O_WRONLY, opWrite: os.O_WRONLY, opWriteSync: os.O_WRONLY | syscall.O_DSYNC, opSync: os.O_RDONLY}
 	f, err := os.OpenFile(name, flags[o.Kind], 0o600)
 	if err != nil {
 		return err
 	}
-	if o.Kind == opWrite {
+	if o.Kind == opWrite || o.Kind == opWriteSync {
 		_, err = f.WriteAt(o.Data, int64(o.Off))
 	}
 	if o.Kind == opSync {
