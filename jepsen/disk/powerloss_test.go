@@ -48,6 +48,7 @@ const (
 	opWrite     = "write"
 	opTruncate  = "truncate"
 	opSync      = "sync"
+	opWriteSync = "write-sync" // to a file that is open with O_DSYNC
 	opFailSync  = "fail-sync"
 	opRemoveAll = "remove-all" // in the root, durably
 )
