@@ -10,90 +10,112 @@ import (
 	"rota/jepsen/history"
 )
 
-// TestObjects: short histories of one object each. Calls follow each other
-// unless their times say that they overlap.
+// Calls to one object, of which only what matters is set.
+
+func get(state string, attempt uint32) history.Op {
+	return history.Op{Verb: history.Get, Target: 7, Outcome: history.OK, State: state, Attempt: attempt}
+}
+
+func cancel(o history.Outcome) history.Op {
+	return history.Op{Verb: history.Cancel, Target: 7, Outcome: o}
+}
+
+func submit(o history.Outcome, replayed bool, ids ...uint64) history.Op {
+	return history.Op{Verb: history.Submit, RequestID: "r", Outcome: o, Replayed: replayed, IDs: ids}
+}
+
+func drain(o history.Outcome, draining bool) history.Op {
+	return history.Op{Verb: history.Drain, Node: "n", Outcome: o, Draining: draining}
+}
+
+func node(draining bool, incarnation uint64) history.Op {
+	return history.Op{Verb: history.GetNode, Node: "n", Outcome: history.OK, Draining: draining, Incarnation: incarnation}
+}
+
+func open(state, node string) history.Op {
+	return history.Op{Verb: history.OpenTrajectory, RequestID: "t", IDs: []uint64{3}, Outcome: history.OK, State: state, Node: node}
+}
+
+func look(state, node string) history.Op {
+	return history.Op{Verb: history.GetTrajectory, Target: 3, Outcome: history.OK, State: state, Node: node}
+}
+
+func shut(o history.Outcome, state string) history.Op {
+	return history.Op{Verb: history.CloseTrajectory, Target: 3, Outcome: o, State: state}
+}
+
+// during makes a call last from the start of the first call to now.
+func during(op history.Op) history.Op {
+	op.Start = 1
+	return op
+}
+
+const (
+	ok      = history.OK
+	fail    = history.Fail
+	unknown = history.Unknown
+)
+
+var missing = history.Op{Verb: history.Get, Target: 7, Outcome: fail, Error: "ACTION_NOT_FOUND"}
+
+// histories are short ones of one object each.
+var histories = []struct {
+	name  string
+	legal bool
+	ops   []history.Op
+}{
+	{"an action goes on", true, []history.Op{submit(ok, false, 7), get("QUEUED", 0), get("RUNNING", 1), get("QUEUED", 1), get("RUNNING", 2), get("LOST", 2), get("LOST", 2)}},
+	{"an action goes back to the queue without a loss", false, []history.Op{get("RUNNING", 1), get("QUEUED", 0)}},
+	{"an old attempt", false, []history.Op{get("RUNNING", 2), get("RUNNING", 1)}},
+	{"an end that does not stay", false, []history.Op{get("SUCCEEDED", 1), get("RUNNING", 1)}},
+	{"two ends", false, []history.Op{get("SUCCEEDED", 1), get("LOST", 1)}},
+	{"overlapping reads may see either", true, []history.Op{get("SUCCEEDED", 1), during(get("RUNNING", 1))}},
+	{"an acknowledged action is missing", false, []history.Op{submit(ok, false, 7), missing}},
+	{"an action is missing before it was acknowledged", true, []history.Op{missing, submit(unknown, false), missing, submit(ok, true, 7), get("QUEUED", 0)}},
+	{"an action was read and is missing", false, []history.Op{submit(unknown, false), get("QUEUED", 0), missing, submit(ok, true, 7)}},
+	{"a canceled action waits no more", false, []history.Op{cancel(ok), get("QUEUED", 0)}},
+	{"a canceled action may still run", true, []history.Op{get("RUNNING", 1), cancel(ok), get("RUNNING", 1), get("CANCELED", 1)}},
+	{"a cancel without an answer may come late", true, []history.Op{cancel(unknown), get("QUEUED", 0), get("QUEUED", 0), get("CANCELED", 0)}},
+	{"a cancel that was refused is none", true, []history.Op{cancel(fail), get("QUEUED", 0)}},
+
+	{"a repetition", true, []history.Op{submit(ok, false, 7, 8), submit(ok, true, 7, 8)}},
+	{"the first answer was lost", true, []history.Op{submit(unknown, false), submit(ok, true, 7), submit(ok, true, 7)}},
+	{"the first call was lost", true, []history.Op{submit(unknown, false), submit(ok, false, 7), submit(ok, true, 7)}},
+	{"two first ones", false, []history.Op{submit(ok, false, 7), submit(ok, false, 7)}},
+	{"other IDs", false, []history.Op{submit(ok, false, 7), submit(ok, true, 8)}},
+	{"fewer IDs", false, []history.Op{submit(ok, false, 7, 8), submit(ok, true, 7)}},
+	{"a first one after a repetition", false, []history.Op{submit(unknown, false), submit(ok, true, 7), submit(ok, false, 7)}},
+	{"no IDs", false, []history.Op{submit(ok, false)}},
+
+	{"drained and back", true, []history.Op{node(false, 1), drain(ok, true), node(true, 1), drain(ok, false), node(false, 2)}},
+	{"a drain is not seen", false, []history.Op{drain(ok, true), node(false, 1)}},
+	{"a drain that nobody asked for", false, []history.Op{node(true, 1)}},
+	{"a drain without an answer, seen late", true, []history.Op{drain(unknown, true), node(false, 1), node(true, 1)}},
+	{"a drain without an answer happens once", false, []history.Op{drain(unknown, true), node(true, 1), drain(ok, false), node(false, 1), node(true, 1)}},
+	{"a refused drain", true, []history.Op{drain(fail, true), node(false, 1)}},
+	{"two drains at once", true, []history.Op{drain(ok, true), during(drain(ok, false)), node(true, 1)}},
+	{"an incarnation goes back", false, []history.Op{node(false, 2), node(false, 1)}},
+
+	{"a trajectory", true, []history.Op{open("PENDING", ""), look("OPEN", "n"), shut(ok, "CLOSING"), look("CLOSING", "n"), look("CLOSED", "n"), shut(ok, "CLOSED")}},
+	{"a trajectory moves", false, []history.Op{open("OPEN", "n"), look("OPEN", "m")}},
+	{"a closed trajectory opens", false, []history.Op{shut(ok, "CLOSED"), look("OPEN", "n")}},
+	{"a close that is not seen", false, []history.Op{shut(ok, "OPEN")}},
+	{"a close without an answer", true, []history.Op{shut(unknown, ""), look("OPEN", "n"), look("CLOSED", "n")}},
+	{"another end of a trajectory", false, []history.Op{look("LOST", "n"), look("CLOSED", "n")}},
+}
+
+// TestObjects: calls follow each other unless their times say that they overlap.
 func TestObjects(t *testing.T) {
-	get := func(state string, attempt uint32) history.Op {
-		return history.Op{Verb: history.Get, Target: 7, Outcome: history.OK, State: state, Attempt: attempt}
-	}
-	missing := history.Op{Verb: history.Get, Target: 7, Outcome: history.Fail, Error: "ACTION_NOT_FOUND"}
-	cancel := func(o history.Outcome) history.Op { return history.Op{Verb: history.Cancel, Target: 7, Outcome: o} }
-	submit := func(o history.Outcome, replayed bool, ids ...uint64) history.Op {
-		return history.Op{Verb: history.Submit, RequestID: "r", Outcome: o, Replayed: replayed, IDs: ids}
-	}
-	drain := func(o history.Outcome, draining bool) history.Op {
-		return history.Op{Verb: history.Drain, Node: "n", Outcome: o, Draining: draining}
-	}
-	node := func(draining bool, incarnation uint64) history.Op {
-		return history.Op{Verb: history.GetNode, Node: "n", Outcome: history.OK, Draining: draining, Incarnation: incarnation}
-	}
-	open := func(state, node string) history.Op {
-		return history.Op{Verb: history.OpenTrajectory, RequestID: "t", IDs: []uint64{3}, Outcome: history.OK, State: state, Node: node}
-	}
-	look := func(state, node string) history.Op {
-		return history.Op{Verb: history.GetTrajectory, Target: 3, Outcome: history.OK, State: state, Node: node}
-	}
-	shut := func(o history.Outcome, state string) history.Op {
-		return history.Op{Verb: history.CloseTrajectory, Target: 3, Outcome: o, State: state}
-	}
-	// during makes a call last from the start of the first call to now.
-	during := func(op history.Op) history.Op {
-		op.Start = 1
-		return op
-	}
-	ok, fail, unknown := history.OK, history.Fail, history.Unknown
-	for _, c := range []struct {
-		name  string
-		legal bool
-		ops   []history.Op
-	}{
-		{"an action goes on", true, []history.Op{submit(ok, false, 7), get("QUEUED", 0), get("RUNNING", 1), get("QUEUED", 1), get("RUNNING", 2), get("LOST", 2), get("LOST", 2)}},
-		{"an action goes back to the queue without a loss", false, []history.Op{get("RUNNING", 1), get("QUEUED", 0)}},
-		{"an old attempt", false, []history.Op{get("RUNNING", 2), get("RUNNING", 1)}},
-		{"an end that does not stay", false, []history.Op{get("SUCCEEDED", 1), get("RUNNING", 1)}},
-		{"two ends", false, []history.Op{get("SUCCEEDED", 1), get("LOST", 1)}},
-		{"overlapping reads may see either", true, []history.Op{get("SUCCEEDED", 1), during(get("RUNNING", 1))}},
-		{"an acknowledged action is missing", false, []history.Op{submit(ok, false, 7), missing}},
-		{"an action is missing before it was acknowledged", true, []history.Op{missing, submit(unknown, false), missing, submit(ok, true, 7), get("QUEUED", 0)}},
-		{"an action was read and is missing", false, []history.Op{submit(unknown, false), get("QUEUED", 0), missing, submit(ok, true, 7)}},
-		{"a canceled action waits no more", false, []history.Op{cancel(ok), get("QUEUED", 0)}},
-		{"a canceled action may still run", true, []history.Op{get("RUNNING", 1), cancel(ok), get("RUNNING", 1), get("CANCELED", 1)}},
-		{"a cancel without an answer may come late", true, []history.Op{cancel(unknown), get("QUEUED", 0), get("QUEUED", 0), get("CANCELED", 0)}},
-		{"a cancel that was refused is none", true, []history.Op{cancel(fail), get("QUEUED", 0)}},
-
-		{"a repetition", true, []history.Op{submit(ok, false, 7, 8), submit(ok, true, 7, 8)}},
-		{"the first answer was lost", true, []history.Op{submit(unknown, false), submit(ok, true, 7), submit(ok, true, 7)}},
-		{"the first call was lost", true, []history.Op{submit(unknown, false), submit(ok, false, 7), submit(ok, true, 7)}},
-		{"two first ones", false, []history.Op{submit(ok, false, 7), submit(ok, false, 7)}},
-		{"other IDs", false, []history.Op{submit(ok, false, 7), submit(ok, true, 8)}},
-		{"fewer IDs", false, []history.Op{submit(ok, false, 7, 8), submit(ok, true, 7)}},
-		{"a first one after a repetition", false, []history.Op{submit(unknown, false), submit(ok, true, 7), submit(ok, false, 7)}},
-		{"no IDs", false, []history.Op{submit(ok, false)}},
-
-		{"drained and back", true, []history.Op{node(false, 1), drain(ok, true), node(true, 1), drain(ok, false), node(false, 2)}},
-		{"a drain is not seen", false, []history.Op{drain(ok, true), node(false, 1)}},
-		{"a drain that nobody asked for", false, []history.Op{node(true, 1)}},
-		{"a drain without an answer, seen late", true, []history.Op{drain(unknown, true), node(false, 1), node(true, 1)}},
-		{"a drain without an answer happens once", false, []history.Op{drain(unknown, true), node(true, 1), drain(ok, false), node(false, 1), node(true, 1)}},
-		{"a refused drain", true, []history.Op{drain(fail, true), node(false, 1)}},
-		{"two drains at once", true, []history.Op{drain(ok, true), during(drain(ok, false)), node(true, 1)}},
-		{"an incarnation goes back", false, []history.Op{node(false, 2), node(false, 1)}},
-
-		{"a trajectory", true, []history.Op{open("PENDING", ""), look("OPEN", "n"), shut(ok, "CLOSING"), look("CLOSING", "n"), look("CLOSED", "n"), shut(ok, "CLOSED")}},
-		{"a trajectory moves", false, []history.Op{open("OPEN", "n"), look("OPEN", "m")}},
-		{"a closed trajectory opens", false, []history.Op{shut(ok, "CLOSED"), look("OPEN", "n")}},
-		{"a close that is not seen", false, []history.Op{shut(ok, "OPEN")}},
-		{"a close without an answer", true, []history.Op{shut(unknown, ""), look("OPEN", "n"), look("CLOSED", "n")}},
-		{"another end of a trajectory", false, []history.Op{look("LOST", "n"), look("CLOSED", "n")}},
-	} {
+	for _, c := range histories {
 		t.Run(c.name, func(t *testing.T) {
-			for i := range c.ops {
-				c.ops[i].End = int64(10*i + 15)
-				if c.ops[i].Start == 0 {
-					c.ops[i].Start = int64(10*i + 10)
+			ops := slices.Clone(c.ops)
+			for i := range ops {
+				ops[i].End = int64(10*i + 15)
+				if ops[i].Start == 0 {
+					ops[i].Start = int64(10*i + 10)
 				}
 			}
-			v := verdictOf(t, "linearizable", &history.Record{Ops: c.ops, Duration: 1000})
+			v := verdictOf(t, "linearizable", &history.Record{Ops: ops, Duration: 1000})
 			if legal := len(v.Violations) == 0; legal != c.legal || v.Checked == 0 {
 				t.Errorf("legal %v, want %v: %d checked, %q", legal, c.legal, v.Checked, v.Violations)
 			}

@@ -54,11 +54,11 @@ func healthy(t testing.TB, rounds int) *history.Record {
 }
 
 func (p *play) round(round, rounds int) {
-	switch {
-	case round == rounds/2:
+	switch round {
+	case rounds / 2:
 		p.term, p.leader = p.term+1, "s2"
 		p.own(nil)
-	case round == rounds/3:
+	case rounds / 3:
 		p.lose("n2")
 		p.register("n2")
 	}
