@@ -28,7 +28,10 @@ func (s *State) Check() error {
 // CheckRows is the part of Check that looks at rows as they are and rebuilds
 // nothing, for those who check so often that they cannot afford the rest.
 func (s *State) CheckRows() error {
-	for _, check := range []func() error{s.checkNodes, s.checkActions, s.checkTrajectories} {
+	for _, check := range []func() error{
+		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
+		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -80,6 +83,8 @@ func (s *State) checkNode(n *Node) error {
 		return fmt.Errorf("node %s is down and still runs %d attempts", n.Name, running)
 	case n.State == NodeDown && open > 0:
 		return fmt.Errorf("node %s is down and keeps %d open trajectories", n.Name, open)
+	case n.ID > s.meta.LastNode || n.Incarnation > s.meta.LastIncarnation:
+		return fmt.Errorf("node %s has ID %d and incarnation %d, the newest are %d and %d", n.Name, n.ID, n.Incarnation, s.meta.LastNode, s.meta.LastIncarnation)
 	case n.HeldFor != 0 && (s.Action(n.HeldFor) == nil || s.Action(n.HeldFor).HeldOn != n.ID):
 		return fmt.Errorf("node %s is held for action %d, which does not know", n.Name, n.HeldFor)
 	}
@@ -89,12 +94,8 @@ func (s *State) checkNode(n *Node) error {
 // checkActions: an action runs exactly if it has a live attempt, and has a
 // result exactly if it has ended.
 func (s *State) checkActions() (err error) {
-	live := 0
 	s.Actions(0, func(a *Action) bool {
 		at := s.attempts.get(a.ID)
-		if at != nil {
-			live++
-		}
 		switch {
 		case (a.State == ActionRunning) != (at != nil):
 			err = fmt.Errorf("action %d: state %d, live attempt %v", a.ID, a.State, at != nil)
@@ -113,9 +114,22 @@ func (s *State) checkActions() (err error) {
 		}
 		return err == nil
 	})
-	if err == nil && live != s.attempts.rows.Len() {
-		err = fmt.Errorf("%d attempts, %d of them of known actions", s.attempts.rows.Len(), live)
-	}
+	return err
+}
+
+// checkAttempts: whatever is live belongs to an action that runs, on a node that
+// exists.
+func (s *State) checkAttempts() (err error) {
+	s.attempts.scan(0, func(at *Attempt) bool {
+		a := s.Action(at.Action)
+		switch {
+		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
+			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
+		case at.Cores == CoreSet{}:
+			err = fmt.Errorf("attempt %d of action %d holds no core", at.Number, at.Action)
+		}
+		return err == nil
+	})
 	return err
 }
 
@@ -130,6 +144,8 @@ func (s *State) checkTrajectories() (err error) {
 			return true
 		})
 		switch {
+		case t.ID > s.meta.LastTrajectory:
+			err = fmt.Errorf("trajectory %d is beyond the last ID %d", t.ID, s.meta.LastTrajectory)
 		case live != t.Live:
 			err = fmt.Errorf("trajectory %d: %d live actions, row says %d", t.ID, live, t.Live)
 		case t.State == TrajectoryPending && t.Node != 0, t.State == TrajectoryOpen && t.Node == 0:

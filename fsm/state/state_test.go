@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,7 +13,8 @@ import (
 // sample is a state with a row in every table.
 func sample() *State {
 	s := New()
-	s.SetMeta(Meta{ClusterID: "c", Settings: Settings{}.WithDefaults(), Now: 7, LastAction: 9, SchedulerVersion: 1})
+	s.SetMeta(Meta{ClusterID: "c", Settings: Settings{}.WithDefaults(), Now: 7, LastAction: 9, SchedulerVersion: 1,
+		LastTrajectory: 1, LastIncarnation: 3, LastNamespace: 1, LastPool: 1, LastNode: 1})
 	s.PutNamespace(&Namespace{ID: 1, Name: "default"})
 	s.PutPool(&Pool{ID: 1, Name: "default", Halted: "why"})
 	s.PutNode(&Node{
@@ -152,6 +154,42 @@ func TestEveryTableIsHashedAndSaved(t *testing.T) {
 			t.Errorf("%s: %v", w.table, err)
 		} else if r.Hash() != s.Hash() {
 			t.Errorf("%s is not part of the snapshot", w.table)
+		}
+	}
+}
+
+// TestEveryTableIsChecked: for each table there is something that Check finds
+// wrong. That each has a check at all is a test in the root folder.
+func TestEveryTableIsChecked(t *testing.T) {
+	for _, c := range []struct {
+		wants string
+		write func(*State)
+	}{
+		{"a setting", func(s *State) { m := *s.Meta(); m.Settings.LeaseNS = 0; s.SetMeta(m) }},
+		{"the last namespace", func(s *State) { s.PutNamespace(&Namespace{ID: 2, Name: "x"}) }},
+		{"which is another's name", func(s *State) { s.PutPool(&Pool{ID: 2, Name: "default"}) }},
+		{"free cores", func(s *State) { n := *s.Node(1); n.Free = CoreSet{}; s.PutNode(&n) }},
+		{"the newest are", func(s *State) {
+			n := *s.Node(1)
+			n.Incarnation = 9
+			s.PutNode(&n)
+			at := *s.Attempt(1, 1)
+			at.Incarnation = 9
+			s.PutAttempt(&at)
+		}},
+		{"live actions", func(s *State) { r := *s.Trajectory(1); r.Live = 2; s.PutTrajectory(&r) }},
+		{"beyond the last", func(s *State) { s.PutTrajectory(&Trajectory{ID: 2, State: TrajectoryPending}) }},
+		{"state 1, live attempt true", func(s *State) { a := *s.Action(1); a.State = ActionQueued; s.PutAction(&a) }},
+		{"of no running action", func(s *State) { s.PutAttempt(&Attempt{Action: 8, Node: 7, Cores: CoreRange(1, 1)}) }},
+		{"stands for 4", func(s *State) { s.PutRequest(&Request{ID: "x", Verb: VerbSubmit, FirstID: 7, Count: 4}) }},
+		{"of no known kind", func(s *State) { s.PutWork(1 << 60) }},
+		{"no pool is halted", func(s *State) { s.PutPool(&Pool{ID: 1, Name: "default"}) }},
+		{"newest event", func(s *State) { m := *s.Meta(); m.Revision++; s.SetMeta(m) }},
+	} {
+		s := sample()
+		c.write(s)
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), c.wants) {
+			t.Errorf("Check says %v, want something with %q", err, c.wants)
 		}
 	}
 }
