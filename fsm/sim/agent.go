@@ -283,6 +283,7 @@ func (a *agent) beginSession(r Registration) {
 // again.
 func (a *agent) endSession(why string) {
 	a.trace("killing everything that runs here: %s", why)
+	a.n.lost++
 	a.session++
 	a.lease.End()
 	if a.stream.cancel != nil {

@@ -146,6 +146,7 @@ type Node struct {
 	agent *agent
 	sup   *supervisor
 	disk  journal
+	lost  int // sessions that ended
 }
 
 // journal is what survives a crash of the agent.
@@ -242,6 +243,10 @@ func (n *Node) ResumeSupervisor() {
 	n.opts.Trace("%s: the supervisor goes on", n.opts.Name)
 	n.sup.proc.Resume()
 }
+
+// SessionsLost counts how often the agent lost its lease, or was told that its
+// incarnation was given up.
+func (n *Node) SessionsLost() int { return n.lost }
 
 // Idle says that nothing runs here and nothing waits to be told.
 func (n *Node) Idle() bool { return len(n.sup.running) == 0 && len(n.agent.attempts) == 0 }

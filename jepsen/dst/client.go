@@ -158,16 +158,18 @@ func (c *client) learn(reason string, trajectory uint64) {
 
 // newAction makes up an action. A few ask for more than any node has.
 func (c *config) newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
-	a := &logv1.Action{TrajectoryId: trajectory, CoresMin: uint32(d.Skewed(1, 4)), AttemptsMax: uint32(d.Between(2, 4)), Spec: newSpec(d)}
-	if d.Chance(50_000) {
-		a.CoresMin = uint32(d.Between(4, 12))
+	a := &logv1.Action{TrajectoryId: trajectory, AttemptsMax: uint32(d.Between(2, 4)), Spec: newSpec(d)}
+	pool := c.pool(d)
+	if trajectory == 0 {
+		a.Pool = pool
+	}
+	a.CoresMin = uint32(d.Skewed(1, min(4, c.widest(pool))))
+	if d.Chance(100_000) {
+		a.CoresMin = uint32(d.Between(1, c.widest(pool)+1))
 	}
 	a.CoresMax = a.CoresMin + uint32(d.Between(0, 3))
 	if d.Chance(500_000) {
 		a.AttemptsMax = 1
-	}
-	if trajectory == 0 {
-		a.Pool = c.pool(d)
 	}
 	if d.Chance(300_000) {
 		a.MemoryBytes = uint64(d.Between(1, 12)) << 20

@@ -45,7 +45,7 @@ func newConfig(seed uint64) config {
 		c.servers = 5
 	}
 	for i := range c.nodes {
-		numa := []int{int(d.Between(1, 6))}
+		numa := []int{int(d.Between(2, 6))}
 		if d.Chance(400_000) {
 			numa = append(numa, numa[0])
 		}
@@ -71,6 +71,20 @@ func (c *config) pool(d *sim.Draw) string {
 		return "nowhere"
 	}
 	return c.pools[d.N(int64(len(c.pools)))]
+}
+
+// widest is the number of cores of the largest node of a pool.
+func (c *config) widest(pool string) (cores int64) {
+	for i, numa := range c.cores {
+		n := int64(0)
+		for _, k := range numa {
+			n += int64(k)
+		}
+		if c.pools[i] == pool {
+			cores = max(cores, n)
+		}
+	}
+	return max(cores, 1)
 }
 
 // newSettings draws limits that are small, so that they are met.

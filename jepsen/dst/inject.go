@@ -150,6 +150,25 @@ func (w *World) cut(e Event, d *sim.Draw) {
 		l.down += down
 		w.undoAfter(e.For, func() { w.heal(l, up, down) })
 	}
+	if e.Kind != CutSome && e.For > w.config.settings.LeaseNs {
+		w.countPartition(e)
+	}
+}
+
+// countPartition counts a partition that outlasts the lease, if the node really
+// lost it, and whether the leader changed meanwhile.
+func (w *World) countPartition(e Event) {
+	n, elections := w.nodes[e.On], w.elections
+	lost := n.SessionsLost()
+	w.undoAfter(e.For, func() {
+		if n.SessionsLost() == lost {
+			return
+		}
+		w.partitions++
+		if w.elections > elections {
+			w.partitionsLed++
+		}
+	})
 }
 
 // spoil makes all links, or the servers' disks, worse for a while.

@@ -24,6 +24,8 @@ const settleMax = 20 * minute
 type Options struct {
 	// Length is the simulated time with faults, per seed.
 	Length time.Duration
+	// Scenario draws the plan; nil means Random.
+	Scenario Scenario
 	// Model returns a second opinion; nil means that of jepsen/model.
 	Model func() Model
 	// CheckEvery: of each so many entries indexes and hashes are computed anew from
@@ -37,9 +39,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults(p Plan) Options {
-	if o.Length == 0 {
-		o.Length = time.Hour
-	}
 	if o.CheckEvery == 0 {
 		o.CheckEvery = 16
 	}
@@ -65,7 +64,10 @@ type Outcome struct {
 	// committed, faults that really happened.
 	Actions, Executions, Entries, Faults int
 	Expiries, Elections                  int
-	Happened                             map[Kind]int
+	// Partitions outlasted the lease of a node, which lost it; in PartitionsLed of
+	// them the leader changed.
+	Partitions, PartitionsLed int
+	Happened                  map[Kind]int
 	// Digest is equal for equal runs.
 	Digest uint64
 	// Violation is nil if all was well.
@@ -75,25 +77,33 @@ type Outcome struct {
 	Plan  Plan
 }
 
-// Void says why an outcome proves nothing, empty if it does.
-func (o Outcome) Void() string {
-	hours := o.Simulated.Hours()
-	switch actions, faults := float64(o.Actions), float64(o.Faults); {
-	case actions < hours*ActionsPerHourMin:
-		return fmt.Sprintf("%.0f actions in %.2f simulated hours are fewer than %d an hour", actions, hours, ActionsPerHourMin)
-	case faults < hours*FaultsPerHourMin:
-		return fmt.Sprintf("%.0f faults in %.2f simulated hours are fewer than %d an hour", faults, hours, FaultsPerHourMin)
+// tooThin says by how much a run is below the density that makes it worth
+// something, empty if it is not.
+func tooThin(hours float64, actions, faults int) string {
+	switch {
+	case float64(actions) < hours*ActionsPerHourMin:
+		return fmt.Sprintf("%d actions in %.2f simulated hours are fewer than %d an hour", actions, hours, ActionsPerHourMin)
+	case float64(faults) < hours*FaultsPerHourMin:
+		return fmt.Sprintf("%d faults in %.2f simulated hours are fewer than %d an hour", faults, hours, FaultsPerHourMin)
 	}
 	return ""
 }
 
+// Scenario draws the plan of a seed for a length in nanoseconds.
+type Scenario func(seed uint64, length int64) Plan
+
+// Random is the scenario of everything at once.
+func Random(seed uint64, length int64) Plan { return newPlan(newConfig(seed), length) }
+
 // Run simulates a seed.
 func Run(seed uint64, o Options) Outcome {
-	length := o.Length
-	if length == 0 {
-		length = time.Hour
+	if o.Length == 0 {
+		o.Length = time.Hour
 	}
-	return RunPlan(newPlan(newConfig(seed), int64(length)), o)
+	if o.Scenario == nil {
+		o.Scenario = Random
+	}
+	return RunPlan(o.Scenario(seed, int64(o.Length)), o)
 }
 
 // RunPlan carries out a plan on the cluster of its seed.
@@ -123,6 +133,7 @@ func RunPlan(p Plan, o Options) (out Outcome) {
 func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
+		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Happened: w.happened,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
@@ -302,4 +313,10 @@ func (w *World) compareAll() {
 			}
 		}
 	}
+}
+
+// Tell runs a plan again and returns what happened, line by line.
+func Tell(p Plan, o Options) Outcome {
+	o.story = true
+	return RunPlan(p, o)
 }

@@ -41,8 +41,9 @@ type World struct {
 	watch   []*watcher
 
 	// Counters of the report.
-	actions, faults, expiries, lost, elections int
-	happened                                   map[Kind]int
+	faults, expiries, lost, elections int
+	partitions, partitionsLed         int
+	happened                          map[Kind]int
 
 	story     []string // if it is kept
 	keep      bool

@@ -1,0 +1,104 @@
+package dst
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Campaign is many seeds.
+type Campaign struct {
+	Options
+	From, Seeds uint64
+	// Parallel is how many seeds run at the same time.
+	Parallel int
+	// Each is called with every outcome, one at a time, in no order.
+	Each func(Outcome)
+}
+
+// Summary is what a campaign comes to.
+type Summary struct {
+	Seeds          int     `json:"seeds"`
+	SimulatedHours float64 `json:"simulated_hours"`
+	// Speed is simulated seconds per second of one core.
+	Speed      float64 `json:"speed"`
+	Actions    int     `json:"actions"`
+	Faults     int     `json:"faults"`
+	Violations int     `json:"violations"`
+
+	// Totals that only the text shows.
+	Executions, Entries, Expiries, Elections, Partitions, PartitionsLed int          `json:"-"`
+	Happened                                                            map[Kind]int `json:"-"`
+	CPU                                                                 float64      `json:"-"` // seconds
+}
+
+// Run simulates the seeds until all are done or ctx is.
+func (c Campaign) Run(ctx context.Context) Summary {
+	sum := Summary{Happened: map[Kind]int{}}
+	began := cpuTime()
+	seeds := make(chan uint64)
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for range max(1, c.Parallel) {
+		workers.Go(func() {
+			for seed := range seeds {
+				out := Run(seed, c.Options)
+				mu.Lock()
+				sum.add(out)
+				if c.Each != nil {
+					c.Each(out)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for seed := c.From; seed < c.From+c.Seeds && ctx.Err() == nil; seed++ {
+		select {
+		case seeds <- seed:
+		case <-ctx.Done():
+		}
+	}
+	close(seeds)
+	workers.Wait()
+	sum.CPU = (cpuTime() - began).Seconds()
+	sum.Speed = sum.SimulatedHours * 3600 / max(sum.CPU, 1e-9)
+	return sum
+}
+
+func (s *Summary) add(o Outcome) {
+	s.Seeds++
+	s.SimulatedHours += o.Simulated.Hours()
+	s.Actions += o.Actions
+	s.Faults += o.Faults
+	s.Executions += o.Executions
+	s.Entries += o.Entries
+	s.Expiries += o.Expiries
+	s.Elections += o.Elections
+	s.Partitions += o.Partitions
+	s.PartitionsLed += o.PartitionsLed
+	for kind, n := range o.Happened {
+		s.Happened[kind] += n
+	}
+	if o.Violation != nil {
+		s.Violations++
+	}
+}
+
+// Void says why a campaign without violations proves nothing all the same, empty
+// if it does prove something.
+func (s Summary) Void() string {
+	if s.Seeds == 0 {
+		return "no seed was simulated"
+	}
+	return tooThin(s.SimulatedHours, s.Actions, s.Faults)
+}
+
+// cpuTime is what this process has used of all cores.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
