@@ -275,6 +275,11 @@ func TestFaultBuildsObeyTheirFiles(t *testing.T) {
 		t.Errorf("log time went on by %v, want %v", by, jump)
 	}
 	w.must(failpoint.Arm(server.FailpointDir(), failpoint.EntryApplied, "kill"))
+	submitted := make(chan error, 1)
+	go func() {
+		_, err := w.api.Submit(w.ctx, &rotav1.ActionSpec{Command: &rotav1.Command{Argv: []string{"true"}}})
+		submitted <- err
+	}()
 	how, err := server.WaitExit(w.ctx)
 	if w.must(err); how != "signal: killed" {
 		t.Errorf("at the failpoint the server ended by %q", how)
@@ -284,4 +289,5 @@ func TestFaultBuildsObeyTheirFiles(t *testing.T) {
 	}
 	w.must(server.Start())
 	w.healthy()
+	w.must(<-submitted) // again, with the same request ID
 }

@@ -69,8 +69,6 @@ func build(o BuildOptions) (string, error) { return Build(context.Background(), 
 func newWorld(t *testing.T, config Config) *world {
 	t.Helper()
 	isolated(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	t.Cleanup(cancel)
 	dir, err := os.MkdirTemp("", "cluster-")
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +81,8 @@ func newWorld(t *testing.T, config Config) *world {
 	if config.Binary, err = build(); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	t.Cleanup(cancel)
 	c, err := Start(ctx, config)
 	if err != nil {
 		t.Fatal(err)
