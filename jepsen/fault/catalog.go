@@ -49,6 +49,13 @@ func All() []Fault {
 		{"hanging-disk", "the leader's disk hangs", PastLease, hangingDisk},
 		{"full-disk", "a server's disk is full", Briefly, fullDisk},
 
+		{"bit-flip", "one bit of one server's files flips while it is down", Briefly, bitFlip},
+		{"bit-flip-log", "one bit of one server's log flips", Briefly, bitFlipLog},
+		{"bit-flip-meta", "one bit of the meta pages of one server's log flips", Briefly, bitFlipMeta},
+		{"bit-flip-mark", "one bit of one server's high-water mark flips", Briefly, bitFlipMark},
+		{"bit-flip-snapshot", "one bit of one server's snapshots flips", Briefly, bitFlipSnapshot},
+		{"truncation", "a file of one server is cut short while it is down", Briefly, truncation},
+
 		{"transfer", "leadership is handed over", AtOnce, transfer},
 		{"churn", "the leader loses its vote to a new server, and gets it back", Briefly, churn},
 		{"rolling-restart", "all members are restarted with another build", AtOnce, rollingRestart},

@@ -14,7 +14,7 @@ var errNoProxy = errors.New("members talk to each other without a proxy: the sce
 
 // Loss and delay of a bad network.
 const (
-	lossPPM    = 50_000
+	lossPPM    = 80_000
 	delayMean  = 30 * time.Millisecond
 	delaySpray = 20 * time.Millisecond
 )

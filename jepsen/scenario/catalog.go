@@ -21,7 +21,7 @@ func All() []Scenario {
 		{Name: "disk", CI: true, About: "disks lose power, lie, fail, hang and fill up", Disks: true, DiskHang: 2 * time.Second,
 			Faults: []string{"power-loss", "torn-power-loss", "lying-fsync", "failing-write", "failing-fsync", "hanging-disk", "full-disk"}},
 		{Name: "rot", CI: true, About: "files of a minority of the servers rot", Snapshots: 500,
-			Faults: []string{"bit-flip", "bit-flip-log", "bit-flip-meta", "bit-flip-snapshot", "truncation"}},
+			Faults: []string{"bit-flip", "bit-flip-log", "bit-flip-meta", "bit-flip-mark", "bit-flip-snapshot", "truncation"}},
 		{Name: "members", CI: true, About: "voters come and go, leadership moves, all are upgraded, strangers knock", Standbys: 1,
 			Faults: []string{"transfer", "churn", "rolling-restart", "wrong-gossip-key"}},
 		{Name: "agents", CI: true, About: "agents are lost for longer than their lease, and clocks are wrong",

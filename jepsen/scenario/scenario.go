@@ -33,7 +33,7 @@ type Scenario struct {
 	// Pause is the time between the end of a fault, when everybody is back, and the
 	// next fault; 0: a second.
 	Pause time.Duration
-	// Load multiplies the rates of all workloads, 0: 1.5.
+	// Load multiplies the rates of all workloads, 0: 2.
 	Load float64
 	// Limits of the checkers.
 	Limits check.Limits
@@ -84,7 +84,7 @@ func (s *Scenario) faults() (all []fault.Fault, err error) {
 
 func (s *Scenario) pause() time.Duration { return cmp.Or(s.Pause, time.Second) }
 
-func (s *Scenario) load() float64 { return cmp.Or(s.Load, 1.5) }
+func (s *Scenario) load() float64 { return cmp.Or(s.Load, 2) }
 
 // Named returns the scenario of a name.
 func Named(name string) (Scenario, bool) {
