@@ -9,9 +9,9 @@
 // A process that dies while writing leaves a prefix of its last frame, which
 // was never acted upon and is cut off. A power loss may leave other parts of it,
 // and that is not told from corruption: nothing runs any more then, and little is
-// lost by beginning anew. Everything else that does not check out
-// is corruption: a record that cannot be read may be the acceptance of an
-// attempt that ran, so the file as a whole cannot be trusted. The agent then
-// sets it aside, kills what is left over and asks for a new incarnation, in
-// which none of the old attempts exist.
+// lost by beginning anew. Everything else that does not check out is corruption:
+// a record that cannot be read may be the acceptance of an attempt that ran, so
+// the file as a whole cannot be trusted. The agent then sets it aside, kills
+// what is left over and asks for a new incarnation, in which none of the old
+// attempts exist.
 package journal

@@ -338,7 +338,7 @@ func (p *powered) check(t *testing.T, found, acked, tried holding) {
 // was under way is there in part; and a power loss is not taken for damage.
 func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 	p := newPowered(t)
-	const rounds = 40
+	const rounds = 20
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	for round := range rounds {
@@ -369,7 +369,7 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 // of its fsyncs, starts the next time.
 func TestPowerLossWhileTheStorageIsCreated(t *testing.T) {
 	p := newPowered(t)
-	const seeds = 4
+	const seeds = 3
 	fsyncs := 0
 	for done := false; !done; fsyncs++ {
 		for seed := range uint64(seeds) {
