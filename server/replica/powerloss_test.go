@@ -178,9 +178,7 @@ func (w *writer) append(next *holding) func() error {
 		index := next.last() + 1 + i
 		logs = append(logs, &raft.Log{Index: index, Term: term, Data: data(index, term)})
 	}
-	for range logs {
-		next.Terms = append(next.Terms[:len(next.Terms):len(next.Terms)], term)
-	}
+	next.Terms = slices.Concat(next.Terms, slices.Repeat([]uint64{term}, len(logs)))
 	return func() error { return w.logs.StoreLogs(logs) }
 }
 
