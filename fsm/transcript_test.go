@@ -13,14 +13,15 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/jepsen/model"
 	"rota/sched"
 )
 
 // TestTranscripts plays the stories in testdata. Each `entry` is one log entry,
 // one command a line; what it answers and which events it causes is the golden
 // output (go test ./fsm -rewrite renews it). After each entry every invariant is
-// checked, and a second replica that is restored from a snapshot now and then
-// must have the same hash.
+// checked, a second replica that is restored from a snapshot now and then must
+// have the same hash, and the model of jepsen/model must agree.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -32,13 +33,14 @@ func TestTranscripts(t *testing.T) {
 type story struct {
 	state *state.State
 	twin  *state.State // replica that restarts from snapshots
+	model *model.Model // nil: not asked
 	index uint64
 	now   int64
 	fail  func(stage)
 }
 
 func newStory(t *testing.T) *story {
-	s := &story{state: state.New(), twin: state.New()}
+	s := &story{state: state.New(), twin: state.New(), model: model.New()}
 	s.apply(t, &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "test",
 		Settings: &logv1.Settings{
@@ -120,6 +122,12 @@ func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result 
 		t.Fatal("applying an entry changed the state it started from")
 	}
 	s.twin, _, _ = apply(s.twin, s.index, e, s.fail)
+	if s.model != nil {
+		s.model.Planted = s.fail != nil
+		if err := s.model.Step(s.index, e, results, next); err != nil {
+			t.Fatalf("the model does not agree: %v", err)
+		}
+	}
 	s.state, s.fail = next, nil
 	if err := s.state.Check(); err != nil {
 		t.Fatalf("after entry %d: %v", s.index, err)

@@ -83,7 +83,7 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	full := m.counts.Queued+n > int(m.settings.QueueActionsMax) || m.queueSize+specs > m.settings.QueueBytesMax
 	v.refuse(full, "QUEUE_FULL")
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
-	joining := make(map[uint64]int)
+	var joining map[uint64]int
 	for _, a := range c.Actions {
 		v.refuse(a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
@@ -91,6 +91,9 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 		if a.TrajectoryId == 0 {
 			m.joinsPool(v, a.Pool, a.CoresMin, a.MemoryBytes)
 			continue
+		}
+		if joining == nil {
+			joining = make(map[uint64]int)
 		}
 		joining[a.TrajectoryId]++
 		m.joinsTrajectory(v, a, ns, joining[a.TrajectoryId], n)
