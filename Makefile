@@ -61,6 +61,21 @@ test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE 
 race: TESTFLAGS := -race -count=3
 race: test ## Run all tests three times with the race detector
 
+.PHONY: jepsen
+jepsen: ## Break clusters of real processes in every way, as root (6 minutes)
+	go build -o bin/ ./cmd/rota-jepsen
+	bin/rota-jepsen run ci -o json
+
+# Each kind of fault at least 30 times, and the four that take their time.
+.PHONY: jepsen-nightly
+jepsen-nightly: ## The same for hours: each fault 30 times, 200 power losses, 200 flipped bits
+	go build -o bin/ ./cmd/rota-jepsen
+	bin/rota-jepsen run ci --repeat 30 -o json
+	bin/rota-jepsen run leader-kills -o json
+	bin/rota-jepsen run power-losses --repeat 8 -o json
+	bin/rota-jepsen run bit-flips --repeat 8 -o json
+	bin/rota-jepsen run agent-partitions --repeat 4 -o json
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \

@@ -45,6 +45,8 @@ var layers = []layer{
 		"a simulation runs what is deterministic: the state machine, and the rules of leases"},
 	{"jepsen/cluster", []string{"api", "jepsen", "internal/clock/clockctl", "internal/process", "server/replica="},
 		"a cluster is driven from outside; only logs are read, by those who know their format"},
+	{"jepsen/fault", []string{"api", "jepsen", "internal/process", "internal/failpoint"},
+		"a fault is done to processes from outside; what it means for rota is for the checkers to say"},
 	{"cmd", []string{"api", "fsm", "sched", "server", "agent", "jepsen", "cmd", "internal/process", "internal/clock", "internal/failpoint"},
 		"commands wire everything"},
 	{"internal/process", nil,
@@ -169,6 +171,9 @@ func TestPackagesImportOnlyWhatTheirLayerAllows(t *testing.T) {
 		{"jepsen/check/x.go", "server/replica", true},
 		{"jepsen/cluster/x.go", "server/replica", false},
 		{"jepsen/cluster/x.go", "agent/runtime", true},
+		{"jepsen/fault/x.go", "internal/process", false},
+		{"jepsen/fault/x.go", "fsm", true},
+		{"jepsen/scenario/x.go", "internal/process", true},
 		{"cmd/rota/x.go", "server", false},
 		{"elsewhere/x.go", "api", true},
 	} {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -163,6 +165,9 @@ func (f *runFlags) one(cmd *cobra.Command, s scenario.Scenario, repetition int, 
 
 // finish sums up all runs.
 func (f *runFlags) finish(cmd *cobra.Command, reports []*report.Report) error {
+	if len(reports) > 1 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "== faults that happened: %s\n", happened(reports))
+	}
 	if f.output == "json" {
 		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(report.Sum(reports)); err != nil {
 			return err
@@ -184,4 +189,21 @@ func (f *runFlags) finish(cmd *cobra.Command, reports []*report.Report) error {
 		return &codeError{exitVoid, fmt.Errorf("%s proved nothing; see the report", strings.Join(void, ", "))}
 	}
 	return nil
+}
+
+// happened counts faults by name.
+func happened(reports []*report.Report) string {
+	counts := map[string]int{}
+	for _, r := range reports {
+		for _, a := range r.Faults {
+			if a.Fault.Happened != "" {
+				counts[a.Fault.Name]++
+			}
+		}
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(all, ", ")
 }

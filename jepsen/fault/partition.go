@@ -47,23 +47,28 @@ func bridge(_ context.Context, w *World) (*Injection, error) {
 	return inj, err
 }
 
-// ring leaves each server a majority of its own: it sees its neighbours on a
-// ring, and nobody sees all. With less than five servers it would be whole.
+// ring leaves each server a majority of its own, and no two the same.
 func ring(_ context.Context, w *World) (*Injection, error) {
 	servers := shuffled(w.Rand, w.Cluster.Servers)
-	n, reach := len(servers), len(servers)/4
-	if reach == 0 {
-		return nil, fmt.Errorf("a ring of %d servers is whole: the scenario needs five", n)
+	cuts := ringCuts(servers)
+	if len(cuts) == 0 {
+		return nil, fmt.Errorf("a ring of %d servers is whole: the scenario needs five", len(servers))
 	}
-	var cuts []cut
+	return partition(w, names(servers), cuts...)
+}
+
+// ringCuts are what is missing if each sees only its neighbours on a ring, as
+// many as make a majority with itself.
+func ringCuts(servers []*cluster.Member) (cuts []cut) {
+	n, reach := len(servers), len(servers)/4
 	for i, s := range servers {
 		for j, other := range servers {
-			if distance := min((j-i+n)%n, (i-j+n)%n); distance > reach {
+			if distance := min((j-i+n)%n, (i-j+n)%n); reach > 0 && distance > reach {
 				cuts = append(cuts, cut{[]*cluster.Member{s}, []*cluster.Member{other}})
 			}
 		}
 	}
-	return partition(w, names(servers), cuts...)
+	return cuts
 }
 
 // leaderDeaf loses what is sent to the leader, which goes on being heard.
