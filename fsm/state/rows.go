@@ -318,8 +318,8 @@ func (i Instance) EndingTrajectory() (TrajectoryID, bool) {
 func (r Settings) WithDefaults() Settings {
 	const second, minute = 1_000_000_000, 60_000_000_000
 	return Settings{
-		LeaseNS:           cmp.Or(r.LeaseNS, 6*second),
-		LeaseMarginNS:     cmp.Or(r.LeaseMarginNS, 1_500_000_000),
+		LeaseNS:           cmp.Or(r.LeaseNS, 10*second),
+		LeaseMarginNS:     cmp.Or(r.LeaseMarginNS, 2*second),
 		QueueActionsMax:   cmp.Or(r.QueueActionsMax, 2_000_000),
 		QueueBytesMax:     cmp.Or(r.QueueBytesMax, 1<<30),
 		TrajectoriesMax:   cmp.Or(r.TrajectoriesMax, 200_000),
