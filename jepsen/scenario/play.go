@@ -39,7 +39,7 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 		if workers == r.load {
 			rate *= r.Scenario.load()
 		}
-		workers.run(w, &r.env, rate)
+		workers.run(w, r.env, rate)
 	}
 	if err := pause(ctx, warmUp); err != nil {
 		return err
@@ -68,7 +68,9 @@ func (r *run) breakIt(ctx context.Context, faults []fault.Fault) error {
 				return err
 			}
 			if err := r.healthy(ctx); err != nil {
-				return fmt.Errorf("after fault %s, the cluster did not come back in %v: %w", f.Name, backMax, err)
+				// That is no failure of the run but what it is looking for.
+				r.stuck = append(r.stuck, fmt.Sprintf("after %s the cluster was not whole again in %v: %v", f.Name, backMax, err))
+				return ctx.Err()
 			}
 			if err := pause(ctx, r.Scenario.pause()); err != nil {
 				return err
@@ -106,13 +108,14 @@ func (r *run) settle(ctx context.Context, healed int64) error {
 	ctx, cancel := context.WithTimeout(ctx, most+settleSlack)
 	defer cancel()
 	var err error
-	r.final, r.healing, err = workload.Settle(ctx, &r.env, healed)
+	r.final, r.healing, err = workload.Settle(ctx, r.env, healed)
+	r.healing.Left = append(r.stuck, r.healing.Left...)
 	if err != nil {
 		r.healing.Left = append(r.healing.Left, err.Error())
 		return nil // the checkers say so
 	}
 	r.healing.Left = append(r.healing.Left, r.leftRunning(ctx)...)
-	if r.hashes, err = workload.Hashes(ctx, &r.env); err != nil {
+	if r.hashes, err = workload.Hashes(ctx, r.env); err != nil {
 		r.healing.Left = append(r.healing.Left, err.Error())
 	}
 	return nil
@@ -181,7 +184,7 @@ func (r *run) takeOut(logs []history.Log) *history.Record {
 	r.world.Record.Update(func(rec *history.Record) {
 		rec.Final, rec.Healing, rec.Hashes, rec.Logs = r.final, r.healing, r.hashes, logs
 		rec.Duration = r.world.Record.Now()
-		if r.env.Witness != nil {
+		if r.env != nil {
 			rec.Executions = r.env.Witness.Executions()
 		}
 	})

@@ -45,10 +45,11 @@ type run struct {
 	Scenario
 	Options
 	world   fault.World
-	env     workload.Env
-	load    *workers // ends before everything has settled
-	watch   *workers // ends after that
+	env     *workload.Env // once the cluster runs
+	load    *workers      // ends before everything has settled
+	watch   *workers      // ends after that
 	started time.Time
+	stuck   []string // what was not whole again after a fault
 	close   []func() error
 	hashes  []history.Sample
 	final   []history.Action
@@ -174,8 +175,10 @@ func memberIP(number int) string { return fmt.Sprintf("10.77.0.%d", 11+number) }
 
 func (r *run) setEnv(w *witness.Witness, config cluster.Config) {
 	c := r.world.Cluster
-	r.env.Record, r.env.TLS, r.env.Witness, r.env.Seed = r.world.Record, c.TLS(), w, uint64(r.Seed)
-	r.env.Pool, r.env.HeldPool, r.env.Cores = agentPool, heldPool, config.Cores
+	r.env = &workload.Env{
+		Record: r.world.Record, TLS: c.TLS(), Witness: w, Seed: uint64(r.Seed),
+		Pool: agentPool, HeldPool: heldPool, Cores: config.Cores,
+	}
 	var servers, agents []string
 	for _, m := range c.Servers[:r.Servers] {
 		servers = append(servers, m.Name)
