@@ -173,6 +173,11 @@ func (f *runFlags) finish(cmd *cobra.Command, reports []*report.Report) error {
 			return err
 		}
 	}
+	return conclude(reports)
+}
+
+// conclude decides the exit code.
+func conclude(reports []*report.Report) error {
 	var violated, void []string
 	for _, r := range reports {
 		switch {

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"rota/jepsen/check"
+	"rota/jepsen/history"
 )
 
 // Names of the files of a report, beside those of the record.
@@ -170,4 +171,20 @@ func prefixed(prefix, text string) string {
 		return ""
 	}
 	return prefix + text
+}
+
+// Again is the report of a stored record after other verdicts. What the record
+// does not say is that of the stored report.
+func Again(dir string, record *history.Record, verdicts []check.Verdict) (*Report, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, JSONFile))
+	if err != nil {
+		return nil, err
+	}
+	var old Report
+	if err := json.Unmarshal(raw, &old); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, JSONFile), err)
+	}
+	rep := New(record, verdicts)
+	rep.About, rep.Started, rep.Versions, rep.Dir, rep.Broken = old.About, old.Started, old.Versions, dir, old.Broken
+	return rep, nil
 }
