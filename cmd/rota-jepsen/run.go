@@ -47,7 +47,7 @@ modules of this repository unless --binary is given.
   rota-jepsen run partitions --seed 42 --duration 5m
   rota-jepsen run leader-kill --count 100 -o json
   rota-jepsen run ci --repeat 3`,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: f.run,
 	}
 	fs := cmd.Flags()
 	fs.Int64Var(&f.seed, "seed", 0, "decides what is broken when; each repetition takes the next one (default: by the clock)")

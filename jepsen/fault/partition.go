@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,8 @@ func apart(a, b []*cluster.Member) []cut { return []cut{{a, b}, {b, a}} }
 func halves(_ context.Context, w *World) (*Injection, error) {
 	servers, agents := shuffled(w.Rand, w.Cluster.Servers), shuffled(w.Rand, w.Cluster.Agents)
 	few, half := (len(servers)-1)/2, len(agents)/2
-	minority := append(servers[:few:few], agents[:half]...)
-	majority := append(servers[few:len(servers):len(servers)], agents[half:]...)
+	minority := slices.Concat(servers[:few], agents[:half])
+	majority := slices.Concat(servers[few:], agents[half:])
 	return partition(w, names(minority), apart(minority, majority)...)
 }
 

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,31 +28,23 @@ var lasting = []string{"watches", "observers"}
 
 // play puts load on the cluster, breaks it, and lets it settle.
 func (r *run) play(ctx context.Context, faults []fault.Fault) error {
-	r.watch, r.load = startWorkers(ctx), startWorkers(ctx)
-	defer r.watch.stop()
-	defer r.load.stop()
+	watch, load := startWorkers(ctx), startWorkers(ctx)
 	for _, w := range workload.All() {
-		workers := r.load
 		if slices.Contains(lasting, w.Name) {
-			workers = r.watch
+			watch.run(w, r.env, w.Rate)
+		} else {
+			load.run(w, r.env, w.Rate*r.Scenario.load())
 		}
-		rate := w.Rate
-		if workers == r.load {
-			rate *= r.Scenario.load()
-		}
-		workers.run(w, r.env, rate)
 	}
-	if err := pause(ctx, warmUp); err != nil {
-		return err
-	}
-	if err := r.breakIt(ctx, faults); err != nil {
-		return err
+	err := pause(ctx, warmUp)
+	if err == nil {
+		err = r.breakIt(ctx, faults)
 	}
 	healed := r.world.Record.Now()
-	if err := r.load.stop(); err != nil {
-		return err
+	if err = errors.Join(err, load.stop()); err == nil {
+		err = r.settle(ctx, healed)
 	}
-	return r.settle(ctx, healed)
+	return errors.Join(err, watch.stop())
 }
 
 // breakIt injects faults in rounds, each of another order.

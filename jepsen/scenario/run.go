@@ -46,8 +46,6 @@ type run struct {
 	Options
 	world   fault.World
 	env     *workload.Env // once the cluster runs
-	load    *workers      // ends before everything has settled
-	watch   *workers      // ends after that
 	started time.Time
 	stuck   []string // what was not whole again after a fault
 	close   []func() error
