@@ -235,11 +235,15 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 	if p.view.QueueLen(i) == 0 {
 		return nil
 	}
-	oldest := order.Oldest(p.view, []state.Instance{i}, 0, 1)
-	if len(oldest) == 0 || oldest[0] > a.ID {
-		return nil
+	for last := state.ActionID(0); ; p.examined++ {
+		oldest := order.Oldest(p.view, []state.Instance{i}, last, 1)
+		if len(oldest) == 0 || oldest[0] > a.ID {
+			return nil
+		}
+		if last = oldest[0]; !p.ending(p.view.Action(last)) {
+			return p.view.Action(last)
+		}
 	}
-	return p.view.Action(oldest[0])
 }
 
 // hold serves an action whose patience has ended by keeping a node free for it:

@@ -8,12 +8,15 @@ import (
 
 // isItsTurn: first come, first served, with bounded bypass.
 func (m *Model) isItsTurn(a *action, n *node) error {
-	q := m.queueOf(a)
-	for i, older := range q.waiting {
+	ahead := 0
+	for _, older := range m.queueOf(a).waiting {
 		if older.ID >= a.ID {
 			break
 		}
-		if i == window {
+		if m.ending(older) {
+			continue
+		}
+		if ahead++; ahead > window {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
 		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() {
@@ -26,11 +29,19 @@ func (m *Model) isItsTurn(a *action, n *node) error {
 	return nil
 }
 
+// ending: it waits only to be canceled with its trajectory.
+func (m *Model) ending(a *action) bool {
+	return a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen
+}
+
 // oldestFor is the oldest action that waits for a node: for it alone, or for any
 // node of its pool.
 func (m *Model) oldestFor(n *node) (oldest *action) {
-	if len(n.queue.waiting) > 0 {
-		oldest = n.queue.waiting[0]
+	for _, a := range n.queue.waiting {
+		if !m.ending(a) {
+			oldest = a
+			break
+		}
 	}
 	if q := n.pool.queue.waiting; !n.Draining && len(q) > 0 && (oldest == nil || q[0].ID < oldest.ID) {
 		oldest = q[0]
@@ -125,7 +136,7 @@ func (m *Model) forgottenOn(n *node) *action {
 	}
 	for _, q := range queues {
 		for _, a := range q[:min(len(q), window)] {
-			if a.CoresMin <= free && a.reserves() <= n.FreeMemory && (n.HeldFor == 0 || n.HeldFor == a.ID) {
+			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && (n.HeldFor == 0 || n.HeldFor == a.ID) {
 				return a
 			}
 		}
