@@ -72,7 +72,9 @@ func (k *logClock) expiry(ctx context.Context, w *worker) *timestamppb.Timestamp
 		k.mu.Unlock()
 		logTime, err := w.logTime(ctx)
 		k.mu.Lock()
-		if k.reading = false; err == nil {
+		// Log time never goes back: what is older is of a server that has just begun
+		// to read its log.
+		if k.reading = false; err == nil && logTime.After(k.logTime) {
 			k.logTime, k.at = logTime, time.Now()
 		}
 	}
