@@ -14,7 +14,10 @@ const (
 
 // registerNode admits a node, new or come back. It keeps its incarnation only if
 // nothing can have been lost: same journal, same resources, never given up, and
-// an agent that either knows the incarnation or has started nothing yet.
+// an agent that either knows the incarnation or has started nothing of it yet. An
+// agent that names an older one, or none, has not: it writes its incarnation down
+// before it starts anything. Or this is a registration that comes late, and the
+// agent works by now: it must not be fenced for that.
 func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	row, r := nodeRow(c)
 	if r != nil {
@@ -28,7 +31,7 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	}
 	row.Pool = x.poolNamed(c.Pool)
 	row.RegisteredAt = x.now()
-	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && (c.Incarnation == old.Incarnation || c.Incarnation == 0) {
+	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
 		return x.refreshNode(old, row)
 	}
 	if old != nil {

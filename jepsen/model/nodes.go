@@ -79,7 +79,7 @@ func describedNode(c *logv1.RegisterNode) (row state.Node, valid bool) {
 func (n *node) goesOn(row state.Node, incarnation uint64) bool {
 	return n.State == state.NodeUp && n.JournalID == row.JournalID && n.Pool == row.Pool &&
 		n.Memory == row.Memory && slices.Equal(n.NUMA, row.NUMA) &&
-		(incarnation == n.Incarnation || incarnation == 0)
+		incarnation <= n.Incarnation
 }
 
 // enter makes a node available, with nothing on it but trajectories that are
