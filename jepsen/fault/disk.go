@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"rota/jepsen/cluster"
@@ -14,62 +16,91 @@ import (
 // powerLoss cuts the power of all servers at once: what no fsync had made
 // durable is gone.
 func powerLoss(ctx context.Context, w *World) (*Injection, error) {
-	return losePower(ctx, w, false, w.Cluster.Servers...)
+	return losePower(ctx, w, false, w.Rand.IntN(fsyncsPast), w.Cluster.Servers...)
 }
 
 // tornPowerLoss is a power loss that leaves any part of what was not durable.
 func tornPowerLoss(ctx context.Context, w *World) (*Injection, error) {
-	return losePower(ctx, w, true, w.Cluster.Servers...)
+	return losePower(ctx, w, true, w.Rand.IntN(fsyncsPast), w.Cluster.Servers...)
 }
 
-// unsyncedMax is how long it may take until the power fails at a moment at which
-// there is something to lose.
-const unsyncedMax = 10 * time.Second
+// lyingFsync has the disk of one server claim once that data is durable, and
+// cuts its power before the next fsync makes up for it.
+func lyingFsync(ctx context.Context, w *World) (*Injection, error) {
+	m, d := anyDisk(w)
+	if d == nil {
+		return nil, errNoDisk(m)
+	}
+	before := d.Counters().LiedFsyncs
+	d.Lie(1)
+	inj, err := losePower(ctx, w, false, 1, m)
+	if err == nil && d.Counters().LiedFsyncs == before {
+		_, err = inj.End(ctx)
+		return nil, errors.Join(fmt.Errorf("%s did not call fsync in %v", m.Name, unsyncedMax), err)
+	}
+	return inj, err
+}
 
-func losePower(ctx context.Context, w *World, tear bool, servers ...*cluster.Member) (*Injection, error) {
-	inj := kill(w, servers...)
-	var proof []string
-	changes := 0
+const (
+	// unsyncedMax is how long a server may take to use its disk.
+	unsyncedMax = 10 * time.Second
+	// othersMax is how long the others may take once one server waits.
+	othersMax = 200 * time.Millisecond
+	// fsyncsPast is below how many fsyncs still pass before a power loss, so that
+	// it comes between any two steps.
+	fsyncsPast = 6
+)
+
+// losePower kills servers and cuts the power of their disks at a moment at which
+// they are about to call fsync: then there is something to lose.
+func losePower(ctx context.Context, w *World, tear bool, after int, servers ...*cluster.Member) (*Injection, error) {
+	var release []func()
+	for _, m := range servers {
+		d := w.Disks[m.Name]
+		if d == nil {
+			return nil, errNoDisk(m)
+		}
+		release = append(release, d.HangAfter(after, disk.Fsync))
+	}
+	waits := func(m *cluster.Member) bool { return w.Disks[m.Name].Counters().Hanging > 0 }
+	until(ctx, unsyncedMax, func() bool { return slices.ContainsFunc(servers, waits) })
+	// Without a majority the others may have nothing more to write.
+	until(ctx, othersMax, func() bool {
+		return !slices.ContainsFunc(servers, func(m *cluster.Member) bool { return !waits(m) })
+	})
+	start := w.Record.Now()
+	for _, m := range servers {
+		m.Signal(syscall.SIGKILL)
+	}
+	lost, changes, err := loseAll(w, tear, servers)
+	for _, r := range release {
+		r()
+	}
+	together(servers, func(m *cluster.Member) { m.Kill() })
+	if err != nil {
+		return nil, errors.Join(err, startAll(servers))
+	}
+	return &Injection{Start: start, Target: names(servers), End: func(ctx context.Context) (string, error) {
+		how, err := exits(ctx, servers)
+		if err := errors.Join(err, startAll(servers)); err != nil || changes == 0 {
+			return "", err
+		}
+		return how + "; " + lost, nil
+	}}, nil
+}
+
+// loseAll takes from the disks what was not durable, and says what it was.
+func loseAll(w *World, tear bool, servers []*cluster.Member) (lost string, changes int, err error) {
+	var all []string
 	for _, m := range servers {
 		loss, err := w.Disks[m.Name].PowerLoss(w.Rand.Uint64(), tear)
 		if err != nil {
-			_, mend := inj.End(ctx)
-			return nil, errors.Join(fmt.Errorf("power loss of %s: %w", m.Name, err), mend)
+			return "", 0, fmt.Errorf("power loss of %s: %w", m.Name, err)
 		}
-		changes += loss.Changes + loss.Names
-		proof = append(proof, fmt.Sprintf("%s: %v", m.Name, loss))
+		changes += loss.Changes
+		all = append(all, fmt.Sprintf("%s: %v", m.Name, loss))
 	}
-	restart := inj.End
-	inj.End = func(ctx context.Context) (string, error) {
-		how, err := restart(ctx)
-		if err != nil {
-			return "", err
-		}
-		return how + "; " + strings.Join(proof, "; "), nil
-	}
-	inj.Detail = fmt.Sprintf("%d un-synced changes met it", changes)
-	return inj, nil
-}
-
-// lyingFsync has the disk of one server claim that data is durable, and then
-// cuts its power.
-func lyingFsync(ctx context.Context, w *World) (*Injection, error) {
-	m, d := anyDisk(w)
-	before := d.Counters().LiedFsyncs
-	d.Lie(1)
-	// The next fsync of the same file would make up for the lie.
-	for deadline := time.Now().Add(unsyncedMax); d.Counters().LiedFsyncs == before; time.Sleep(50 * time.Microsecond) {
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			d.Heal()
-			return nil, fmt.Errorf("%s did not call fsync in %v", m.Name, unsyncedMax)
-		}
-	}
-	inj, err := losePower(ctx, w, false, m)
-	if err != nil {
-		return nil, err
-	}
-	inj.Detail = "an fsync had lied; " + inj.Detail
-	return inj, nil
+	return strings.Join(all, "; "), changes, nil
 }
 
 // failingWrite makes a write of one server fail.
@@ -133,7 +164,7 @@ func anyDisk(w *World) (*cluster.Member, *disk.FS) {
 // may stop by itself then, and is started again.
 func breakDisk(w *World, m *cluster.Member, d *disk.FS, deed func(), proof func(before, after disk.Counters) string) (*Injection, error) {
 	if d == nil {
-		return nil, fmt.Errorf("%s has no disk that could be broken", m.Name)
+		return nil, errNoDisk(m)
 	}
 	before := d.Counters()
 	deed()
@@ -152,6 +183,10 @@ func breakDisk(w *World, m *cluster.Member, d *disk.FS, deed func(), proof func(
 		}
 		return how, errors.Join(err, m.Start())
 	}}, nil
+}
+
+func errNoDisk(m *cluster.Member) error {
+	return fmt.Errorf("%s has no disk that could be broken: the scenario needs them", m.Name)
 }
 
 // plural is "3 things", empty for none.
