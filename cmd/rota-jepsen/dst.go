@@ -33,7 +33,7 @@ type dstFlags struct {
 var dstScenarios = map[string]dst.Scenario{"random": dst.Random, "partitions": dst.Partitions}
 
 // heapGrowth lets a world that holds little memory be collected seldom.
-const heapGrowth = 800
+const heapGrowth = 1600
 
 func newDST() *cobra.Command {
 	var f dstFlags

@@ -123,7 +123,7 @@ var faults = []fault{
 // Density of a plan per simulated hour. The bounds below which a run is void are
 // in run.go.
 const (
-	burstsPerHour = 72
+	burstsPerHour = 66
 	faultsPerHour = 45
 )
 
