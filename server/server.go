@@ -257,9 +257,13 @@ func replace[T any](ch chan T, v T) {
 	}
 }
 
-// logTime estimates log time: the newest entry's, and what has passed since.
+// logTime estimates log time: the newest entry's, and what has passed since. It
+// is 0 until this process has applied an entry or restored a snapshot.
 func (s *Server) logTime() int64 {
 	m := s.observed.Load()
+	if m.logNS == 0 {
+		return 0
+	}
 	return m.logNS + int64(clock.Now().Sub(m.at))
 }
 

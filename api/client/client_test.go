@@ -139,6 +139,55 @@ func TestAClockThatIsBehindIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestAServerThatKnowsNoTime: one that has just started does not know log time,
+// and one that lags has an old one. Neither may cost a submission.
+func TestAServerThatKnowsNoTime(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	s.timeless = true
+	c := connectTo(t, s)
+	if _, err := c.Submit(t.Context(), spec(1)); err != nil {
+		t.Errorf("without a time: %v", err)
+	}
+	cl.mu.Lock()
+	s.timeless, s.behind = false, time.Hour
+	cl.mu.Unlock()
+	time.AfterFunc(2*clockRetry, func() {
+		cl.mu.Lock()
+		defer cl.mu.Unlock()
+		s.behind = 0
+	})
+	if _, err := c.Submit(t.Context(), spec(2)); err != nil {
+		t.Errorf("with a time that is long past at first: %v", err)
+	}
+}
+
+// TestARepeatedCallDoesNotHideItsFirstTry: the last error of a call says that
+// nothing was done, but an earlier try may have been.
+func TestARepeatedCallDoesNotHideItsFirstTry(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		tries   []error // nil breaks the connection
+		unknown bool
+	}{
+		{"lost, then refused", []error{nil, detailError(refuse(connect.CodeNotFound, "ACTION_NOT_FOUND", 0).GetError())}, true},
+		{"said to be unknown, then refused", []error{unavailable("UNKNOWN_OUTCOME"), detailError(refuse(connect.CodeNotFound, "ACTION_NOT_FOUND", 0).GetError())}, true},
+		{"no leader, then refused", []error{unavailable("NO_LEADER"), detailError(refuse(connect.CodeNotFound, "ACTION_NOT_FOUND", 0).GetError())}, false},
+	} {
+		s := newCluster().server(t)
+		s.cancel = func(call int32) error {
+			if err := test.tries[call-1]; err != nil {
+				return err
+			}
+			panic(http.ErrAbortHandler)
+		}
+		_, err := connectTo(t, s).Actions.CancelActions(t.Context(), &rotav1.CancelActionsRequest{Ids: []uint64{1}})
+		if errors.Is(err, ErrUnknownOutcome) != test.unknown || Detail(err).GetReason() != "ACTION_NOT_FOUND" {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
 func TestOtherServersAreTried(t *testing.T) {
 	cl := newCluster()
 	dead := &server{addr: unused(t)}

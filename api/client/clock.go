@@ -13,6 +13,9 @@ import (
 // apart, and ours stops while the machine sleeps.
 const clockAge = 10 * time.Minute
 
+// clockRetry is how soon the log time is read again that turned out to be wrong.
+const clockRetry = 100 * time.Millisecond
+
 // expiryMargin is added to the life of a request ID, for what the two clocks
 // differ and for the last try to arrive.
 const expiryMargin = 10 * time.Second
@@ -36,7 +39,8 @@ func newClock() clock {
 }
 
 // expiry returns the log time until which a request made now is to be
-// remembered.
+// remembered. It is nil, for as long as servers remember by themselves, if the
+// server that was asked does not know the time yet.
 func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
 	var r reading
 	select {
@@ -49,6 +53,9 @@ func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
 		status, err := c.Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
 		if err != nil {
 			return nil, err
+		}
+		if status.LogTime == nil {
+			return nil, nil
 		}
 		r = reading{status.LogTime.AsTime(), time.Now()}
 	}

@@ -51,7 +51,7 @@ func (c *cluster) event(a *rotav1.Action, s rotav1.ActionState) {
 func (c *cluster) submit(r *rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.ExpireTime.AsTime().Before(c.logTime) {
+	if r.ExpireTime != nil && r.ExpireTime.AsTime().Before(c.logTime) {
 		return refuse(connect.CodeDeadlineExceeded, "REQUEST_EXPIRED", 0)
 	}
 	ids, replayed := c.requests[r.RequestId]
@@ -118,6 +118,12 @@ type server struct {
 	streamMax int
 	// leader is named in each answer.
 	leader string
+	// behind is how far this server's idea of log time lags; timeless says that it
+	// has none yet.
+	behind   time.Duration
+	timeless bool
+	// cancel answers CancelActions.
+	cancel func(call int32) error
 }
 
 func (c *cluster) server(t testing.TB) *server {
@@ -144,7 +150,17 @@ func (c *cluster) server(t testing.TB) *server {
 func (s *server) GetStatus(context.Context, *rotav1.GetStatusRequest) (*rotav1.GetStatusResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &rotav1.GetStatusResponse{LogTime: timestamppb.New(s.logTime)}, nil
+	if s.timeless {
+		return &rotav1.GetStatusResponse{}, nil
+	}
+	return &rotav1.GetStatusResponse{LogTime: timestamppb.New(s.logTime.Add(-s.behind))}, nil
+}
+
+func (s *server) CancelActions(context.Context, *rotav1.CancelActionsRequest) (*rotav1.CancelActionsResponse, error) {
+	if err := s.cancel(s.calls.Add(1)); err != nil {
+		return nil, err
+	}
+	return &rotav1.CancelActionsResponse{}, nil
 }
 
 func (s *server) BatchSubmitActions(_ context.Context, req *rotav1.BatchSubmitActionsRequest) (*rotav1.BatchSubmitActionsResponse, error) {

@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -94,27 +97,50 @@ func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		var pause backoff
 		giveUp := time.Now().Add(r.c.config.RetryFor)
+		unsure := false // a try before this one may have been carried out
 		for {
 			if n, ok := ctx.Value(triesKey{}).(*int); ok {
 				*n++
 			}
 			try, to := withAttempt(ctx)
 			resp, err := next(try, req)
-			if err == nil || ctx.Err() != nil {
-				return resp, err
+			if err == nil {
+				return resp, nil
 			}
+			unsure = unsure || mayBeDone(req.Spec(), err)
 			again, delay := transient(err)
-			if !again || time.Now().Add(delay).After(giveUp) {
-				return nil, err
+			if ctx.Err() != nil || !again || time.Now().Add(delay).After(giveUp) {
+				return nil, unknownIf(unsure, err)
 			}
 			if elsewhere(err) {
 				r.c.servers.failed(to.addr)
 			}
 			if pause.wait(ctx, delay) != nil {
-				return nil, err
+				return nil, unknownIf(unsure, err)
 			}
 		}
 	}
+}
+
+// mayBeDone reports whether a call that ended with this error may have changed
+// something: no server refused it, and it was no read.
+func mayBeDone(spec connect.Spec, err error) bool {
+	_, method, _ := strings.Cut(strings.TrimPrefix(spec.Procedure, "/"), "/")
+	if strings.HasPrefix(method, "Get") || strings.HasPrefix(method, "List") {
+		return false
+	}
+	if detail := Detail(err); detail != nil {
+		return detail.Reason == "UNKNOWN_OUTCOME"
+	}
+	lost, _ := transient(err)
+	return lost && !errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func unknownIf(unsure bool, err error) error {
+	if !unsure || errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 }
 
 // WrapStreamingClient leaves streams alone: who reads one knows where to go on.

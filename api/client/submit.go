@@ -148,10 +148,8 @@ func (c *Client) submitBatch(batch []*submission) {
 		err = fmt.Errorf("server answered %d of %d submissions", len(resp.Results), len(batch))
 	}
 	if err != nil {
-		if again, _ := transient(err); again || c.closing.Err() != nil {
-			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-		}
-		endAll(batch, err)
+		again, _ := transient(err)
+		endAll(batch, unknownIf(again || c.closing.Err() != nil, err))
 		return
 	}
 	for i, s := range batch {
@@ -177,10 +175,14 @@ func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 	delay := detail.RetryDelay.AsDuration()
 	switch {
 	case detail.Reason == "REQUEST_EXPIRED" && !s.unsure && s.req.ExpireTime != nil:
-		// No try can have been accepted, so our clock was behind: read it anew.
+		// No try can have been accepted, so our clock was behind, which we had
+		// perhaps from a server that was behind itself: read it anew.
 		c.clock.forget()
 		s.req.ExpireTime = nil
-		s.unsure = true // once
+		delay = max(delay, clockRetry)
+	case detail.Reason == "REQUEST_EXPIRED" && s.unsure:
+		s.end(nil, fmt.Errorf("%w: %w", ErrUnknownOutcome, err))
+		return
 	case detail.RetryDelay == nil:
 		s.end(nil, err)
 		return
@@ -188,10 +190,7 @@ func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 		s.unsure = true
 	}
 	if time.Now().Add(delay).After(s.giveUp) {
-		if s.unsure {
-			err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-		}
-		s.end(nil, err)
+		s.end(nil, unknownIf(s.unsure, err))
 		return
 	}
 	c.wg.Go(func() {

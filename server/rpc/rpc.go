@@ -84,7 +84,7 @@ type Deps struct {
 	// Explain says what a queued action waits for.
 	Explain func(*state.State, *state.Action) string
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
-	// entry and what has passed since on the server's own clock.
+	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
 	// Output and Operator return clients of an agent and of a server.
 	Output   func(addr string) rotav1connect.OutputServiceClient

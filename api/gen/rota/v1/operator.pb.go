@@ -68,8 +68,9 @@ type GetStatusResponse struct {
 	Term          uint64                 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
 	AppliedIndex  uint64                 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	CommitIndex   uint64                 `protobuf:"varint,7,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
-	// Log time now, as this server estimates it: that of the newest applied entry
-	// and what has passed since on the server's own clock.
+	// Log time now, as this server estimates it, unset if it has just started and
+	// does not know yet: that of the newest applied entry and what has passed since
+	// on the server's own clock.
 	LogTime          *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
 	Version          string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	SchedulerVersion uint32                 `protobuf:"varint,10,opt,name=scheduler_version,json=schedulerVersion,proto3" json:"scheduler_version,omitempty"`
