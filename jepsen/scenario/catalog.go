@@ -63,7 +63,4 @@ func (s *Scenario) setDefaults() {
 	if s.Limits.OpsPerSecondMin == 0 {
 		s.Limits.OpsPerSecondMin = opsPerSecondMin
 	}
-	if s.Limits.Skip == nil {
-		s.Limits.Skip = map[string]string{}
-	}
 }
