@@ -27,6 +27,7 @@ type dstFlags struct {
 	shrink            time.Duration
 	checkEvery        uint64
 	story             bool
+	untilViolation    bool
 }
 
 // dstScenarios are the kinds of plans.
@@ -65,6 +66,7 @@ hashicorp/raft, disks and sockets are not part of it: see "rota-jepsen run".
 	fs.StringVar(&f.scenario, "scenario", "random", "random: everything at once; partitions: nodes are cut off for longer than their lease")
 	fs.DurationVar(&f.shrink, "shrink", time.Minute, "how long to look for a smaller plan that fails too")
 	fs.Uint64Var(&f.checkEvery, "check-every", 16, "compute indexes and hashes anew after each so many entries (rows are checked after every one)")
+	fs.BoolVar(&f.untilViolation, "until-violation", false, "begin no seed any more once one has failed")
 	fs.BoolVar(&f.story, "story", false, "tell what happens in a single seed even if it does not fail")
 	fs.StringVarP(&f.output, "output", "o", "text", "text, or json: ends with one line of JSON")
 	return cmd
@@ -88,7 +90,7 @@ func (f *dstFlags) run(cmd *cobra.Command) error {
 	}
 	var failed *dst.Outcome
 	sum := dst.Campaign{
-		Options: options, From: f.from, Seeds: f.seeds, Parallel: f.parallel,
+		Options: options, From: f.from, Seeds: f.seeds, Parallel: f.parallel, UntilViolation: f.untilViolation,
 		Each: func(o dst.Outcome) {
 			if o.Violation != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "seed %d: %v\n", o.Seed, o.Violation)

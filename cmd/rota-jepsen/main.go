@@ -62,7 +62,7 @@ func root() *cobra.Command {
   rota-jepsen dst --seeds 100`,
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	cmd.AddCommand(newRun(), newCheck(), newList(), newDST())
+	cmd.AddCommand(newRun(), newCheck(), newList(), newDST(), newMutants())
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &codeError{exitUsage, fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())}
 	})

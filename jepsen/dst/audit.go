@@ -39,7 +39,7 @@ func (a *audit) check(e sim.Entry, results []*logv1.Result, s *state.State) {
 		return
 	}
 	if err := a.examine(e, results, s); err != nil {
-		a.w.fail("after entry %d: %v", e.Index, err)
+		a.w.fail("state", "after entry %d: %v", e.Index, err)
 	}
 }
 
@@ -90,7 +90,7 @@ func (a *audit) compare(server int, index, hash uint64) {
 		return
 	}
 	if want := a.hashes[index-1]; hash != want {
-		a.w.fail("server %d has hash %016x at entry %d, the first to apply it had %016x", server, hash, index, want)
+		a.w.fail("hashes", "server %d has hash %016x at entry %d, the first to apply it had %016x", server, hash, index, want)
 	}
 }
 
@@ -136,7 +136,7 @@ func (t *watcher) readAt(server int, st *state.State) {
 	for ; t.next <= st.Meta().Revision; t.next++ {
 		e, ok := st.Event(t.next)
 		if !ok || t.next > uint64(len(t.w.audit.events)) || e != t.w.audit.events[t.next-1] {
-			t.w.fail("watcher %d at server %d: event %d is %+v, found %v; it was another where it was first seen", t.id, server, t.next, e, ok)
+			t.w.fail("watch", "watcher %d at server %d: event %d is %+v, found %v; it was another where it was first seen", t.id, server, t.next, e, ok)
 			return
 		}
 		t.read++

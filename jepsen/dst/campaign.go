@@ -2,6 +2,7 @@ package dst
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,8 @@ type Campaign struct {
 	From, Seeds uint64
 	// Parallel is how many seeds run at the same time.
 	Parallel int
+	// UntilViolation begins no seed any more once one has failed.
+	UntilViolation bool
 	// Each is called with every outcome, one at a time, in no order.
 	Each func(Outcome)
 }
@@ -26,6 +29,10 @@ type Summary struct {
 	Actions    int     `json:"actions"`
 	Faults     int     `json:"faults"`
 	Violations int     `json:"violations"`
+	// Checker is what noticed the first violation that was seen, and Evidence what
+	// it said.
+	Checker  string `json:"checker,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
 	Executions, Entries, Expiries, Elections, Partitions, PartitionsLed int          `json:"-"`
@@ -35,6 +42,8 @@ type Summary struct {
 
 // Run simulates the seeds until all are done or ctx is.
 func (c Campaign) Run(ctx context.Context) Summary {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	sum := Summary{Happened: map[Kind]int{}}
 	began := cpuTime()
 	seeds := make(chan uint64)
@@ -46,6 +55,9 @@ func (c Campaign) Run(ctx context.Context) Summary {
 				out := Run(seed, c.Options)
 				mu.Lock()
 				sum.add(out)
+				if c.UntilViolation && out.Violation != nil {
+					stop()
+				}
 				if c.Each != nil {
 					c.Each(out)
 				}
@@ -80,8 +92,12 @@ func (s *Summary) add(o Outcome) {
 	for kind, n := range o.Happened {
 		s.Happened[kind] += n
 	}
-	if o.Violation != nil {
-		s.Violations++
+	if o.Violation == nil {
+		return
+	}
+	if s.Violations++; s.Violations == 1 {
+		s.Checker = o.Violation.Checker
+		s.Evidence, _, _ = strings.Cut(o.Violation.What, "\n")
 	}
 }
 

@@ -141,7 +141,7 @@ func (c *client) submit(e Event) {
 			return
 		}
 		if first != 0 && first != r.FirstId && v.Request != nil && v.Request.ExpireNs != 0 {
-			c.w.fail("request %s was answered with actions from %d on and then, when repeated, from %d on", v.Request.Id, first, r.FirstId)
+			c.w.fail("request IDs", "request %s was answered with actions from %d on and then, when repeated, from %d on", v.Request.Id, first, r.FirstId)
 		}
 		first = r.FirstId
 		c.actions = recent(c.actions, r.FirstId)

@@ -227,7 +227,7 @@ func (w *World) hitServer(e Event, d *sim.Draw) bool {
 	switch e.Kind {
 	case Save:
 		if _, err := s.rep.Save(); err != nil {
-			w.fail("server %d: %v", s.id, err)
+			w.fail("restore", "server %d: %v", s.id, err)
 		}
 		return s.rep.Applied() > 0
 	case Stall:

@@ -72,7 +72,7 @@ type Outcome struct {
 	// Digest is equal for equal runs.
 	Digest uint64
 	// Violation is nil if all was well.
-	Violation error
+	Violation *Violation
 	// Story has what happened, line by line, if it was asked for.
 	Story []string
 	Plan  Plan
@@ -112,7 +112,7 @@ func RunPlan(p Plan, o Options) (out Outcome) {
 	w := newWorld(newConfig(p.Seed), o.withDefaults(p))
 	defer func() {
 		if r := recover(); r != nil {
-			w.fail("panic: %v\n%s", r, debug.Stack())
+			w.fail("no panic", "panic: %v\n%s", r, debug.Stack())
 			out = w.outcome(p)
 		}
 	}()
@@ -159,7 +159,7 @@ func (w *World) finish() {
 			break
 		}
 		if w.loop.Now() > healed+most {
-			w.fail("%.0f s after everything was healed %s", float64(w.loop.Now()-healed)/1e9, left)
+			w.fail("liveness", "%.0f s after everything was healed %s", float64(w.loop.Now()-healed)/1e9, left)
 		}
 	}
 	if w.violation == nil {
@@ -294,12 +294,12 @@ func (w *World) compareAll() {
 		w.audit.compare(s.id, last, s.rep.Hash())
 		s.rep.View(func(st *state.State) {
 			if err := st.Check(); err != nil {
-				w.fail("server %d at the end: %v", s.id, err)
+				w.fail("state", "server %d at the end: %v", s.id, err)
 			}
 		})
 	}
 	if err := w.audit.replay(); err != nil {
-		w.fail("%v", err)
+		w.fail("replay", "%v", err)
 		return
 	}
 	for _, t := range w.watch {
@@ -309,7 +309,7 @@ func (w *World) compareAll() {
 		for i := 0; i < len(c.acked); i += 2 {
 			for id := c.acked[i]; id < c.acked[i]+c.acked[i+1]; id++ {
 				if _, ok := w.audit.ended[id]; !ok {
-					w.fail("action %d was accepted from client %d and never ended", id, c.id)
+					w.fail("nothing lost", "action %d was accepted from client %d and never ended", id, c.id)
 					return
 				}
 			}

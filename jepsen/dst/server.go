@@ -145,7 +145,7 @@ func (s *member) form() {
 		}
 		var err error
 		if f.data, err = f.entry.MarshalVT(); err != nil {
-			s.w.fail("an entry cannot be encoded: %v", err)
+			s.w.fail("encoding", "an entry cannot be encoded: %v", err)
 			return
 		}
 		s.flight = f
@@ -193,7 +193,7 @@ func (s *member) applyTo(index uint64) bool {
 		results, err := s.rep.Apply(e)
 		if err != nil {
 			s.broken = err
-			s.w.fail("server %d stops: %v", s.id, err)
+			s.w.fail("audit", "server %d stops: %v", s.id, err)
 			return false
 		}
 		s.w.applied(s, e, results)
@@ -390,7 +390,7 @@ func (s *member) restart() {
 	s.proc.Start()
 	s.stalled = false
 	if err := s.rep.Restart(); err != nil {
-		s.w.fail("server %d does not start: %v", s.id, err)
+		s.w.fail("restore", "server %d does not start: %v", s.id, err)
 		return
 	}
 	s.catchUp()
@@ -407,7 +407,7 @@ func (s *member) catchUp() {
 			err = s.rep.Install(snap)
 		}
 		if err != nil {
-			s.w.fail("server %d cannot restore the snapshot of server %d: %v", s.id, leader.id, err)
+			s.w.fail("restore", "server %d cannot restore the snapshot of server %d: %v", s.id, leader.id, err)
 			return
 		}
 		s.w.restored(s)

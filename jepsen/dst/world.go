@@ -48,7 +48,7 @@ type World struct {
 	story     []string // if it is kept
 	keep      bool
 	digest    uint64 // of the trace
-	violation error
+	violation *Violation
 }
 
 // Flaws are planted bugs, for tests of the tests.
@@ -65,7 +65,7 @@ func newWorld(c config, o Options) *World {
 		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMax: 10 * millisecond,
 		panics: map[uint64]plant{}, keep: o.story, happened: map[Kind]int{},
 	}
-	w.witness = newWitness(w.fail)
+	w.witness = newWitness(func(format string, args ...any) { w.fail("witness", format, args...) })
 	w.audit = newAudit(w, o)
 	for i := range c.servers {
 		w.servers = append(w.servers, newServer(w, i))
@@ -115,10 +115,21 @@ func (w *World) tell(format string, args ...any) {
 // mix adds to the digest of the run.
 func (w *World) mix(x uint64) { w.digest = (w.digest ^ x) * 0x100000001b3 }
 
+// Violation is a promise that was broken.
+type Violation struct {
+	// Checker is what noticed.
+	Checker string
+	// What was seen, in one sentence.
+	What string
+}
+
+// Error implements error.
+func (v *Violation) Error() string { return v.Checker + ": " + v.What }
+
 // fail ends the run with its first violation.
-func (w *World) fail(format string, args ...any) {
+func (w *World) fail(checker, format string, args ...any) {
 	if w.violation == nil {
-		w.violation = fmt.Errorf(format, args...)
+		w.violation = &Violation{checker, fmt.Sprintf(format, args...)}
 		w.trace("VIOLATION: %v", w.violation)
 		w.loop.Halt()
 	}
@@ -264,7 +275,7 @@ func (w *World) restored(s *member) {
 	var err error
 	s.rep.View(func(st *state.State) { err = st.Check() })
 	if err != nil {
-		w.fail("server %d has restored the snapshot of %d: %v", s.id, s.rep.Applied(), err)
+		w.fail("restore", "server %d has restored the snapshot of %d: %v", s.id, s.rep.Applied(), err)
 	}
 }
 

@@ -49,6 +49,9 @@ type Finding struct {
 
 const withinDefault = 3 * time.Minute
 
+// seedsPerTry is how many seeds one run of the simulation has at most.
+const seedsPerTry = 100
+
 // errVoid: a run that proves nothing, because a fault did not happen, say.
 var errVoid = errors.New("the run was void")
 
@@ -56,9 +59,6 @@ var errVoid = errors.New("the run was void")
 // is over. Each try has another seed.
 func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
 	c := Catch{Name: m.Name, Bug: m.Bug, Engine: m.Hunt.Engine, Hunt: strings.Join(m.Hunt.Args, " ")}
-	if c.Engine == "" {
-		c.Engine = Simulation
-	}
 	binary, err := h.build(ctx, m)
 	if err != nil {
 		c.Error = err.Error()
@@ -72,23 +72,30 @@ func (h *Hunter) Hunt(ctx context.Context, m *Mutant) Catch {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	for ctx.Err() == nil && !c.Caught {
+	for again := true; again && ctx.Err() == nil; {
 		c.Tries++
 		f, err := h.try(ctx, &m.Hunt, binary, c.Tries)
-		c.Error = ""
-		switch {
-		case err != nil && ctx.Err() == nil:
-			c.Error = err.Error()
-			if !errors.Is(err, errVoid) {
-				ctx, cancel = context.WithCancel(ctx)
-				cancel() // it would fail again
-			}
-		case err == nil && f.Violations > 0:
-			c.Caught, c.By, c.Evidence = true, f.Checker, f.Evidence
-		}
+		again = c.note(f, err) && len(m.Edits) > 0
 	}
 	c.Seconds = time.Since(begin).Seconds()
 	return c
+}
+
+// note records a try and says whether another one makes sense.
+func (c *Catch) note(f *Finding, err error) (again bool) {
+	c.Error = ""
+	switch {
+	case errors.Is(err, errVoid):
+		c.Error = err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+	case err != nil:
+		c.Error = err.Error()
+		return false // it would fail again
+	case f.Violations > 0:
+		c.Caught, c.By, c.Evidence = true, f.Checker, f.Evidence
+		return false
+	}
+	return true
 }
 
 // build compiles what the engine runs, with the bug in it.
@@ -118,7 +125,8 @@ func (h *Hunter) build(ctx context.Context, m *Mutant) (string, error) {
 
 // try is one run of the engine.
 func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int) (*Finding, error) {
-	program, args := binary, append([]string{"dst", "-o", "json", "--from", fmt.Sprint(1 + 1000*(number-1)), "--seeds", "1000"}, hunt.Args...)
+	program, args := binary, append([]string{"dst", "-o", "json", "--from", fmt.Sprint(1 + seedsPerTry*(number-1)),
+		"--seeds", fmt.Sprint(seedsPerTry), "--until-violation", "--shrink", "0s"}, hunt.Args...)
 	if hunt.Engine == Processes {
 		program = h.Jepsen
 		args = append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary}, hunt.Args...)
@@ -131,6 +139,9 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 	cmd.WaitDelay = 30 * time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err
 	}
