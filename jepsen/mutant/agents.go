@@ -9,7 +9,7 @@ var agents = []Mutant{
 			{"agent/lease.go", "		if l.Expired() {\n", "		if l.Expired() && l.Deadline() == 0 {\n"},
 			{"agent/runtime/supervisor.go", "	due := s.deadline != 0 && ", "	due := s.deadline < 0 && "},
 		},
-		Hunt: run("agent-partitions"),
+		Hunt: run("agent-partitions", "--count", "4"),
 	},
 	{
 		Name: "supervisor-ignores-its-deadline",
@@ -27,7 +27,7 @@ var agents = []Mutant{
 			{"agent/table.go", "		t.attempts[key] = &attempt{key: key, phase: phaseRunning, kill: runtime.ReasonNodeLost}\n", ""},
 			{"agent/runtime/table.go", "	case s.attempts[spec.Key] != nil:\n", "	case s.attempts[spec.Key] != nil && s.running < 0:\n"},
 		},
-		Hunt: run("agents"),
+		Hunt: run("kills"),
 	},
 	{
 		Name: "journals-after-start",
@@ -40,7 +40,7 @@ var agents = []Mutant{
 				"	if err := s.journal.write(&record{Start: &spec.Key}); err != nil {\n		return err\n	}\n",
 				""},
 		},
-		Hunt: run("agents"),
+		Hunt: run("kills"),
 	},
 	{
 		Name: "children-outlive-their-attempt",
@@ -49,6 +49,6 @@ var agents = []Mutant{
 			"	for _, pid := range find() {\n		_ = syscall.Kill(pid, syscall.SIGKILL)\n	}\n",
 			"	for _, pid := range find() {\n		_ = syscall.Kill(pid, syscall.SIGKILL)\n		break\n	}\n"},
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	_ = bytes.TrimSpace(procs)\n	return err == nil\n"}},
-		Hunt: run("agents"),
+		Hunt: run("kills"),
 	},
 }

@@ -9,7 +9,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/read.go",
 			"return index, lead.verify.verify(ctx)",
 			"return index, nil"}},
-		Hunt: run("stale-leader"),
+		Hunt: run("deposed-leaders"),
 	},
 	{
 		Name: "stale-read-of-a-follower",
@@ -25,7 +25,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/agents.go",
 			"		Node: req.Name, Incarnation: req.Incarnation, Reports: reports,\n	}}})\n	if err != nil {\n		return nil, err\n	}\n",
 			"		Node: req.Name, Incarnation: req.Incarnation, Reports: reports,\n	}}})\n	if err != nil {\n		return &rotav1.ReportAttemptsResponse{Index: 1 << 60}, nil\n	}\n"}},
-		Hunt: run("kills"),
+		Hunt: run("leader-kill", "--count", "4"),
 	},
 	{
 		Name: "heartbeat-fast-path",
@@ -34,7 +34,7 @@ var servers = []Mutant{
 			{"server/replica/transport.go", "	if t.fastHeartbeats {\n", "	{\n"},
 			{"server/replica/propose.go", "	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil\n", "	time.Sleep(3 * time.Millisecond)\n	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil\n"},
 		},
-		Hunt: run("deposed-leader"),
+		Hunt: run("deposed-leaders"),
 	},
 	{
 		Name: "fsync-skipped",
@@ -42,7 +42,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/open.go",
 			"			NoFreelistSync: true,\n",
 			"			NoFreelistSync: true,\n			NoSync:         true,\n"}},
-		Hunt: run("power-loss"),
+		Hunt: run("power-losses", "--count", "4"),
 	},
 	{
 		Name: "write-error-ignored",
@@ -58,7 +58,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/logstore.go",
 			"if n < 0 || l.Index != index || entryCRC(l, l.Extensions[:n]) != binary.LittleEndian.Uint32(l.Extensions[n:]) {",
 			"if n < 0 {"}},
-		Hunt: run("bit-flip"),
+		Hunt: run("rot"),
 	},
 	{
 		Name: "mark-ignored",
@@ -67,7 +67,7 @@ var servers = []Mutant{
 			{"server/replica/open.go", "	case damaged && s.marked != markState{}:\n", "	case damaged && s.marked == markState{}:\n"},
 			{"server/replica/open.go", "last < s.marked.index {", "last < s.marked.index && last == 0 {"},
 		},
-		Hunt: run("bit-flip"),
+		Hunt: run("rot"),
 	},
 	{
 		Name: "watch-that-skips",
@@ -75,7 +75,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/watch.go",
 			"		more = w.position < newest\n",
 			"		if more = w.position < newest; more {\n			w.position++\n		}\n"}},
-		Hunt: run("kills"),
+		Hunt: run("leader-kill", "--count", "4"),
 	},
 	{
 		Name: "watch-that-repeats",
@@ -83,7 +83,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/rpc/watch.go",
 			"position:   req.GetAfterRevision(),",
 			"position:   max(req.GetAfterRevision(), 1) - 1,"}},
-		Hunt: run("kills"),
+		Hunt: run("leader-kill", "--count", "4"),
 	},
 }
 

@@ -14,14 +14,6 @@ var stateMachine = []Mutant{
 		Hunt: simulate(),
 	},
 	{
-		Name: "stale-incarnation",
-		Bug:  "a report is fenced by its attempt, but not by the incarnation of its node",
-		Edits: []Edit{{"fsm/report.go",
-			"t.Number != r.Attempt || t.Incarnation != c.Incarnation {",
-			"t.Number != r.Attempt {"}},
-		Hunt: simulate(),
-	},
-	{
 		Name: "expiry-without-incarnation",
 		Bug:  "a node that has come back is given up because of its earlier life",
 		Edits: []Edit{{"fsm/node.go",
@@ -109,8 +101,8 @@ var stateMachine = []Mutant{
 		Name: "starts-while-draining",
 		Bug:  "a node that is drained goes on to take actions from the pool",
 		Edits: []Edit{{"sched/sched.go",
-			"		if !n.Draining {\n			p.instances = append(p.instances, state.PoolInstance(n.Pool))\n		}\n",
-			"		p.instances = append(p.instances, state.PoolInstance(n.Pool))\n"}},
+			"		if !n.Draining {\n			p.queues =",
+			"		if n.State == state.NodeUp {\n			p.queues ="}},
 		Hunt: simulate(),
 	},
 	{

@@ -40,6 +40,8 @@ func All() []Scenario {
 			Faults: []string{"bit-flip"}, Count: 25},
 		{Name: "agent-partitions", About: "an agent is cut off for longer than its lease 25 times, every third time the leader dies meanwhile",
 			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 25},
+		{Name: "deposed-leaders", About: "a leader is replaced while it cannot know, and comes back, 12 times",
+			Faults: []string{"pause-leader", "leader-alone", "leader-deaf", "leader-mute"}, Count: 12},
 		{Name: "crash-points", About: "members die inside windows that are narrower than an fsync, 50 times",
 			Faults: []string{"crash-point"}, Count: 50},
 	}
