@@ -129,7 +129,8 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 		"--seeds", fmt.Sprint(seedsPerTry), "--until-violation", "--shrink", "0s"}, hunt.Args...)
 	if hunt.Engine == Processes {
 		program = h.Jepsen
-		args = append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary}, hunt.Args...)
+		args = append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary, "--other-binary", binary,
+			"--store", filepath.Join(h.Dir, "store")}, hunt.Args...)
 	}
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
