@@ -134,7 +134,7 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 	}
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, h.Dir
+	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, h.Root
 	// In time the run ends its own processes.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
