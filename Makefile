@@ -56,25 +56,36 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 .PHONY: test
 test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
 	go test $(TESTFLAGS) -timeout 4m ./...
+	go test $(TESTFLAGS) -timeout 1m -tags faults ./internal/... ./agent/runtime
 
 .PHONY: race
 race: TESTFLAGS := -race -count=3
 race: test ## Run all tests three times with the race detector
 
+.PHONY: dst
+dst: bin/rota-jepsen ## Simulate 100 hours of clusters under faults, on the real state machine (a minute)
+	bin/rota-jepsen dst --seeds 100
+
 .PHONY: jepsen
-jepsen: ## Break clusters of real processes in every way, as root (6 minutes)
-	go build -o bin/ ./cmd/rota-jepsen
+jepsen: bin/rota-jepsen ## Break clusters of real processes in every way, as root (6 minutes)
 	bin/rota-jepsen run ci -o json
+
+.PHONY: mutants
+mutants: bin/rota-jepsen ## Plant bugs and see that they are noticed, as root (an hour)
+	bin/rota-jepsen mutants -o json
 
 # Each kind of fault at least 30 times, and the four that take their time.
 .PHONY: jepsen-nightly
-jepsen-nightly: ## The same for hours: each fault 30 times, 200 power losses, 200 flipped bits
-	go build -o bin/ ./cmd/rota-jepsen
+jepsen-nightly: bin/rota-jepsen ## The same for hours: each fault 30 times, 200 power losses, 200 flipped bits
 	bin/rota-jepsen run ci --repeat 30 -o json
 	bin/rota-jepsen run leader-kills -o json
 	bin/rota-jepsen run power-losses --repeat 8 -o json
 	bin/rota-jepsen run bit-flips --repeat 8 -o json
 	bin/rota-jepsen run agent-partitions --repeat 4 -o json
+
+.PHONY: bin/rota-jepsen
+bin/rota-jepsen:
+	go build -o bin/ ./cmd/rota-jepsen
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
@@ -96,11 +107,13 @@ check-format:
 .PHONY: check-vet
 check-vet:
 	go vet ./...
+	go vet -tags faults ./...
 	cd cmd/etcd-bench && go vet .
 
 .PHONY: check-lint
 check-lint:
 	$(LINT) run ./...
+	$(LINT) run --build-tags faults ./internal/... ./agent/...
 
 .PHONY: check-proto
 check-proto:
