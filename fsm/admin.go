@@ -3,7 +3,6 @@ package fsm
 import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
-	"rota/sched"
 )
 
 // defaultName is the namespace and the pool that always exist.
@@ -24,7 +23,8 @@ func (x *execution) bootstrap(c *logv1.Bootstrap) *logv1.Result {
 		return refuse(codeInvalidArgument, "INVALID", "the cluster ID must have 1 to %d bytes", nameBytesMax)
 	}
 	m.ClusterID = c.ClusterId
-	m.SchedulerVersion = sched.Version
+	m.SchedulerVersion = max(1, c.SchedulerVersion)
+	x.schedulers.mustKnow(m.SchedulerVersion)
 	m.Settings = settings(c.Settings).WithDefaults()
 	x.s.SetMeta(m)
 	x.addNamespace(defaultName)
@@ -101,7 +101,7 @@ func (x *execution) activateScheduler(c *logv1.ActivateScheduler) *logv1.Result 
 	if c.Version <= m.SchedulerVersion {
 		return refuse(codeFailedPrecondition, "SCHEDULER_VERSION", "scheduler version %d is active; it can only grow", m.SchedulerVersion)
 	}
-	state.Assert(c.Version <= sched.Version, "scheduler version %d was activated, this build knows up to %d; upgrade this server", c.Version, sched.Version)
+	x.schedulers.mustKnow(c.Version)
 	m.SchedulerVersion = c.Version
 	x.s.SetMeta(m)
 	return &logv1.Result{Count: 1}

@@ -13,14 +13,15 @@ const workBudget = 4096
 
 // execution is the application of one entry to a copy of the state.
 type execution struct {
-	s       *state.State
-	index   uint64
-	faults  *faults
-	stage   stage
-	fail    func(stage) // tests only
-	budget  int
-	results []*logv1.Result
-	effects []Effect
+	s          *state.State
+	index      uint64
+	faults     *faults
+	stage      stage
+	fail       func(stage) // tests only
+	schedulers schedulers
+	budget     int
+	results    []*logv1.Result
+	effects    []Effect
 	// dirty are the instances whose queues this entry has to look at, dirtyNodes
 	// the nodes whose desired state it changed; both in order of appearance.
 	dirty      orderedSet[state.Instance]
@@ -48,12 +49,12 @@ type haltedPool struct {
 
 // apply applies an entry to a state and returns the new one with the results of
 // the commands, one each. The given state is left as it was.
-func apply(s *state.State, index uint64, e *logv1.Entry, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
+func apply(s *state.State, index uint64, e *logv1.Entry, known schedulers, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
 	f := &faults{commands: make([]string, len(e.Commands))}
 	for tries := 0; ; tries++ {
 		// Each try excludes one thing more than the one before.
 		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+2, "entry %d panics whatever is left out", index)
-		x := &execution{s: s.Copy(), index: index, faults: f, budget: workBudget}
+		x := &execution{s: s.Copy(), index: index, faults: f, schedulers: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
 		}

@@ -12,6 +12,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 // checkpointEvery is the number of entries between two comparisons of hashes.
@@ -28,6 +29,9 @@ type Options struct {
 	OnFatal func(error)
 	// Voters returns how many servers vote, for the count of hash quotes.
 	Voters func() int
+	// Schedulers are the versions of the scheduler that this machine knows, version
+	// 1 first; nil means those of package sched. Which of them decides is in state.
+	Schedulers []sched.Scheduler
 }
 
 // Machine is the state machine as Raft drives it and as servers read it.
@@ -47,6 +51,9 @@ type Machine struct {
 func New(o Options) *Machine {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
+	}
+	if o.Schedulers == nil {
+		o.Schedulers = sched.Versions()
 	}
 	return &Machine{opts: o, state: state.New(), moved: make(chan struct{})}
 }
@@ -100,7 +107,7 @@ func (m *Machine) try(index uint64, e *logv1.Entry) (next *state.State, results 
 			panic(r)
 		}
 	}()
-	next, results, effects = apply(m.state, index, e, m.fail)
+	next, results, effects = apply(m.state, index, e, m.opts.Schedulers, m.fail)
 	return next, results, effects, nil
 }
 
@@ -135,6 +142,10 @@ func (m *Machine) stop(err error) error {
 	}
 	return err
 }
+
+// SchedulerVersionMax returns the newest version of the scheduler that this
+// machine knows.
+func (m *Machine) SchedulerVersionMax() uint32 { return uint32(len(m.opts.Schedulers)) }
 
 // View calls fn with the current state under a read lock. fn must be short and
 // must neither change nor keep the state.
@@ -199,11 +210,16 @@ func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
 	return &snapshot{m.Fork()}, nil
 }
 
-// Restore implements raft.FSM.
+// Restore implements raft.FSM. A snapshot that a version of the scheduler has
+// decided that this machine does not know stops it, as the entry would that
+// activated that version.
 func (m *Machine) Restore(r io.ReadCloser) error {
 	s, err := state.Restore(r)
 	if err = errors.Join(err, r.Close()); err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	if err := schedulers(m.opts.Schedulers).check(s.Meta().SchedulerVersion); err != nil {
+		return m.stop(fmt.Errorf("restore snapshot: %w", err))
 	}
 	m.audit = audit{}
 	m.publish(s)

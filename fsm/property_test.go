@@ -9,6 +9,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 // TestRandomCommands drives the machine with commands of every verb, sensible and
@@ -170,7 +171,7 @@ func TestWorkIsBounded(t *testing.T) {
 		for range 10 {
 			open = append(open, parseCommand(t, "open idle=5s")...)
 		}
-		s.state, _, _ = apply(s.state, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, nil)
+		s.state, _, _ = apply(s.state, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, sched.Versions(), nil)
 	}
 	s.twin = s.state.Copy()
 	s.now = int64(10 * time.Second)

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"fmt"
+
 	"rota/fsm/state"
 	"rota/sched"
 )
@@ -76,10 +78,35 @@ func (x *execution) poolOf(i state.Instance) state.PoolID {
 	return 0
 }
 
-// pass runs the scheduler over one queue and carries out what it decides. It
+// schedulers are the versions of the scheduler that a machine knows, version 1
+// first.
+type schedulers []sched.Scheduler
+
+// check returns an error if a version is not known. Entries that it decided, or
+// will decide, cannot be applied here.
+func (k schedulers) check(version uint32) error {
+	if uint64(version) > uint64(len(k)) {
+		return fmt.Errorf("scheduler version %d was activated, this build knows up to %d; upgrade this server", version, len(k))
+	}
+	return nil
+}
+
+// mustKnow stops the replica if a version is not known.
+func (k schedulers) mustKnow(version uint32) {
+	err := k.check(version)
+	state.Assert(err == nil, "%v", err)
+}
+
+// active returns the version that decides in a state, whatever newer ones are
+// known.
+func (k schedulers) active(s *state.State) sched.Scheduler {
+	return k[s.Meta().SchedulerVersion-1]
+}
+
+// pass runs the active scheduler over one queue and carries out what it decides. It
 // reports whether the budget ended before the pass did.
 func (x *execution) pass(i state.Instance) (more bool) {
-	p := sched.NewPass(x.s, i)
+	p := x.schedulers.active(x.s)(x.s, i)
 	for x.budget > 0 {
 		before := p.Examined()
 		d, ok := p.Next()

@@ -15,13 +15,14 @@ import (
 	"rota/fsm/state"
 	"rota/jepsen/model"
 	"rota/sched"
+	"rota/sched/schedtest"
 )
 
 // TestTranscripts plays the stories in testdata. Each `entry` is one log entry,
 // one command a line; what it answers and which events it causes is the golden
 // output (go test ./fsm -rewrite renews it). After each entry every invariant is
-// checked, a second replica that is restored from a snapshot now and then must
-// have the same hash, and the model of jepsen/model must agree.
+// checked, a second replica that is restored from a snapshot now and then, and
+// that knows a newer version of the scheduler, must have the same hash, and the model of jepsen/model must agree.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -117,11 +118,11 @@ func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result 
 	s.index++
 	e := &logv1.Entry{TimeNs: s.now, Commands: commands}
 	before := s.state.Hash()
-	next, results, _ := apply(s.state, s.index, e, s.fail)
+	next, results, _ := apply(s.state, s.index, e, sched.Versions(), s.fail)
 	if s.state.Hash() != before {
 		t.Fatal("applying an entry changed the state it started from")
 	}
-	s.twin, _, _ = apply(s.twin, s.index, e, s.fail)
+	s.twin, _, _ = apply(s.twin, s.index, e, schedtest.Versions(nextVersion), s.fail)
 	if s.model != nil {
 		s.model.Planted = s.fail != nil
 		if err := s.model.Step(s.index, e, results, next); err != nil {

@@ -7,10 +7,6 @@ import (
 	"rota/sched/scale"
 )
 
-// Version is the newest version of the scheduler that this build knows. Which
-// one decides is in state, and changes only by a committed barrier.
-const Version = 1
-
 // LookAhead is how many waiting actions that do not fit a pass examines in each
 // queue before it gives up. So whoever takes an action out of a queue that is
 // longer has to have it looked at again: another has come within reach.
@@ -80,10 +76,10 @@ func NewPass(view *state.State, i state.Instance) *Pass {
 	return p
 }
 
-// Examined returns how many actions the pass has looked at: its cost.
+// Examined implements Decider.
 func (p *Pass) Examined() int { return p.examined }
 
-// Next returns the next decision; false when the pass is over.
+// Next implements Decider.
 func (p *Pass) Next() (Decision, bool) {
 	if len(p.queues) == 0 {
 		return Decision{}, false

@@ -144,7 +144,7 @@ func (s *Server) open() error {
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica}, Dispatch: s.streams, Events: s.hub,
 		Renew: s.renew, Explain: sched.Explain, LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
 		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
-		Version: s.cfg.Version, SchedulerVersion: sched.Version, Logger: s.logger.Named("rpc"),
+		Version: s.cfg.Version, SchedulerVersion: s.machine.SchedulerVersionMax(), Logger: s.logger.Named("rpc"),
 	})
 	return nil
 }

@@ -63,7 +63,9 @@ func (s *Server) bootstrap(ctx context.Context) {
 	}
 	for ; ctx.Err() == nil && s.machine.Applied() == 0; sleep(ctx, bootstrapRetry) {
 		_, err := s.replica.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
-			Bootstrap: &logv1.Bootstrap{ClusterId: rand.Text(), Settings: s.cfg.Settings},
+			Bootstrap: &logv1.Bootstrap{
+				ClusterId: rand.Text(), Settings: s.cfg.Settings, SchedulerVersion: s.machine.SchedulerVersionMax(),
+			},
 		}})
 		if err == nil {
 			return

@@ -133,7 +133,7 @@ func (m *Model) bootstrap(c *logv1.Bootstrap, got *logv1.Result) error {
 	}
 	m.cluster = c.ClusterId
 	meta := m.s.Meta()
-	m.settings, m.version = meta.Settings, meta.SchedulerVersion
+	m.settings, m.version = meta.Settings, max(1, c.SchedulerVersion)
 	if err := settingsKept(c.Settings, meta.Settings); err != nil {
 		return err
 	}

@@ -437,11 +437,14 @@ func (x *Request) GetDigest() uint64 {
 
 // Bootstrap gives a new cluster its identity and its settings.
 type Bootstrap struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Settings      *Settings              `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Settings  *Settings              `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	// Version of the scheduler that decides from the beginning on. The proposer
+	// says it, so that the entry means the same to every build; absent means 1.
+	SchedulerVersion uint32 `protobuf:"varint,3,opt,name=scheduler_version,json=schedulerVersion,proto3" json:"scheduler_version,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Bootstrap) Reset() {
@@ -486,6 +489,13 @@ func (x *Bootstrap) GetSettings() *Settings {
 		return x.Settings
 	}
 	return nil
+}
+
+func (x *Bootstrap) GetSchedulerVersion() uint32 {
+	if x != nil {
+		return x.SchedulerVersion
+	}
+	return 0
 }
 
 // Settings are the limits that decisions depend on, so they are replicated.
@@ -1916,11 +1926,12 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\texpire_ns\x18\x02 \x01(\x03R\bexpireNs\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\x06R\x06digest\"X\n" +
+	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\x85\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12,\n" +
-	"\bsettings\x18\x02 \x01(\v2\x10.log.v1.SettingsR\bsettings\"\xa4\x03\n" +
+	"\bsettings\x18\x02 \x01(\v2\x10.log.v1.SettingsR\bsettings\x12+\n" +
+	"\x11scheduler_version\x18\x03 \x01(\rR\x10schedulerVersion\"\xa4\x03\n" +
 	"\bSettings\x12\x19\n" +
 	"\blease_ns\x18\x01 \x01(\x03R\aleaseNs\x12&\n" +
 	"\x0flease_margin_ns\x18\x02 \x01(\x03R\rleaseMarginNs\x12*\n" +

@@ -477,6 +477,11 @@ func (m *Bootstrap) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SchedulerVersion != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SchedulerVersion))
+		i--
+		dAtA[i] = 0x18
+	}
 	if m.Settings != nil {
 		size, err := m.Settings.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -1954,6 +1959,9 @@ func (m *Bootstrap) SizeVT() (n int) {
 		l = m.Settings.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.SchedulerVersion != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.SchedulerVersion))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3426,6 +3434,25 @@ func (m *Bootstrap) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 3:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SchedulerVersion", wireType)
+			}
+			m.SchedulerVersion = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SchedulerVersion |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

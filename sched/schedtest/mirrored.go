@@ -1,0 +1,74 @@
+package schedtest
+
+import (
+	"slices"
+
+	"rota/fsm/state"
+	"rota/sched"
+	"rota/sched/place"
+)
+
+// Versions returns what a build knows whose newest version is n: those of package
+// sched, and after them in turn one that is mirrored and one that is not.
+func Versions(n uint32) []sched.Scheduler {
+	known := slices.Clone(sched.Versions()[:min(n, sched.Version)])
+	for v := sched.Version + 1; v <= n; v++ {
+		if (v-sched.Version)%2 == 1 {
+			known = append(known, Mirrored)
+		} else {
+			known = append(known, known[0])
+		}
+	}
+	return known
+}
+
+// Mirrored is version 1 seen in a mirror: where several nodes have the same number
+// of free cores it takes the last, and of the free cores of a NUMA node the last.
+func Mirrored(view *state.State, i state.Instance) sched.Decider {
+	_, ofNode := i.Node()
+	return &mirrored{sched.NewPass(view, i), view, ofNode}
+}
+
+type mirrored struct {
+	sched.Decider
+	view   *state.State
+	ofNode bool // a pass over one node: there is no choice of another
+}
+
+// Next implements sched.Decider.
+func (m *mirrored) Next() (sched.Decision, bool) {
+	d, ok := m.Decider.Next()
+	if d.Start == nil {
+		return d, ok
+	}
+	if !m.ofNode && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {
+		d.Node = m.lastLike(d.Node, d.Start)
+	}
+	d.Cores = lastCores(d.Node, d.Cores.Len())
+	return d, ok
+}
+
+// lastLike returns the last of the nodes with as many free cores as n that could
+// take the action as well, and that nobody waits for or has kept.
+func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
+	last, free := n, n.Free.Len()
+	m.view.NodesByFreeCores(n.Pool, func(o *state.Node) bool {
+		if o.Free.Len() == free && o.HeldFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.NodeInstance(o.ID)) == 0 {
+			last = o
+		}
+		return o.Free.Len() >= free
+	})
+	return last
+}
+
+// lastCores picks from the NUMA nodes that version 1 picks from, as many cores of
+// each.
+func lastCores(n *state.Node, width int) (cores state.CoreSet) {
+	picked := place.Cores(n.NUMA, n.Free, width)
+	for _, numa := range n.NUMA {
+		free := numa.Intersect(n.Free)
+		rest := free.Len() - numa.Intersect(picked).Len()
+		cores = cores.Union(free.Minus(free.First(rest)))
+	}
+	return cores
+}
