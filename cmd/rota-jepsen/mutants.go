@@ -39,7 +39,7 @@ tried once without a bug too, and must find nothing then.
   rota-jepsen mutants
   rota-jepsen mutants missing-fence fsync-skipped
   rota-jepsen mutants --engine dst -o json`,
-		RunE: func(cmd *cobra.Command, names []string) error { return f.run(cmd, names) },
+		RunE: f.run,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.engine, "engine", "", "only those hunted by dst, run or test")

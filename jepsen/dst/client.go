@@ -45,10 +45,10 @@ func (c *client) do(command *logv1.Command, tries int, done func(*logv1.Result))
 	net.send(server, func(s *member) {
 		s.propose(command, func(r *logv1.Result, o outcome) {
 			net.answer(server, func() {
-				switch {
-				case o == refused:
+				switch o {
+				case refused:
 					again(200 * millisecond)
-				case o == unknown:
+				case unknown:
 					if repeatable(command) {
 						again(200 * millisecond)
 					}
