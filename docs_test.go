@@ -2,6 +2,7 @@ package rota_test
 
 import (
 	"fmt"
+	"go/ast"
 	"os"
 	"path"
 	"path/filepath"
@@ -14,6 +15,8 @@ var (
 	linkRE    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	headingRE = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	metricRE  = regexp.MustCompile("`(rota_[a-z_]+)`")
+	testRE    = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)[/`]")
+	makeRE    = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)(?:`| +#| [A-Z]+=|$)")
 )
 
 // documents are all Markdown files by path.
@@ -133,4 +136,42 @@ func TestMetricsAreDocumentedAndExist(t *testing.T) {
 	}
 
 	expect(t, unknownMetrics(map[string]string{"x.md": "`rota_gone` and `rota_here`"}, `Name: "rota_here"`), "x.md: there is no metric rota_gone")
+}
+
+// missing finds what documents name and nobody has, by a pattern with one group.
+func missing(docs map[string]string, pattern *regexp.Regexp, what string, exists func(string) bool) (findings []string) {
+	for name, text := range docs {
+		for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+			if !exists(m[1]) {
+				findings = append(findings, fmt.Sprintf("%s: there is no %s %s", name, what, m[1]))
+			}
+		}
+	}
+	return findings
+}
+
+// TestTestsAndTargetsInDocumentsExist: a bug's row names the test that keeps it
+// away, which is worth nothing if the test has another name by now.
+func TestTestsAndTargetsInDocumentsExist(t *testing.T) {
+	docs := documents(t)
+	tests := map[string]bool{}
+	for _, f := range goFiles(t) {
+		for _, decl := range f.syntax.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && f.test() && fn.Recv == nil {
+				tests[fn.Name.Name] = true
+			}
+		}
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	isTest := func(name string) bool { return tests[name] }
+	isTarget := func(name string) bool { return strings.Contains("\n"+string(makefile), "\n"+name+":") }
+	report(t, missing(docs, testRE, "test", isTest))
+	report(t, missing(docs, makeRE, "target", isTarget))
+
+	planted := map[string]string{"x.md": "`TestGone` and `TestGone/case`, `TestLinksOfDocumentsResolve`\nmake gone\n`make test FUZZTIME=5m`"}
+	expect(t, missing(planted, testRE, "test", isTest), "x.md: there is no test TestGone", "x.md: there is no test TestGone")
+	expect(t, missing(planted, makeRE, "target", isTarget), "x.md: there is no target gone")
 }
