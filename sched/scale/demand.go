@@ -1,0 +1,77 @@
+package scale
+
+import "fmt"
+
+// DurationMax bounds durations, in nanoseconds: 52 days.
+const DurationMax = 1 << 52
+
+// Demand is what one action wants of its key resource: the amounts that it can
+// use and, as far as known, how long it takes with each.
+type Demand struct {
+	amounts Amounts
+	ns      []int64 // for each amount, for the least alone, or for none
+	convex  bool    // contiguous, and each unit saves at most what the one before did
+}
+
+// Unknown is the demand of an action of which nobody knows how long it takes.
+func Unknown(a Amounts) Demand { return Demand{amounts: a, convex: true} }
+
+// Rigid is the demand of an action that is known to take ns nanoseconds with its
+// least amount, and of which nobody knows what more would bring.
+func Rigid(a Amounts, ns int64) (Demand, error) {
+	return NewDemand(a, []int64{ns})
+}
+
+// NewDemand is the demand of an action that takes ns[i] nanoseconds with the i-th
+// amount. More must never take longer: see Monotone. It keeps ns.
+func NewDemand(a Amounts, ns []int64) (Demand, error) {
+	if len(ns) != a.Len() && len(ns) != 1 {
+		return Demand{}, fmt.Errorf("%d durations for %d amounts", len(ns), a.Len())
+	}
+	for i, d := range ns {
+		switch {
+		case d < 1:
+			return Demand{}, fmt.Errorf("the duration with %d units is %d ns, and must be at least 1", a.At(i), d)
+		case d > DurationMax:
+			return Demand{}, fmt.Errorf("the duration with %d units is %d ns, and may be at most %d", a.At(i), d, int64(DurationMax))
+		case i > 0 && d > ns[i-1]:
+			return Demand{}, fmt.Errorf("%d units take %d ns, which is longer than %d ns with %d", a.At(i), d, ns[i-1], a.At(i-1))
+		}
+	}
+	return Demand{amounts: a, ns: ns, convex: len(ns) == 1 || a.Contiguous() && Convex(ns)}, nil
+}
+
+// Convex reports whether each duration is less than the one before by at most as
+// much as that one is less than its own: more units bring less and less.
+func Convex(ns []int64) bool {
+	for i := 2; i < len(ns); i++ {
+		if ns[i-1]-ns[i] > ns[i-2]-ns[i-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// Amounts returns the allowed amounts.
+func (d *Demand) Amounts() Amounts { return d.amounts }
+
+// Convex reports whether marginal allocation is exact for the demand.
+func (d *Demand) Convex() bool { return d.convex }
+
+// Elastic reports whether more units are known to help.
+func (d *Demand) Elastic() bool {
+	return len(d.ns) > 1 && d.ns[len(d.ns)-1] < d.ns[0]
+}
+
+// choices returns how many amounts are worth a choice: one if nobody knows what
+// more would bring.
+func (d *Demand) choices() int { return max(1, len(d.ns)) }
+
+// duration returns how long the action takes with its i-th amount, or what
+// stands for unknown durations.
+func (d *Demand) duration(i int, unknown int64) int64 {
+	if len(d.ns) == 0 {
+		return unknown
+	}
+	return d.ns[i]
+}
