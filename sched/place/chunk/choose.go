@@ -1,0 +1,237 @@
+package chunk
+
+import (
+	"math"
+	"slices"
+)
+
+// View is what a choice is made from: the nodes of one class of GPU. It does not
+// change during the choice.
+type View interface {
+	// Free returns how many free chunks of each level the nodes have together.
+	Free() Counts
+	// Holders visits the nodes that have the variant resident, by ID.
+	Holders(v Variant, visit func(*Node) bool)
+	// Offering visits the nodes that have a free chunk of the level that is part
+	// of no larger one, by ID.
+	Offering(l Level, visit func(*Node) bool)
+}
+
+// Want is what is asked for.
+type Want struct {
+	// Variant is the model variant that has to be resident; zero if none does.
+	Variant Variant
+	Level   Level
+	// Bytes that it takes on each GPU; zero if nobody declared it: then all.
+	Bytes uint64
+	// SetUp is what it costs to make it resident, in nanoseconds.
+	SetUp int64
+	// Rest is what has been promised to others and not been allocated yet: a
+	// chunk is chosen so that these still fit. The operator promises on the
+	// understanding that the smallest chunk is split that suffices; a resident
+	// variant may be worth more than that, but not a promise.
+	Rest Counts
+}
+
+// Decision is a chunk and what it costs.
+type Decision struct {
+	Node  uint64
+	Chunk Chunk
+	// From is the level of the free chunk that Chunk is cut from.
+	From Level
+	// Hit says that the variant is resident on the chunk.
+	Hit bool
+	// Evict are the residents that have to go, least recently used first.
+	Evict []Resident
+	// SetUp is the set-up cost that is charged, in nanoseconds: none for a hit.
+	SetUp int64
+}
+
+// Choose picks a chunk. It prefers one where the variant is resident, then the
+// smallest free chunk that suffices, then the one whose evictions were last used
+// longest ago, none being best; then the first node, and the first chunk of it.
+// False if there is none now.
+//
+// The paper looks for a resident variant only among chunks of the smallest level
+// (§5.3). Here it comes first: a miss costs seconds, a split no more than Rest
+// allows.
+func Choose(v View, w Want) (Decision, bool) {
+	if w.Level >= Levels {
+		return Decision{}, false
+	}
+	from := sources(v.Free(), w)
+	if w.Variant != 0 {
+		if d, ok := chooseResident(v, w, from); ok {
+			return d, true
+		}
+	}
+	for b := w.Level; b < Levels; b++ {
+		if !from[b] {
+			continue
+		}
+		if d, ok := chooseColdest(v, w, b); ok {
+			return d, true
+		}
+	}
+	return Decision{}, false
+}
+
+// sources returns the levels whose chunks may be split for the want.
+func sources(free Counts, w Want) (from [Levels]bool) {
+	for b := w.Level; b < Levels; b++ {
+		from[b] = free[b] > 0 && free.split(w.Level, b).Fits(w.Rest)
+	}
+	return from
+}
+
+// chooseResident picks among the chunks where the variant is resident.
+func chooseResident(v View, w Want, from [Levels]bool) (best Decision, ok bool) {
+	v.Holders(w.Variant, func(n *Node) bool {
+		for i := range n.Residents {
+			r := &n.Residents[i]
+			if r.Variant != w.Variant || r.Chunk.Level != w.Level || !n.Free.Holds(r.Chunk) {
+				continue
+			}
+			b := n.Free.maximalAt(r.Chunk).Level
+			if from[b] && (!ok || b < best.From || b == best.From && n.ID == best.Node && r.Chunk.Start < best.Chunk.Start) {
+				best, ok = Decision{Node: n.ID, Chunk: r.Chunk, From: b, Hit: true}, true
+			}
+		}
+		return !ok || best.From > w.Level // no later node is better
+	})
+	return best, ok
+}
+
+// chooseColdest picks among the parts of free chunks of level b.
+func chooseColdest(v View, w Want, b Level) (d Decision, ok bool) {
+	var hit *Node
+	var buf, bestBuf [16]int
+	scratch, evict, coldest := buf[:0], bestBuf[:0], int64(math.MaxInt64)
+	v.Offering(b, func(n *Node) bool {
+		if !n.takes(w.Bytes) {
+			return true
+		}
+		starts := n.Free.parts(w.Level, b)
+		for ; starts != 0; starts &= starts - 1 {
+			c := Chunk{Start: starts.first(), Level: w.Level}
+			scratch = n.evictions(c, w.Bytes, scratch[:0])
+			if used := n.newest(scratch); hit == nil || used < coldest {
+				hit, coldest, d.Chunk = n, used, c
+				evict, scratch = scratch, evict
+			}
+			if len(evict) == 0 {
+				return false // no later chunk is better
+			}
+		}
+		return true
+	})
+	if hit == nil {
+		return Decision{}, false
+	}
+	d.Node, d.From, d.SetUp = hit.ID, b, w.SetUp
+	for _, i := range evict {
+		d.Evict = append(d.Evict, hit.Residents[i])
+	}
+	return d, true
+}
+
+// parts returns the starts of the chunks of level l in free chunks of level b.
+func (s Set) parts(l, b Level) Set {
+	m := s.maximal(b)
+	for k := b; k > l; k-- {
+		m |= m << (k - 1).Units()
+	}
+	return m
+}
+
+// newest returns when the last used of some residents was used.
+func (n *Node) newest(residents []int) int64 {
+	if len(residents) == 0 {
+		return math.MinInt64
+	}
+	return n.Residents[residents[len(residents)-1]].Used
+}
+
+// Start returns the node as a decision for the want leaves it at this log time:
+// the chunk taken, the evicted gone, the variant resident and used. False if the
+// decision was made from something else. The node itself does not change.
+func (n Node) Start(w Want, d Decision, now int64) (Node, bool) {
+	free, ok := n.Free.Take(d.Chunk)
+	if !ok || d.Node != n.ID || d.Hit != (n.resident(w.Variant, d.Chunk) >= 0) {
+		return n, false
+	}
+	kept := make([]Resident, 0, len(n.Residents)+1)
+	for _, r := range n.Residents {
+		if !slices.Contains(d.Evict, r) {
+			kept = append(kept, r)
+		}
+	}
+	if len(kept)+len(d.Evict) != len(n.Residents) {
+		return n, false
+	}
+	n.Free, n.Residents = free, kept
+	return n.used(w.Variant, d.Chunk, w.Bytes, now), true
+}
+
+// End returns the node after what ran on the chunk has ended: its GPUs are free,
+// the variant stays resident and was last used now. False if the chunk is not
+// taken. The node itself does not change.
+func (n Node) End(v Variant, c Chunk, now int64) (Node, bool) {
+	free, ok := n.Free.Release(c)
+	if !ok {
+		return n, false
+	}
+	n.Free = free
+	if i := n.resident(v, c); i >= 0 {
+		bytes := n.Residents[i].Bytes
+		n.Residents = slices.Clone(n.Residents)
+		return n.used(v, c, bytes, now), true
+	}
+	return n, true
+}
+
+// used notes a use of a variant; Residents must be the node's own.
+func (n Node) used(v Variant, c Chunk, bytes uint64, now int64) Node {
+	if v == 0 {
+		return n
+	}
+	if i := n.resident(v, c); i >= 0 {
+		bytes = n.Residents[i].Bytes
+		n.Residents = slices.Delete(n.Residents, i, i+1)
+	}
+	r := Resident{Variant: v, Chunk: c, Bytes: bytes, Used: now}
+	at, _ := slices.BinarySearchFunc(n.Residents, r, Resident.Compare)
+	n.Residents = slices.Insert(n.Residents, at, r)
+	return n
+}
+
+// Nodes is a View of a few nodes, by ID: it looks at all of them.
+type Nodes []Node
+
+// Free implements View.
+func (ns Nodes) Free() Counts {
+	var sum Counts
+	for i := range ns {
+		sum = sum.Add(ns[i].Free.Counts())
+	}
+	return sum
+}
+
+// Holders implements View.
+func (ns Nodes) Holders(v Variant, visit func(*Node) bool) {
+	for i := range ns {
+		has := slices.ContainsFunc(ns[i].Residents, func(r Resident) bool { return r.Variant == v })
+		if has && !visit(&ns[i]) {
+			return
+		}
+	}
+}
+
+// Offering implements View.
+func (ns Nodes) Offering(l Level, visit func(*Node) bool) {
+	for i := range ns {
+		if ns[i].Free.maximal(l) != 0 && !visit(&ns[i]) {
+			return
+		}
+	}
+}
