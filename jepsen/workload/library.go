@@ -53,6 +53,6 @@ func finishRepeated(call *history.Call, err error) {
 		call.Finish(history.OK)
 		return
 	}
-	_, call.Error = judge(call.Verb, err)
+	_, call.Error = judge(err)
 	call.Finish(history.Unknown)
 }

@@ -30,18 +30,10 @@ var refusalReasons = []string{
 	"REQUEST_EXPIRED",
 }
 
-// readBack has changes that are answered from the server's state after they have
-// been made. What they changed may be gone again by then.
-var readBack = map[history.Verb]string{
-	history.OpenTrajectory:  "TRAJECTORY_NOT_FOUND",
-	history.CloseTrajectory: "TRAJECTORY_NOT_FOUND",
-	history.Drain:           "NODE_NOT_FOUND",
-}
-
 // judge says what the error of one call to one server means, and puts it in a
 // word or two. An error of rota comes with a detail; one without is from the
 // network.
-func judge(verb history.Verb, err error) (outcome history.Outcome, reason string) {
+func judge(err error) (outcome history.Outcome, reason string) {
 	if err == nil {
 		return history.OK, ""
 	}
@@ -51,7 +43,7 @@ func judge(verb history.Verb, err error) (outcome history.Outcome, reason string
 		return history.Fail, err.Error()
 	case detail == nil:
 		return history.Unknown, err.Error()
-	case refused(err, detail) && readBack[verb] != detail.Reason:
+	case refused(err, detail):
 		return history.Fail, detail.Reason
 	}
 	return history.Unknown, detail.Reason

@@ -31,39 +31,35 @@ func TestOnlyWhatWasNotDoneCountsAsFailed(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	reset := &net.OpError{Op: "read", Err: syscall.ECONNRESET}
 	for _, c := range []struct {
-		verb    history.Verb
 		err     error
 		outcome history.Outcome
 		reason  string
 	}{
-		{history.Submit, nil, history.OK, ""},
-		{history.Submit, detailed(connect.CodeUnavailable, "NO_LEADER"), history.Fail, "NO_LEADER"},
-		{history.Submit, detailed(connect.CodeResourceExhausted, "QUEUE_FULL"), history.Fail, "QUEUE_FULL"},
-		{history.Submit, detailed(connect.CodeResourceExhausted, "OVERLOADED"), history.Fail, "OVERLOADED"},
-		{history.Submit, detailed(connect.CodeDeadlineExceeded, "REQUEST_EXPIRED"), history.Fail, "REQUEST_EXPIRED"},
-		{history.Submit, detailed(connect.CodeInternal, "COMMAND_FAILED"), history.Fail, "COMMAND_FAILED"},
-		{history.Get, detailed(connect.CodeNotFound, "ACTION_NOT_FOUND"), history.Fail, "ACTION_NOT_FOUND"},
-		{history.Submit, connect.NewError(connect.CodeUnavailable, dial), history.Fail, dial.Error()},
+		{nil, history.OK, ""},
+		{detailed(connect.CodeUnavailable, "NO_LEADER"), history.Fail, "NO_LEADER"},
+		{detailed(connect.CodeResourceExhausted, "QUEUE_FULL"), history.Fail, "QUEUE_FULL"},
+		{detailed(connect.CodeResourceExhausted, "OVERLOADED"), history.Fail, "OVERLOADED"},
+		{detailed(connect.CodeDeadlineExceeded, "REQUEST_EXPIRED"), history.Fail, "REQUEST_EXPIRED"},
+		{detailed(connect.CodeInternal, "COMMAND_FAILED"), history.Fail, "COMMAND_FAILED"},
+		{detailed(connect.CodeNotFound, "ACTION_NOT_FOUND"), history.Fail, "ACTION_NOT_FOUND"},
+		{connect.NewError(connect.CodeUnavailable, dial), history.Fail, dial.Error()},
 
-		{history.Submit, detailed(connect.CodeUnavailable, "UNKNOWN_OUTCOME"), history.Unknown, "UNKNOWN_OUTCOME"},
-		{history.Submit, detailed(connect.CodeDeadlineExceeded, "TIMEOUT"), history.Unknown, "TIMEOUT"},
-		{history.Submit, detailed(connect.CodeCanceled, "CANCELED"), history.Unknown, "CANCELED"},
-		{history.Submit, detailed(connect.CodeInternal, "INTERNAL"), history.Unknown, "INTERNAL"},
-		{history.Submit, detailed(connect.CodeUnavailable, "LEADER_UNREACHABLE"), history.Unknown, "LEADER_UNREACHABLE"},
-		{history.Submit, detailed(connect.CodeUnavailable, "NEVER_HEARD_OF"), history.Unknown, "NEVER_HEARD_OF"},
-		{history.Submit, connect.NewError(connect.CodeUnavailable, reset), history.Unknown, reset.Error()},
-		{history.Submit, connect.NewError(connect.CodeResourceExhausted, errors.New("from a proxy")), history.Unknown, "from a proxy"},
-		{history.Submit, connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded), history.Unknown, "deadline"},
+		{detailed(connect.CodeUnavailable, "UNKNOWN_OUTCOME"), history.Unknown, "UNKNOWN_OUTCOME"},
+		{detailed(connect.CodeDeadlineExceeded, "TIMEOUT"), history.Unknown, "TIMEOUT"},
+		{detailed(connect.CodeCanceled, "CANCELED"), history.Unknown, "CANCELED"},
+		{detailed(connect.CodeInternal, "INTERNAL"), history.Unknown, "INTERNAL"},
+		{detailed(connect.CodeUnavailable, "LEADER_UNREACHABLE"), history.Unknown, "LEADER_UNREACHABLE"},
+		{detailed(connect.CodeUnavailable, "NEVER_HEARD_OF"), history.Unknown, "NEVER_HEARD_OF"},
+		{connect.NewError(connect.CodeUnavailable, reset), history.Unknown, reset.Error()},
+		{connect.NewError(connect.CodeResourceExhausted, errors.New("from a proxy")), history.Unknown, "from a proxy"},
+		{connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded), history.Unknown, "deadline"},
 
-		// Committed, then read from the state, where it is gone again.
-		{history.OpenTrajectory, detailed(connect.CodeNotFound, "TRAJECTORY_NOT_FOUND"), history.Unknown, "TRAJECTORY_NOT_FOUND"},
-		{history.Drain, detailed(connect.CodeNotFound, "NODE_NOT_FOUND"), history.Unknown, "NODE_NOT_FOUND"},
-		{history.Submit, detailed(connect.CodeNotFound, "TRAJECTORY_NOT_FOUND"), history.Fail, "TRAJECTORY_NOT_FOUND"},
-		{history.GetNode, detailed(connect.CodeNotFound, "NODE_NOT_FOUND"), history.Fail, "NODE_NOT_FOUND"},
+		{detailed(connect.CodeNotFound, "TRAJECTORY_NOT_FOUND"), history.Fail, "TRAJECTORY_NOT_FOUND"},
+		{detailed(connect.CodeNotFound, "NODE_NOT_FOUND"), history.Fail, "NODE_NOT_FOUND"},
 	} {
-		outcome, reason := judge(c.verb, c.err)
+		outcome, reason := judge(c.err)
 		if outcome != c.outcome || !strings.Contains(reason, c.reason) {
-			t.Errorf("%s: %v is %s %q, want %s %q", c.verb, c.err, outcome, reason, c.outcome, c.reason)
+			t.Errorf("%v is %s %q, want %s %q", c.err, outcome, reason, c.outcome, c.reason)
 		}
 	}
 }

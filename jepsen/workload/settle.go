@@ -131,7 +131,7 @@ func (s *settler) cancelAll(ctx context.Context, ids []uint64) {
 		}
 		_, err := c.actions.CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: ids})
 		for _, call := range calls {
-			outcome, reason := judge(call.Verb, err)
+			outcome, reason := judge(err)
 			call.Error = reason
 			call.Finish(outcome)
 		}

@@ -91,7 +91,7 @@ func (w *worker) call(ctx context.Context, op history.Op, do func(context.Contex
 	ctx, cancel := context.WithTimeout(ctx, w.env.timeout())
 	defer cancel()
 	err := do(ctx, c, &call.Op)
-	outcome, reason := judge(op.Verb, err)
+	outcome, reason := judge(err)
 	call.Error = reason
 	call.Finish(outcome)
 	w.learn(c, outcome, err)

@@ -76,7 +76,10 @@ func (s *Server) DrainNode(ctx context.Context, req *rotav1.DrainNodeRequest) (*
 		return nil, err
 	}
 	n, err := s.node(req.Name)
-	return &rotav1.DrainNodeResponse{Node: n}, err
+	if err != nil { // removed since; the change was made all the same
+		n = &rotav1.Node{Name: req.Name, Draining: !req.Resume}
+	}
+	return &rotav1.DrainNodeResponse{Node: n}, nil
 }
 
 // RemoveNode forgets a node that is down.

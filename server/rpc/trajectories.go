@@ -39,8 +39,7 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.trajectory(state.TrajectoryID(result.FirstId))
-	return &rotav1.OpenTrajectoryResponse{Trajectory: t, Replayed: result.Replayed}, err
+	return &rotav1.OpenTrajectoryResponse{Trajectory: s.changedTrajectory(result.FirstId), Replayed: result.Replayed}, nil
 }
 
 // CloseTrajectory ends a trajectory and its actions.
@@ -54,8 +53,17 @@ func (s *Server) CloseTrajectory(ctx context.Context, req *rotav1.CloseTrajector
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.trajectory(state.TrajectoryID(req.Id))
-	return &rotav1.CloseTrajectoryResponse{Trajectory: t}, err
+	return &rotav1.CloseTrajectoryResponse{Trajectory: s.changedTrajectory(req.Id)}, nil
+}
+
+// changedTrajectory returns a trajectory that a change was committed for. It may
+// have ended and been dropped since, which does not make the change a failure.
+func (s *Server) changedTrajectory(id uint64) *rotav1.Trajectory {
+	t, err := s.trajectory(state.TrajectoryID(id))
+	if err != nil {
+		return &rotav1.Trajectory{Id: id, State: rotav1.TrajectoryState_TRAJECTORY_STATE_CLOSED}
+	}
+	return t
 }
 
 // GetTrajectory returns one trajectory.
