@@ -8,6 +8,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 // Entry is one entry of the model log. Entries of Raft's own have no data.
@@ -41,6 +42,10 @@ type ReplicaOptions struct {
 	// Plant is called before each decision with the index of the entry, and may
 	// panic.
 	Plant func(index uint64, d fsm.Decision)
+	// Schedulers returns the versions of the scheduler that the replica's build
+	// knows, and is asked whenever the replica starts; nil means those of package
+	// sched.
+	Schedulers func() []sched.Scheduler
 }
 
 // Replica is the real state machine on the model log, with the newest snapshot
@@ -67,7 +72,11 @@ func NewReplica(o ReplicaOptions) *Replica {
 
 // begin gives the replica an empty machine.
 func (r *Replica) begin() {
-	r.machine = fsm.New(fsm.Options{OnEffects: r.opts.OnEffects, Voters: r.opts.Voters})
+	o := fsm.Options{OnEffects: r.opts.OnEffects, Voters: r.opts.Voters}
+	if r.opts.Schedulers != nil {
+		o.Schedulers = r.opts.Schedulers()
+	}
+	r.machine = fsm.New(o)
 	if r.opts.Plant != nil {
 		r.machine.PlantPanics(func(d fsm.Decision) { r.opts.Plant(r.applied+1, d) })
 	}

@@ -6,6 +6,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 // Model is a second opinion on the state machine, see jepsen/model.
@@ -22,6 +23,7 @@ type audit struct {
 	checked uint64   // index of the newest entry that was checked
 	hashes  []uint64 // by index, from 1 on
 	events  []state.Event
+	version uint32 // of the scheduler that is active
 	// ended has the actions that were seen to end.
 	ended map[uint64]state.ActionState
 }
@@ -52,6 +54,7 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	if err := a.model.Step(e.Index, &entry, results, s); err != nil {
 		return fmt.Errorf("the model disagrees: %w", err)
 	}
+	a.version = s.Meta().SchedulerVersion
 	check := s.CheckRows
 	if e.Index%a.every == 0 {
 		check = s.Check
@@ -94,9 +97,10 @@ func (a *audit) compare(server int, index, hash uint64) {
 	}
 }
 
-// replay applies the whole log to a machine that has seen nothing.
+// replay applies the whole log to a machine that has seen nothing, in the newest
+// build.
 func (a *audit) replay() error {
-	fresh := sim.NewReplica(sim.ReplicaOptions{Voters: func() int { return a.w.config.servers }, Plant: a.w.plant})
+	fresh := sim.NewReplica(sim.ReplicaOptions{Voters: func() int { return a.w.config.servers }, Plant: a.w.plant, Schedulers: func() []sched.Scheduler { return a.w.schedulers }})
 	for index := uint64(1); index <= a.w.log.Last(); index++ {
 		if _, err := fresh.Apply(a.w.log.At(index)); err != nil {
 			return fmt.Errorf("replay from nothing: %w", err)

@@ -35,9 +35,10 @@ type Summary struct {
 	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
-	Executions, Entries, Expiries, Elections, Partitions, PartitionsLed int          `json:"-"`
-	Happened                                                            map[Kind]int `json:"-"`
-	CPU                                                                 float64      `json:"-"` // seconds
+	Executions, Entries, Expiries, Elections, Partitions, PartitionsLed, Upgrades, Stops int `json:"-"`
+
+	Happened map[Kind]int `json:"-"`
+	CPU      float64      `json:"-"` // seconds
 }
 
 // Run simulates the seeds until all are done or ctx is.
@@ -89,6 +90,8 @@ func (s *Summary) add(o Outcome) {
 	s.Elections += o.Elections
 	s.Partitions += o.Partitions
 	s.PartitionsLed += o.PartitionsLed
+	s.Upgrades += o.Upgrades
+	s.Stops += o.Stops
 	for kind, n := range o.Happened {
 		s.Happened[kind] += n
 	}

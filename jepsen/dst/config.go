@@ -1,6 +1,8 @@
 package dst
 
 import (
+	"slices"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim"
 )
@@ -32,6 +34,7 @@ type config struct {
 	pools          []string // of each node
 	ppm            []int64  // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
+	builds         []uint32 // of each server: the newest version of the scheduler that it knows
 }
 
 // driftPPMMax is well within what the margin of a lease allows: clocks that
@@ -61,7 +64,28 @@ func newConfig(seed uint64) config {
 		c.ppm = append(c.ppm, d.Between(-driftPPMMax, driftPPMMax))
 	}
 	c.settings = newSettings(&d)
+	c.builds = newBuilds(seed, c.servers)
 	return c
+}
+
+// newBuilds draws what the servers run when the cluster begins: all the same
+// build, or some a newer one. The first bootstraps the cluster: if its build is
+// newer, those that cannot follow are a minority.
+func newBuilds(seed uint64, servers int) []uint32 {
+	d := sim.Draws(seed).Of(luckConfig, 1)
+	builds := slices.Repeat([]uint32{1}, servers)
+	mixed := d.Chance(600_000)
+	for i := range builds {
+		if mixed && d.Chance(500_000) {
+			builds[i] = 2
+		}
+	}
+	if builds[0] == 2 {
+		for i := range servers/2 + 1 {
+			builds[i] = 2
+		}
+	}
+	return builds
 }
 
 // pool draws the pool of an action: of any node, or now and then one that does

@@ -29,6 +29,9 @@ func TestSeeds(t *testing.T) {
 	if why := sum.Void(); why != "" {
 		t.Error(why)
 	}
+	if sum.Upgrades < 8*sum.Seeds || seeds == 12 && sum.Stops < 3 {
+		t.Errorf("%d upgrades, %d stops at a scheduler version that a build did not know: too few", sum.Upgrades, sum.Stops)
+	}
 	for _, f := range faults {
 		if seeds == 12 && sum.Happened[f.kind] == 0 {
 			t.Errorf("it never happened that %s: the faults exclude each other too often", f.kind)
@@ -92,6 +95,7 @@ var planted = []struct {
 	{"an attempt is started before it is in the journal", Flaws{Flaws: sim.Flaws{ForgetJournal: true}}, "a second time"},
 	{"a deposed leader renews leases", Flaws{NoVerify: true}, "runs twice at the same time"},
 	{"a leader gives nodes up too early", Flaws{EagerLeader: true}, "runs twice at the same time"},
+	{"a server decides by the newest version that it knows", Flaws{OwnVersion: true}, "the first to apply it had"},
 }
 
 func TestPlantedBugsAreSeen(t *testing.T) {

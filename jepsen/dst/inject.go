@@ -34,7 +34,13 @@ func (w *World) carryOut(e Event) {
 	case Namespace:
 		c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
 	case Activate:
-		c.do(&logv1.Command{Verb: &logv1.Command_ActivateScheduler{ActivateScheduler: &logv1.ActivateScheduler{Version: uint32(d.Between(0, 1))}}}, 1, ignore)
+		if e.Version > 0 {
+			c.activate(e.Version, triesMax)
+		} else {
+			c.activate(uint32(d.N(int64(versionsMax)+1)), 1)
+		}
+	case Upgrade:
+		w.upgrade(w.servers[e.On], e.Version, e.For)
 	case Watch:
 		back := uint64(0)
 		if d.Chance(300_000) {
@@ -98,6 +104,8 @@ func (w *World) inject(e Event, d *sim.Draw) bool {
 	case Panic:
 		w.panicSoon(e, d)
 		return true
+	case ActivateEarly:
+		return w.activateEarly()
 	}
 	return w.hitServer(e, d)
 }
@@ -225,6 +233,8 @@ func (w *World) hitServer(e Event, d *sim.Draw) bool {
 		return false
 	}
 	switch e.Kind {
+	case RollBack:
+		return w.rollBack(s, e)
 	case Save:
 		if _, err := s.rep.Save(); err != nil {
 			w.fail("restore", "server %d: %v", s.id, err)

@@ -28,6 +28,7 @@ const (
 	Remove    Kind = "remove a node"
 	Namespace Kind = "create a namespace"
 	Activate  Kind = "activate a scheduler version"
+	Upgrade   Kind = "upgrade a server"
 	Watch     Kind = "watch"
 )
 
@@ -55,6 +56,8 @@ const (
 	SlowCommit      Kind = "commits are slow"
 	Jump            Kind = "log time jumps forward"
 	Panic           Kind = "decision panics"
+	RollBack        Kind = "server is back at an older build"
+	ActivateEarly   Kind = "scheduler version that not all know"
 )
 
 // Event is one line of a plan.
@@ -65,6 +68,8 @@ type Event struct {
 	On int `json:"on"`
 	// For is how long it lasts, in nanoseconds; 0: it does not last.
 	For int64 `json:"for_ns,omitempty"`
+	// Version is the version of the scheduler that it is about.
+	Version uint32 `json:"version,omitempty"`
 	// Luck decides the details, so that an event means the same in every subset of
 	// its plan.
 	Luck uint64 `json:"luck,omitempty"`
@@ -74,6 +79,9 @@ func (e Event) String() string {
 	s := fmt.Sprintf("%s  %s %d", clock(e.At), e.Kind, e.On)
 	if e.For > 0 {
 		s += fmt.Sprintf(" for %.1f s", float64(e.For)/1e9)
+	}
+	if e.Version > 0 {
+		s += fmt.Sprintf(" to scheduler version %d", e.Version)
 	}
 	return s
 }
@@ -118,6 +126,8 @@ var faults = []fault{
 	{SlowCommit, 3, 5 * second, 60 * second},
 	{Jump, 3, 0, 0},
 	{Panic, 2, 2 * second, 20 * second},
+	{RollBack, 3, second, 120 * second},
+	{ActivateEarly, 2, 0, 0},
 }
 
 // Density of a plan per simulated hour. The bounds below which a run is void are
@@ -141,6 +151,7 @@ func newPlan(c config, length int64) Plan {
 	p.bursts(&d, c)
 	p.others(&d, c)
 	p.faults(&d, c)
+	p.upgrades(c)
 	slices.SortStableFunc(p.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return p
 }
@@ -165,7 +176,7 @@ func (p *Plan) others(d *sim.Draw, c config) {
 	}{
 		{Open, 40, clients, 0}, {Close, 30, clients, 0}, {Cancel, 40, clients, 0},
 		{Drain, 8, c.nodes, 90 * second}, {Remove, 6, c.nodes, 0}, {Namespace, 3, clients, 0},
-		{Activate, 1, clients, 0}, {Watch, 120, watchers, 0},
+		{Activate, 3, clients, 0}, {Watch, 120, watchers, 0},
 	} {
 		for range max(1, p.Length*k.perHour/hour) {
 			e := Event{At: d.N(p.Length), Kind: k.kind, On: int(d.N(int64(k.on))), Luck: d.Uint64()}
@@ -174,6 +185,27 @@ func (p *Plan) others(d *sim.Draw, c config) {
 			}
 			p.add(e)
 		}
+	}
+}
+
+// upgrades are rolling upgrades through all versions of the scheduler, each of
+// which is activated when the servers should all know it, or by some who cannot
+// wait when all but one do.
+func (p *Plan) upgrades(c config) {
+	d := sim.Draws(c.seed).Of(luckPlan, 2)
+	step := p.Length / int64(versionsMax+1) / int64(c.servers)
+	at := d.N(p.Length / 8)
+	for version := uint32(2); version <= versionsMax; version++ {
+		first := int(d.N(int64(c.servers)))
+		for i := range c.servers {
+			p.add(Event{At: at, Kind: Upgrade, On: (first + i) % c.servers, Version: version, For: d.Skewed(100*millisecond, 20*second)})
+			at += d.Between(step/2, step*3/2)
+			if i == c.servers-2 && d.Chance(400_000) {
+				p.add(Event{At: at - step/4, Kind: ActivateEarly})
+			}
+		}
+		p.add(Event{At: at, Kind: Activate, On: int(d.N(clients)), Version: version})
+		at += d.N(step)
 	}
 }
 
@@ -196,7 +228,7 @@ func (p *Plan) faults(d *sim.Draw, c config) {
 func (p *Plan) addFault(d *sim.Draw, c config, f fault, at int64) {
 	e := Event{At: at, Kind: f.kind, For: d.Skewed(f.min, f.max), Luck: d.Uint64()}
 	switch f.kind {
-	case CrashServer, EraseServer, PauseServer, Stall, Save:
+	case CrashServer, EraseServer, PauseServer, Stall, Save, RollBack:
 		e.On = int(d.N(int64(c.servers)))
 	default:
 		e.On = int(d.N(int64(c.nodes)))

@@ -65,6 +65,9 @@ type Outcome struct {
 	// committed, faults that really happened.
 	Actions, Executions, Entries, Faults int
 	Expiries, Elections                  int
+	// Upgrades of a server to a newer build; Stops at a version of the scheduler
+	// that the server's build did not know.
+	Upgrades, Stops int
 	// Partitions outlasted the lease of a node, which lost it; in PartitionsLed of
 	// them the leader changed.
 	Partitions, PartitionsLed int
@@ -135,7 +138,7 @@ func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
-		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Happened: w.happened,
+		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Happened: w.happened,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
 	w.servers[0].rep.View(func(s *state.State) { out.Actions = int(s.Meta().LastAction) })
@@ -171,6 +174,7 @@ func (w *World) healAll() {
 	for _, u := range w.undos {
 		u.do()
 	}
+	w.upgradeAll()
 	w.planned = nil
 	for _, s := range w.servers {
 		if s.stalled {
@@ -196,6 +200,7 @@ func (w *World) healAll() {
 // that no longer exists is given up.
 func (w *World) tidyUp() {
 	c := w.clients[0]
+	c.activate(versionsMax, 1)
 	w.view(func(s *state.State) {
 		s.Nodes(0, func(n *state.Node) bool {
 			if n.Draining {
@@ -273,6 +278,8 @@ func (w *World) left() (what string) {
 			what = fmt.Sprintf("%d of %d nodes are up", counts.NodesUp, len(w.nodes))
 		case s.HasWork():
 			what = "work is left over"
+		case s.Meta().SchedulerVersion < versionsMax:
+			what = fmt.Sprintf("scheduler version %d is still active", s.Meta().SchedulerVersion)
 		}
 	})
 	for _, n := range w.nodes {

@@ -30,8 +30,12 @@ type member struct {
 	// knows is whom it takes for the leader, -1 for nobody.
 	knows   int
 	stalled bool
-	broken  error // why the replica has stopped
-	streams []*stream
+	broken  error // why the replica has stopped, wrongly
+	// build is the newest version of the scheduler that the server's build knows.
+	// outdated: it has stopped at one that the build does not know.
+	build    uint32
+	outdated bool
+	streams  []*stream
 
 	leadership
 }
@@ -73,12 +77,12 @@ type flight struct {
 }
 
 func newServer(w *World, id int) *member {
-	s := &member{w: w, id: id, clock: sim.NewClock(&w.loop, w.config.ppm[id]), knows: -1}
+	s := &member{w: w, id: id, clock: sim.NewClock(&w.loop, w.config.ppm[id]), knows: -1, build: w.config.builds[id]}
 	s.proc = sim.NewProcess(&w.loop, s.clock)
 	s.rep = sim.NewReplica(sim.ReplicaOptions{
 		Voters:    func() int { return w.config.servers },
 		OnEffects: s.effects,
-		Plant:     w.plant,
+		Plant:     w.plant, Schedulers: s.schedulers,
 	})
 	s.leadership.table = lease.New(s.rep.View, func() time.Time { return time.Unix(0, s.leaseClock()) })
 	s.proc.Start()
@@ -192,8 +196,7 @@ func (s *member) applyTo(index uint64) bool {
 		e := s.w.log.At(s.rep.Applied() + 1)
 		results, err := s.rep.Apply(e)
 		if err != nil {
-			s.broken = err
-			s.w.fail("audit", "server %d stops: %v", s.id, err)
+			s.stops(err, s.w.wanted(e))
 			return false
 		}
 		s.w.applied(s, e, results)
@@ -256,7 +259,7 @@ func (s *member) bootstrap(life int) {
 		return
 	}
 	c := &logv1.Command{Verb: &logv1.Command_Bootstrap{
-		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings},
+		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, SchedulerVersion: s.build},
 	}}
 	s.propose(c, func(*logv1.Result, outcome) {})
 	s.proc.After(100*millisecond, func() { s.bootstrap(life) })
@@ -390,7 +393,7 @@ func (s *member) restart() {
 	s.proc.Start()
 	s.stalled = false
 	if err := s.rep.Restart(); err != nil {
-		s.w.fail("restore", "server %d does not start: %v", s.id, err)
+		s.stops(err, s.w.audit.version)
 		return
 	}
 	s.catchUp()
@@ -407,7 +410,7 @@ func (s *member) catchUp() {
 			err = s.rep.Install(snap)
 		}
 		if err != nil {
-			s.w.fail("restore", "server %d cannot restore the snapshot of server %d: %v", s.id, leader.id, err)
+			s.stops(err, s.w.audit.version)
 			return
 		}
 		s.w.restored(s)

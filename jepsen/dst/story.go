@@ -20,7 +20,7 @@ func (w *World) describe(index uint64, e *logv1.Entry, results []*logv1.Result) 
 func commandText(c *logv1.Command) string {
 	text := fmt.Sprint(c)
 	if len(text) > 200 {
-		text = text[:200] + "..."
+		text = strings.ToValidUTF8(text[:200], "") + "..."
 	}
 	return strings.Join(strings.Fields(text), " ")
 }

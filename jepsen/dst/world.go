@@ -9,6 +9,7 @@ import (
 	"rota/fsm"
 	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 // World is one run: a cluster, its clients, and what goes wrong.
@@ -36,12 +37,14 @@ type World struct {
 	panics  map[uint64]plant
 	planned *plant
 
-	witness *witness
-	audit   *audit
-	watch   []*watcher
+	schedulers []sched.Scheduler // all versions
+	witness    *witness
+	audit      *audit
+	watch      []*watcher
 
 	// Counters of the report.
 	faults, expiries, lost, elections int
+	upgrades, stops                   int // stops: at a version of the scheduler that the build did not know
 	partitions, partitionsLed         int
 	happened                          map[Kind]int
 
@@ -58,6 +61,9 @@ type Flaws struct {
 	NoVerify bool
 	// EagerLeader: a leader gives nodes up a moment after their last renewal.
 	EagerLeader bool
+	// OwnVersion: a replica decides by the newest version of the scheduler that its
+	// build knows, whichever is active.
+	OwnVersion bool
 }
 
 func newWorld(c config, o Options) *World {
@@ -65,6 +71,7 @@ func newWorld(c config, o Options) *World {
 		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMax: 10 * millisecond,
 		panics: map[uint64]plant{}, keep: o.story, happened: map[Kind]int{},
 	}
+	w.schedulers = w.newSchedulers()
 	w.witness = newWitness(func(format string, args ...any) { w.fail("witness", format, args...) })
 	w.audit = newAudit(w, o)
 	for i := range c.servers {
@@ -230,7 +237,11 @@ func (w *World) electAnother(not int, luck uint64) {
 			up = append(up, s.id)
 		}
 	}
-	if w.leader >= 0 || len(up) == 0 {
+	if w.leader >= 0 {
+		return
+	}
+	if len(up) == 0 {
+		w.undoAfter(second, func() { w.electAnother(-1, luck) })
 		return
 	}
 	w.elect(up[luck%uint64(len(up))])
@@ -262,6 +273,11 @@ func (w *World) append(term uint64, data []byte) sim.Entry {
 // checked, the others must have come to the same.
 func (w *World) applied(s *member, e sim.Entry, results []*logv1.Result) {
 	w.results = results
+	s.rep.View(func(st *state.State) {
+		if active := st.Meta().SchedulerVersion; active > s.build {
+			w.fail("scheduler", "server %d applies entry %d under version %d and knows up to %d", s.id, e.Index, active, s.build)
+		}
+	})
 	if e.Index == w.audit.checked+1 {
 		s.rep.View(func(st *state.State) { w.audit.check(e, results, st) })
 		return
