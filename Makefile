@@ -74,14 +74,18 @@ jepsen: bin/rota-jepsen ## Break clusters of real processes in every way, as roo
 mutants: bin/rota-jepsen ## Plant bugs and see that they are noticed, as root (an hour)
 	bin/rota-jepsen mutants -o json
 
-# Each kind of fault at least 30 times, and the four that take their time.
+# Each kind of fault at least 30 times, those that take their time in runs of
+# their own, and 10,000 simulated hours.
 .PHONY: jepsen-nightly
 jepsen-nightly: bin/rota-jepsen ## The same for hours: each fault 30 times, 200 power losses, 200 flipped bits
-	bin/rota-jepsen run ci --repeat 30 -o json
 	bin/rota-jepsen run leader-kills -o json
 	bin/rota-jepsen run power-losses --repeat 8 -o json
 	bin/rota-jepsen run bit-flips --repeat 8 -o json
 	bin/rota-jepsen run agent-partitions --repeat 4 -o json
+	bin/rota-jepsen run lying-fsyncs deposed-leaders crash-points -o json
+	bin/rota-jepsen run ci --repeat 30 -o json
+	bin/rota-jepsen dst --seeds 10000 -o json
+	bin/rota-jepsen dst --scenario partitions --seeds 100 -o json
 
 .PHONY: bin/rota-jepsen
 bin/rota-jepsen:

@@ -109,12 +109,7 @@ func (h *Hunter) build(ctx context.Context, m *Mutant) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "mutant")
-	args := []string{"build", "-overlay", overlay, "-o", binary}
-	if m.Hunt.Engine == Simulation {
-		args = append(args, "./cmd/rota-jepsen")
-	} else {
-		args = append(args, "-tags", "faults", "./cmd/rota")
-	}
+	args := append(goCommand(&m.Hunt), "-overlay", overlay, "-o", binary, target(&m.Hunt))
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = h.Root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -123,15 +118,29 @@ func (h *Hunter) build(ctx context.Context, m *Mutant) (string, error) {
 	return binary, nil
 }
 
+func goCommand(hunt *Hunt) []string {
+	switch hunt.Engine {
+	case Processes:
+		return []string{"build", "-tags", "faults"}
+	case Tests:
+		return []string{"test", "-c"}
+	}
+	return []string{"build"}
+}
+
+func target(hunt *Hunt) string {
+	switch hunt.Engine {
+	case Processes:
+		return "./cmd/rota"
+	case Tests:
+		return "./" + hunt.Args[0]
+	}
+	return "./cmd/rota-jepsen"
+}
+
 // try is one run of the engine.
 func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int) (*Finding, error) {
-	program, args := binary, append([]string{"dst", "-o", "json", "--from", fmt.Sprint(1 + seedsPerTry*(number-1)),
-		"--seeds", fmt.Sprint(seedsPerTry), "--until-violation", "--shrink", "0s"}, hunt.Args...)
-	if hunt.Engine == Processes {
-		program = h.Jepsen
-		args = append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary, "--other-binary", binary,
-			"--store", filepath.Join(h.Dir, "store")}, hunt.Args...)
-	}
+	program, args := h.command(hunt, binary, number)
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, h.Root
@@ -140,11 +149,13 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 	cmd.WaitDelay = 30 * time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	}
-	if err != nil && !errors.As(err, &exit) {
+	case err != nil && !errors.As(err, &exit):
 		return nil, err
+	case hunt.Engine == Tests:
+		return verdictOfTest(hunt, out.String(), err)
 	}
 	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
 	var f Finding
@@ -155,6 +166,38 @@ func (h *Hunter) try(ctx context.Context, hunt *Hunt, binary string, number int)
 		return nil, fmt.Errorf("%w: %v: %s", errVoid, err, lastLines(errs.String()))
 	}
 	return &f, nil
+}
+
+// command is what a try runs. Each try has other seeds.
+func (h *Hunter) command(hunt *Hunt, binary string, number int) (program string, args []string) {
+	switch hunt.Engine {
+	case Tests:
+		return binary, []string{"-test.v", "-test.run", "^" + hunt.Args[1] + "$"}
+	case Processes:
+		return h.Jepsen, append([]string{"run", "-o", "json", "--seed", fmt.Sprint(number), "--binary", binary, "--other-binary", binary,
+			"--store", filepath.Join(h.Dir, "store")}, hunt.Args...)
+	}
+	return binary, append([]string{"dst", "-o", "json", "--from", fmt.Sprint(1 + seedsPerTry*(number-1)),
+		"--seeds", fmt.Sprint(seedsPerTry), "--until-violation", "--shrink", "0s"}, hunt.Args...)
+}
+
+// verdictOfTest reads what a test binary printed. One that ran no test proves
+// nothing.
+func verdictOfTest(hunt *Hunt, out string, err error) (*Finding, error) {
+	if !strings.Contains(out, "=== RUN   "+hunt.Args[1]) {
+		return nil, fmt.Errorf("%s has no %s: %s", hunt.Args[0], hunt.Args[1], lastLines(out))
+	}
+	if err == nil {
+		return &Finding{}, nil
+	}
+	evidence := lastLines(out)
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "_test.go:") {
+			evidence = strings.TrimSpace(line)
+			break
+		}
+	}
+	return &Finding{Violations: 1, Checker: hunt.Args[1], Evidence: evidence}, nil
 }
 
 func lastLines(s string) string {

@@ -28,13 +28,11 @@ type Edit struct {
 
 // Hunt is how a mutant should be caught.
 type Hunt struct {
-	// Engine is "dst" or "run".
+	// Engine is "dst", "run" or "test".
 	Engine string
 	// Args follow the engine on the command line of rota-jepsen: the scenario,
-	// and what it is told.
+	// and what it is told. For tests: the package and the test.
 	Args []string
-	// Checker is expected to notice; what does is reported.
-	Checker string
 	// Within is how long the hunt may take, its builds excepted: 3 min if zero.
 	Within time.Duration
 }
@@ -43,6 +41,9 @@ type Hunt struct {
 const (
 	Simulation = "dst"
 	Processes  = "run"
+	// Tests hunts what takes a crash at one moment and then an election at
+	// another: the staged test of that very case.
+	Tests = "test"
 )
 
 // ErrStale means that an edit does not fit the sources any more.

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -19,7 +20,7 @@ func TestEditsFit(t *testing.T) {
 			t.Errorf("two mutants are called %s", m.Name)
 		}
 		names[m.Name] = true
-		if m.Bug == "" || len(m.Edits) == 0 || (m.Hunt.Engine != Simulation && m.Hunt.Engine != Processes) {
+		if m.Bug == "" || len(m.Edits) == 0 || !slices.Contains([]string{Simulation, Processes, Tests}, m.Hunt.Engine) {
 			t.Errorf("mutant %s lacks a description, an edit or an engine", m.Name)
 		}
 		sources := map[string]string{}

@@ -32,16 +32,23 @@ var servers = []Mutant{
 		Bug:  "heartbeats change the term under a running leader loop (hashicorp/raft issue 695)",
 		Edits: []Edit{
 			{"server/replica/transport.go", "	if t.fastHeartbeats {\n", "	{\n"},
-			{"server/replica/propose.go", "	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil\n", "	time.Sleep(3 * time.Millisecond)\n	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil\n"},
 		},
-		Hunt: run("deposed-leaders"),
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestHeartbeatsDoNotBypassRaft"}},
+	},
+	{
+		Name: "vote-in-two-writes",
+		Bug:  "the term of a vote is durable before its candidate is (hashicorp/raft issue 661)",
+		Edits: []Edit{{"server/replica/stable.go",
+			"		failpoint.Hit(failpoint.VoteSplit)\n		return nil\n",
+			"		failpoint.Hit(failpoint.VoteSplit)\n		next := s.current\n		next.voteTerm = val\n		return s.commit(next)\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestVoteIsOneRecord"}},
 	},
 	{
 		Name: "fsync-skipped",
 		Bug:  "the log is written and not flushed",
 		Edits: []Edit{{"server/replica/open.go",
-			"			NoFreelistSync: true,\n",
-			"			NoFreelistSync: true,\n			NoSync:         true,\n"}},
+			"		Path: path,\n		BoltOptions: &bbolt.Options{\n			NoFreelistSync: true,\n",
+			"		Path:   path,\n		NoSync: true,\n		BoltOptions: &bbolt.Options{\n			NoFreelistSync: true,\n"}},
 		Hunt: run("power-losses", "--count", "4"),
 	},
 	{

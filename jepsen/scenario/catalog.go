@@ -24,6 +24,9 @@ func All() []Scenario {
 			Faults: []string{"power-loss", "torn-power-loss", "lying-fsync", "failing-write", "failing-fsync", "hanging-disk", "full-disk"}},
 		{Name: "rot", CI: true, About: "files of a minority of the servers rot", Snapshots: 500,
 			Faults: []string{"bit-flip", "bit-flip-log", "bit-flip-meta", "bit-flip-mark", "bit-flip-snapshot", "truncation"}},
+		{Name: "snapshots", CI: true, About: "servers that lost what the others have dropped are sent snapshots", Snapshots: 20, Compact: true,
+			Faults: []string{"bit-flip-log", "truncation", "bit-flip-snapshot"},
+			Limits: check.Limits{Skip: map[string]string{"replay": noBeginning, "members": noBeginning}}},
 		{Name: "members", CI: true, About: "voters come and go, leadership moves, all are upgraded, strangers knock", Standbys: 1,
 			Faults: []string{"transfer", "churn", "rolling-restart", "wrong-gossip-key"}},
 		{Name: "agents", CI: true, About: "agents are lost for longer than their lease, and clocks are wrong",
@@ -38,8 +41,8 @@ func All() []Scenario {
 			Faults: []string{"lying-fsync"}, Count: 25},
 		{Name: "bit-flips", About: "one bit flips anywhere in one server's files, 25 times", Snapshots: 500,
 			Faults: []string{"bit-flip"}, Count: 25},
-		{Name: "agent-partitions", About: "an agent is cut off for longer than its lease 25 times, every third time the leader dies meanwhile",
-			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 25},
+		{Name: "agent-partitions", About: "an agent is cut off for longer than its lease 27 times, every third time the leader dies meanwhile",
+			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 27},
 		{Name: "deposed-leaders", About: "a leader is replaced while it cannot know, and comes back, 12 times",
 			Faults: []string{"pause-leader", "leader-alone", "leader-deaf", "leader-mute"}, Count: 12},
 		{Name: "crash-points", About: "members die inside windows that are narrower than an fsync, 50 times",
@@ -50,6 +53,9 @@ func All() []Scenario {
 	}
 	return all
 }
+
+// noBeginning is why what needs the whole log is left out.
+const noBeginning = "the log does not go back to its beginning"
 
 // opsPerSecondMin is how many calls have to be answered in each second of
 // faults, on any machine; two cores answer 500 to 1,000.

@@ -28,6 +28,9 @@ func (r *run) stop() (logs []history.Log, err error) {
 	if r.world.Cluster == nil {
 		return nil, err
 	}
+	if r.Compact {
+		err = errors.Join(err, r.provesCompaction())
+	}
 	for _, m := range r.world.Cluster.Servers {
 		dir := m.DataDir
 		if r.world.Disks[m.Name] != nil {

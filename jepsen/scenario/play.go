@@ -36,6 +36,11 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 			load.run(w, r.env, w.Rate*r.Scenario.load())
 		}
 	}
+	if r.Compact {
+		compacting, done := context.WithCancel(ctx)
+		defer done()
+		go r.compact(compacting)
+	}
 	err := pause(ctx, warmUp)
 	if err == nil {
 		err = r.breakIt(ctx, faults)

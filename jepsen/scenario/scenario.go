@@ -22,6 +22,9 @@ type Scenario struct {
 	Disks, Proxy bool
 	// Snapshots is the number of entries between two, 0: rota's own.
 	Snapshots uint64
+	// Compact drops the log behind a snapshot, so that a server which was away for
+	// long is sent a snapshot. The whole history cannot be replayed then.
+	Compact bool
 	// DiskHang is how long a disk may hang before its server gives up, 0: rota's own.
 	DiskHang time.Duration
 
@@ -55,14 +58,21 @@ const (
 	heldPool  = "default"
 )
 
+// trailingSnapshots is how many times the entries between two snapshots a
+// compacted log keeps: a server refuses less.
+const trailingSnapshots = 3
+
 func (s *Scenario) cluster() cluster.Config {
 	c := cluster.Config{
 		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Cores: coresPerAgent,
 		Lease: lease, Margin: margin, Heartbeat: heartbeat,
-		SnapshotThreshold: s.Snapshots, KeepLog: true, Faults: true,
+		SnapshotThreshold: s.Snapshots, KeepLog: !s.Compact, Faults: true,
 		AgentArgs: []string{"--pool", agentPool},
 		// Nothing of a run is dropped before the checkers have seen it.
 		ServerArgs: []string{"--retention", "1h"},
+	}
+	if s.Compact {
+		c.TrailingLogs = trailingSnapshots * s.Snapshots
 	}
 	if s.DiskHang != 0 {
 		c.ServerArgs = append(c.ServerArgs, "--disk-hang-limit", s.DiskHang.String())

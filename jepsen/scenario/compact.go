@@ -1,0 +1,44 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// compactEvery is how often every server is asked for a snapshot: by itself it
+// looks less often than a run lasts.
+const compactEvery = 2 * time.Second
+
+// compact has all servers write snapshots and drop what they hold, until ctx is
+// done. One that is away or has nothing new answers with an error, which is well.
+func (r *run) compact(ctx context.Context) {
+	for pause(ctx, compactEvery) == nil {
+		for _, m := range r.world.Cluster.Servers {
+			api, err := r.world.Cluster.ClientTo(m)
+			if err != nil {
+				continue
+			}
+			try, cancel := context.WithTimeout(ctx, time.Second)
+			_, _ = api.Operator.TakeSnapshot(try, &rotav1.TakeSnapshotRequest{})
+			cancel()
+			api.Close()
+		}
+	}
+}
+
+// installed is what a server logs when it has taken over a leader's snapshot.
+const installed = "Installed remote snapshot"
+
+// provesCompaction says whether a server was really sent a snapshot.
+func (r *run) provesCompaction() error {
+	for _, m := range r.world.Cluster.Servers {
+		if text, err := m.Log(); err == nil && strings.Contains(text, installed) {
+			return nil
+		}
+	}
+	return errors.New("no server was sent a snapshot, which is what this scenario is for")
+}
