@@ -1,9 +1,6 @@
 package chunk
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // View is what a choice is made from: the nodes of one class of GPU. It does not
 // change during the choice.
@@ -103,36 +100,57 @@ func chooseResident(v View, w Want, from [Levels]bool) (best Decision, ok bool) 
 }
 
 // chooseColdest picks among the parts of free chunks of level b.
-func chooseColdest(v View, w Want, b Level) (d Decision, ok bool) {
-	var hit *Node
-	var buf, bestBuf [16]int
-	scratch, evict, coldest := buf[:0], bestBuf[:0], int64(math.MaxInt64)
-	v.Offering(b, func(n *Node) bool {
-		if !n.takes(w.Bytes) {
-			return true
-		}
-		starts := n.Free.parts(w.Level, b)
-		for ; starts != 0; starts &= starts - 1 {
-			c := Chunk{Start: starts.first(), Level: w.Level}
-			scratch = n.evictions(c, w.Bytes, scratch[:0])
-			if used := n.newest(scratch); hit == nil || used < coldest {
-				hit, coldest, d.Chunk = n, used, c
-				evict, scratch = scratch, evict
-			}
-			if len(evict) == 0 {
-				return false // no later chunk is better
-			}
-		}
-		return true
-	})
-	if hit == nil {
+func chooseColdest(v View, w Want, b Level) (Decision, bool) {
+	s := search{want: w, from: b}
+	v.Offering(b, s.visit)
+	if s.node == nil {
 		return Decision{}, false
 	}
-	d.Node, d.From, d.SetUp = hit.ID, b, w.SetUp
-	for _, i := range evict {
-		d.Evict = append(d.Evict, hit.Residents[i])
+	d := Decision{Node: s.node.ID, Chunk: s.chunk, From: b, SetUp: w.SetUp}
+	for i := range s.node.evictions(s.chunk, w.Bytes) {
+		d.Evict = append(d.Evict, s.node.Residents[i])
 	}
+	slices.Reverse(d.Evict)
 	return d, true
+}
+
+// search is the way through nodes to the chunk whose evictions were last used
+// longest ago.
+type search struct {
+	want Want
+	from Level
+
+	// The best so far, and when the last used of its evictions was.
+	node  *Node
+	chunk Chunk
+	used  int64
+}
+
+// visit looks at one more node; false if no later one can be better.
+func (s *search) visit(n *Node) bool {
+	if !n.takes(s.want.Bytes) {
+		return true
+	}
+	for starts := n.Free.parts(s.want.Level, s.from); starts != 0; starts &= starts - 1 {
+		c := Chunk{Start: starts.first(), Level: s.want.Level}
+		used, some := n.lastUse(c, s.want.Bytes)
+		if s.node == nil || !some || used < s.used {
+			s.node, s.chunk, s.used = n, c, used
+		}
+		if !some {
+			return false
+		}
+	}
+	return true
+}
+
+// lastUse returns when the last used of the evictions was; false if there are
+// none.
+func (n *Node) lastUse(c Chunk, bytes uint64) (used int64, some bool) {
+	for i := range n.evictions(c, bytes) {
+		return n.Residents[i].Used, true
+	}
+	return 0, false
 }
 
 // parts returns the starts of the chunks of level l in free chunks of level b.
@@ -142,14 +160,6 @@ func (s Set) parts(l, b Level) Set {
 		m |= m << (k - 1).Units()
 	}
 	return m
-}
-
-// newest returns when the last used of some residents was used.
-func (n *Node) newest(residents []int) int64 {
-	if len(residents) == 0 {
-		return math.MinInt64
-	}
-	return n.Residents[residents[len(residents)-1]].Used
 }
 
 // Start returns the node as a decision for the want leaves it at this log time:

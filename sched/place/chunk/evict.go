@@ -1,6 +1,9 @@
 package chunk
 
-import "cmp"
+import (
+	"cmp"
+	"iter"
+)
 
 // Variant names a served model at one degree of parallelism; variants of a model
 // are services of their own, as in ARL-Tangram (§5.3, elastic DoP). Zero is none.
@@ -66,67 +69,41 @@ func (n *Node) resident(v Variant, c Chunk) int {
 	return -1
 }
 
-// evictions appends to out, and returns, where in Residents those are that have
-// to go before something with so many bytes on each GPU is loaded on the chunk,
-// least recently used first (§5.3, LRU and EOE). Nobody goes in vain: who is left
-// out of the result could not stay.
-func (n *Node) evictions(c Chunk, bytes uint64, out []int) []int {
-	var used [UnitsMax]uint64 // of each GPU of the chunk
-	need := n.footprint(bytes)
-	for i := range used[:c.Units()] {
-		used[i] = need
-	}
-	for i := range n.Residents {
-		n.charge(&used, c, i, 1)
-	}
-	first := len(out)
-	for i := range n.Residents {
-		if n.over(&used, c, n.Residents[i].Chunk.GPUs()) {
-			n.charge(&used, c, i, -1)
-			out = append(out, i)
+// evictions visits where in Residents those are that have to go before something
+// with so many bytes on each GPU is loaded on the chunk, most recently used first
+// (§5.3, LRU and EOE).
+//
+// It goes from the most recently used to the least and lets stay whoever still has
+// room on each GPU of the chunk. That is to evict the least recently used until
+// there is room and then to take back, newest first, whoever went in vain: an old
+// small one before a large one that had to go anyway.
+func (n *Node) evictions(c Chunk, bytes uint64) iter.Seq[int] {
+	return func(visit func(int) bool) {
+		var used [UnitsMax]uint64 // of each GPU of the chunk
+		need := n.footprint(bytes)
+		for i := range used {
+			used[i] = need
 		}
-	}
-	if len(out)-first < 2 {
-		return out
-	}
-	return n.spare(&used, c, out, first)
-}
-
-// spare takes out of out[first:] those that can stay after all, newest first: an
-// old small one may have gone before a large one that had to go anyway.
-func (n *Node) spare(used *[UnitsMax]uint64, c Chunk, out []int, first int) []int {
-	for k := len(out) - 1; k >= first; k-- {
-		n.charge(used, c, out[k], 1)
-		if n.over(used, c, n.Residents[out[k]].Chunk.GPUs()) {
-			n.charge(used, c, out[k], -1)
-			continue
-		}
-		out = append(out[:k], out[k+1:]...)
-	}
-	return out
-}
-
-// charge adds a resident's bytes to those GPUs of the chunk that it is on, or
-// takes them off again.
-func (n *Node) charge(used *[UnitsMax]uint64, c Chunk, resident, sign int) {
-	r := &n.Residents[resident]
-	bytes := n.footprint(r.Bytes)
-	for m := r.Chunk.GPUs() & c.GPUs(); m != 0; m &= m - 1 {
-		if i := m.first() - c.Start; sign > 0 {
-			used[i] += bytes
-		} else {
-			used[i] -= bytes
+		for i := len(n.Residents) - 1; i >= 0; i-- {
+			r := &n.Residents[i]
+			shared := (r.Chunk.GPUs() & c.GPUs()) >> c.Start
+			if !n.stays(&used, shared, n.footprint(r.Bytes)) && !visit(i) {
+				return
+			}
 		}
 	}
 }
 
-// over reports whether a GPU of the chunk that is in the set has more in it than
-// fits.
-func (n *Node) over(used *[UnitsMax]uint64, c Chunk, in Set) bool {
-	for m := in & c.GPUs(); m != 0; m &= m - 1 {
-		if used[m.first()-c.Start] > n.capacity() {
-			return true
+// stays adds bytes to what these GPUs have in them, unless there is no room on one
+// of them.
+func (n *Node) stays(used *[UnitsMax]uint64, gpus Set, bytes uint64) bool {
+	for m := gpus; m != 0; m &= m - 1 {
+		if used[m.first()] > n.capacity()-bytes {
+			return false
 		}
 	}
-	return false
+	for m := gpus; m != 0; m &= m - 1 {
+		used[m.first()] += bytes
+	}
+	return true
 }

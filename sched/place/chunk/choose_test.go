@@ -1,0 +1,300 @@
+package chunk
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// on is a resident that takes a whole GPU.
+func on(v Variant, start uint8, l Level, used int64) Resident {
+	return Resident{Variant: v, Chunk: Chunk{start, l}, Used: used}
+}
+
+func TestChoose(t *testing.T) {
+	node := func(id uint64, free Set, rs ...Resident) Node { return Node{ID: id, Free: free, Residents: rs} }
+	for _, c := range []struct {
+		name  string
+		nodes Nodes
+		want  Want
+		chose string // node, first GPU, number of GPUs, hit, evicted
+	}{
+		{"an empty node is cut from its start",
+			Nodes{node(1, All(8))},
+			Want{Variant: 1, Level: 1}, "1 0+2 miss []"},
+		{"the smallest chunk that suffices, on whatever node",
+			Nodes{node(1, All(8)), node(2, 0b1111_0000)},
+			Want{Variant: 1, Level: 1}, "2 4+2 miss []"},
+		{"a resident in a larger chunk before a smaller chunk",
+			Nodes{node(1, 0b11), node(2, All(8), on(1, 6, 1, 5))},
+			Want{Variant: 1, Level: 1}, "2 6+2 hit []"},
+		{"of two residents the one in the smaller chunk",
+			Nodes{node(1, All(8), on(1, 6, 1, 5)), node(2, 0b1100, on(1, 2, 1, 4))},
+			Want{Variant: 1, Level: 1}, "2 2+2 hit []"},
+		{"of two residents alike the first",
+			Nodes{node(1, 0b1111, on(1, 2, 1, 4), on(1, 0, 1, 5))},
+			Want{Variant: 1, Level: 1}, "1 0+2 hit []"},
+		{"a resident is of no use while one of its GPUs is not free",
+			Nodes{node(1, 0b1110, on(1, 0, 2, 5))},
+			Want{Variant: 1, Level: 2}, ""},
+		{"a variant of another degree is another service",
+			Nodes{node(1, 0b1111, on(1, 0, 2, 5)), node(2, 0b11)},
+			Want{Variant: 2, Level: 1}, "2 0+2 miss []"},
+		{"a resident that would break a promise is passed by",
+			Nodes{node(1, 0b11), node(2, All(8), on(1, 6, 1, 5))},
+			Want{Variant: 1, Level: 1, Rest: Counts{0, 0, 0, 1}}, "1 0+2 miss []"},
+		{"nothing is free but what is promised",
+			Nodes{node(2, All(8), on(1, 6, 1, 5))},
+			Want{Variant: 1, Level: 1, Rest: Counts{0, 0, 0, 1}}, ""},
+		{"nobody is evicted where that can be avoided",
+			Nodes{node(1, All(8), on(2, 4, 1, 1), on(3, 0, 2, 5))},
+			Want{Variant: 1, Level: 1}, "1 6+2 miss []"},
+		{"the least recently used goes, wherever in the chunk it is",
+			Nodes{node(1, All(4), on(2, 0, 1, 7), on(3, 2, 1, 8)), node(2, All(4), on(4, 2, 1, 6), on(5, 0, 1, 9))},
+			Want{Variant: 1, Level: 1}, "2 2+2 miss [4]"},
+		{"a chunk is as recently used as its last used resident",
+			Nodes{node(1, All(8), on(2, 0, 0, 1), on(3, 4, 2, 5), on(4, 1, 0, 9), on(5, 2, 1, 9))},
+			Want{Variant: 1, Level: 1}, "1 4+2 miss [3]"},
+		{"used at the same time: the first node, the first chunk",
+			Nodes{node(1, 0b1111_0000, on(2, 4, 1, 3), on(3, 6, 1, 3)), node(2, 0b1111, on(4, 0, 2, 3))},
+			Want{Variant: 1, Level: 1}, "1 4+2 miss [2]"},
+		{"all that overlap go, least recently used first",
+			Nodes{node(1, All(8), on(4, 7, 0, 1), on(2, 0, 2, 2), on(3, 4, 1, 8))},
+			Want{Variant: 1, Level: 3}, "1 0+8 miss [4 2 3]"},
+		{"no model: nothing is resident afterwards, and all memory is needed",
+			Nodes{node(1, All(1), on(2, 0, 0, 2))},
+			Want{}, "1 0+1 miss [2]"},
+		{"nothing is free", Nodes{node(1, 0)}, Want{Level: 0}, ""},
+		{"there is no such level", Nodes{node(1, All(64))}, Want{Level: 4}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.want.SetUp = 9
+			if got := describe(Choose(c.nodes, c.want)); got != c.chose {
+				t.Errorf("chose %q, want %q", got, c.chose)
+			}
+		})
+	}
+}
+
+func describe(d Decision, ok bool) string {
+	if !ok {
+		return ""
+	}
+	how := "miss"
+	if d.Hit {
+		how = "hit"
+	}
+	if (d.SetUp == 0) != d.Hit {
+		how += " with a wrong cost"
+	}
+	evicted := []Variant{}
+	for _, r := range d.Evict {
+		evicted = append(evicted, r.Variant)
+	}
+	return fmt.Sprintf("%d %d+%d %s %v", d.Node, d.Chunk.Start, d.Chunk.Units(), how, evicted)
+}
+
+func TestMemory(t *testing.T) {
+	sized := func(v Variant, start uint8, l Level, used int64, bytes uint64) Resident {
+		return Resident{v, Chunk{start, l}, bytes, used}
+	}
+	for _, c := range []struct {
+		name  string
+		node  Node
+		want  Want
+		chose string
+	}{
+		{"there is room beside others",
+			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 1, 1, 50)}},
+			Want{Variant: 1, Level: 1, Bytes: 30}, "0 0+2 miss []"},
+		{"only the oldest goes if that is enough",
+			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 1, 1, 40), sized(3, 0, 1, 2, 40)}},
+			Want{Variant: 1, Level: 1, Bytes: 40}, "0 0+2 miss [2]"},
+		{"an old one stays if a newer has to go anyway",
+			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 1, 1, 20), sized(3, 0, 1, 2, 60)}},
+			Want{Variant: 1, Level: 1, Bytes: 60}, "0 0+2 miss [3]"},
+		{"one that is in the way on one GPU goes from all",
+			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 2, 1, 80)}},
+			Want{Variant: 1, Level: 0, Bytes: 1}, "0 0+1 miss [2]"},
+		{"larger than declared is as large as can be",
+			Node{Free: All(1), Memory: 80, Residents: []Resident{sized(2, 0, 0, 1, 1<<63)}},
+			Want{Variant: 1, Level: 0, Bytes: 80}, "0 0+1 miss [2]"},
+		{"what no GPU has room for is refused",
+			Node{Free: All(8), Memory: 80}, Want{Variant: 1, Level: 0, Bytes: 81}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.want.SetUp = 9
+			if got := describe(Choose(Nodes{c.node}, c.want)); got != c.chose {
+				t.Errorf("chose %q, want %q", got, c.chose)
+			}
+		})
+	}
+}
+
+// drawNodes draws nodes with some GPUs free and residents on some chunks, idle or
+// not.
+func drawNodes(r *rapid.T) Nodes {
+	var ns Nodes
+	for i, free := range drawFree(r, 3, 16) {
+		n := Node{ID: uint64(10 * i), Free: free, Memory: 80}
+		if rapid.IntRange(0, 4).Draw(r, "undeclared") == 0 {
+			n.Memory = 0
+		}
+		for range rapid.IntRange(0, 6).Draw(r, "residents") {
+			v := Variant(rapid.IntRange(1, 5).Draw(r, "variant"))
+			c := Chunk{uint8(rapid.IntRange(0, 15).Draw(r, "start")), 0}.parent(variantLevel(v))
+			if n.resident(v, c) < 0 {
+				n.Residents = append(n.Residents, Resident{v, c, variantBytes(v), int64(rapid.IntRange(0, 5).Draw(r, "used"))})
+			}
+		}
+		slices.SortFunc(n.Residents, Resident.Compare)
+		ns = append(ns, n)
+	}
+	return ns
+}
+
+// option is a chunk that could be chosen.
+type option struct {
+	d    Decision
+	last int64 // use of the evicted
+}
+
+// options are all of them, best first.
+func options(ns Nodes, w Want) (all []option) {
+	for i := range ns {
+		n := &ns[i]
+		if n.Memory > 0 && w.Bytes > n.Memory {
+			continue
+		}
+		for s := 0; s < GPUsMax; s += w.Level.Units() {
+			c := Chunk{uint8(s), w.Level}
+			left, ok := n.Free.Take(c)
+			rest := slices.Clone(ns)
+			rest[i].Free = left
+			if !ok || !rest.Free().Fits(w.Rest) {
+				continue
+			}
+			o := option{Decision{Node: n.ID, Chunk: c}, -1}
+			for _, f := range freeChunks(n.Free) {
+				if f.GPUs()&c.GPUs() != 0 {
+					o.d.From = f.Level
+				}
+			}
+			if o.d.Hit = w.Variant != 0 && n.resident(w.Variant, c) >= 0; !o.d.Hit {
+				o.d.SetUp, o.d.Evict = w.SetUp, evicted(n, c, w.Bytes)
+			}
+			for _, r := range o.d.Evict {
+				o.last = max(o.last, r.Used)
+			}
+			all = append(all, o)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b option) int {
+		if a.d.Hit != b.d.Hit {
+			return map[bool]int{true: -1, false: 1}[a.d.Hit]
+		}
+		return cmp.Or(cmp.Compare(a.d.From, b.d.From), cmp.Compare(a.last, b.last))
+	})
+	return all
+}
+
+// evicted says it as the paper does: the least recently used goes until there is
+// room. Then those come back, newest first, that there is room for.
+func evicted(n *Node, c Chunk, bytes uint64) (gone []Resident) {
+	room := func(kept []Resident) (short Set) {
+		for g := range GPUsMax {
+			used := uint64(0)
+			if c.GPUs()>>g&1 == 1 {
+				used = n.footprint(bytes)
+			}
+			for _, r := range kept {
+				if r.Chunk.GPUs()>>g&1 == 1 {
+					used += n.footprint(r.Bytes)
+				}
+			}
+			if used > n.capacity() && c.GPUs()>>g&1 == 1 {
+				short |= 1 << g
+			}
+		}
+		return short
+	}
+	kept := slices.Clone(n.Residents)
+	for _, r := range n.Residents {
+		if room(kept)&r.Chunk.GPUs() != 0 {
+			kept = slices.DeleteFunc(kept, func(k Resident) bool { return k == r })
+			gone = append(gone, r)
+		}
+	}
+	for _, r := range slices.Backward(slices.Clone(gone)) {
+		if back := append(slices.Clone(kept), r); room(back)&r.Chunk.GPUs() == 0 {
+			kept, gone = back, slices.DeleteFunc(gone, func(k Resident) bool { return k == r })
+		}
+	}
+	return gone
+}
+
+// TestChooseAgainstAllOptions compares with looking at every chunk.
+func TestChooseAgainstAllOptions(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		ns := drawNodes(r)
+		v := Variant(rapid.IntRange(0, 5).Draw(r, "variant"))
+		w := Want{Variant: v, Level: variantLevel(v), Bytes: variantBytes(v), SetUp: 7}
+		if v == 0 {
+			w.Bytes = uint64(rapid.IntRange(0, 90).Draw(r, "bytes"))
+		}
+		for range rapid.IntRange(0, 4).Draw(r, "promised") {
+			w.Rest = w.Rest.put(anyLevel.Draw(r, "level"))
+		}
+		before := fmt.Sprint(ns)
+		got, ok := Choose(ns, w)
+		all := options(ns, w)
+		if ok != (len(all) > 0) {
+			r.Fatalf("chose %+v, %v, options %+v", got, ok, all)
+		}
+		if !ok {
+			return
+		}
+		if fmt.Sprint(got) != fmt.Sprint(all[0].d) {
+			r.Fatalf("chose %+v, best is %+v", got, all[0].d)
+		}
+		started, ok := ns[got.Node/10].Start(w, got, 8)
+		if !ok || v != 0 && started.resident(v, got.Chunk) < 0 || fmt.Sprint(ns) != before {
+			r.Fatalf("%+v started on %+v, %v", got, started, ok)
+		}
+	})
+}
+
+// TestStartRefusesAnOldDecision starts twice what was decided once.
+func TestStartRefusesAnOldDecision(t *testing.T) {
+	n := Node{ID: 1, Free: All(8), Residents: []Resident{on(2, 0, 3, 1)}}
+	w := Want{Variant: 1, Level: 2}
+	d, _ := Choose(Nodes{n}, w)
+	started, ok := n.Start(w, d, 5)
+	if !ok {
+		t.Fatal("the decision was refused at once")
+	}
+	if _, ok := started.Start(w, d, 6); ok {
+		t.Error("a chunk was taken twice")
+	}
+	ended, _ := started.End(1, d.Chunk, 6)
+	if _, ok := ended.Start(w, d, 7); ok {
+		t.Error("a resident that is gone was evicted again")
+	}
+	hit, _ := Choose(Nodes{ended}, w)
+	other := ended
+	other.Residents = nil
+	if _, ok := other.Start(w, hit, 7); ok || !hit.Hit {
+		t.Error("a hit was taken for granted")
+	}
+	if other.ID = 2; hit.Hit {
+		if _, ok := other.Start(w, hit, 7); ok {
+			t.Error("a decision for another node was accepted")
+		}
+	}
+	if len(n.Residents) != 1 || n.Free != All(8) {
+		t.Error("the node changed")
+	}
+}
