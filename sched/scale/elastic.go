@@ -7,7 +7,9 @@ const (
 	// (§4.2: "in practice, 2 or 3 is sufficient").
 	DepthDefault = 2
 	// LookAheadDefault is how many actions behind the candidates are looked at.
-	LookAheadDefault = 128
+	LookAheadDefault = 64
+	// behindMax bounds how many more are counted.
+	behindMax = 1 << 31
 	// lookAheadMax keeps sums of durations within 64 bits.
 	lookAheadMax = 1 << 9
 )
@@ -25,6 +27,8 @@ type Group struct {
 	// amounts, by every resource but this one. Whether they fit this one too is
 	// looked at here.
 	Candidates int
+	// Behind is how many more wait behind those in Queue.
+	Behind int
 	// Running is in how many nanoseconds each of those that run will end, in any
 	// order. One that has taken longer than expected counts as about to end.
 	Running []int64
@@ -41,7 +45,8 @@ type Elastic struct {
 	LookAhead int
 
 	arranger Arranger
-	unknown  int64
+	unknown  int64   // stands for durations that nobody knows: the mean
+	behind   int     // how many wait that are not looked at one by one
 	least    []int64 // durations of the queue with the least amounts
 	first    []int64 // durations that one has as the first that remains
 	before   []int64 // durations of the candidates in ends
@@ -87,6 +92,7 @@ func (e *Elastic) start(g *Group) bool {
 	}
 	n := e.arranger.Len()
 	reach := min(len(queue), n+e.lookAhead())
+	e.behind = min(len(g.Queue)-reach+max(0, g.Behind), behindMax)
 	e.least, e.first = e.least[:reach], e.first[:reach]
 	for i := range queue[:n] {
 		if queue[i].Elastic() {

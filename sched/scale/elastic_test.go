@@ -29,6 +29,7 @@ func TestElasticIsTheLiteralAlgorithm(t *testing.T) {
 				g := drawGroup(r, k, 24, 9, 60)
 				e.Depth = rapid.IntRange(1, 4).Draw(r, "depth")
 				e.LookAhead = rapid.SampledFrom([]int{-1, 3, 128}).Draw(r, "look-ahead")
+				g.Behind = rapid.IntRange(0, 9).Draw(r, "behind")
 				want := literal{depth: e.Depth, lookAhead: max(0, e.LookAhead)}.decide(g)
 				if got := e.Decide(g); !slices.Equal(got, want) {
 					r.Fatalf("%v, want %v", got, want)
@@ -101,7 +102,8 @@ func TestElastic(t *testing.T) {
 		{"nobody may start", Group{Free: 8, Queue: []Demand{linear(1, 8, 840)}}, "[]"},
 		{"nobody fits", Group{Free: 1, Candidates: 1, Queue: []Demand{linear(2, 8, 840)}}, "[]"},
 		{"alone, all of it", Group{Free: 8, Candidates: 1, Queue: []Demand{linear(1, 8, 840)}}, "[8]"},
-		{"in a crowd each a little", Group{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 4)}, "[1 1 1 1]"},
+		{"in a crowd each a little", Group{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 14)}, "[1 1 1 1]"},
+		{"one may wait to get more itself", Group{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 4)}, "[2 1 1]"},
 		{
 			"a short one waits for what is about to end",
 			Group{Free: 2, Candidates: 2, Running: []int64{1}, Queue: []Demand{linear(1, 8, 84000), linear(1, 1, 10)}}, "[2]",
@@ -125,7 +127,7 @@ func TestElastic(t *testing.T) {
 // they may be, and compares the objective with one of any precision.
 func TestLongestSumsDoNotOverflow(t *testing.T) {
 	long := must(NewDemand(must(Range(1, 2)), []int64{DurationMax, DurationMax - 1}))
-	g := Group{Free: CandidatesMax + 1, Candidates: CandidatesMax, Queue: slices.Repeat([]Demand{long}, CandidatesMax+lookAheadMax+9)}
+	g := Group{Free: CandidatesMax + 1, Behind: 1 << 40, Candidates: CandidatesMax, Queue: slices.Repeat([]Demand{long}, CandidatesMax+lookAheadMax+9)}
 	for _, running := range [][]int64{nil, {DurationMax, 1 << 62}} {
 		g.Running = running
 		e := Elastic{LookAhead: lookAheadMax}
@@ -159,12 +161,17 @@ func precise(ends []int64, cost, first int64, rest []int64) *big.Int {
 		h = append(h, big.NewInt(end))
 	}
 	sum := big.NewInt(cost)
+	slots := big.NewInt(int64(len(h)))
 	for _, ns := range append([]int64{first}, rest...) {
 		slices.SortFunc(h, (*big.Int).Cmp)
 		h[0] = new(big.Int).Add(h[0], big.NewInt(ns))
 		sum.Add(sum, h[0])
 	}
-	return sum
+	slices.SortFunc(h, (*big.Int).Cmp)
+	m := big.NewInt(behindMax)
+	sum.Add(sum, h[0].Mul(h[0], m))
+	m.Mul(m, big.NewInt(behindMax-1)).Mul(m, big.NewInt(DurationMax/2))
+	return sum.Add(sum, m.Quo(m, slots))
 }
 
 func TestReplaceAndRemoveKeepOrder(t *testing.T) {

@@ -13,7 +13,8 @@ type literal struct {
 	// exact reads Algorithm 3 as printed: all of the units are to be allocated,
 	// or as many as all candidates together can use. Otherwise it is "at most".
 	exact bool
-	// lookAhead bounds who is looked at behind the candidates; less than 0 all are.
+	// lookAhead bounds who is looked at behind the candidates, and has the tail
+	// estimated; less than 0 all are looked at.
 	lookAhead int
 }
 
@@ -34,6 +35,7 @@ func (l literal) decide(g Group) []int32 {
 	unknown := mean(queue)
 	if l.lookAhead >= 0 {
 		queue = queue[:min(len(queue), n+l.lookAhead)]
+		g.Behind += len(g.Queue) - len(queue)
 	}
 	candidates := queue[:n]
 	if !slices.ContainsFunc(candidates, func(d Demand) bool { return d.Elastic() }) {
@@ -74,7 +76,12 @@ func (l literal) objective(g Group, queue []Demand, n int, unknown int64) (int64
 	for i := range n {
 		heap.Push(h, durationOf(&queue[i], ks[i], unknown))
 	}
-	return exact + l.estimate(h, queue[n:], unknown), ks
+	approx, next := l.estimate(h, queue[n:], unknown)
+	if l.lookAhead >= 0 {
+		m := int64(g.Behind)
+		approx += m*next + m*(m-1)/2*unknown/int64(h.Len())
+	}
+	return exact + approx, ks
 }
 
 func durationOf(d *Demand, k int32, unknown int64) int64 {
@@ -86,12 +93,12 @@ func durationOf(d *Demand, k int32, unknown int64) int64 {
 	panic("not an allowed amount")
 }
 
-// estimate is estimate of Algorithm 2.
-func (l literal) estimate(h *completions, c []Demand, unknown int64) int64 {
+// estimate is estimate of Algorithm 2. It also returns when one more would start.
+func (l literal) estimate(h *completions, c []Demand, unknown int64) (obj, next int64) {
 	if len(c) == 0 {
-		return 0
+		return 0, (*h)[0]
 	}
-	obj := int64(math.MaxInt64)
+	obj = int64(math.MaxInt64)
 	for d := 1; d <= l.depth && d <= c[0].choices(); d++ {
 		tmp := &completions{}
 		*tmp = slices.Clone(*h)
@@ -105,9 +112,11 @@ func (l literal) estimate(h *completions, c []Demand, unknown int64) int64 {
 			tmpObj += end
 			heap.Push(tmp, end)
 		}
-		obj = min(obj, tmpObj)
+		if tmpObj <= obj {
+			obj, next = tmpObj, (*tmp)[0]
+		}
 	}
-	return obj
+	return obj, next
 }
 
 // literalArrange is Algorithm 3 with its basic operator. Whether a cell can be
