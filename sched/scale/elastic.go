@@ -51,7 +51,7 @@ type Elastic struct {
 	first    []int64 // durations that one has as the first that remains
 	before   []int64 // durations of the candidates in ends
 	ends     []int64 // when what runs and the candidates end, sorted
-	added    []int64 // completion heap of what the estimate adds
+	slots    slots   // completion heap
 	kept     []int32 // which amounts the candidates accepted last get
 }
 
@@ -64,7 +64,7 @@ func (e *Elastic) Decide(g Group) []int32 {
 	n := e.arranger.Len()
 	e.keep()
 	if !elastic { // Algorithm 1, line 6
-		return e.kept
+		return e.amounts(g.Queue)
 	}
 	e.sort(g.Running)
 	objective := e.objective()
@@ -77,7 +77,7 @@ func (e *Elastic) Decide(g Group) []int32 {
 		objective = evicted
 		e.keep() // line 13
 	}
-	return e.kept
+	return e.amounts(g.Queue)
 }
 
 // start arranges all candidates, and reports whether any of them is elastic.
@@ -147,35 +147,38 @@ func mean(queue []Demand) int64 {
 
 // keep remembers what the candidates get that are left.
 func (e *Elastic) keep() {
-	e.kept = e.kept[:0]
-	for i := range e.arranger.Len() {
-		e.kept = append(e.kept, e.arranger.Amount(i))
+	e.kept = append(e.kept[:0], e.arranger.choice...)
+}
+
+// amounts turns what was kept into units.
+func (e *Elastic) amounts(queue []Demand) []int32 {
+	for i, c := range e.kept {
+		e.kept[i] = queue[i].amounts.At(int(c))
 	}
+	return e.kept
 }
 
 // evict takes the last candidate out, and brings the sorted ends up to date.
 func (e *Elastic) evict(running []int64) {
 	a := &e.arranger
 	a.Evict()
-	n := a.Len()
+	current := a.current
+	before := e.before[:len(current)]
+	e.ends = remove(e.ends, e.before[len(current)])
+	e.before = before
 	changed := 0
-	for i, was := range e.before[:n] {
-		if a.current[i] != was {
-			changed++
+	for i, is := range current {
+		was := before[i]
+		if is == was {
+			continue
 		}
-	}
-	if changed > n/8+4 {
-		e.sort(running)
-		return
-	}
-	e.ends = remove(e.ends, e.before[n])
-	for i, was := range e.before[:n] {
-		if is := a.current[i]; is != was {
-			replace(e.ends, was, is)
-			e.before[i] = is
+		if changed++; changed > len(current)/8+4 {
+			e.sort(running)
+			return
 		}
+		replace(e.ends, was, is)
+		before[i] = is
 	}
-	e.before = e.before[:n]
 }
 
 // sort puts together when everything ends that runs or is about to.

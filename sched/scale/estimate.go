@@ -28,50 +28,76 @@ func (e *Elastic) objective() total {
 	n := e.arranger.Len()
 	t := total{lo: uint64(e.arranger.Cost())}
 	next := e.ends[0]
-	if n < len(e.least) {
-		// Algorithm 2, lines 10 to 13, for the largest amount that is explored.
-		// What ends first makes room for the first of those behind.
-		end := next + e.first[n]
-		e.added = append(e.added[:0], end)
-		t, next = e.insert(t.plus(uint64(end), 1, 1), e.ends[1:], e.least[n+1:])
+	if behind := len(e.least) - n; behind > 0 {
+		// Lines 10 to 13, for the largest amount that is explored.
+		e.slots.fill(e.ends, behind)
+		t = e.slots.insert(t, e.first[n:n+1])
+		t = e.slots.insert(t, e.least[n+1:])
+		next = e.slots[1].end
 	}
 	return e.tail(t, next, len(e.ends))
 }
 
-// insert adds the ends of actions that start one after the other, each when the
-// next of those before it ends (Algorithm 2, lines 14 to 16). It also returns when
-// one more would start.
-//
-// The completion heap is in two parts: the ends known before, which are sorted,
-// and a heap of those added. An end that comes after as many known ones as there
-// are actions left is not needed in it, as its turn never comes.
-func (e *Elastic) insert(t total, known, durations []int64) (total, int64) {
-	h := e.added
-	latest := int64(math.MaxInt64)
-	if len(known) > len(durations) {
-		latest = known[len(durations)]
+// slots is Algorithm 2's completion heap. An action is inserted by taking the
+// earliest end and putting its own in the place: the number of ends stays. So it
+// is a tournament: leaves are ends, and every other node is the earlier of its
+// two. To replace an end is to play one path again, which takes no branch that
+// depends on a duration.
+type slots [2 * slotsMax]slot
+
+// slotsMax is a power of two that all whose turn may come fit into.
+const slotsMax = 1024
+
+// slot is a node of the tournament: an end, and the leaf that it comes from.
+type slot struct {
+	end  int64
+	leaf uint64
+}
+
+// fill has those of the sorted ends in the tournament that so many actions may
+// come to, and the one after them.
+func (s *slots) fill(ends []int64, actions int) {
+	ends = ends[:min(len(ends), actions+1)]
+	leaves := 1
+	for leaves < len(ends) {
+		leaves *= 2
 	}
-	hi, lo, carry := t.hi, t.lo, uint64(0)
-	for _, ns := range durations {
-		var end int64
-		if len(known) > 0 && (len(h) == 0 || known[0] <= h[0]) {
-			end = known[0] + ns
-			known = known[1:]
-			if end < latest {
-				h = push(h, end)
-			}
-		} else {
-			end = h[0] + ns
-			sink(h, end)
+	for i := range leaves {
+		end := int64(math.MaxInt64)
+		if i < len(ends) {
+			end = ends[i]
 		}
-		lo, carry = bits.Add64(lo, uint64(end), 0)
+		s[leaves+i] = slot{end, uint64(leaves + i)}
+	}
+	for i := leaves - 1; i > 0; i-- {
+		s[i] = s[2*i] // ends are sorted: the left one wins
+	}
+}
+
+// insert adds the ends of actions that start one after the other, each when the
+// next of those before it ends (Algorithm 2, lines 14 to 16).
+func (s *slots) insert(t total, durations []int64) total {
+	hi, lo, carry := t.hi, t.lo, uint64(0)
+	win := s[1]
+	for _, ns := range durations {
+		win.end += ns
+		lo, carry = bits.Add64(lo, uint64(win.end), 0)
 		hi += carry
+		i := win.leaf % uint64(len(s))
+		s[i].end = win.end
+		for i > 1 {
+			// The earlier of the two, without a branch: m is all bits, or none.
+			other := &s[(i^1)%uint64(len(s))]
+			d := other.end - win.end
+			m := d >> 63
+			win.end += d & m
+			win.leaf ^= (win.leaf ^ other.leaf) & uint64(m)
+			i = i / 2 % uint64(len(s)/2)
+			s[i] = win
+		}
 	}
-	e.added = h
-	if len(known) > 0 && (len(h) == 0 || known[0] <= h[0]) {
-		return total{hi, lo}, known[0]
-	}
-	return total{hi, lo}, h[0]
+	s[1] = win
+	return total{hi, lo}
 }
 
 // tail adds what those wait that are not looked at one by one. If next is when
@@ -85,40 +111,4 @@ func (e *Elastic) tail(t total, next int64, slots int) total {
 	m := uint64(e.behind)
 	t = t.plus(m, uint64(next), 1)
 	return t.plus(m*(m-1)/2, uint64(e.unknown), uint64(slots))
-}
-
-// push adds a value to a heap.
-func push(h []int64, v int64) []int64 {
-	h = append(h, v)
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h[parent] <= v {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = v
-	return h
-}
-
-// sink puts a value in the place of the least of a heap.
-func sink(h []int64, v int64) {
-	i := 0
-	for {
-		c := 2*i + 1
-		if c >= len(h) {
-			break
-		}
-		if r := c + 1; r < len(h) && h[r] < h[c] {
-			c = r
-		}
-		if h[c] >= v {
-			break
-		}
-		h[i] = h[c]
-		i = c
-	}
-	h[i] = v
 }
