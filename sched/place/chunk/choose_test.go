@@ -37,6 +37,12 @@ func TestChoose(t *testing.T) {
 		{"of two residents alike the first",
 			Nodes{node(1, 0b1111, on(1, 2, 1, 4), on(1, 0, 1, 5))},
 			Want{Variant: 1, Level: 1}, "1 0+2 hit []"},
+		{"whichever was used last",
+			Nodes{node(1, 0b1111, on(1, 0, 1, 4), on(1, 2, 1, 5))},
+			Want{Variant: 1, Level: 1}, "1 0+2 hit []"},
+		{"a resident of another size is another's",
+			Nodes{node(1, 0b1111, on(1, 0, 1, 4), on(1, 2, 0, 5))},
+			Want{Variant: 1, Level: 0}, "1 2+1 hit []"},
 		{"a resident is of no use while one of its GPUs is not free",
 			Nodes{node(1, 0b1110, on(1, 0, 2, 5))},
 			Want{Variant: 1, Level: 2}, ""},
@@ -293,6 +299,10 @@ func TestStartRefusesAnOldDecision(t *testing.T) {
 		if _, ok := other.Start(w, hit, 7); ok {
 			t.Error("a decision for another node was accepted")
 		}
+	}
+	again, _ := ended.Start(w, hit, 9)
+	if len(again.Residents) != 1 || again.Residents[0].Used != 9 || ended.Residents[0].Used != 6 || started.Residents[0].Used != 5 {
+		t.Errorf("used at 5, 6 and 9: %v, %v, %v", started.Residents, ended.Residents, again.Residents)
 	}
 	if len(n.Residents) != 1 || n.Free != All(8) {
 		t.Error("the node changed")

@@ -468,6 +468,10 @@ func TestStates(t *testing.T) {
 			t.Errorf("5 empty nodes and %d tasks make %d states, want %d", tasks, o.States(), want)
 		}
 	}
+	// Two tasks take two chunks, however many small ones two times 8 GPUs would be.
+	if o, _ := NewOperator(Counts{9, 9}, allDegrees(2), 1<<20); o.States() != 2*3 {
+		t.Errorf("2 tasks make %d states of chunks of 2: %v", o.States(), o.Decode(o.Full()))
+	}
 }
 
 func logStates(t *testing.T, what string, free Counts) {
