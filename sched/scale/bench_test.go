@@ -142,7 +142,7 @@ func TestEveryEvictionIsTheLiteralObjective(t *testing.T) {
 			continue
 		}
 		g := full(s, 64, 64)
-		var e Elastic
+		e := Elastic{LookAhead: 64}
 		e.start(&g)
 		e.sort(g.Running)
 		for n := g.Candidates; ; n -= 9 {

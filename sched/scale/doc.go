@@ -37,8 +37,8 @@
 //     durations (each further unit saves at most as much as the one before),
 //     handing out units one by one to whom they help most gives the optimum, and
 //     an eviction hands out only what it frees.
-//   - Ends of actions are kept sorted from one eviction to the next, so the
-//     completion heap holds only what the estimate itself adds.
+//   - Ends of actions are kept sorted from one eviction to the next. The completion
+//     heap is a tournament of no more of them than can have their turn.
 //
 // # Ties, unknowns and bounds
 //
@@ -52,9 +52,12 @@
 // elasticity is unknown gets its least amount too. If no candidate is elastic, all
 // of them start (Algorithm 1, line 6).
 //
-// The estimate looks at no more than LookAhead actions behind the candidates. A
-// longer queue is that many actions long: by then each unit that becomes free has
-// been claimed, and all that the rest could add is that it waits longer.
+// The estimate looks one by one at no more than LookAhead actions behind the
+// candidates. Those behind them are counted only: each is taken to start a mean
+// duration, divided by how many run side by side, after the one before. To leave
+// them out instead would make evictions look cheaper than they are in a long
+// queue. For queues no longer than the look-ahead, decisions are those of the
+// algorithms as read above; for longer ones this is an approximation of them.
 //
 // Sums of ends are 128 bits wide. Durations are at most DurationMax and there are
 // at most CandidatesMax candidates, so nothing else overflows.

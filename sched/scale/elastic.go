@@ -7,7 +7,7 @@ const (
 	// (§4.2: "in practice, 2 or 3 is sufficient").
 	DepthDefault = 2
 	// LookAheadDefault is how many actions behind the candidates are looked at.
-	LookAheadDefault = 64
+	LookAheadDefault = 32
 	// behindMax bounds how many more are counted.
 	behindMax = 1 << 31
 	// lookAheadMax keeps sums of durations within 64 bits.

@@ -3,8 +3,8 @@ package scale
 import (
 	"container/heap"
 	"flag"
-	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -158,64 +158,86 @@ func (w workload) jobs(rng *rand.Rand, n, load int) []job {
 	return jobs
 }
 
-var seeds = flag.Int("seeds", 6, "random workloads of each kind to compare policies on")
+var seeds = flag.Int("seeds", 0, "random workloads of each kind to compare policies on; 0 is as many as each test needs")
 
-// TestRealisedCompletionTimes runs random workloads to their end with Elastic and
-// with the literal algorithms, and compares mean completion times: per kind of
-// workload Elastic is never more than 1 % worse, and with the same reading of "at
-// most" it is the same.
-func TestRealisedCompletionTimes(t *testing.T) {
-	var e Elastic
-	policies := []decide{
-		e.Decide,
-		literal{depth: DepthDefault, lookAhead: -1}.decide,
-		literal{depth: DepthDefault, lookAhead: -1, exact: true}.decide,
+func seedsOr(n int) int {
+	if *seeds > 0 {
+		return *seeds
 	}
+	return n
+}
+
+var loads = []int{40, 80, 120}
+
+// compare runs random workloads to their end with each policy, and returns the
+// sums of their mean completion times.
+func compare(w workload, load, seeds, jobs int, policies ...decide) []int64 {
+	sums := make([]int64, len(policies))
+	for seed := range seeds {
+		jobs := w.jobs(rand.New(rand.NewPCG(uint64(seed), 7)), jobs, load)
+		for i, p := range policies {
+			sums[i] += realised(jobs, w.units, p)
+		}
+	}
+	return sums
+}
+
+// TestRealisedAsLiteral: with the same reading of "at most", actions complete
+// when they do with the literal algorithm. The look-ahead makes no difference
+// until the queue is longer.
+func TestRealisedAsLiteral(t *testing.T) {
 	for _, w := range workloads {
-		for _, load := range []int{40, 80, 120} {
-			t.Run(fmt.Sprintf("%s, load %d %%", w.name, load), func(t *testing.T) {
-				var sums [3]int64
-				worst, best := int64(1<<62), int64(0)
-				for seed := range *seeds {
-					jobs := w.jobs(rand.New(rand.NewPCG(uint64(seed), 7)), 150, load)
-					var act [3]int64
-					for i, p := range policies {
-						act[i] = realised(jobs, w.units, p)
-						sums[i] += act[i]
-					}
-					worst, best = min(worst, act[2]*1000/act[0]), max(best, act[2]*1000/act[0])
-				}
-				t.Logf("mean ACT: %d ms; literal, at most: x %.3f; literal as printed: x %.3f (%.3f to %.3f)",
-					sums[0]/int64(*seeds)/1e6, float64(sums[1])/float64(sums[0]), float64(sums[2])/float64(sums[0]),
-					float64(worst)/1000, float64(best)/1000)
-				for i, name := range []string{"", "read as at most", "as printed"} {
-					if i > 0 && sums[0]*100 > sums[i]*101 {
-						t.Errorf("more than 1 %% worse than the literal algorithm %s", name)
-					}
-				}
-			})
+		for _, load := range loads {
+			long, standard := Elastic{LookAhead: lookAheadMax}, Elastic{}
+			act := compare(w, load, seedsOr(4), 150, long.Decide, standard.Decide, literal{depth: DepthDefault, lookAhead: -1}.decide)
+			if act[0] != act[2] {
+				t.Errorf("%s, load %d %%: %d ns, literal %d", w.name, load, act[0], act[2])
+			}
+			if act[1]*100 > act[2]*101 {
+				t.Errorf("%s, load %d %%: %.3f of the literal algorithm", w.name, load, float64(act[1])/float64(act[2]))
+			}
 		}
 	}
 }
 
-// TestLookAheadIsLongEnough compares bounds on the look-ahead.
+// TestRealisedAgainstPrinted compares with the algorithm as printed, which wants
+// to allocate all units exactly: per kind of workload Elastic is never more than
+// 1 % worse. Single workloads differ by more, both ways: what is better for those
+// that are here may be worse for those to come. So it takes many.
+func TestRealisedAgainstPrinted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes many workloads")
+	}
+	for _, w := range workloads {
+		n := 6 // where there are no gaps all units can be allocated exactly
+		if strings.Contains(w.name, "power") {
+			n = 250
+		}
+		for _, load := range loads {
+			var e Elastic
+			act := compare(w, load, seedsOr(n), 150, e.Decide, literal{depth: DepthDefault, lookAhead: -1, exact: true}.decide)
+			ratio := float64(act[1]) / float64(act[0])
+			t.Logf("%s, load %d %%: the printed algorithm takes %.3f times as long", w.name, load, ratio)
+			if ratio < 0.99 {
+				t.Errorf("%s, load %d %%: more than 1 %% worse", w.name, load)
+			}
+		}
+	}
+}
+
+// TestLookAheadIsLongEnough compares the standard look-ahead, and what stands for
+// those behind it, with one to the end of queues of hundreds.
 func TestLookAheadIsLongEnough(t *testing.T) {
-	ahead := []int{512, 128, 64, 32, 16, -1}
 	for _, w := range append(workloads, workload{"ranges 1 to 32 on 128", 128, amdahl(1, 32)}) {
+		var short, long int64
 		for _, load := range []int{80, 160, 300} {
-			sums := make([]int64, len(ahead))
-			for seed := range *seeds {
-				jobs := w.jobs(rand.New(rand.NewPCG(uint64(seed), 9)), 700, load)
-				for i, a := range ahead {
-					e := Elastic{LookAhead: a}
-					sums[i] += realised(jobs, w.units, e.Decide)
-				}
-			}
-			s := ""
-			for i := range ahead {
-				s += fmt.Sprintf("  %d: %.4f", ahead[i], float64(sums[i])/float64(sums[0]))
-			}
-			t.Logf("%s, load %d %%: %s", w.name, load, s)
+			l, s := Elastic{LookAhead: lookAheadMax}, Elastic{}
+			act := compare(w, load, seedsOr(5), 600, l.Decide, s.Decide)
+			long, short = long+act[0], short+act[1]
+		}
+		t.Logf("%s: %.4f", w.name, float64(short)/float64(long))
+		if short*100 > long*102 {
+			t.Errorf("%s: more than 2 %% worse than with a longer look-ahead", w.name)
 		}
 	}
 }
