@@ -63,7 +63,7 @@
 // level between. So there are never more chunks of a level than at first, or one,
 // and that is the radix, not how many could be cut. Five empty nodes of 8 have
 // 2*2*2*6 = 48 states, 256 of them 2,056; with every chunk that could be cut as the
-// radix they were 56,826 and billions.
+// radix they were 56,826 and 277 billion.
 //
 // Chunks that the tasks cannot use are clipped: S(l) to what all of them take at
 // their most, and counts to one per task that can touch the level. This changes no
@@ -79,7 +79,8 @@
 //	2,048     90 %        72        136     16,800      16,800
 //
 // So a pool of the size that the paper measures needs no bound, nor does one with
-// more free GPUs than the tasks can take. Where all levels matter and are many,
+// more large chunks than the tasks can take. The most that 128 tasks can make is 55
+// million, with 1,024 free GPUs in 128, 128, 80 and 40 chunks. Where all levels matter and are many,
 // there are two ways on. NewOperator hides chunks until a limit is met, small ones
 // of rare levels first, since they save most states for their GPUs; by the lemma it
 // is never wrong to be told of fewer chunks, only less good. Deal divides the pool

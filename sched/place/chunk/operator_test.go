@@ -461,7 +461,7 @@ func TestStates(t *testing.T) {
 			logStates(t, fmt.Sprintf("%3d nodes, %2d%% taken", nodes, percent), free)
 		}
 	}
-	logStates(t, "2,048 GPUs, as torn as can be", Counts{256, 128, 128, 64})
+	logStates(t, "the most states 128 tasks can make", Counts{128, 128, 80, 40})
 	for _, tasks := range []int{1, 4, 5, 128} {
 		o, _ := NewOperator(Counts{0, 0, 0, 5}, allDegrees(tasks), 1<<20)
 		if want := 8 * (1 + min(5, tasks)); o.States() != want {
