@@ -33,8 +33,12 @@ type dstFlags struct {
 // dstScenarios are the kinds of plans.
 var dstScenarios = map[string]dst.Scenario{"random": dst.Random, "partitions": dst.Partitions}
 
-// heapGrowth lets a world that holds little memory be collected seldom.
-const heapGrowth = 1600
+// A world holds some ten MiB, so it is collected seldom; but all together never
+// take more than heapBytesMax because of that.
+const (
+	heapGrowth   = 1600 // percent
+	heapBytesMax = 1 << 30
+)
 
 func newDST() *cobra.Command {
 	var f dstFlags
@@ -84,6 +88,7 @@ func (f *dstFlags) run(cmd *cobra.Command) error {
 		return &codeError{exitUsage, errors.New("hours, seeds, parallel and check-every must be above zero")}
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(heapGrowth))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(heapBytesMax))
 	options := dst.Options{Length: time.Duration(f.hours * float64(time.Hour)), Scenario: plan, CheckEvery: f.checkEvery}
 	if cmd.Flags().Changed("seed") {
 		f.from, f.seeds = f.seed, 1
