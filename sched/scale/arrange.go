@@ -1,6 +1,9 @@
 package scale
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // CandidatesMax bounds how many demands are arranged together.
 const CandidatesMax = 512
@@ -98,8 +101,8 @@ func (a *Arranger) Evict() {
 func (a *Arranger) trace() {
 	n := len(a.demands)
 	a.cost = a.table.cost(n)
-	a.choice = append(a.choice[:0], make([]int32, n)...)
-	a.current = append(a.current[:0], make([]int64, n)...)
+	a.choice = slices.Grow(a.choice[:0], n)[:n]
+	a.current = slices.Grow(a.current[:0], n)[:n]
 	at := a.table.column(n)
 	for t := n; t > 0; t-- {
 		d := &a.demands[t-1]
@@ -412,6 +415,13 @@ func (t *table) step(op Operator, states int, demands []Demand) {
 func (t *table) back(n, column int, d *Demand, unknown int64) (int, int) {
 	want := t.row(n)[column]
 	prev := t.row(n - 1)
+	if t.onLine && d.amounts.Contiguous() && len(d.ns) > 0 {
+		for i, ns := range d.ns[:min(len(d.ns), column+1)] {
+			if prev[column-i]+ns == want {
+				return i, column - i
+			}
+		}
+	}
 	for i := range d.choices() {
 		p := 0
 		if t.onLine {

@@ -124,6 +124,23 @@ func BenchmarkLiteral(b *testing.B) {
 	}
 }
 
+// BenchmarkTable is what a demand costs before anything is decided.
+func BenchmarkTable(b *testing.B) {
+	for _, most := range []int32{8, 32, 256} {
+		a := must(Range(1, most))
+		b.Run(fmt.Sprintf("serial/%d", most), func(b *testing.B) {
+			for b.Loop() {
+				must(Scaled(a, Serial(50_000), 3e9))
+			}
+		})
+		b.Run(fmt.Sprintf("points/%d", most), func(b *testing.B) {
+			for b.Loop() {
+				must(Scaled(a, Table{{2, 950_000}, {4, 900_000}, {8, 800_000}, {32, 500_000}}, 3e9))
+			}
+		})
+	}
+}
+
 func TestTheHotPathAllocatesNothing(t *testing.T) {
 	for _, s := range shapes {
 		g := full(s, 128, 128)

@@ -17,7 +17,7 @@ const (
 // Group is what one decision is about: a key resource, what of it is free, and
 // who uses and wants it (Algorithm 1, lines 4 and 5).
 type Group struct {
-	// Free is how many units are free.
+	// Free is how many units are free. With a Topology, it is that which counts.
 	Free int
 	// Topology says which of them fit together; nil if any do.
 	Topology Operator

