@@ -47,12 +47,15 @@ func (d Dist) At(u uint64) int64 {
 
 // Mean returns the mean, rounded down.
 func (d Dist) Mean() int64 {
-	var mean int64
+	var hi, lo, carry uint64
 	for i := 1; i < len(d.points); i++ {
 		a, b := d.points[i-1], d.points[i]
-		mean += int64(state.MulDiv(uint64(a.v+b.v), b.p-a.p, 2*certain))
+		h, l := bits.Mul64(uint64(a.v+b.v), b.p-a.p)
+		lo, carry = bits.Add64(lo, l, 0)
+		hi += h + carry
 	}
-	return mean
+	mean, _ := bits.Div64(hi, lo, 2*certain)
+	return int64(mean)
 }
 
 // Max returns the largest number that can be drawn.
