@@ -1,9 +1,6 @@
 package scale
 
-import (
-	"math"
-	"math/bits"
-)
+import "math/bits"
 
 // total is a sum of ends, in 128 bits.
 type total struct{ hi, lo uint64 }
@@ -58,19 +55,15 @@ type slot struct {
 // come to, and the one after them.
 func (s *slots) fill(ends []int64, actions int) {
 	ends = ends[:min(len(ends), actions+1)]
-	leaves := 1
-	for leaves < len(ends) {
-		leaves *= 2
+	for i, end := range ends {
+		leaf := len(ends) + i
+		s[leaf] = slot{end, uint64(leaf)}
 	}
-	for i := range leaves {
-		end := int64(math.MaxInt64)
-		if i < len(ends) {
-			end = ends[i]
+	for i := len(ends) - 1; i > 0; i-- {
+		s[i] = s[2*i]
+		if right := s[2*i+1]; right.end < s[i].end {
+			s[i] = right
 		}
-		s[leaves+i] = slot{end, uint64(leaves + i)}
-	}
-	for i := leaves - 1; i > 0; i-- {
-		s[i] = s[2*i] // ends are sorted: the left one wins
 	}
 }
 
