@@ -119,6 +119,12 @@ func (s *member) propose(c *logv1.Command, done func(*logv1.Result, outcome)) {
 	}
 }
 
+// Entries that are stamped too early, and by how much at most.
+const (
+	earlyPPM = 2000
+	earlyMax = 30 * second
+)
+
 // hop is a message between servers.
 func (s *member) hop(to *member, fn func()) {
 	d := s.draw(1)
@@ -158,10 +164,15 @@ func (s *member) form() {
 	})
 }
 
-// stamp is the time of the next entry, as replica/clock.go has it.
+// stamp is the time of the next entry, as replica/clock.go has it. Now and then it
+// is too early, as a leader without that care would make it: the state machine
+// has to keep log time from going back by itself.
 func (s *member) stamp() int64 {
 	t := s.anchor + s.clock.Now() - s.since
 	s.last = max(t, s.last, s.committedTime())
+	if d := s.draw(4); d.Chance(earlyPPM) {
+		return s.last - d.Skewed(0, earlyMax)
+	}
 	return s.last
 }
 

@@ -17,7 +17,7 @@ var agents = []Mutant{
 		Edits: []Edit{{"agent/runtime/supervisor.go",
 			"	due := s.deadline != 0 && ",
 			"	due := s.deadline < 0 && "}},
-		Hunt: run("pauses"),
+		Hunt: run("pause-agents"),
 	},
 	{
 		Name: "readopted-attempt-started-again",
@@ -45,10 +45,13 @@ var agents = []Mutant{
 	{
 		Name: "children-outlive-their-attempt",
 		Bug:  "the end of an attempt kills its first process and not what that has started",
-		Edits: []Edit{{"agent/runtime/cgroupbox.go",
-			"	for _, pid := range find() {\n		_ = syscall.Kill(pid, syscall.SIGKILL)\n	}\n",
-			"	for _, pid := range find() {\n		_ = syscall.Kill(pid, syscall.SIGKILL)\n		break\n	}\n"},
-			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	_ = bytes.TrimSpace(procs)\n	return err == nil\n"}},
+		Edits: []Edit{
+			{"agent/runtime/cgroupbox.go",
+				"	if writeFile(filepath.Join(dir, \"cgroup.kill\"), \"1\") != nil {\n		killFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, \"cgroup.procs\")) })\n",
+				"	if pids := readPIDs(filepath.Join(dir, \"cgroup.procs\")); len(pids) > 0 {\n		killFrozen(dir, func() []int { return pids[:1] })\n"},
+			{"agent/runtime/cgroupbox.go", "\"cgroup.events\"), \"populated\") == 0\n", "\"cgroup.events\"), \"populated\") >= 0\n"},
+			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
+		},
 		Hunt: run("kills"),
 	},
 }

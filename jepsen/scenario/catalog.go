@@ -45,6 +45,8 @@ func All() []Scenario {
 			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 27},
 		{Name: "deposed-leaders", About: "a leader is replaced while it cannot know, and comes back, 12 times",
 			Faults: []string{"pause-leader", "leader-alone", "leader-deaf", "leader-mute"}, Count: 12},
+		{Name: "pause-agents", About: "an agent stands still for longer than its lease, 12 times",
+			Faults: []string{"pause-agent"}, Count: 12},
 		{Name: "crash-points", About: "members die inside windows that are narrower than an fsync, 50 times",
 			Faults: []string{"crash-point"}, Count: 50},
 	}

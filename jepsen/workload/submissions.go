@@ -144,10 +144,10 @@ func (w *worker) newWork() witness.Work {
 	case dice < 85:
 		work.For = w.between(2*time.Millisecond, 60*time.Millisecond)
 		work.Spin = w.chance(15)
-	case dice < 97:
+	case dice < 98:
 		work.For = w.between(200*time.Millisecond, time.Second)
 	default:
-		work.For = w.between(time.Second, 4*time.Second)
+		work.For = w.between(time.Second, 6*time.Second)
 	}
 	if w.chance(8) {
 		work.Child = w.between(100*time.Millisecond, 10*time.Second)
