@@ -55,7 +55,7 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 
 .PHONY: test
 test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
-	go test $(TESTFLAGS) -timeout 4m ./...
+	go test $(TESTFLAGS) -timeout 5m ./...
 	go test $(TESTFLAGS) -timeout 1m -tags faults ./internal/... ./agent/runtime
 
 .PHONY: race

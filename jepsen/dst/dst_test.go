@@ -14,8 +14,8 @@ import (
 // TestSeeds is a short campaign: what a change is tried on before a longer one.
 func TestSeeds(t *testing.T) {
 	seeds := uint64(12)
-	if testing.Short() {
-		seeds = 3
+	if testing.Short() || raced {
+		seeds = 2
 	}
 	sum := Campaign{
 		From: 1, Seeds: seeds, Parallel: 2,
