@@ -29,7 +29,8 @@ const (
 	Status          Verb = "status"   // Outputs Revision
 )
 
-// Op is one call of a client, recorded when it ended.
+// Op is one call of a client. One that was under way when the record was taken is
+// unknown.
 type Op struct {
 	Client  int     `json:"client"`
 	Verb    Verb    `json:"verb"`

@@ -7,6 +7,6 @@
 // watchers and observers go on until everything has settled, so that they see
 // the end of all that they have seen begin.
 //
-// A new capability adds its workload to the list in run.go, so that it is part
+// A new capability adds its workload to workload.All, so that it is part
 // of every scenario, and its faults to a scenario in catalog.go.
 package scenario
