@@ -162,6 +162,13 @@ func (m *Machine) Fork() *state.State {
 	return m.state.Copy()
 }
 
+// Bootstrapped says whether the cluster has its identity. Until then every other
+// command is refused.
+func (m *Machine) Bootstrapped() (yes bool) {
+	m.View(func(s *state.State) { yes = s.Meta().ClusterID != "" })
+	return yes
+}
+
 // Applied returns the Raft index of the newest applied entry. Raft's own entries
 // are not counted.
 func (m *Machine) Applied() (index uint64) {

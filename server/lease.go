@@ -18,16 +18,16 @@ import (
 // this server leads.
 type leases struct {
 	table    *lease.Table
-	proposer leaseProposer
+	proposer proposer
 	logger   hclog.Logger
 }
 
-type leaseProposer interface {
+type proposer interface {
 	VerifyLeader(ctx context.Context) error
 	ProposeLocal(ctx context.Context, commands ...*logv1.Command) ([]*logv1.Result, error)
 }
 
-func newLeases(t *lease.Table, p leaseProposer, logger hclog.Logger) *leases {
+func newLeases(t *lease.Table, p proposer, logger hclog.Logger) *leases {
 	return &leases{table: t, proposer: p, logger: logger}
 }
 

@@ -44,7 +44,7 @@ func (s *Server) beginTerm(ctx context.Context) (end func()) {
 		done <- struct{}{}
 	}()
 	go func() {
-		s.bootstrap(ctx)
+		s.bootstrap(ctx, s.replica)
 		s.tick(ctx)
 		done <- struct{}{}
 	}()
@@ -56,13 +56,14 @@ func (s *Server) beginTerm(ctx context.Context) (end func()) {
 }
 
 // bootstrap gives a new cluster its identity. Doing it twice is refused by the
-// state machine, which keeps the first, so it is tried until it is known.
-func (s *Server) bootstrap(ctx context.Context) {
+// state machine, which keeps the first, so it is tried until it is known. What
+// others propose may be applied, and is refused, before it.
+func (s *Server) bootstrap(ctx context.Context, p proposer) {
 	if len(s.cfg.Bootstrap) == 0 {
 		return
 	}
-	for ; ctx.Err() == nil && s.machine.Applied() == 0; sleep(ctx, bootstrapRetry) {
-		_, err := s.replica.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
+	for ; ctx.Err() == nil && !s.machine.Bootstrapped(); sleep(ctx, bootstrapRetry) {
+		_, err := p.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
 			Bootstrap: &logv1.Bootstrap{
 				ClusterId: rand.Text(), Settings: s.cfg.Settings, SchedulerVersion: s.machine.SchedulerVersionMax(),
 			},
