@@ -193,9 +193,11 @@ func checkEvents(t *testing.T, rec *history.Record) {
 	}
 	samples := map[string]int{}
 	for _, s := range rec.Samples {
-		samples[s.Server]++
-		if s.Hash == "" || s.Term == 0 || s.Commit == 0 {
+		if s.Term == 0 || s.Commit == 0 {
 			t.Errorf("sample: %+v", s)
+		}
+		if s.Hash != "" { // none if a server was frozen before it came to that
+			samples[s.Server]++
 		}
 	}
 	if len(servers) != 3 || len(samples) != 3 || slices.Max(slices.Collect(maps.Values(samples))) < 8 {
