@@ -9,6 +9,9 @@ LDFLAGS := -s -w -X rota/cmd/internal/cli.Version=$(VERSION)
 # Flags of all tests. The race detector needs a C compiler: `make test TESTFLAGS=`
 # does without.
 TESTFLAGS ?= -race
+# The race detector sleeps for a second at the end of each process, and the tests
+# start thousands.
+export GORACE ?= atexit_sleep_ms=20
 # How long `make fuzz` looks at each target.
 FUZZTIME ?= 10s
 
@@ -53,9 +56,10 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 
 ##@ Develop
 
+# Many tests wait, so there is one more at a time than there are CPUs.
 .PHONY: test
 test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
-	go test $(TESTFLAGS) -timeout 5m ./...
+	go test $(TESTFLAGS) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 5m ./...
 	go test $(TESTFLAGS) -timeout 1m -tags faults ./internal/... ./agent/runtime
 
 .PHONY: race
@@ -82,7 +86,7 @@ jepsen-nightly: bin/rota-jepsen ## The same for hours: each fault 30 times, 200 
 	bin/rota-jepsen run power-losses --repeat 8 -o json
 	bin/rota-jepsen run bit-flips --repeat 8 -o json
 	bin/rota-jepsen run agent-partitions --repeat 4 -o json
-	bin/rota-jepsen run lying-fsyncs deposed-leaders crash-points -o json
+	bin/rota-jepsen run lying-fsyncs deposed-leaders crash-points pause-agents -o json
 	bin/rota-jepsen run ci --repeat 30 -o json
 	bin/rota-jepsen dst --seeds 10000 -o json
 	bin/rota-jepsen dst --scenario partitions --seeds 100 -o json
