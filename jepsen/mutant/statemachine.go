@@ -149,6 +149,39 @@ var stateMachine = []Mutant{
 			"	case a.Attempt <"}},
 		Hunt: simulate(),
 	},
+	{
+		Name: "newest-scheduler",
+		Bug:  "a server decides by the newest version of the scheduler that it knows, not by the active one",
+		Edits: []Edit{{"fsm/schedule.go",
+			"return k[s.Meta().SchedulerVersion-1]",
+			"return k[len(k)-1]"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "old-scheduler",
+		Bug:  "a server goes on to decide by an old version of the scheduler when a newer one is active",
+		Edits: []Edit{{"fsm/schedule.go",
+			"return k[s.Meta().SchedulerVersion-1]",
+			"return k[0]"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "scheduler-of-the-build",
+		Bug:  "a bootstrap activates what the build of each server knows, not what its entry says",
+		Edits: []Edit{{"fsm/admin.go",
+			"m.SchedulerVersion = max(1, c.SchedulerVersion)",
+			"m.SchedulerVersion = uint32(len(x.schedulers))"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "snapshot-of-an-unknown-scheduler",
+		Bug:  "a server takes a snapshot of a version of the scheduler that it does not know, and decides on by its own",
+		Edits: []Edit{
+			{"fsm/machine.go", "	if err := schedulers(m.opts.Schedulers).check(s.Meta().SchedulerVersion); err != nil {\n", "	if err := schedulers(m.opts.Schedulers).check(1); err != nil {\n"},
+			{"fsm/schedule.go", "return k[s.Meta().SchedulerVersion-1]", "return k[min(len(k), int(s.Meta().SchedulerVersion))-1]"},
+		},
+		Hunt: simulate(),
+	},
 }
 
 // simulate hunts with the simulation, as many seeds as it takes.
