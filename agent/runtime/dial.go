@@ -58,9 +58,14 @@ func Dial(ctx context.Context, opts Options) (*Client, error) {
 }
 
 type dialer struct {
-	opts  Options
-	child chan error // the end of the process started last; nil: none
+	opts   Options
+	child  chan error // the end of the process started last; nil: none
+	killed int        // how many were killed before they listened
 }
+
+// killedMax is how many supervisors may be killed as they start, by the kernel for
+// memory or by an operator, before that is taken to have a reason.
+const killedMax = 10
 
 func (d *dialer) dial(ctx context.Context) (*Client, error) {
 	const pause = 2 * time.Millisecond
@@ -102,7 +107,10 @@ func (d *dialer) ensureChild() error {
 		case err := <-d.child:
 			d.child = nil
 			var exit *exec.ExitError
-			if errors.As(err, &exit) {
+			if !errors.As(err, &exit) {
+				break // it left the place to another
+			}
+			if d.killed++; exit.Exited() || d.killed > killedMax {
 				return fmt.Errorf("supervisor ended at once (%w); see %s", err, filepath.Join(d.opts.Dir, logName))
 			}
 		default:

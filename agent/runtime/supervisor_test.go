@@ -361,6 +361,40 @@ func TestAKnownAttemptIsNotStartedAgain(t *testing.T) {
 	}
 }
 
+// TestASupervisorIsKilledAsItStarts: another is started, but not for ever. One that
+// ends by itself has a reason, which is told at once.
+func TestASupervisorIsKilledAsItStarts(t *testing.T) {
+	for _, tt := range []struct {
+		name, script string
+		starts       int
+		err          string
+	}{
+		{"twice", `[ $(wc -l < starts) -gt 2 ] || kill -9 $$`, 3, ""},
+		{"always", `kill -9 $$`, 11, "signal: killed"},
+		{"it ends by itself", `exit 3`, 1, "exit status 3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := options(t.TempDir(), "")
+			script := "#!/bin/sh\necho started >> starts\n" + tt.script + "\nexec " + o.Executable + " \"$@\"\n"
+			o.Executable = filepath.Join(t.TempDir(), "supervisor")
+			if err := os.WriteFile(o.Executable, []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			c, err := runtime.Dial(t.Context(), o)
+			if err == nil {
+				stopAtEnd(t, o)
+				c.Close()
+			}
+			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("error %v, want %q", err, tt.err)
+			}
+			if b, _ := os.ReadFile(filepath.Join(o.Dir, "starts")); strings.Count(string(b), "\n") != tt.starts {
+				t.Errorf("it was started %d times, want %d", strings.Count(string(b), "\n"), tt.starts)
+			}
+		})
+	}
+}
+
 func TestInvalidSpecsAreRefused(t *testing.T) {
 	c := dial(t, options(t.TempDir(), ""))
 	for name, spec := range map[string]runtime.Spec{
