@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"rota/api/client"
 	"rota/internal/process"
 	"rota/jepsen/cluster"
 	"rota/jepsen/history"
@@ -113,5 +116,32 @@ func TestFaultsHaveDifferentNames(t *testing.T) {
 	}
 	if _, err := Named("x"); err == nil {
 		t.Error("a fault that does not exist was found")
+	}
+}
+
+// TestWhatBecameOfAChange: what is recorded as failed must not have been done.
+func TestWhatBecameOfAChange(t *testing.T) {
+	notFound := connect.NewError(connect.CodeNotFound, errors.New("no such server"))
+	lost := fmt.Errorf("%w: %w", client.ErrUnknownOutcome, notFound)
+	away := connect.NewError(connect.CodeUnavailable, errors.New("no leader"))
+	for _, test := range []struct {
+		name, change string
+		before       history.Outcome
+		err          error
+		want         history.Outcome
+		done         bool
+	}{
+		{"it worked", removal, history.Fail, nil, history.OK, true},
+		{"refused at once", removal, history.Fail, notFound, history.Fail, false},
+		{"an answer was lost, then there is nobody to remove", removal, history.Fail, lost, history.OK, true},
+		{"the same in two calls", removal, history.Unknown, notFound, history.OK, true},
+		{"no answer", removal, history.Fail, away, history.Unknown, false},
+		{"refused after a lost answer", addVoter, history.Unknown, notFound, history.Unknown, false},
+		{"worked after a lost answer", addVoter, history.Unknown, nil, history.OK, true},
+	} {
+		got, err := outcome(history.Member{Change: test.change, Outcome: test.before}, test.err)
+		if got != test.want || (err == nil) != test.done {
+			t.Errorf("%s: %s, %v; want %s", test.name, got, err, test.want)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"rota/api/client"
 	"rota/jepsen/cluster"
 	"rota/jepsen/history"
 )
@@ -82,24 +83,35 @@ const (
 // it. An answer that does not come is asked for again: both changes may be
 // repeated.
 func (w *World) change(ctx context.Context, what string, m *cluster.Member) error {
-	asked := history.Member{At: w.Record.Now(), Change: what, ID: m.Name, Outcome: history.Unknown}
+	asked := history.Member{At: w.Record.Now(), Change: what, ID: m.Name, Outcome: history.Fail}
 	do := w.Cluster.AddVoter
 	if what == removal {
 		do = w.Cluster.Remove
 	}
 	var err error
-	until(ctx, changeMax, func() bool { err = do(ctx, m); return err == nil || refused(err) })
-	switch {
-	case err == nil:
-		asked.Outcome = history.OK
-	case refused(err):
-		asked.Outcome = history.Fail
-	}
+	until(ctx, changeMax, func() bool {
+		asked.Outcome, err = outcome(asked, do(ctx, m))
+		return err == nil || refused(err)
+	})
 	w.Record.AddMember(asked)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", what, m.Name, err)
 	}
 	return nil
+}
+
+// outcome is what is known of a change after another try, which ended with err.
+// Once a try may have been carried out, a refusal of the next proves nothing; and
+// whoever cannot be found then has been removed by it.
+func outcome(asked history.Member, err error) (history.Outcome, error) {
+	unsure := asked.Outcome == history.Unknown || errors.Is(err, client.ErrUnknownOutcome) || err != nil && !refused(err)
+	switch {
+	case err == nil || unsure && asked.Change == removal && connect.CodeOf(err) == connect.CodeNotFound:
+		return history.OK, nil
+	case unsure:
+		return history.Unknown, err
+	}
+	return history.Fail, err
 }
 
 // refused reports whether an error means that nothing has been changed.
