@@ -54,6 +54,14 @@ func (c *Cluster) Status(ctx context.Context, m *Member) (*rotav1.GetStatusRespo
 	return c.operator(m).GetStatus(ctx, &rotav1.GetStatusRequest{})
 }
 
+// TakeSnapshot asks a server for a snapshot of what it has.
+func (c *Cluster) TakeSnapshot(ctx context.Context, m *Member) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := c.operator(m).TakeSnapshot(ctx, &rotav1.TakeSnapshotRequest{})
+	return err
+}
+
 // ErrNoLeader: no server says that it leads.
 var ErrNoLeader = errors.New("no server says that it leads")
 

@@ -147,12 +147,25 @@ func hangingDisk(ctx context.Context, w *World) (*Injection, error) {
 	return inj, nil
 }
 
-// fullDisk leaves one server no space.
+// fullDisk leaves one server no space. Its log has room of its own for a while: if
+// that lasts for as long as the fault, the server is asked for a snapshot.
 func fullDisk(_ context.Context, w *World) (*Injection, error) {
 	m, d := anyDisk(w)
-	return breakDisk(w, m, d, func() { d.Full(0) }, func(before, after disk.Counters) string {
+	refused := func(before, after disk.Counters) string {
 		return plural(after.RefusedWrites-before.RefusedWrites, "writes of "+m.Name+" were refused")
-	})
+	}
+	i, err := breakDisk(w, m, d, func() { d.Full(0) }, refused)
+	if err != nil {
+		return nil, err
+	}
+	before, end := d.Counters(), i.End
+	i.End = func(ctx context.Context) (string, error) {
+		if refused(before, d.Counters()) == "" {
+			_ = w.Cluster.TakeSnapshot(ctx, m) // it is to fail
+		}
+		return end(ctx)
+	}
+	return i, nil
 }
 
 func anyDisk(w *World) (*cluster.Member, *disk.FS) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-
-	rotav1 "rota/api/gen/rota/v1"
 )
 
 // compactEvery is how often every server is asked for a snapshot: by itself it
@@ -18,14 +16,7 @@ const compactEvery = 2 * time.Second
 func (r *run) compact(ctx context.Context) {
 	for pause(ctx, compactEvery) == nil {
 		for _, m := range r.world.Cluster.Servers {
-			api, err := r.world.Cluster.ClientTo(m)
-			if err != nil {
-				continue
-			}
-			try, cancel := context.WithTimeout(ctx, time.Second)
-			_, _ = api.Operator.TakeSnapshot(try, &rotav1.TakeSnapshotRequest{})
-			cancel()
-			api.Close()
+			_ = r.world.Cluster.TakeSnapshot(ctx, m)
 		}
 	}
 }
