@@ -120,3 +120,13 @@ func TestTheShortestViolationComesFirst(t *testing.T) {
 		t.Errorf("%d of %d violations, the first %q", len(v.Violations), v.Total, v.Violations)
 	}
 }
+
+// TestARunThatWasBrokenOff proves nothing about what there would have been in the
+// end. That is no violation.
+func TestARunThatWasBrokenOff(t *testing.T) {
+	r := healthy(t, 20)
+	r.Final, r.Healing = nil, history.Healing{}
+	if v := verdictOf(t, "nothing-lost", r); !v.Vacuous() || v.Total > 0 {
+		t.Errorf("%+v", v)
+	}
+}
