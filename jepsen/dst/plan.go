@@ -152,6 +152,7 @@ func newPlan(c config, length int64) Plan {
 	p.others(&d, c)
 	p.faults(&d, c)
 	p.upgrades(c)
+	p.lateReturns(c)
 	slices.SortStableFunc(p.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return p
 }
@@ -206,6 +207,19 @@ func (p *Plan) upgrades(c config) {
 		}
 		p.add(Event{At: at, Kind: Activate, On: int(d.N(clients)), Version: version})
 		at += d.N(step)
+	}
+}
+
+// lateReturnsPerHour is how often a machine comes back just as its node is given
+// up: its registration is in the log, and not applied yet, when the leader decides.
+const lateReturnsPerHour = 2
+
+func (p *Plan) lateReturns(c config) {
+	d := sim.Draws(c.seed).Of(luckPlan, 3)
+	for range max(1, p.Length*lateReturnsPerHour/hour) {
+		at, away := d.N(p.Length), c.settings.LeaseNs+c.settings.LeaseMarginNs+d.Between(-1500, 500)*millisecond
+		p.add(Event{At: at, Kind: Reboot, On: int(d.N(int64(c.nodes))), For: away, Luck: d.Uint64()})
+		p.add(Event{At: at + away - 2*second, Kind: SlowCommit, For: 4 * second, Luck: d.Uint64()})
 	}
 }
 
