@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
@@ -218,6 +219,15 @@ func (n *Node) Reboot() {
 	n.opts.Trace("%s: the machine is reset", n.opts.Name)
 	n.agent.crash()
 	n.sup.reset()
+}
+
+// Replace resets the machine for another one that gets its name: Boot starts with
+// an empty disk.
+func (n *Node) Replace() {
+	n.Reboot()
+	n.opts.Trace("%s: the machine is another one", n.opts.Name)
+	n.sup.ended = nil
+	n.disk = journal{id: fmt.Sprintf("journal-%s-%d", n.opts.Name, n.sup.boot)}
 }
 
 // PauseAgent stops the agent's process until ResumeAgent.

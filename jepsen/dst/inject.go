@@ -89,7 +89,7 @@ func (w *World) undoAfter(d int64, fn func()) {
 // fenced.
 func (w *World) inject(e Event, d *sim.Draw) bool {
 	switch e.Kind {
-	case CrashAgent, CrashSupervisor, CrashBoth, Reboot, PauseAgent, PauseSupervisor:
+	case CrashAgent, CrashSupervisor, CrashBoth, Reboot, Replace, PauseAgent, PauseSupervisor:
 		return w.hitNode(e)
 	case Cut, CutOneWay, CutSome:
 		w.cut(e, d)
@@ -129,6 +129,9 @@ func (w *World) hitNode(e Event) bool {
 		w.undoAfter(e.For, n.Boot)
 	case Reboot:
 		n.Reboot()
+		w.undoAfter(e.For, n.Boot)
+	case Replace:
+		n.Replace()
 		w.undoAfter(e.For, n.Boot)
 	case PauseAgent:
 		n.PauseAgent()

@@ -38,6 +38,7 @@ const (
 	CrashSupervisor Kind = "supervisor crashes"
 	CrashBoth       Kind = "agent and supervisor crash"
 	Reboot          Kind = "machine is reset"
+	Replace         Kind = "machine is replaced"
 	PauseAgent      Kind = "agent is paused"
 	PauseSupervisor Kind = "supervisor is paused"
 	Cut             Kind = "node is cut off"
@@ -108,6 +109,7 @@ var faults = []fault{
 	{CrashSupervisor, 6, 0, 0},
 	{CrashBoth, 4, 50 * millisecond, 1200 * millisecond},
 	{Reboot, 4, 2 * second, 90 * second},
+	{Replace, 3, second, 40 * second},
 	{PauseAgent, 6, second, 60 * second},
 	{PauseSupervisor, 5, second, 40 * second},
 	{Cut, 9, 2 * second, 60 * second},
