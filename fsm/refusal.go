@@ -14,6 +14,7 @@ const (
 	codeAlreadyExists      = 6
 	codeResourceExhausted  = 8
 	codeFailedPrecondition = 9
+	codeUnimplemented      = 12
 	codeInternal           = 13
 	codeUnavailable        = 14
 )

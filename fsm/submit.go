@@ -65,8 +65,8 @@ func (x *execution) admit(actions []*logv1.Action) *logv1.Result {
 // accepted.
 func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.Action, n int) *logv1.Result {
 	switch {
-	case a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.CoresMax > state.CoresPerNodeMax:
-		return refuse(codeInvalidArgument, "INVALID", "cores must be at least 1, at most max_cores, and max_cores at most %d", state.CoresPerNodeMax)
+	case a.CoresMin == 0 && !mayBeCoreless(a.Needs) || a.CoresMax < a.CoresMin || a.CoresMax > state.CoresPerNodeMax:
+		return refuse(codeInvalidArgument, "INVALID", "cores must be at least 1 (0 with quotas or GPUs), at most max_cores, and max_cores at most %d", state.CoresPerNodeMax)
 	case a.AttemptsMax == 0 || a.AttemptsMax > attemptsMaxMost:
 		return refuse(codeInvalidArgument, "INVALID", "max_attempts must be between 1 and %d", attemptsMaxMost)
 	case a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax:
@@ -78,6 +78,9 @@ func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.A
 	}
 	if a.QueueTimeoutNs > 0 {
 		row.QueueDeadline = x.now() + a.QueueTimeoutNs
+	}
+	if r := x.needs(row, ns, a); r != nil {
+		return r
 	}
 	if a.TrajectoryId != 0 {
 		return x.joinTrajectory(row, a, n)

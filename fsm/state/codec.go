@@ -116,6 +116,19 @@ func list[T any](c *codec, v *[]T, code func(*codec, *T)) {
 	}
 }
 
+// optional codes a row that need not be there.
+func optional[T any](c *codec, v **T, code func(*T, *codec)) {
+	has := *v != nil
+	c.flag(&has)
+	if !has {
+		return
+	}
+	if c.decoding {
+		*v = new(T)
+	}
+	code(*v, c)
+}
+
 // cores codes a core set without its empty tail.
 func (c *codec) cores(s *CoreSet) {
 	n := uint64(len(s))

@@ -3,6 +3,9 @@ package state
 // actionOverhead is what a row costs beside its spec and result, in bytes.
 const actionOverhead = 256
 
+// needsOverhead is what each part of its needs costs.
+const needsOverhead = 64
+
 // Queue returns the queue an action waits in by its own row: 0 while its
 // trajectory has no node.
 func (r *Action) Queue() Instance {
@@ -16,11 +19,25 @@ func (r *Action) Queue() Instance {
 }
 
 func (r *Action) size() uint64 {
-	n := actionOverhead + len(r.Spec)
+	n := actionOverhead + len(r.Spec) + r.Needs.size()
 	if r.Result != nil {
 		n += len(r.Result.Stdout) + len(r.Result.Stderr) + len(r.Result.Message)
 	}
 	return uint64(n)
+}
+
+func (r *Needs) size() int {
+	if r == nil {
+		return 0
+	}
+	n := needsOverhead + 4*len(r.Cores) + 8*len(r.Quotas)
+	if r.Profile != nil {
+		n += needsOverhead + 16*len(r.Profile.Points)
+	}
+	if r.GPUs != nil {
+		n += needsOverhead + len(r.GPUs.Class) + len(r.GPUs.Model)
+	}
+	return n
 }
 
 // Cores returns all cores of the node, free or not.

@@ -171,6 +171,11 @@ type Action struct {
 	Result *Result // set with a final state
 	// Revision of the newest event about the action.
 	Revision uint64
+	// Class is what it learns from and by; 0: nothing.
+	Class ClassID
+	// QuotasHeld is how many of the quotas that it needs it holds, from the first.
+	QuotasHeld uint32
+	Needs      *Needs // nil for most
 }
 
 // Result is what the last attempt of an action left behind.

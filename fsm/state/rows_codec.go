@@ -78,15 +78,10 @@ func (r *Action) code(c *codec) {
 	number(c, &r.CancelReason)
 	c.bytes(&r.Spec)
 	number(c, &r.Revision)
-	has := r.Result != nil
-	c.flag(&has)
-	if !has {
-		return
-	}
-	if c.decoding {
-		r.Result = new(Result)
-	}
-	r.Result.code(c)
+	optional(c, &r.Result, (*Result).code)
+	number(c, &r.Class)
+	number(c, &r.QuotasHeld)
+	optional(c, &r.Needs, (*Needs).code)
 }
 
 func (r *Result) code(c *codec) {

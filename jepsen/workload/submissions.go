@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
 	"rota/jepsen/workload/witness"
@@ -127,9 +129,9 @@ func (w *worker) newAction(q *request, number int, trajectory uint64) *rotav1.Ac
 
 // newResources asks for one core, for several, or for as many as there are.
 func (w *worker) newResources() *rotav1.Resources {
-	r := &rotav1.Resources{Cores: 1}
+	r := &rotav1.Resources{Cores: proto.Uint32(1)}
 	if w.chance(30) {
-		r.Cores = uint32(1 + w.rand.IntN(w.env.Cores))
+		r.Cores = proto.Uint32(uint32(1 + w.rand.IntN(w.env.Cores)))
 	}
 	if w.chance(30) {
 		r.MaxCores = uint32(w.env.Cores)

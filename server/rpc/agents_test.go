@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
+	"google.golang.org/protobuf/proto"
 
 	"rota/api/client"
 	"rota/api/codec"
@@ -33,7 +34,7 @@ func TestAnActionGoesThroughAnAgent(t *testing.T) {
 		return r
 	})
 	s := spec("make", "-j{{cores}}")
-	s.Resources = &rotav1.Resources{Cores: 2, MemoryBytes: 1 << 20}
+	s.Resources = &rotav1.Resources{Cores: proto.Uint32(2), MemoryBytes: 1 << 20}
 	id := w.submit(s)
 	as := <-assignments
 	if as.ActionId != id || as.Attempt != 1 || len(as.Cpus) != 2 || as.MemoryBytes != 1<<20 || as.Command.Argv[1] != "-j{{cores}}" || as.Namespace != "default" {
@@ -192,7 +193,7 @@ func TestStatusAndPools(t *testing.T) {
 	w.agent("n1", nil)
 	w.submit(spec("true")) // runs
 	big := spec("true")
-	big.Resources = &rotav1.Resources{Cores: 4}
+	big.Resources = &rotav1.Resources{Cores: proto.Uint32(4)}
 	w.submit(big) // waits
 	status, err := w.operators().GetStatus(t.Context(), &rotav1.GetStatusRequest{})
 	if err != nil || status.QueuedActions != 1 || status.RunningActions != 1 || status.NodesUp != 1 || status.LeaderId != "s1" || status.LogTime == nil {

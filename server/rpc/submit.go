@@ -149,12 +149,16 @@ func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 	}
 	a := &logv1.Action{
 		TrajectoryId: spec.TrajectoryId,
-		CoresMin:     max(1, spec.Resources.GetCores()),
+		CoresMin:     leastCores(spec.Resources),
 		MemoryBytes:  spec.Resources.GetMemoryBytes(),
 		AttemptsMax:  1,
 		Spec:         encoded,
 	}
 	a.CoresMax = max(a.CoresMin, spec.Resources.GetMaxCores())
+	if allowed := spec.Resources.GetAllowedCores(); len(allowed) > 0 {
+		a.CoresMin, a.CoresMax = allowed[0], allowed[len(allowed)-1]
+	}
+	a.Class, a.Needs = spec.Class, needs(spec)
 	if spec.TrajectoryId == 0 {
 		a.Pool = orDefault(spec.Pool)
 	}

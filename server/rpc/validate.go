@@ -266,15 +266,23 @@ func checkResources(r *rotav1.Resources) *violation {
 	if r == nil {
 		return nil
 	}
-	switch least := max(r.Cores, 1); {
-	case r.Cores > coresMax:
-		return wrong("resources.cores", "must be at most %d, is %d", coresMax, r.Cores)
+	switch least := leastCores(r); {
+	case least > coresMax:
+		return wrong("resources.cores", "must be at most %d, is %d", coresMax, least)
 	case r.MaxCores > coresMax:
 		return wrong("resources.max_cores", "must be at most %d, is %d", coresMax, r.MaxCores)
 	case r.MaxCores != 0 && r.MaxCores < least:
 		return wrong("resources.max_cores", "must be 0 or at least cores, which is %d; is %d", least, r.MaxCores)
 	}
 	return checkMemory("resources.memory_bytes", r.MemoryBytes)
+}
+
+// leastCores is how many cores an action starts with.
+func leastCores(r *rotav1.Resources) uint32 {
+	if r == nil || r.Cores == nil {
+		return 1
+	}
+	return *r.Cores
 }
 
 func checkLoss(p rotav1.LossPolicy, attempts uint32) *violation {

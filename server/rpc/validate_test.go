@@ -17,7 +17,7 @@ func goodSpec() *rotav1.ActionSpec {
 	return &rotav1.ActionSpec{
 		Name:       "unit tests",
 		Command:    &rotav1.Command{Argv: strings.Fields("go test -count=1 -p {{cores}} -run ^TestX$ ./a ./b ./c"), Env: map[string]string{"GOCACHE": "/var/cache/go"}},
-		Resources:  &rotav1.Resources{Cores: 2, MaxCores: 8, MemoryBytes: 1 << 30},
+		Resources:  &rotav1.Resources{Cores: proto.Uint32(2), MaxCores: 8, MemoryBytes: 1 << 30},
 		RunTimeout: durationpb.New(time.Minute),
 	}
 }
@@ -66,7 +66,7 @@ func TestSubmissionsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"variable of rota", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["ROTA_TOKEN"] = "" }, `actions[1].command.env has the key "ROTA_TOKEN": what begins with ROTA_ is set by rota`},
 		{"NUL in a variable", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["A"] = "\x00" }, `actions[1].command.env["A"] must not contain a NUL byte`},
 		{"relative directory", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Dir = "src" }, `actions[1].command.dir must be an absolute path or empty, is "src"`},
-		{"cores", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.Cores = 600 }, "actions[1].resources.cores must be at most 512, is 600"},
+		{"cores", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.Cores = proto.Uint32(600) }, "actions[1].resources.cores must be at most 512, is 600"},
 		{"fewer at most than at least", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MaxCores = 1 }, "actions[1].resources.max_cores must be 0 or at least cores, which is 2; is 1"},
 		{"memory that would overflow sums", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MemoryBytes = 1<<64 - 1 }, "actions[1].resources.memory_bytes must be at most 1125899906842624 bytes, is 18446744073709551615"},
 		{"negative duration", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.QueueTimeout = durationpb.New(-1) }, "actions[1].queue_timeout must not be negative, is -1ns"},

@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
@@ -113,7 +115,7 @@ func (h *held) occupy(ctx context.Context) error {
 		id, err := h.api.Submit(ctx, &rotav1.ActionSpec{
 			Name:      "occupy",
 			Command:   &rotav1.Command{Argv: []string{"sleep", "86400"}},
-			Resources: &rotav1.Resources{Cores: uint32(len(node.FreeCpus))},
+			Resources: &rotav1.Resources{Cores: proto.Uint32(uint32(len(node.FreeCpus)))},
 		})
 		if err != nil {
 			return err

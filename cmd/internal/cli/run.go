@@ -93,7 +93,7 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	spec := &rotav1.ActionSpec{
 		Name: f.name, Pool: f.pool, TrajectoryId: f.trajectory,
 		Command:   &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
-		Resources: &rotav1.Resources{Cores: f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory)},
+		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory)},
 	}
 	if f.timeout > 0 {
 		spec.RunTimeout = durationpb.New(f.timeout)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -45,7 +47,7 @@ func (w *withRota) act(ctx context.Context, trajectory uint64, t turn) (sample, 
 		TrajectoryId: trajectory,
 		Name:         t.argv[1],
 		Command:      &rotav1.Command{Argv: w.witness.wrap(t.argv), Env: w.env},
-		Resources:    &rotav1.Resources{Cores: 1, MaxCores: t.maxCores},
+		Resources:    &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: t.maxCores},
 	})
 	if err != nil {
 		return sample{}, err

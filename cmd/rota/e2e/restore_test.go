@@ -119,7 +119,7 @@ func (w *world) live() {
 	_, err = w.api.Actions.CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: stuck})
 	must(err)
 	w.end(&rotav1.ActionSpec{
-		Command: command("true"), Resources: &rotav1.Resources{Cores: 4, MemoryBytes: 1 << 20}, QueueTimeout: durationpb.New(1),
+		Command: command("true"), Resources: &rotav1.Resources{Cores: proto.Uint32(4), MemoryBytes: 1 << 20}, QueueTimeout: durationpb.New(1),
 	})
 }
 

@@ -168,7 +168,7 @@ func (s *scene) submit(requestID string, cores uint32, argv ...string) uint64 {
 	s.Helper()
 	resp, err := s.api.Actions.SubmitActions(s.Context(), &rotav1.SubmitActionsRequest{
 		RequestId: requestID,
-		Actions:   []*rotav1.ActionSpec{{Command: &rotav1.Command{Argv: argv}, Resources: &rotav1.Resources{Cores: cores}}},
+		Actions:   []*rotav1.ActionSpec{{Command: &rotav1.Command{Argv: argv}, Resources: &rotav1.Resources{Cores: proto.Uint32(cores)}}},
 	})
 	if err != nil {
 		s.Fatal(err)

@@ -697,7 +697,11 @@ type Action struct {
 	// 1: at most once.
 	AttemptsMax uint32 `protobuf:"varint,7,opt,name=attempts_max,json=attemptsMax,proto3" json:"attempts_max,omitempty"`
 	// Encoded rota.v1.ActionSpec.
-	Spec          []byte `protobuf:"bytes,8,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec []byte `protobuf:"bytes,8,opt,name=spec,proto3" json:"spec,omitempty"`
+	// What it needs beyond that; absent for most.
+	Needs *Needs `protobuf:"bytes,9,opt,name=needs,proto3" json:"needs,omitempty"`
+	// Class to learn from and by; empty: none.
+	Class         string `protobuf:"bytes,10,opt,name=class,proto3" json:"class,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +792,351 @@ func (x *Action) GetSpec() []byte {
 	return nil
 }
 
+func (x *Action) GetNeeds() *Needs {
+	if x != nil {
+		return x.Needs
+	}
+	return nil
+}
+
+func (x *Action) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+// Needs are the parts of an action's cost that most actions do not have.
+type Needs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Allowed numbers of cores; empty: all from cores_min to cores_max.
+	Cores         []uint32    `protobuf:"varint,1,rep,packed,name=cores,proto3" json:"cores,omitempty"`
+	Profile       *Profile    `protobuf:"bytes,2,opt,name=profile,proto3" json:"profile,omitempty"`
+	Gpus          *Gpus       `protobuf:"bytes,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	BandwidthBps  uint64      `protobuf:"varint,4,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	Quotas        []*QuotaUse `protobuf:"bytes,5,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Needs) Reset() {
+	*x = Needs{}
+	mi := &file_log_v1_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Needs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Needs) ProtoMessage() {}
+
+func (x *Needs) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Needs.ProtoReflect.Descriptor instead.
+func (*Needs) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Needs) GetCores() []uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return nil
+}
+
+func (x *Needs) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+func (x *Needs) GetGpus() *Gpus {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Needs) GetBandwidthBps() uint64 {
+	if x != nil {
+		return x.BandwidthBps
+	}
+	return 0
+}
+
+func (x *Needs) GetQuotas() []*QuotaUse {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+// Profile is what is known of how long an action takes.
+type Profile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With one unit of the key resource; 0: unknown.
+	SingleNs int64 `protobuf:"varint,1,opt,name=single_ns,json=singleNs,proto3" json:"single_ns,omitempty"`
+	// Whether serial_ppm counts; else the curve is by its points, if there are any.
+	Serial        bool     `protobuf:"varint,2,opt,name=serial,proto3" json:"serial,omitempty"`
+	SerialPpm     int64    `protobuf:"varint,3,opt,name=serial_ppm,json=serialPpm,proto3" json:"serial_ppm,omitempty"`
+	Points        []*Point `protobuf:"bytes,4,rep,name=points,proto3" json:"points,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Profile) Reset() {
+	*x = Profile{}
+	mi := &file_log_v1_log_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Profile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Profile) ProtoMessage() {}
+
+func (x *Profile) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Profile.ProtoReflect.Descriptor instead.
+func (*Profile) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Profile) GetSingleNs() int64 {
+	if x != nil {
+		return x.SingleNs
+	}
+	return 0
+}
+
+func (x *Profile) GetSerial() bool {
+	if x != nil {
+		return x.Serial
+	}
+	return false
+}
+
+func (x *Profile) GetSerialPpm() int64 {
+	if x != nil {
+		return x.SerialPpm
+	}
+	return 0
+}
+
+func (x *Profile) GetPoints() []*Point {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+type Point struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	RatioPpm      int64                  `protobuf:"varint,2,opt,name=ratio_ppm,json=ratioPpm,proto3" json:"ratio_ppm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Point) Reset() {
+	*x = Point{}
+	mi := &file_log_v1_log_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Point) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Point) ProtoMessage() {}
+
+func (x *Point) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Point.ProtoReflect.Descriptor instead.
+func (*Point) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Point) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *Point) GetRatioPpm() int64 {
+	if x != nil {
+		return x.RatioPpm
+	}
+	return 0
+}
+
+// Gpus asks for a chunk.
+type Gpus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Class string                 `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	// Allowed degrees of parallelism, ascending powers of two.
+	Degrees       []uint32 `protobuf:"varint,2,rep,packed,name=degrees,proto3" json:"degrees,omitempty"`
+	MemoryBytes   uint64   `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Model         string   `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	SetupNs       int64    `protobuf:"varint,5,opt,name=setup_ns,json=setupNs,proto3" json:"setup_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gpus) Reset() {
+	*x = Gpus{}
+	mi := &file_log_v1_log_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gpus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gpus) ProtoMessage() {}
+
+func (x *Gpus) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gpus.ProtoReflect.Descriptor instead.
+func (*Gpus) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Gpus) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *Gpus) GetDegrees() []uint32 {
+	if x != nil {
+		return x.Degrees
+	}
+	return nil
+}
+
+func (x *Gpus) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Gpus) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Gpus) GetSetupNs() int64 {
+	if x != nil {
+		return x.SetupNs
+	}
+	return 0
+}
+
+type QuotaUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Quota         string                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
+	Units         uint32                 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaUse) Reset() {
+	*x = QuotaUse{}
+	mi := &file_log_v1_log_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaUse) ProtoMessage() {}
+
+func (x *QuotaUse) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaUse.ProtoReflect.Descriptor instead.
+func (*QuotaUse) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QuotaUse) GetQuota() string {
+	if x != nil {
+		return x.Quota
+	}
+	return ""
+}
+
+func (x *QuotaUse) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
 type CancelActions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ids           []uint64               `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
@@ -797,7 +1146,7 @@ type CancelActions struct {
 
 func (x *CancelActions) Reset() {
 	*x = CancelActions{}
-	mi := &file_log_v1_log_proto_msgTypes[7]
+	mi := &file_log_v1_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +1158,7 @@ func (x *CancelActions) String() string {
 func (*CancelActions) ProtoMessage() {}
 
 func (x *CancelActions) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[7]
+	mi := &file_log_v1_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +1171,7 @@ func (x *CancelActions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActions.ProtoReflect.Descriptor instead.
 func (*CancelActions) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{7}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CancelActions) GetIds() []uint64 {
@@ -846,7 +1195,7 @@ type OpenTrajectory struct {
 
 func (x *OpenTrajectory) Reset() {
 	*x = OpenTrajectory{}
-	mi := &file_log_v1_log_proto_msgTypes[8]
+	mi := &file_log_v1_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1207,7 @@ func (x *OpenTrajectory) String() string {
 func (*OpenTrajectory) ProtoMessage() {}
 
 func (x *OpenTrajectory) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[8]
+	mi := &file_log_v1_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1220,7 @@ func (x *OpenTrajectory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectory.ProtoReflect.Descriptor instead.
 func (*OpenTrajectory) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{8}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OpenTrajectory) GetRequest() *Request {
@@ -925,7 +1274,7 @@ type CloseTrajectory struct {
 
 func (x *CloseTrajectory) Reset() {
 	*x = CloseTrajectory{}
-	mi := &file_log_v1_log_proto_msgTypes[9]
+	mi := &file_log_v1_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1286,7 @@ func (x *CloseTrajectory) String() string {
 func (*CloseTrajectory) ProtoMessage() {}
 
 func (x *CloseTrajectory) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[9]
+	mi := &file_log_v1_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1299,7 @@ func (x *CloseTrajectory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseTrajectory.ProtoReflect.Descriptor instead.
 func (*CloseTrajectory) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{9}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CloseTrajectory) GetId() uint64 {
@@ -978,7 +1327,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_log_v1_log_proto_msgTypes[10]
+	mi := &file_log_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1339,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[10]
+	mi := &file_log_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1352,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{10}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RegisterNode) GetName() string {
@@ -1078,7 +1427,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_log_v1_log_proto_msgTypes[11]
+	mi := &file_log_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1439,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[11]
+	mi := &file_log_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1452,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{11}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NumaNode) GetCpus() []uint32 {
@@ -1123,7 +1472,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_log_v1_log_proto_msgTypes[12]
+	mi := &file_log_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1484,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[12]
+	mi := &file_log_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1497,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{12}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Label) GetKey() string {
@@ -1176,7 +1525,7 @@ type ReportAttempts struct {
 
 func (x *ReportAttempts) Reset() {
 	*x = ReportAttempts{}
-	mi := &file_log_v1_log_proto_msgTypes[13]
+	mi := &file_log_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1537,7 @@ func (x *ReportAttempts) String() string {
 func (*ReportAttempts) ProtoMessage() {}
 
 func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[13]
+	mi := &file_log_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1550,7 @@ func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttempts.ProtoReflect.Descriptor instead.
 func (*ReportAttempts) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{13}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReportAttempts) GetNode() string {
@@ -1245,7 +1594,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_log_v1_log_proto_msgTypes[14]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1606,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[14]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1619,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -1360,7 +1709,7 @@ type ExpireNode struct {
 
 func (x *ExpireNode) Reset() {
 	*x = ExpireNode{}
-	mi := &file_log_v1_log_proto_msgTypes[15]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1721,7 @@ func (x *ExpireNode) String() string {
 func (*ExpireNode) ProtoMessage() {}
 
 func (x *ExpireNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[15]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1734,7 @@ func (x *ExpireNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireNode.ProtoReflect.Descriptor instead.
 func (*ExpireNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExpireNode) GetName() string {
@@ -1412,7 +1761,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1773,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1786,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainNode) GetName() string {
@@ -1463,7 +1812,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1824,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1837,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -1507,7 +1856,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1868,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1881,7 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateNamespace) GetName() string {
@@ -1551,7 +1900,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1912,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1925,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResumePool) GetName() string {
@@ -1595,7 +1944,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1956,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1969,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -1643,7 +1992,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +2004,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +2017,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -1701,7 +2050,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +2062,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +2075,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 // Result is the outcome of one command.
@@ -1751,7 +2100,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +2112,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +2125,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -1836,7 +2185,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +2197,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +2210,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -1950,7 +2299,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rSubmitActions\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12(\n" +
-	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xff\x01\n" +
+	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xba\x02\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12#\n" +
 	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12\x1b\n" +
@@ -1959,7 +2308,34 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12(\n" +
 	"\x10queue_timeout_ns\x18\x06 \x01(\x03R\x0equeueTimeoutNs\x12!\n" +
 	"\fattempts_max\x18\a \x01(\rR\vattemptsMax\x12\x12\n" +
-	"\x04spec\x18\b \x01(\fR\x04spec\"!\n" +
+	"\x04spec\x18\b \x01(\fR\x04spec\x12#\n" +
+	"\x05needs\x18\t \x01(\v2\r.log.v1.NeedsR\x05needs\x12\x14\n" +
+	"\x05class\x18\n" +
+	" \x01(\tR\x05class\"\xb9\x01\n" +
+	"\x05Needs\x12\x14\n" +
+	"\x05cores\x18\x01 \x03(\rR\x05cores\x12)\n" +
+	"\aprofile\x18\x02 \x01(\v2\x0f.log.v1.ProfileR\aprofile\x12 \n" +
+	"\x04gpus\x18\x03 \x01(\v2\f.log.v1.GpusR\x04gpus\x12#\n" +
+	"\rbandwidth_bps\x18\x04 \x01(\x04R\fbandwidthBps\x12(\n" +
+	"\x06quotas\x18\x05 \x03(\v2\x10.log.v1.QuotaUseR\x06quotas\"\x84\x01\n" +
+	"\aProfile\x12\x1b\n" +
+	"\tsingle_ns\x18\x01 \x01(\x03R\bsingleNs\x12\x16\n" +
+	"\x06serial\x18\x02 \x01(\bR\x06serial\x12\x1d\n" +
+	"\n" +
+	"serial_ppm\x18\x03 \x01(\x03R\tserialPpm\x12%\n" +
+	"\x06points\x18\x04 \x03(\v2\r.log.v1.PointR\x06points\":\n" +
+	"\x05Point\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\rR\x05units\x12\x1b\n" +
+	"\tratio_ppm\x18\x02 \x01(\x03R\bratioPpm\"\x8a\x01\n" +
+	"\x04Gpus\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
+	"\adegrees\x18\x02 \x03(\rR\adegrees\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12\x19\n" +
+	"\bsetup_ns\x18\x05 \x01(\x03R\asetupNs\"6\n" +
+	"\bQuotaUse\x12\x14\n" +
+	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xcc\x01\n" +
 	"\x0eOpenTrajectory\x12)\n" +
@@ -2054,7 +2430,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 	return file_log_v1_log_proto_rawDescData
 }
 
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_log_v1_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: log.v1.Entry
 	(*Command)(nil),           // 1: log.v1.Command
@@ -2063,55 +2439,65 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*Settings)(nil),          // 4: log.v1.Settings
 	(*SubmitActions)(nil),     // 5: log.v1.SubmitActions
 	(*Action)(nil),            // 6: log.v1.Action
-	(*CancelActions)(nil),     // 7: log.v1.CancelActions
-	(*OpenTrajectory)(nil),    // 8: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil),   // 9: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),      // 10: log.v1.RegisterNode
-	(*NumaNode)(nil),          // 11: log.v1.NumaNode
-	(*Label)(nil),             // 12: log.v1.Label
-	(*ReportAttempts)(nil),    // 13: log.v1.ReportAttempts
-	(*AttemptReport)(nil),     // 14: log.v1.AttemptReport
-	(*ExpireNode)(nil),        // 15: log.v1.ExpireNode
-	(*DrainNode)(nil),         // 16: log.v1.DrainNode
-	(*RemoveNode)(nil),        // 17: log.v1.RemoveNode
-	(*CreateNamespace)(nil),   // 18: log.v1.CreateNamespace
-	(*ResumePool)(nil),        // 19: log.v1.ResumePool
-	(*ActivateScheduler)(nil), // 20: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 21: log.v1.QuoteHash
-	(*Tick)(nil),              // 22: log.v1.Tick
-	(*Result)(nil),            // 23: log.v1.Result
-	(*Refusal)(nil),           // 24: log.v1.Refusal
+	(*Needs)(nil),             // 7: log.v1.Needs
+	(*Profile)(nil),           // 8: log.v1.Profile
+	(*Point)(nil),             // 9: log.v1.Point
+	(*Gpus)(nil),              // 10: log.v1.Gpus
+	(*QuotaUse)(nil),          // 11: log.v1.QuotaUse
+	(*CancelActions)(nil),     // 12: log.v1.CancelActions
+	(*OpenTrajectory)(nil),    // 13: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil),   // 14: log.v1.CloseTrajectory
+	(*RegisterNode)(nil),      // 15: log.v1.RegisterNode
+	(*NumaNode)(nil),          // 16: log.v1.NumaNode
+	(*Label)(nil),             // 17: log.v1.Label
+	(*ReportAttempts)(nil),    // 18: log.v1.ReportAttempts
+	(*AttemptReport)(nil),     // 19: log.v1.AttemptReport
+	(*ExpireNode)(nil),        // 20: log.v1.ExpireNode
+	(*DrainNode)(nil),         // 21: log.v1.DrainNode
+	(*RemoveNode)(nil),        // 22: log.v1.RemoveNode
+	(*CreateNamespace)(nil),   // 23: log.v1.CreateNamespace
+	(*ResumePool)(nil),        // 24: log.v1.ResumePool
+	(*ActivateScheduler)(nil), // 25: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 26: log.v1.QuoteHash
+	(*Tick)(nil),              // 27: log.v1.Tick
+	(*Result)(nil),            // 28: log.v1.Result
+	(*Refusal)(nil),           // 29: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	1,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
 	3,  // 1: log.v1.Command.bootstrap:type_name -> log.v1.Bootstrap
 	5,  // 2: log.v1.Command.submit_actions:type_name -> log.v1.SubmitActions
-	7,  // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
-	8,  // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
-	9,  // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
-	10, // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
-	13, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
-	15, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
-	16, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	17, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	18, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	19, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	20, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	21, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	22, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	12, // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
+	13, // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
+	14, // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
+	15, // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
+	18, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
+	20, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
+	21, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
+	22, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	23, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	24, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	25, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	26, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	27, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
 	4,  // 16: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
 	2,  // 17: log.v1.SubmitActions.request:type_name -> log.v1.Request
 	6,  // 18: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	2,  // 19: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	11, // 20: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	12, // 21: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	14, // 22: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	24, // 23: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	7,  // 19: log.v1.Action.needs:type_name -> log.v1.Needs
+	8,  // 20: log.v1.Needs.profile:type_name -> log.v1.Profile
+	10, // 21: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	11, // 22: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	9,  // 23: log.v1.Profile.points:type_name -> log.v1.Point
+	2,  // 24: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	16, // 25: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	17, // 26: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	19, // 27: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	29, // 28: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -2142,7 +2528,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

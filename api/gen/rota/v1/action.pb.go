@@ -305,7 +305,14 @@ type ActionSpec struct {
 	// What a lost attempt means.
 	LossPolicy LossPolicy `protobuf:"varint,8,opt,name=loss_policy,json=lossPolicy,proto3,enum=rota.v1.LossPolicy" json:"loss_policy,omitempty"`
 	// With LOSS_POLICY_RETRY, the most attempts in all, at most 100; 0 means 3.
-	MaxAttempts   uint32 `protobuf:"varint,9,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	MaxAttempts uint32 `protobuf:"varint,9,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
+	// What kind of action it is, such as "pytest" or "reward:teacher-7"; at most
+	// 128 bytes. How long actions of a class of a namespace take, and how much
+	// faster they are with more of their key resource, is learned from those that
+	// ran. Empty: nothing is learned.
+	Class string `protobuf:"bytes,10,opt,name=class,proto3" json:"class,omitempty"`
+	// What is known of how long it takes. What is absent comes from its class.
+	Profile       *Profile `protobuf:"bytes,11,opt,name=profile,proto3" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -403,6 +410,218 @@ func (x *ActionSpec) GetMaxAttempts() uint32 {
 	return 0
 }
 
+func (x *ActionSpec) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *ActionSpec) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+// Profile says how long an action takes with one unit of its key resource, and
+// how much faster it is with more (ARL-Tangram §4.1). The key resource are its
+// GPUs if it has any, else its cores.
+type Profile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With one unit. Absent: unknown.
+	Duration *durationpb.Duration `protobuf:"bytes,1,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Types that are valid to be assigned to Speedup:
+	//
+	//	*Profile_SerialPpm
+	//	*Profile_Table
+	Speedup       isProfile_Speedup `protobuf_oneof:"speedup"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Profile) Reset() {
+	*x = Profile{}
+	mi := &file_rota_v1_action_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Profile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Profile) ProtoMessage() {}
+
+func (x *Profile) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Profile.ProtoReflect.Descriptor instead.
+func (*Profile) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Profile) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+func (x *Profile) GetSpeedup() isProfile_Speedup {
+	if x != nil {
+		return x.Speedup
+	}
+	return nil
+}
+
+func (x *Profile) GetSerialPpm() uint32 {
+	if x != nil {
+		if x, ok := x.Speedup.(*Profile_SerialPpm); ok {
+			return x.SerialPpm
+		}
+	}
+	return 0
+}
+
+func (x *Profile) GetTable() *SpeedupTable {
+	if x != nil {
+		if x, ok := x.Speedup.(*Profile_Table); ok {
+			return x.Table
+		}
+	}
+	return nil
+}
+
+type isProfile_Speedup interface {
+	isProfile_Speedup()
+}
+
+type Profile_SerialPpm struct {
+	// Part of the work, in parts per million, that does not get faster (Amdahl's
+	// law).
+	SerialPpm uint32 `protobuf:"varint,2,opt,name=serial_ppm,json=serialPpm,proto3,oneof"`
+}
+
+type Profile_Table struct {
+	// Points of a curve.
+	Table *SpeedupTable `protobuf:"bytes,3,opt,name=table,proto3,oneof"`
+}
+
+func (*Profile_SerialPpm) isProfile_Speedup() {}
+
+func (*Profile_Table) isProfile_Speedup() {}
+
+// SpeedupTable is a speed-up curve by its points, in ascending order of units.
+// Between two points the speed-up is a straight line, after the last it stays.
+type SpeedupTable struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 64 points.
+	Points        []*SpeedupPoint `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpeedupTable) Reset() {
+	*x = SpeedupTable{}
+	mi := &file_rota_v1_action_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpeedupTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpeedupTable) ProtoMessage() {}
+
+func (x *SpeedupTable) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpeedupTable.ProtoReflect.Descriptor instead.
+func (*SpeedupTable) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SpeedupTable) GetPoints() []*SpeedupPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+// SpeedupPoint is the efficiency with so many units: the speed-up divided by the
+// units, in parts per million. More units must not be slower.
+type SpeedupPoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         uint32                 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	RatioPpm      uint32                 `protobuf:"varint,2,opt,name=ratio_ppm,json=ratioPpm,proto3" json:"ratio_ppm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpeedupPoint) Reset() {
+	*x = SpeedupPoint{}
+	mi := &file_rota_v1_action_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpeedupPoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpeedupPoint) ProtoMessage() {}
+
+func (x *SpeedupPoint) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpeedupPoint.ProtoReflect.Descriptor instead.
+func (*SpeedupPoint) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *SpeedupPoint) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *SpeedupPoint) GetRatioPpm() uint32 {
+	if x != nil {
+		return x.RatioPpm
+	}
+	return 0
+}
+
 // Command is a process to start. The arguments may contain {{cores}}, which
 // becomes the number of cores granted.
 type Command struct {
@@ -419,7 +638,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_rota_v1_action_proto_msgTypes[1]
+	mi := &file_rota_v1_action_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +650,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[1]
+	mi := &file_rota_v1_action_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +663,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Command) GetArgv() []string {
@@ -468,23 +687,35 @@ func (x *Command) GetDir() string {
 	return ""
 }
 
-// Resources of an action while it runs.
+// Resources of an action while it runs: a vector of costs (ARL-Tangram §4.1).
+// One of them may be elastic, cores or GPUs: that is its key resource.
 type Resources struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Fewest cores to start with; 0 means 1. The cores are exclusive.
-	Cores uint32 `protobuf:"varint,1,opt,name=cores,proto3" json:"cores,omitempty"`
+	// Fewest cores to start with; absent means 1. The cores are exclusive. With 0
+	// the action has none of its own, as fits one that only waits for an answer: it
+	// must then have quotas or GPUs.
+	Cores *uint32 `protobuf:"varint,1,opt,name=cores,proto3,oneof" json:"cores,omitempty"`
 	// Most cores it can use; 0 means the same as cores.
 	MaxCores uint32 `protobuf:"varint,2,opt,name=max_cores,json=maxCores,proto3" json:"max_cores,omitempty"`
 	// Memory limit in bytes, reserved on the node while the action runs. 0: none;
 	// an action of a trajectory then has the trajectory's, which it shares.
-	MemoryBytes   uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	MemoryBytes uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// The numbers of cores that it can use, ascending, such as 1, 2, 4, 8; instead
+	// of cores and max_cores. At most 64.
+	AllowedCores []uint32 `protobuf:"varint,4,rep,packed,name=allowed_cores,json=allowedCores,proto3" json:"allowed_cores,omitempty"`
+	// GPUs of one node.
+	Gpus *GpuDemand `protobuf:"bytes,5,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// Network bandwidth in bits a second, of what its node declares.
+	BandwidthBps uint64 `protobuf:"varint,6,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	// What it uses of limits on something outside. At most 8.
+	Quotas        []*QuotaDemand `protobuf:"bytes,7,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_rota_v1_action_proto_msgTypes[2]
+	mi := &file_rota_v1_action_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +727,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[2]
+	mi := &file_rota_v1_action_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,12 +740,12 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Resources) GetCores() uint32 {
-	if x != nil {
-		return x.Cores
+	if x != nil && x.Cores != nil {
+		return *x.Cores
 	}
 	return 0
 }
@@ -529,6 +760,174 @@ func (x *Resources) GetMaxCores() uint32 {
 func (x *Resources) GetMemoryBytes() uint64 {
 	if x != nil {
 		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Resources) GetAllowedCores() []uint32 {
+	if x != nil {
+		return x.AllowedCores
+	}
+	return nil
+}
+
+func (x *Resources) GetGpus() *GpuDemand {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Resources) GetBandwidthBps() uint64 {
+	if x != nil {
+		return x.BandwidthBps
+	}
+	return 0
+}
+
+func (x *Resources) GetQuotas() []*QuotaDemand {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+// GpuDemand asks for a chunk: 1, 2, 4 or 8 GPUs of one node, aligned.
+type GpuDemand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Class of hardware, as nodes declare it, such as "H100". Empty: the only class
+	// that there is.
+	Class string `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	// The degrees of parallelism that it can use, ascending: of 1, 2, 4 and 8.
+	Gpus []uint32 `protobuf:"varint,2,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	// Memory that it takes on each GPU, in bytes. 0: all of it.
+	MemoryBytes uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// Model that has to be resident on the chunk; each degree is a variant of its
+	// own. Empty: none.
+	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// What it takes to make the model resident where it is not (evict-on-execution).
+	Setup         *durationpb.Duration `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuDemand) Reset() {
+	*x = GpuDemand{}
+	mi := &file_rota_v1_action_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuDemand) ProtoMessage() {}
+
+func (x *GpuDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuDemand.ProtoReflect.Descriptor instead.
+func (*GpuDemand) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GpuDemand) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *GpuDemand) GetGpus() []uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *GpuDemand) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *GpuDemand) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *GpuDemand) GetSetup() *durationpb.Duration {
+	if x != nil {
+		return x.Setup
+	}
+	return nil
+}
+
+// QuotaDemand is a use of a quota, from the start of the action to its end, and
+// for the quota's window after that.
+type QuotaDemand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the quota.
+	Quota string `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
+	// 0 means 1.
+	Units         uint32 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaDemand) Reset() {
+	*x = QuotaDemand{}
+	mi := &file_rota_v1_action_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaDemand) ProtoMessage() {}
+
+func (x *QuotaDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaDemand.ProtoReflect.Descriptor instead.
+func (*QuotaDemand) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QuotaDemand) GetQuota() string {
+	if x != nil {
+		return x.Quota
+	}
+	return ""
+}
+
+func (x *QuotaDemand) GetUnits() uint32 {
+	if x != nil {
+		return x.Units
 	}
 	return 0
 }
@@ -559,7 +958,7 @@ type ActionResult struct {
 
 func (x *ActionResult) Reset() {
 	*x = ActionResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[3]
+	mi := &file_rota_v1_action_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +970,7 @@ func (x *ActionResult) String() string {
 func (*ActionResult) ProtoMessage() {}
 
 func (x *ActionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[3]
+	mi := &file_rota_v1_action_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +983,7 @@ func (x *ActionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionResult.ProtoReflect.Descriptor instead.
 func (*ActionResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ActionResult) GetReason() EndReason {
@@ -676,14 +1075,16 @@ type Action struct {
 	// lists, where it would cost too much.
 	WaitingFor string `protobuf:"bytes,13,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	// Revision of the newest event about this action.
-	Revision      uint64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	// GPUs held by the running attempt, by their number on the node.
+	Gpus          []uint32 `protobuf:"varint,15,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_rota_v1_action_proto_msgTypes[4]
+	mi := &file_rota_v1_action_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +1096,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[4]
+	mi := &file_rota_v1_action_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +1109,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Action) GetId() uint64 {
@@ -809,6 +1210,13 @@ func (x *Action) GetRevision() uint64 {
 	return 0
 }
 
+func (x *Action) GetGpus() []uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
 type SubmitActionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Namespace of the actions; "default" if empty.
@@ -828,7 +1236,7 @@ type SubmitActionsRequest struct {
 
 func (x *SubmitActionsRequest) Reset() {
 	*x = SubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[5]
+	mi := &file_rota_v1_action_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1248,7 @@ func (x *SubmitActionsRequest) String() string {
 func (*SubmitActionsRequest) ProtoMessage() {}
 
 func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[5]
+	mi := &file_rota_v1_action_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1261,7 @@ func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitActionsRequest) GetNamespace() string {
@@ -896,7 +1304,7 @@ type SubmitActionsResponse struct {
 
 func (x *SubmitActionsResponse) Reset() {
 	*x = SubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[6]
+	mi := &file_rota_v1_action_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1316,7 @@ func (x *SubmitActionsResponse) String() string {
 func (*SubmitActionsResponse) ProtoMessage() {}
 
 func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[6]
+	mi := &file_rota_v1_action_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1329,7 @@ func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitActionsResponse) GetIds() []uint64 {
@@ -948,7 +1356,7 @@ type BatchSubmitActionsRequest struct {
 
 func (x *BatchSubmitActionsRequest) Reset() {
 	*x = BatchSubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[7]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1368,7 @@ func (x *BatchSubmitActionsRequest) String() string {
 func (*BatchSubmitActionsRequest) ProtoMessage() {}
 
 func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[7]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1381,7 @@ func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BatchSubmitActionsRequest) GetRequests() []*SubmitActionsRequest {
@@ -993,7 +1401,7 @@ type BatchSubmitActionsResponse struct {
 
 func (x *BatchSubmitActionsResponse) Reset() {
 	*x = BatchSubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[8]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1413,7 @@ func (x *BatchSubmitActionsResponse) String() string {
 func (*BatchSubmitActionsResponse) ProtoMessage() {}
 
 func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[8]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1426,7 @@ func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BatchSubmitActionsResponse) GetResults() []*SubmitActionsResult {
@@ -1042,7 +1450,7 @@ type SubmitActionsResult struct {
 
 func (x *SubmitActionsResult) Reset() {
 	*x = SubmitActionsResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[9]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1054,7 +1462,7 @@ func (x *SubmitActionsResult) String() string {
 func (*SubmitActionsResult) ProtoMessage() {}
 
 func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[9]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +1475,7 @@ func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResult.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitActionsResult) GetOutcome() isSubmitActionsResult_Outcome {
@@ -1122,7 +1530,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[10]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1542,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[10]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1555,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetActionRequest) GetId() uint64 {
@@ -1176,7 +1584,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1596,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1609,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -1235,7 +1643,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1655,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1668,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListActionsRequest) GetNamespace() string {
@@ -1318,7 +1726,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1738,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1751,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -1383,7 +1791,7 @@ type WatchActionsRequest struct {
 
 func (x *WatchActionsRequest) Reset() {
 	*x = WatchActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1803,7 @@ func (x *WatchActionsRequest) String() string {
 func (*WatchActionsRequest) ProtoMessage() {}
 
 func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1816,7 @@ func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchActionsRequest) GetNamespace() string {
@@ -1451,7 +1859,7 @@ type WatchActionsResponse struct {
 
 func (x *WatchActionsResponse) Reset() {
 	*x = WatchActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1871,7 @@ func (x *WatchActionsResponse) String() string {
 func (*WatchActionsResponse) ProtoMessage() {}
 
 func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1884,7 @@ func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchActionsResponse) GetEvents() []*ActionEvent {
@@ -1514,7 +1922,7 @@ type ActionEvent struct {
 
 func (x *ActionEvent) Reset() {
 	*x = ActionEvent{}
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1934,7 @@ func (x *ActionEvent) String() string {
 func (*ActionEvent) ProtoMessage() {}
 
 func (x *ActionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1947,7 @@ func (x *ActionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionEvent.ProtoReflect.Descriptor instead.
 func (*ActionEvent) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ActionEvent) GetRevision() uint64 {
@@ -1622,7 +2030,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +2042,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +2055,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CancelActionsRequest) GetIds() []uint64 {
@@ -1667,7 +2075,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +2087,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +2100,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelActionsResponse) GetCanceled() uint32 {
@@ -1714,7 +2122,7 @@ type RunActionRequest struct {
 
 func (x *RunActionRequest) Reset() {
 	*x = RunActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +2134,7 @@ func (x *RunActionRequest) String() string {
 func (*RunActionRequest) ProtoMessage() {}
 
 func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +2147,7 @@ func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionRequest.ProtoReflect.Descriptor instead.
 func (*RunActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RunActionRequest) GetNamespace() string {
@@ -1783,7 +2191,7 @@ type RunActionResponse struct {
 
 func (x *RunActionResponse) Reset() {
 	*x = RunActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +2203,7 @@ func (x *RunActionResponse) String() string {
 func (*RunActionResponse) ProtoMessage() {}
 
 func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +2216,7 @@ func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionResponse.ProtoReflect.Descriptor instead.
 func (*RunActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunActionResponse) GetUpdate() isRunActionResponse_Update {
@@ -1869,7 +2277,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2289,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2302,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -1941,7 +2349,7 @@ type ReadActionOutputRequest struct {
 
 func (x *ReadActionOutputRequest) Reset() {
 	*x = ReadActionOutputRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2361,7 @@ func (x *ReadActionOutputRequest) String() string {
 func (*ReadActionOutputRequest) ProtoMessage() {}
 
 func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2374,7 @@ func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadActionOutputRequest) GetActionId() uint64 {
@@ -2013,7 +2421,7 @@ type ReadActionOutputResponse struct {
 
 func (x *ReadActionOutputResponse) Reset() {
 	*x = ReadActionOutputResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2433,7 @@ func (x *ReadActionOutputResponse) String() string {
 func (*ReadActionOutputResponse) ProtoMessage() {}
 
 func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2446,7 @@ func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadActionOutputResponse) GetChunk() *OutputChunk {
@@ -2067,7 +2475,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2487,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2500,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -2134,7 +2542,7 @@ var File_rota_v1_action_proto protoreflect.FileDescriptor
 
 const file_rota_v1_action_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x03\n" +
+	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x03\n" +
 	"\n" +
 	"ActionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2147,18 +2555,46 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"runTimeout\x124\n" +
 	"\vloss_policy\x18\b \x01(\x0e2\x13.rota.v1.LossPolicyR\n" +
 	"lossPolicy\x12!\n" +
-	"\fmax_attempts\x18\t \x01(\rR\vmaxAttempts\"\x94\x01\n" +
+	"\fmax_attempts\x18\t \x01(\rR\vmaxAttempts\x12\x14\n" +
+	"\x05class\x18\n" +
+	" \x01(\tR\x05class\x12*\n" +
+	"\aprofile\x18\v \x01(\v2\x10.rota.v1.ProfileR\aprofile\"\x9b\x01\n" +
+	"\aProfile\x125\n" +
+	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
+	"\n" +
+	"serial_ppm\x18\x02 \x01(\rH\x00R\tserialPpm\x12-\n" +
+	"\x05table\x18\x03 \x01(\v2\x15.rota.v1.SpeedupTableH\x00R\x05tableB\t\n" +
+	"\aspeedup\"=\n" +
+	"\fSpeedupTable\x12-\n" +
+	"\x06points\x18\x01 \x03(\v2\x15.rota.v1.SpeedupPointR\x06points\"A\n" +
+	"\fSpeedupPoint\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\rR\x05units\x12\x1b\n" +
+	"\tratio_ppm\x18\x02 \x01(\rR\bratioPpm\"\x94\x01\n" +
 	"\aCommand\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12+\n" +
 	"\x03env\x18\x02 \x03(\v2\x19.rota.v1.Command.EnvEntryR\x03env\x12\x10\n" +
 	"\x03dir\x18\x03 \x01(\tR\x03dir\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +
-	"\tResources\x12\x14\n" +
-	"\x05cores\x18\x01 \x01(\rR\x05cores\x12\x1b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
+	"\tResources\x12\x19\n" +
+	"\x05cores\x18\x01 \x01(\rH\x00R\x05cores\x88\x01\x01\x12\x1b\n" +
 	"\tmax_cores\x18\x02 \x01(\rR\bmaxCores\x12!\n" +
-	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\"\xed\x02\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12#\n" +
+	"\rallowed_cores\x18\x04 \x03(\rR\fallowedCores\x12&\n" +
+	"\x04gpus\x18\x05 \x01(\v2\x12.rota.v1.GpuDemandR\x04gpus\x12#\n" +
+	"\rbandwidth_bps\x18\x06 \x01(\x04R\fbandwidthBps\x12,\n" +
+	"\x06quotas\x18\a \x03(\v2\x14.rota.v1.QuotaDemandR\x06quotasB\b\n" +
+	"\x06_cores\"\x9f\x01\n" +
+	"\tGpuDemand\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x12\n" +
+	"\x04gpus\x18\x02 \x03(\rR\x04gpus\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12/\n" +
+	"\x05setup\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05setup\"9\n" +
+	"\vQuotaDemand\x12\x14\n" +
+	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\rR\x05units\"\xed\x02\n" +
 	"\fActionResult\x12*\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x12.rota.v1.EndReasonR\x06reason\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x16\n" +
@@ -2170,7 +2606,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\x93\x04\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xa7\x04\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -2189,7 +2625,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x10cancel_requested\x18\f \x01(\bR\x0fcancelRequested\x12\x1f\n" +
 	"\vwaiting_for\x18\r \x01(\tR\n" +
 	"waitingFor\x12\x1a\n" +
-	"\brevision\x18\x0e \x01(\x04R\brevision\"\xbf\x01\n" +
+	"\brevision\x18\x0e \x01(\x04R\brevision\x12\x12\n" +
+	"\x04gpus\x18\x0f \x03(\rR\x04gpus\"\xbf\x01\n" +
 	"\x14SubmitActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -2338,98 +2775,110 @@ func file_rota_v1_action_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_rota_v1_action_proto_goTypes = []any{
 	(LossPolicy)(0),                    // 0: rota.v1.LossPolicy
 	(ActionState)(0),                   // 1: rota.v1.ActionState
 	(EndReason)(0),                     // 2: rota.v1.EndReason
 	(OutputStream)(0),                  // 3: rota.v1.OutputStream
 	(*ActionSpec)(nil),                 // 4: rota.v1.ActionSpec
-	(*Command)(nil),                    // 5: rota.v1.Command
-	(*Resources)(nil),                  // 6: rota.v1.Resources
-	(*ActionResult)(nil),               // 7: rota.v1.ActionResult
-	(*Action)(nil),                     // 8: rota.v1.Action
-	(*SubmitActionsRequest)(nil),       // 9: rota.v1.SubmitActionsRequest
-	(*SubmitActionsResponse)(nil),      // 10: rota.v1.SubmitActionsResponse
-	(*BatchSubmitActionsRequest)(nil),  // 11: rota.v1.BatchSubmitActionsRequest
-	(*BatchSubmitActionsResponse)(nil), // 12: rota.v1.BatchSubmitActionsResponse
-	(*SubmitActionsResult)(nil),        // 13: rota.v1.SubmitActionsResult
-	(*GetActionRequest)(nil),           // 14: rota.v1.GetActionRequest
-	(*GetActionResponse)(nil),          // 15: rota.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 16: rota.v1.ListActionsRequest
-	(*ListActionsResponse)(nil),        // 17: rota.v1.ListActionsResponse
-	(*WatchActionsRequest)(nil),        // 18: rota.v1.WatchActionsRequest
-	(*WatchActionsResponse)(nil),       // 19: rota.v1.WatchActionsResponse
-	(*ActionEvent)(nil),                // 20: rota.v1.ActionEvent
-	(*CancelActionsRequest)(nil),       // 21: rota.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 22: rota.v1.CancelActionsResponse
-	(*RunActionRequest)(nil),           // 23: rota.v1.RunActionRequest
-	(*RunActionResponse)(nil),          // 24: rota.v1.RunActionResponse
-	(*OutputChunk)(nil),                // 25: rota.v1.OutputChunk
-	(*ReadActionOutputRequest)(nil),    // 26: rota.v1.ReadActionOutputRequest
-	(*ReadActionOutputResponse)(nil),   // 27: rota.v1.ReadActionOutputResponse
-	(*ErrorDetail)(nil),                // 28: rota.v1.ErrorDetail
-	nil,                                // 29: rota.v1.Command.EnvEntry
-	(*durationpb.Duration)(nil),        // 30: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 31: google.protobuf.Timestamp
+	(*Profile)(nil),                    // 5: rota.v1.Profile
+	(*SpeedupTable)(nil),               // 6: rota.v1.SpeedupTable
+	(*SpeedupPoint)(nil),               // 7: rota.v1.SpeedupPoint
+	(*Command)(nil),                    // 8: rota.v1.Command
+	(*Resources)(nil),                  // 9: rota.v1.Resources
+	(*GpuDemand)(nil),                  // 10: rota.v1.GpuDemand
+	(*QuotaDemand)(nil),                // 11: rota.v1.QuotaDemand
+	(*ActionResult)(nil),               // 12: rota.v1.ActionResult
+	(*Action)(nil),                     // 13: rota.v1.Action
+	(*SubmitActionsRequest)(nil),       // 14: rota.v1.SubmitActionsRequest
+	(*SubmitActionsResponse)(nil),      // 15: rota.v1.SubmitActionsResponse
+	(*BatchSubmitActionsRequest)(nil),  // 16: rota.v1.BatchSubmitActionsRequest
+	(*BatchSubmitActionsResponse)(nil), // 17: rota.v1.BatchSubmitActionsResponse
+	(*SubmitActionsResult)(nil),        // 18: rota.v1.SubmitActionsResult
+	(*GetActionRequest)(nil),           // 19: rota.v1.GetActionRequest
+	(*GetActionResponse)(nil),          // 20: rota.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 21: rota.v1.ListActionsRequest
+	(*ListActionsResponse)(nil),        // 22: rota.v1.ListActionsResponse
+	(*WatchActionsRequest)(nil),        // 23: rota.v1.WatchActionsRequest
+	(*WatchActionsResponse)(nil),       // 24: rota.v1.WatchActionsResponse
+	(*ActionEvent)(nil),                // 25: rota.v1.ActionEvent
+	(*CancelActionsRequest)(nil),       // 26: rota.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 27: rota.v1.CancelActionsResponse
+	(*RunActionRequest)(nil),           // 28: rota.v1.RunActionRequest
+	(*RunActionResponse)(nil),          // 29: rota.v1.RunActionResponse
+	(*OutputChunk)(nil),                // 30: rota.v1.OutputChunk
+	(*ReadActionOutputRequest)(nil),    // 31: rota.v1.ReadActionOutputRequest
+	(*ReadActionOutputResponse)(nil),   // 32: rota.v1.ReadActionOutputResponse
+	(*ErrorDetail)(nil),                // 33: rota.v1.ErrorDetail
+	nil,                                // 34: rota.v1.Command.EnvEntry
+	(*durationpb.Duration)(nil),        // 35: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 36: google.protobuf.Timestamp
 }
 var file_rota_v1_action_proto_depIdxs = []int32{
-	5,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
-	6,  // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
-	30, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
-	30, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
+	8,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
+	9,  // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
+	35, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
+	35, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: rota.v1.ActionSpec.loss_policy:type_name -> rota.v1.LossPolicy
-	29, // 5: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
-	2,  // 6: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
-	30, // 7: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
-	30, // 8: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
-	4,  // 9: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
-	1,  // 10: rota.v1.Action.state:type_name -> rota.v1.ActionState
-	31, // 11: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
-	31, // 12: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	31, // 13: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
-	7,  // 14: rota.v1.Action.result:type_name -> rota.v1.ActionResult
-	31, // 15: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 16: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
-	9,  // 17: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
-	13, // 18: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
-	10, // 19: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
-	28, // 20: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
-	8,  // 21: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
-	1,  // 22: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
-	8,  // 23: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
-	20, // 24: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	31, // 25: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	1,  // 26: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	2,  // 27: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	31, // 28: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 29: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	8,  // 30: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	25, // 31: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	3,  // 32: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	25, // 33: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	30, // 34: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	9,  // 35: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	11, // 36: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	14, // 37: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	16, // 38: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	18, // 39: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	21, // 40: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	23, // 41: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	26, // 42: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	10, // 43: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	12, // 44: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	15, // 45: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	17, // 46: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	19, // 47: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	22, // 48: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	24, // 49: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	27, // 50: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	43, // [43:51] is the sub-list for method output_type
-	35, // [35:43] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	5,  // 5: rota.v1.ActionSpec.profile:type_name -> rota.v1.Profile
+	35, // 6: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
+	6,  // 7: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
+	7,  // 8: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
+	34, // 9: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
+	10, // 10: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
+	11, // 11: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
+	35, // 12: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
+	2,  // 13: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
+	35, // 14: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
+	35, // 15: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
+	4,  // 16: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
+	1,  // 17: rota.v1.Action.state:type_name -> rota.v1.ActionState
+	36, // 18: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
+	36, // 19: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	36, // 20: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
+	12, // 21: rota.v1.Action.result:type_name -> rota.v1.ActionResult
+	36, // 22: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 23: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
+	14, // 24: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
+	18, // 25: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
+	15, // 26: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
+	33, // 27: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
+	13, // 28: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
+	1,  // 29: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
+	13, // 30: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
+	25, // 31: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	36, // 32: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	1,  // 33: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	2,  // 34: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	36, // 35: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 36: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	13, // 37: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	30, // 38: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	3,  // 39: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	30, // 40: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	35, // 41: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	14, // 42: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	16, // 43: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	19, // 44: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	21, // 45: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	23, // 46: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	26, // 47: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	28, // 48: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	31, // 49: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	15, // 50: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	17, // 51: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	20, // 52: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	22, // 53: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	24, // 54: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	27, // 55: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	29, // 56: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	32, // 57: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	50, // [50:58] is the sub-list for method output_type
+	42, // [42:50] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }
@@ -2437,12 +2886,17 @@ func file_rota_v1_action_proto_init() {
 	if File_rota_v1_action_proto != nil {
 		return
 	}
-	file_rota_v1_action_proto_msgTypes[9].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[1].OneofWrappers = []any{
+		(*Profile_SerialPpm)(nil),
+		(*Profile_Table)(nil),
+	}
+	file_rota_v1_action_proto_msgTypes[5].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[14].OneofWrappers = []any{
 		(*SubmitActionsResult_Response)(nil),
 		(*SubmitActionsResult_Error)(nil),
 	}
-	file_rota_v1_action_proto_msgTypes[14].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[20].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[19].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[25].OneofWrappers = []any{
 		(*RunActionResponse_Action)(nil),
 		(*RunActionResponse_Output)(nil),
 	}
@@ -2452,7 +2906,7 @@ func file_rota_v1_action_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_action_proto_rawDesc), len(file_rota_v1_action_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   26,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

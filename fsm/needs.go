@@ -1,0 +1,57 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// allowedMax bounds how many numbers of cores an action may name.
+const allowedMax = 64
+
+// mayBeCoreless reports whether an action may do without cores of its own.
+func mayBeCoreless(n *logv1.Needs) bool { return n != nil && (n.Gpus != nil || len(n.Quotas) > 0) }
+
+// needs fills in the parts of an action's cost that most do not have, or says
+// why it cannot be accepted.
+func (x *execution) needs(row *state.Action, _ *state.Namespace, a *logv1.Action) *logv1.Result {
+	if a.Class != "" {
+		return unsupported("class")
+	}
+	c := a.Needs
+	if c == nil {
+		return nil
+	}
+	switch {
+	case c.Profile != nil:
+		return unsupported("profile")
+	case c.Gpus != nil:
+		return unsupported("gpus")
+	case c.BandwidthBps != 0:
+		return unsupported("bandwidth_bps")
+	case len(c.Quotas) > 0:
+		return unsupported("quotas")
+	}
+	row.Needs = &state.Needs{Cores: c.Cores}
+	return allowedCores(a)
+}
+
+func unsupported(field string) *logv1.Result {
+	return refuse(codeUnimplemented, "NOT_SUPPORTED", "%s is not supported by this release; leave it out", field)
+}
+
+// allowedCores checks a set of numbers of cores.
+func allowedCores(a *logv1.Action) *logv1.Result {
+	set := a.Needs.Cores
+	if len(set) == 0 {
+		return nil
+	}
+	if len(set) > allowedMax || set[0] == 0 || set[0] != a.CoresMin || set[len(set)-1] != a.CoresMax {
+		return refuse(codeInvalidArgument, "INVALID", "allowed_cores must be 1 to %d numbers, the first of them cores_min and the last cores_max", allowedMax)
+	}
+	for i := 1; i < len(set); i++ {
+		if set[i] <= set[i-1] {
+			return refuse(codeInvalidArgument, "INVALID", "allowed_cores must ascend: %d comes after %d", set[i], set[i-1])
+		}
+	}
+	return nil
+}
