@@ -16,7 +16,7 @@ import (
 
 func (a *app) benchCmd() *cobra.Command {
 	return group("bench", "Measure rota on this machine, with real processes and fsync on",
-		a.benchSubmitCmd(), a.benchRunCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchEtcdCmd(), a.nullServerCmd())
+		a.benchSubmitCmd(), a.benchRunCmd(), a.benchOverheadCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchEtcdCmd(), a.nullServerCmd())
 }
 
 func clusterFlags(fs *pflag.FlagSet, o *bench.ClusterOptions) {
@@ -117,6 +117,55 @@ an agent that says it has more cores than there are, which nothing is pinned to.
 	cmd.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of each throughput")
 	cmd.Flags().IntVar(&o.OversubscribedCores, "oversubscribed-cores", 16, "cores of the oversubscribed agent")
 	return cmd
+}
+
+func (a *app) benchOverheadCmd() *cobra.Command {
+	var (
+		o            bench.OverheadOptions
+		trajectories []int
+	)
+	cmd := &cobra.Command{
+		Use: "overhead", Short: "Measure what rota adds to the executions of coding agents", Args: exactly(),
+		Long: `Starts a fresh cluster for each number of trajectories and runs them for a while: agents
+that think, run a command, think again, as in the workload "coding" of rota sim. The
+processes are real and wait as long as the workload says; there are cores for all of
+them. What an action takes beyond its execution is the overhead.
+
+JSON output is one line for each number of trajectories.`,
+		Example: "  rota bench overhead\n  rota bench overhead --trajectories 64 --duration 5m -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var rows [][]string
+			for _, o.Trajectories = range trajectories {
+				r, err := bench.Overhead(cmd.Context(), o)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(a.err, "%d trajectories: %.1f actions a second, overhead %.1f ms\n", r.Trajectories, r.ActionsPerSecond, r.OverheadMS)
+				rows = append(rows, overheadRow(r))
+				if a.json() {
+					if err := writeJSON(a.out, r); err != nil {
+						return err
+					}
+				}
+			}
+			if !a.json() {
+				writeTable(a.out, []string{"trajectories", "actions", "per second", "act ms", "exec ms", "overhead ms", "p50", "overhead %", "CPU %"}, rows)
+			}
+			return nil
+		},
+	}
+	clusterFlags(cmd.Flags(), &o.Cluster)
+	cmd.Flags().IntSliceVar(&trajectories, "trajectories", []int{32, 64, 128}, "trajectories that are open at the same time")
+	cmd.Flags().DurationVar(&o.Duration, "duration", time.Minute, "measured time of each figure")
+	cmd.Flags().DurationVar(&o.WarmUp, "warm-up", 10*time.Second, "time before that")
+	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
+	return cmd
+}
+
+func overheadRow(r *bench.OverheadResult) []string {
+	f := func(v float64) string { return fmt.Sprintf("%.1f", v) }
+	return []string{strconv.Itoa(r.Trajectories), strconv.Itoa(r.Actions), f(r.ActionsPerSecond), f(r.ActMS), f(r.ExecMS),
+		f(r.OverheadMS), f(r.OverheadP50MS), f(float64(r.OverheadPPM) / 1e4), f(float64(r.BusyPPM) / 1e4)}
 }
 
 func (a *app) benchFailoverCmd() *cobra.Command {
