@@ -16,6 +16,9 @@ export GORACE ?= atexit_sleep_ms=20
 # "context deadline exceeded" though no input failed (go.dev/issue/75804).
 FUZZTIME ?= 100000x
 
+# Packages with tests of their own of what -tags faults adds.
+FAULTPKGS := ./internal/... ./agent/runtime
+
 LINT := go tool -modfile=.ci/lint.mod golangci-lint
 BUF  := go tool -modfile=tools.mod buf
 # Writes the reference of the API to standard output.
@@ -57,11 +60,23 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 
 ##@ Develop
 
-# Many tests wait, so there is one more at a time than there are CPUs.
+# Many tests wait, so there is one more at a time than there are CPUs. What vet has
+# to say is said by `make check`.
 .PHONY: test
-test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
-	go test $(TESTFLAGS) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 5m ./...
-	go test $(TESTFLAGS) -timeout 1m -tags faults ./internal/... ./agent/runtime
+test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
+	go test $(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 5m ./...
+	go test $(TESTFLAGS) -vet=off -timeout 1m -tags faults $(FAULTPKGS)
+
+# Compilers beside tests with real processes would make leases late, so all is
+# compiled before anything runs: what tests build, and, as `go list -export` does
+# it without linking, the tests.
+.PHONY: compile
+compile: COMPILE = go list $(filter -race,$(TESTFLAGS)) -test -export
+compile:
+	go build ./...
+	go build -tags faults ./...
+	$(COMPILE) ./... > /dev/null
+	$(COMPILE) -tags faults $(FAULTPKGS) > /dev/null
 
 .PHONY: race
 race: TESTFLAGS := -race -count=3
