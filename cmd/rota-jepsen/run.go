@@ -22,14 +22,17 @@ import (
 type runFlags struct {
 	seed        int64
 	repeat      int
+	voidRetries int
 	output      string
 	binary      string
 	otherBinary string
 	options     scenario.Options
+	// play is scenario.Run, unless a test has its own.
+	play func(context.Context, scenario.Scenario, scenario.Options) (*report.Report, error)
 }
 
 func newRun() *cobra.Command {
-	var f runFlags
+	f := runFlags{play: scenario.Run}
 	cmd := &cobra.Command{
 		Use: "run SCENARIO...", Short: "Run clusters of real processes under faults",
 		Long: `Starts a cluster of real processes in network namespaces of its own, puts load on it,
@@ -54,6 +57,7 @@ modules of this repository unless --binary is given.
 	fs.DurationVar(&f.options.Duration, "duration", 0, "go on with rounds of faults for so long (default: one round)")
 	fs.IntVar(&f.options.Count, "count", 0, "number of faults, whatever the duration (default: as the scenario says)")
 	fs.IntVar(&f.repeat, "repeat", 1, "how often to run each scenario")
+	fs.IntVar(&f.voidRetries, "void-retries", 0, "how often to try a run again that proved nothing, as when the machine was too slow; one that saw a promise broken or broke off never is")
 	fs.StringVar(&f.options.Store, "store", "store", "folder of the reports")
 	fs.StringVar(&f.binary, "binary", "", "rota to test, built with -tags faults (default: build it)")
 	fs.StringVar(&f.otherBinary, "other-binary", "", "another build of it, for rolling restarts (default: build it, with another version)")
@@ -84,17 +88,50 @@ func (f *runFlags) run(cmd *cobra.Command, names []string) error {
 	if err := f.build(cmd.Context(), dir); err != nil {
 		return &codeError{exitUsage, err}
 	}
-	var reports []*report.Report
+	return f.all(cmd, scenarios, dir)
+}
+
+// all runs all scenarios, as often as is wanted.
+func (f *runFlags) all(cmd *cobra.Command, scenarios []scenario.Scenario, dir string) error {
+	var reports, last []*report.Report
 	for i := range f.repeat {
 		for _, s := range scenarios {
-			rep, err := f.one(cmd, s, i, filepath.Join(dir, fmt.Sprintf("%s-%d", s.Name, i)))
+			tries, err := f.tries(cmd, s, i, dir)
 			if err != nil {
 				return &codeError{exitVoid, err}
 			}
-			reports = append(reports, rep)
+			reports = append(reports, tries...)
+			last = append(last, tries[len(tries)-1])
 		}
 	}
-	return f.finish(cmd, reports)
+	if err := f.finish(cmd, reports); err != nil {
+		return err
+	}
+	return conclude(last)
+}
+
+// tries runs one scenario, and again with the next seed while that is void and
+// tries are left. The last one counts.
+func (f *runFlags) tries(cmd *cobra.Command, s scenario.Scenario, repetition int, dir string) (tries []*report.Report, err error) {
+	for {
+		// The seeds between are those of the repetitions.
+		number := repetition + len(tries)*f.repeat
+		rep, err := f.one(cmd, s, f.seed+int64(number), filepath.Join(dir, fmt.Sprintf("%s-%d", s.Name, number)))
+		if err != nil {
+			return nil, err
+		}
+		tries = append(tries, rep)
+		if len(tries) > f.voidRetries || !again(rep) || cmd.Context().Err() != nil {
+			return tries, nil
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "== %s with seed %d is void, is tried again: %s\n", s.Name, rep.Seed, strings.Join(rep.Void(), "; "))
+	}
+}
+
+// again reports whether a run may be tried again because it is no verdict. One
+// that broke off may be one: a cluster that never comes up is no slow machine.
+func again(r *report.Report) bool {
+	return r.Violations() == 0 && r.Broken == "" && len(r.Void()) > 0
 }
 
 // scenarios finds those that were named.
@@ -102,8 +139,8 @@ func (f *runFlags) scenarios(names []string) (all []scenario.Scenario, err error
 	if f.output != "text" && f.output != "json" {
 		return nil, fmt.Errorf("--output %q is neither text nor json", f.output)
 	}
-	if f.repeat < 1 || f.options.Count < 0 || f.options.Duration < 0 {
-		return nil, fmt.Errorf("--repeat must be at least 1, --count and --duration not negative")
+	if f.repeat < 1 || f.voidRetries < 0 || f.options.Count < 0 || f.options.Duration < 0 {
+		return nil, fmt.Errorf("--repeat must be at least 1, --void-retries, --count and --duration not negative")
 	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("which scenario? See: rota-jepsen list")
@@ -144,13 +181,13 @@ func (f *runFlags) build(ctx context.Context, dir string) (err error) {
 }
 
 // one runs one scenario.
-func (f *runFlags) one(cmd *cobra.Command, s scenario.Scenario, repetition int, dir string) (*report.Report, error) {
+func (f *runFlags) one(cmd *cobra.Command, s scenario.Scenario, seed int64, dir string) (*report.Report, error) {
 	o := f.options
-	o.Dir, o.Seed = dir, f.seed+int64(repetition)
+	o.Dir, o.Seed = dir, seed
 	stderr := cmd.ErrOrStderr()
 	fmt.Fprintf(stderr, "== %s, seed %d: %s\n", s.Name, o.Seed, s.About)
 	o.Log = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	rep, err := scenario.Run(cmd.Context(), s, o)
+	rep, err := f.play(cmd.Context(), s, o)
 	if err != nil {
 		return nil, err
 	}
@@ -163,17 +200,15 @@ func (f *runFlags) one(cmd *cobra.Command, s scenario.Scenario, repetition int, 
 	return rep, os.RemoveAll(dir)
 }
 
-// finish sums up all runs.
+// finish sums up all runs, also those that were void and tried again.
 func (f *runFlags) finish(cmd *cobra.Command, reports []*report.Report) error {
 	if len(reports) > 1 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "== faults that happened: %s\n", happened(reports))
 	}
 	if f.output == "json" {
-		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(report.Sum(reports)); err != nil {
-			return err
-		}
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(report.Sum(reports))
 	}
-	return conclude(reports)
+	return nil
 }
 
 // conclude decides the exit code.

@@ -183,7 +183,11 @@ var broken = []caseOf{
 		r.Executions = slices.DeleteFunc(r.Executions, func(x history.Execution) bool { return x.Action == id })
 	}},
 	{"at-most-one", "alive after its end was told", "was alive after its end", func(t *testing.T, r *history.Record) {
-		pick(t, r.Executions, once(r, false)).End += 2 * second
+		x := pick(t, r.Executions, once(r, false))
+		x.Alive, x.End = x.Alive+2*second, x.End+2*second
+	}},
+	{"at-most-one", "still alive when the record ends", "was alive after its end", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, once(r, false)).End = 0
 	}},
 	{"at-most-one", "never granted", "executed and never granted", func(t *testing.T, r *history.Record) {
 		y := *pick(t, r.Executions, once(r, true))
@@ -383,6 +387,9 @@ var unsuspicious = []caseOf{
 		for i := range r.Watch {
 			r.Watch[i].At -= int64(100 * time.Millisecond)
 		}
+	}},
+	{name: "a witness that records ends late", change: func(_ *testing.T, r *history.Record) {
+		r.Executions[len(r.Executions)-1].End += 20 * second
 	}},
 	{name: "calls without an answer that did or did not happen", change: func(t *testing.T, r *history.Record) {
 		op := pick(t, r.Ops, submitted)

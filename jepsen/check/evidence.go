@@ -14,7 +14,8 @@ import (
 // it: its goroutine has to be woken on a machine that is busy. Times of two
 // observers that differ by less are not compared. The witness is one observer:
 // it stamps ends before starts that followed them, so its own times are compared
-// as they are.
+// as they are. It may be later by any time, so with others only that is compared
+// until when it saw an execution alive.
 const observationLag = 200 * time.Millisecond
 
 // retention is how long the cluster keeps what has ended, in log time.
@@ -140,7 +141,7 @@ func describeOps(ops ...history.Op) (lines []string) {
 func describeExecution(x history.Execution) string {
 	until := "still alive"
 	if x.End != 0 {
-		until = "to " + at(x.End)
+		until = fmt.Sprintf("to %s (alive at %s)", at(x.End), at(x.Alive))
 	}
 	done := ""
 	if x.Complete {

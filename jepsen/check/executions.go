@@ -88,13 +88,22 @@ func known(e *evidence, list []history.Execution, f *findings) {
 	}
 }
 
+// aliveAt is a time at which an execution was certainly alive, the last one that
+// is known. Its end may have been recorded long after it.
+func aliveAt(x history.Execution) int64 {
+	if x.End == 0 {
+		return until(x)
+	}
+	return x.Alive
+}
+
 // afterEnd: who was told that an action has ended may rely on it.
 func afterEnd(list []history.Execution, end told, f *findings) {
 	if end.line == "" {
 		return
 	}
 	for _, x := range list {
-		if until(x) > end.at+int64(observationLag) {
+		if aliveAt(x) > end.at+int64(observationLag) {
 			f.add([]string{end.line, describeExecution(x)}, "action %d was alive after its end had been told", x.Action)
 			return
 		}

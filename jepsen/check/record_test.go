@@ -218,7 +218,7 @@ func (p *play) complete(k token) {
 	x := &p.rec.Executions[p.live[k]]
 	canceled := false
 	p.machine.View(func(s *state.State) { canceled = s.Action(state.ActionID(k.action)).CancelReason != 0 })
-	x.End, x.Complete = p.now, !canceled
+	x.Alive, x.End, x.Complete = p.now, p.now, !canceled
 	delete(p.live, k)
 	p.now += second / 100
 	report := &logv1.AttemptReport{ActionId: k.action, Attempt: k.attempt, Reason: uint32(state.EndExited)}
@@ -234,7 +234,7 @@ func (p *play) complete(k token) {
 func (p *play) lose(node string) {
 	for _, k := range p.running() {
 		if x := &p.rec.Executions[p.live[k]]; x.Node == node {
-			x.End = p.now
+			x.Alive, x.End = p.now, p.now
 			delete(p.live, k)
 		}
 	}

@@ -66,8 +66,12 @@ type Execution struct {
 	Node        string `json:"node"`
 	Cores       []int  `json:"cores,omitempty"` // of the affinity mask it ran with
 	Start       int64  `json:"start"`
-	// End is 0 for what was alive when the witness closed.
+	// End is 0 for what was alive when the witness closed. A witness that was late
+	// has recorded it late.
 	End int64 `json:"end"`
+	// Alive is a time at which it was certainly alive, the last one that is known
+	// of what has an end. 0: it was gone before it was let to work.
+	Alive int64 `json:"alive,omitempty"`
 	// Complete: the command said that its work was done before it ended.
 	Complete bool `json:"complete,omitempty"`
 }

@@ -128,9 +128,11 @@ func (r *Report) Void() (reasons []string) {
 
 // Summary is the line of JSON that a run ends with.
 type Summary struct {
-	Operations  int      `json:"operations"`
-	Faults      int      `json:"faults"`
-	Violations  int      `json:"violations"`
+	Operations int `json:"operations"`
+	Faults     int `json:"faults"`
+	Violations int `json:"violations"`
+	// Void counts runs that proved nothing.
+	Void        int      `json:"void,omitempty"`
 	FailoverP50 *float64 `json:"failover_p50_ms"`
 	FailoverP99 *float64 `json:"failover_p99_ms"`
 	// Checker is the first that found a violation, and Evidence what it was.
@@ -147,6 +149,9 @@ func Sum(reports []*Report) Summary {
 		s.Operations += r.Operations
 		s.Faults += len(r.Faults)
 		s.Violations += r.Violations()
+		if len(r.Void()) > 0 {
+			s.Void++
+		}
 		for _, v := range r.Verdicts {
 			if s.Checker == "" && !aboutTheRun(v) && len(v.Violations) > 0 {
 				s.Checker, s.Evidence = v.Checker, v.Violations[0]

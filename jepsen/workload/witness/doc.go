@@ -13,4 +13,13 @@
 // that was dead before another one began is always recorded that way; and a
 // probe does not work before its start is recorded, so work of two executions at
 // the same time is always seen.
+//
+// Observers elsewhere know nothing of that order. On a busy machine the thread may
+// come to record an end long after somebody else has heard of it. So it notes not
+// only when it recorded an end, but also until when it is certain that the
+// execution was alive: it looks all the time, and asks for the time before a look.
+// Whose end such a look does not report was alive then, however late the thread is
+// afterwards. Only a look that had room for everything counts. A connection that
+// has not been accepted is in no look, but nothing is certain of a probe before it
+// has taken the permission to work, and from then on it is in every look.
 package witness

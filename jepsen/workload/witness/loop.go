@@ -16,13 +16,18 @@ const eventsMax = 1024
 // lineBytesMax is more than any probe sends without a line end.
 const lineBytesMax = 4096
 
+// lookEvery is how long one look lasts at most, in milliseconds, so that it is
+// known of each execution until when it was alive, whatever the others do.
+const lookEvery = 10
+
 // run looks at connections until the witness is closed.
 func (w *Witness) run() {
 	defer close(w.done)
 	defer w.release()
 	events := make([]unix.EpollEvent, eventsMax)
 	for {
-		n, err := unix.EpollWait(w.poll, events, -1)
+		began := w.now()
+		n, err := unix.EpollWait(w.poll, events, lookEvery)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -32,6 +37,10 @@ func (w *Witness) run() {
 		}
 		if w.round(events[:n]) {
 			return
+		}
+		if n < len(events) {
+			// There were no more, and ends among them are recorded.
+			w.looked = began
 		}
 	}
 }
@@ -137,7 +146,8 @@ func (w *Witness) said(p *probe, line string) {
 	}
 }
 
-// begin records a start and then lets the probe work.
+// begin records a start and then lets the probe work. A probe that takes the
+// answer is alive after its start. One that is gone has reported that, too.
 func (w *Witness) begin(p *probe, hello string) {
 	e, err := parseHello(hello)
 	if err != nil {
@@ -146,14 +156,17 @@ func (w *Witness) begin(p *probe, hello string) {
 	}
 	e.Start = w.now()
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	p.at = len(w.executions)
 	w.executions = append(w.executions, e)
-	w.mu.Unlock()
-	// A probe that is gone has reported that, too.
-	_, _ = unix.Write(p.fd, ack)
+	if _, err := unix.Write(p.fd, ack); err == nil {
+		w.executions[p.at].Alive = e.Start
+	}
 }
 
-// end records that all processes of an execution are gone.
+// end records that all processes of an execution are gone, and when they were not
+// yet: all looks since its start have seen it alive, but for the one that is being
+// dealt with.
 func (w *Witness) end(p *probe) {
 	delete(w.probes, p.fd)
 	unix.Close(p.fd)
@@ -162,5 +175,9 @@ func (w *Witness) end(p *probe) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.executions[p.at].End = w.now()
+	e := &w.executions[p.at]
+	e.End = w.now()
+	if e.Alive > 0 {
+		e.Alive = max(e.Alive, w.looked)
+	}
 }

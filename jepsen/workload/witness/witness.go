@@ -25,7 +25,10 @@ type Witness struct {
 	woken  *os.File
 	done   chan struct{}
 
-	probes map[int]*probe // by file descriptor; the loop's own
+	// The loop's own: connections by file descriptor, and when the newest look
+	// began that left no end unreported and has been dealt with.
+	probes map[int]*probe
+	looked int64
 
 	mu         sync.Mutex
 	executions []history.Execution

@@ -96,7 +96,10 @@ func TestAnExecutionIsSeenFromItsStartToItsEnd(t *testing.T) {
 	if took := time.Duration(e.End - e.Start); took < 30*time.Millisecond {
 		t.Errorf("it took %v", took)
 	}
-	e.Start, e.End = 0, 0
+	if e.Alive < e.Start || e.Alive > e.End {
+		t.Errorf("it was alive at %d: %+v", e.Alive, e)
+	}
+	e.Start, e.End, e.Alive = 0, 0, 0
 	want := history.Execution{RequestID: "request-7.2.31", Action: 7, Attempt: 2, Incarnation: 31, Node: "node-1", Complete: true}
 	if fmt.Sprint(e) != fmt.Sprint(want) {
 		t.Errorf("seen: %+v, want %+v", e, want)
@@ -239,6 +242,96 @@ func TestTwoAtTheSameTimeAreSeenAsSuch(t *testing.T) {
 	e := w.Executions()
 	if e[0].End <= e[1].Start {
 		t.Errorf("they do not overlap: %+v", e)
+	}
+}
+
+// connect is a probe that has been let to work.
+func connect(t *testing.T, w *Witness, hello string) net.Conn {
+	t.Helper()
+	c := say(t, w, hello)
+	if _, err := bufio.NewReader(c).ReadByte(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// endOf waits until an execution has ended.
+func endOf(t *testing.T, w *Witness, at int) history.Execution {
+	t.Helper()
+	until(t, "its end is seen", func() bool { return len(w.Executions()) > at && w.Executions()[at].End > 0 })
+	return w.Executions()[at]
+}
+
+// A witness that is late records ends late, but never claims that something was
+// alive which was not.
+func TestALateWitnessKnowsUntilWhenAnExecutionWasAlive(t *testing.T) {
+	w := listen(t)
+	first, second := connect(t, w, "1.1.1 a r -"), connect(t, w, "2.1.1 a r -")
+	w.mu.Lock() // nothing can be recorded
+	first.Close()
+	firstGone := w.now()
+	time.Sleep(50 * time.Millisecond) // it looks, and stops at the first
+	second.Close()
+	say(t, w, "3.1.1 a r -").Close()
+	secondGone := w.now()
+	time.Sleep(50 * time.Millisecond)
+	late := w.now()
+	w.mu.Unlock()
+
+	for at, gone := range []int64{firstGone, secondGone} {
+		if e := endOf(t, w, at); e.Alive < e.Start || e.Alive > gone || e.End < late {
+			t.Errorf("it was gone at %d, the witness late until %d: %+v", gone, late, e)
+		}
+	}
+	if e := endOf(t, w, 2); e.Alive != 0 {
+		t.Errorf("it was gone before it could work: %+v", e)
+	}
+}
+
+func TestWhatOthersDoShowsThatAnExecutionIsAlive(t *testing.T) {
+	w := listen(t)
+	c := connect(t, w, "1.1.1 a r -")
+	since := w.now()
+	connect(t, w, "2.1.1 a r -") // is not heard in a look that began before
+	c.Close()
+	if e := endOf(t, w, 0); e.Alive < since {
+		t.Errorf("it was alive at %d: %+v", since, e)
+	}
+}
+
+func TestAnExecutionIsSeenThoughNothingHappens(t *testing.T) {
+	w, at := listen(t), -1
+	until(t, "one is seen alive after its start", func() bool {
+		c := connect(t, w, "1.1.1 a r -")
+		time.Sleep(5 * lookEvery * time.Millisecond)
+		c.Close()
+		at++
+		e := endOf(t, w, at)
+		return e.Alive > e.Start
+	})
+}
+
+// What did not fit into a look may have ended before it.
+func TestALookWithoutRoomForMoreShowsNothing(t *testing.T) {
+	w := listen(t)
+	c := connect(t, w, "1.1.1 a r -")
+	var crowd []net.Conn
+	for i := range eventsMax + 1 {
+		crowd = append(crowd, connect(t, w, fmt.Sprintf("%d.1.1 a r -", i+2)))
+	}
+	w.mu.Lock()
+	crowd[0].Close()
+	time.Sleep(50 * time.Millisecond) // it looks, and stops at the first
+	for _, other := range crowd[1:] {
+		other.Close()
+	}
+	c.Close()
+	gone := w.now()
+	w.mu.Unlock()
+	for at := range w.Executions() {
+		if e := endOf(t, w, at); e.Alive > gone {
+			t.Fatalf("execution %d was gone at %d: %+v", at, gone, e)
+		}
 	}
 }
 
