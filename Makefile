@@ -105,7 +105,7 @@ jepsen-nightly: bin/rota-jepsen ## The same for hours: each fault 30 times, 200 
 	bin/rota-jepsen run lying-fsyncs deposed-leaders crash-points pause-agents -o json
 	bin/rota-jepsen run ci --repeat 30 -o json
 	bin/rota-jepsen dst --seeds 10000 -o json
-	bin/rota-jepsen dst --scenario partitions --seeds 100 -o json
+	bin/rota-jepsen dst --scenario partitions --seeds 200 -o json
 
 .PHONY: bin/rota-jepsen
 bin/rota-jepsen:

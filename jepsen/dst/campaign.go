@@ -29,13 +29,17 @@ type Summary struct {
 	Actions    int     `json:"actions"`
 	Faults     int     `json:"faults"`
 	Violations int     `json:"violations"`
+	// Partitions of a node that outlasted its lease, and how many of them the
+	// leader changed in.
+	Partitions    int `json:"partitions"`
+	PartitionsLed int `json:"partitions_led"`
 	// Checker is what noticed the first violation that was seen, and Evidence what
 	// it said.
 	Checker  string `json:"checker,omitempty"`
 	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
-	Executions, Entries, Expiries, Elections, Partitions, PartitionsLed, Upgrades, Stops int `json:"-"`
+	Executions, Entries, Expiries, Elections, Upgrades, Stops int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
