@@ -255,6 +255,8 @@ func TestARestartedAgentTakesOver(t *testing.T) {
 	if r := c.result(runs); r.Reason != rotav1.EndReason_END_REASON_EXITED {
 		t.Errorf("what ran on was reported as %v", r)
 	}
+	// It reports what it knows in the incarnation that it has, registered again or not.
+	c.until("another registration", func(c *cluster) bool { return len(c.registered) > 1 })
 	if first, second := c.registered[0], c.registered[1]; second.Incarnation != 8 || second.JournalId != first.JournalId {
 		t.Errorf("registered again as %v", second)
 	}
