@@ -164,6 +164,7 @@ func TestTheLeaseEnds(t *testing.T) {
 	checkLeaks(t)
 	c, s := newCluster(t, 1), newSupervisor(t)
 	c.lease = 2 * time.Second
+	s.deadlineTakes = 100 * time.Millisecond
 	start(t, config(t, c, s))
 	key := c.assign(1)
 	s.untilRuns(key)
@@ -187,6 +188,12 @@ func TestTheLeaseEnds(t *testing.T) {
 	c.result(refused)
 	c.change(func() { c.noLeases = false })
 	s.untilRuns(waits)
+	// The supervisor still knew the old deadline when there was a new lease.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused > 0 {
+		t.Errorf("%d attempts were sent to the supervisor before the new deadline", s.refused)
+	}
 }
 
 func TestTheClusterGivesTheNodeUp(t *testing.T) {
@@ -255,6 +262,8 @@ func TestARestartedAgentTakesOver(t *testing.T) {
 	if r := c.result(runs); r.Reason != rotav1.EndReason_END_REASON_EXITED {
 		t.Errorf("what ran on was reported as %v", r)
 	}
+	// It reports what it knows in the incarnation that it has, registered again or not.
+	c.until("another registration", func(c *cluster) bool { return len(c.registered) > 1 })
 	if first, second := c.registered[0], c.registered[1]; second.Incarnation != 8 || second.JournalId != first.JournalId {
 		t.Errorf("registered again as %v", second)
 	}

@@ -32,8 +32,11 @@ type supervisor struct {
 	kills    map[runtime.Key]runtime.Reason
 	immortal bool // kills have no effect
 	deadline int64
-	link     *link
-	changed  chan struct{}
+	// deadlineTakes is how long a deadline is on its way.
+	deadlineTakes time.Duration
+	refused       int // starts after the deadline
+	link          *link
+	changed       chan struct{}
 }
 
 // link is one agent's connection to it.
@@ -117,8 +120,12 @@ func (l *link) Exits() <-chan runtime.Exit { return l.exits }
 func (s *supervisor) Start(_ context.Context, spec runtime.Spec) error {
 	s.lock()
 	defer s.unlock()
-	if s.deadline == 0 || clock.Boottime() >= s.deadline {
+	if s.deadline == 0 {
 		s.t.Errorf("attempt %s was started without a lease", spec.Key)
+	}
+	if clock.Boottime() >= s.deadline {
+		s.refused++
+		return runtime.ErrDeadlinePassed
 	}
 	for key := range s.running {
 		if key.Action == spec.Key.Action || key.Incarnation != spec.Key.Incarnation {
@@ -164,6 +171,7 @@ func (s *supervisor) Forget(_ context.Context, keys []runtime.Key) error {
 }
 
 func (s *supervisor) SetDeadline(_ context.Context, boottimeNS int64) error {
+	time.Sleep(s.deadlineTakes)
 	s.lock()
 	defer s.unlock()
 	s.deadline = boottimeNS

@@ -29,21 +29,21 @@ type conn struct {
 	runtime.Runtime
 
 	mu sync.Mutex
-	// armed says that the runtime knows a deadline that has not passed, so
-	// that it will kill what it starts if the agent does not get to it.
-	armed bool
+	// deadline is the one that the runtime knows, 0 if none. Until then it starts
+	// what it is told to, and will kill that if the agent does not get to it.
+	deadline int64
 }
 
-func (c *conn) arm(armed bool) {
+func (c *conn) arm(deadline int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.armed = armed
+	c.deadline = deadline
 }
 
-func (c *conn) isArmed() bool {
+func (c *conn) isArmed(now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.armed
+	return now < c.deadline
 }
 
 // close releases the connection; what runs, runs on.
@@ -180,7 +180,7 @@ func (a *agent) pushDeadlines(ctx context.Context, c *conn) error {
 				return fmt.Errorf("set deadline: %w", err)
 			}
 			pushed = deadline
-			c.arm(true)
+			c.arm(deadline)
 			a.table.change(func() {})
 		}
 		select {

@@ -13,7 +13,7 @@ import (
 // and the runtime will enforce its end.
 func (a *agent) ready() bool {
 	c := a.current()
-	return c != nil && c.isArmed() && a.lease.Held() != 0
+	return c != nil && c.isArmed(a.lease.Now()) && a.lease.Held() != 0
 }
 
 // start enters what is wanted into the journal, many attempts with one fsync,
@@ -55,7 +55,7 @@ func (a *agent) startOne(ctx context.Context, c *conn, spec runtime.Spec, fatal 
 	failpoint.Hit(failpoint.StartAnswered)
 	disarmed, err := a.table.started(spec.Key, err)
 	if disarmed {
-		c.arm(false) // until the next renewal
+		c.arm(0) // until the next renewal
 	}
 	if err != nil {
 		select {

@@ -93,8 +93,8 @@ var helpers = map[string]func(args []string){
 			}
 		}
 	},
-	// helper-client is an agent that starts an attempt, sets a deadline so many
-	// milliseconds from now, says so, and waits.
+	// helper-client is an agent that starts an attempt, waits for the line that it
+	// writes to a file, if any, sets a deadline so far from now, says so, and waits.
 	"helper-client": clientMain,
 	"helper-unprivileged": func(args []string) {
 		if err := unprivilegedMain(args[0]); err != nil {
@@ -116,6 +116,11 @@ func clientMain(args []string) {
 	if err != nil {
 		fmt.Println("error:", err)
 		return
+	}
+	for written := args[4]; written != ""; time.Sleep(2 * time.Millisecond) {
+		if text, _ := os.ReadFile(written); strings.HasSuffix(string(text), "\n") {
+			break
+		}
 	}
 	if after, _ := time.ParseDuration(args[3]); after > 0 {
 		if err := c.SetDeadline(ctx, clock.Boottime()+int64(after)); err != nil {
@@ -168,7 +173,7 @@ func self(t testing.TB, k runtime.Key, args ...string) runtime.Spec {
 
 // leftBehind lists supervisors, attempts and cgroups that outlived the tests.
 func leftBehind() []string {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for {
 		left := append(markedProcesses(), cgroupsLeft()...)
 		if len(left) == 0 || time.Now().After(deadline) {
@@ -207,13 +212,13 @@ func cgroupsLeft() []string {
 }
 
 // startClient runs helper-client and returns once it is ready.
-func startClient(t *testing.T, dir, mode, script string, deadline time.Duration) *exec.Cmd {
+func startClient(t *testing.T, dir, mode, script string, deadline time.Duration, written string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "helper-client", dir, mode, script, deadline.String())
+	cmd := exec.Command(exe, "helper-client", dir, mode, script, deadline.String(), written)
 	cmd.Env = append(os.Environ(), leftover+"_PARENT="+cgroupParent)
 	out, err := cmd.StdoutPipe()
 	if err != nil {

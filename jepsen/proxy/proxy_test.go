@@ -124,19 +124,18 @@ func TestADelayIsForOneDirectionOfOnePair(t *testing.T) {
 	if took := ask(t, a, "x"); took < late {
 		t.Errorf("a waited %v, want %v", took, late)
 	}
-	if took := ask(t, b, "x"); took >= late {
-		t.Errorf("b waited %v although the delay is not for it", took)
+	ask(t, b, "x")
+	if n := p.Counters().Delayed; n != 1 {
+		t.Errorf("%d pieces were late, also one of b, whom the delay is not for", n)
 	}
 	p.SetDelay("a", "s", late, 0)
 	if took := ask(t, a, "x"); took < 2*late {
 		t.Errorf("a waited %v, want %v", took, 2*late)
 	}
 	p.Heal()
-	if took := ask(t, a, "x"); took >= late {
-		t.Errorf("a waited %v after all was healed", took)
-	}
+	ask(t, a, "x")
 	if n := p.Counters().Delayed; n != 3 {
-		t.Errorf("%d pieces counted as late, want 3", n)
+		t.Errorf("%d pieces counted as late, want 3, and none after all was healed", n)
 	}
 }
 
@@ -144,12 +143,19 @@ func TestALostPieceIsRetransmitted(t *testing.T) {
 	p, addr := echoProxy(t)
 	c := dial(t, "a", addr)
 	p.SetLoss("a", "s", LossAll)
-	time.AfterFunc(rtoMin/2, func() { p.SetLoss("a", "s", 0) })
-	if took := ask(t, c, "x"); took < rtoMin {
-		t.Errorf("it took %v, want a time-out of %v at least", took, rtoMin)
-	}
-	if n := p.Counters().Stalls; n != 1 {
-		t.Errorf("%d stalls, want 1", n)
+	healed := make(chan struct{})
+	go func() {
+		defer close(healed)
+		for p.Counters().Stalls == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		p.SetLoss("a", "s", 0)
+	}()
+	took := ask(t, c, "x")
+	<-healed
+	// On a busy machine it is lost more than once.
+	if n := p.Counters().Stalls; took < time.Duration(n)*rtoMin {
+		t.Errorf("it took %v with %d stalls, want %v at least for each", took, n, rtoMin)
 	}
 }
 

@@ -111,16 +111,25 @@ func TestCallsThatMeetTheNetwork(t *testing.T) {
 	}
 	closed.Close()
 
-	if op := one(t.Context(), alone(closed.Addr().String())); op.Outcome != history.Fail {
+	patient := func(addr string) *Env {
+		env := alone(addr)
+		env.CallTimeout = patience
+		return env
+	}
+	if op := one(t.Context(), patient(closed.Addr().String())); op.Outcome != history.Fail {
 		t.Errorf("nobody listens: %+v", op)
 	}
-	if op := one(t.Context(), alone(cutting.Addr().String())); op.Outcome != history.Unknown {
+	if op := one(t.Context(), patient(cutting.Addr().String())); op.Outcome != history.Unknown {
 		t.Errorf("the connection is lost: %+v", op)
 	}
-	if op := one(t.Context(), alone(silent.Addr().String())); op.Outcome != history.Unknown || time.Duration(op.End-op.Start) > 5*time.Second {
+	if op := one(t.Context(), alone(silent.Addr().String())); op.Outcome != history.Unknown || time.Duration(op.End-op.Start) > endMax {
 		t.Errorf("no answer: %+v", op)
 	}
 }
+
+// endMax is how long the end of a run may take; it would be a minute if one waited
+// for a call.
+const endMax = 20 * time.Second
 
 // A run ends when it is told to, whatever its calls wait for, and those are
 // recorded.
@@ -142,7 +151,7 @@ func TestTheEndOfARunWaitsForNobody(t *testing.T) {
 			if err := workload.Run(ctx, env, 100); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(begin); took > 5*time.Second {
+			if took := time.Since(begin); took > endMax {
 				t.Errorf("it took %v to end", took)
 			}
 			for _, op := range env.Record.Record().Ops {
@@ -161,23 +170,40 @@ func TestWorkersTurnAwayFromASilentServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	calls := make(chan struct{}, 1000)
-	env := alone(silent.Addr().String(), refuse(t, calls))
-	env.CallTimeout = 500 * time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if err := reads(ctx, env, 100); err != nil {
-		t.Fatal(err)
-	}
-	silence := 0
-	for _, op := range env.Record.Record().Ops {
-		if op.Server == "server-1" {
-			silence++
+	quietly(t, func() error {
+		calls := make(chan struct{}, 1000)
+		env := alone(silent.Addr().String(), refuse(t, calls))
+		env.CallTimeout = 500 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := reads(ctx, env, 100); err != nil {
+			t.Fatal(err)
 		}
+		silence := 0
+		for _, op := range env.Record.Record().Ops {
+			if op.Server == "server-1" {
+				silence++
+			}
+		}
+		if n := len(calls); n < 80 || silence == 0 || silence > n/2 {
+			return fmt.Errorf("%d calls in two seconds at the server that answers, %d at the other", n, silence)
+		}
+		return nil
+	})
+}
+
+// quietly repeats a check of how much gets done, which a machine that is busy for
+// a moment fails.
+func quietly(t *testing.T, check func() error) {
+	t.Helper()
+	var err error
+	for range 5 {
+		if err = check(); err == nil {
+			return
+		}
+		t.Log(err)
 	}
-	if n := len(calls); n < 80 || silence == 0 || silence > n/2 {
-		t.Errorf("%d calls in two seconds at the server that answers, %d at the other", n, silence)
-	}
+	t.Error(err)
 }
 
 // refuse is a server that refuses everything, and counts it.
@@ -201,17 +227,23 @@ func refuse(t *testing.T, calls chan<- struct{}) (addr string) {
 }
 
 func TestARunPacesItself(t *testing.T) {
-	calls := make(chan struct{}, 1000)
-	env := alone(refuse(t, calls))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if err := reads(ctx, env, 100); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(calls); n < 50 || n > 105 {
-		t.Errorf("%d calls in a second, want about 100", n)
-	}
-	if n := len(env.Record.Record().Ops); n < 50 || n > 110 {
-		t.Errorf("%d calls are recorded", n)
-	}
+	quietly(t, func() error {
+		calls := make(chan struct{}, 1000)
+		env := alone(refuse(t, calls))
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := reads(ctx, env, 100); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(began)
+		most := int(100 * took.Seconds())
+		if n := len(calls); n < 50 || n > most+5 {
+			return fmt.Errorf("%d calls in %v, want about 100 a second", n, took)
+		}
+		if n := len(env.Record.Record().Ops); n < 50 || n > most+10 {
+			return fmt.Errorf("%d calls are recorded", n)
+		}
+		return nil
+	})
 }

@@ -324,7 +324,7 @@ func TestWriteErrorIsFinal(t *testing.T) {
 // A disk that does not answer ends the leader; raft alone would wait for ever
 // (hashicorp/raft issue 503).
 func TestDiskHangIsFatal(t *testing.T) {
-	c, disks := faultyCluster(t, func(cfg *Config) { cfg.DiskHangLimit = 300 * time.Millisecond })
+	c, disks := faultyCluster(t, func(cfg *Config) { cfg.DiskHangLimit = 2 * time.Second })
 	lead := c.leader()
 	c.propose(lead, "before")
 	release := make(chan struct{})

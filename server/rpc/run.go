@@ -58,6 +58,9 @@ type run struct {
 	reader  chan struct{}
 	attempt uint32 // of reader
 	sent    uint64 // revision of the newest action sent
+	// outputOf is the newest attempt of which output was sent, upTo how far that goes.
+	outputOf uint32
+	upTo     map[rotav1.OutputStream]uint64
 }
 
 func (r *run) follow(ctx context.Context) error {
@@ -128,18 +131,17 @@ func (r *run) read(ctx context.Context, attempt uint32) {
 
 // finish sends what output there still is, and then the ended action.
 func (r *run) finish(ctx context.Context, row actionRow) error {
-	switch {
-	case row.Attempt == 0:
-	case r.attempt == row.Attempt:
-	case wholeTails(row.Result):
-		if err := r.sendTails(row); err != nil {
-			return err
-		}
-	default:
+	whole := wholeTails(row.Result)
+	if row.Attempt != 0 && r.attempt != row.Attempt && !whole {
 		r.read(ctx, row.Attempt)
 	}
 	if r.reader != nil {
 		if err := r.drain(ctx); err != nil {
+			return err
+		}
+	}
+	if whole {
+		if err := r.sendTails(row); err != nil {
 			return err
 		}
 	}
@@ -173,12 +175,17 @@ func wholeTails(r *state.Result) bool {
 		len(r.Stdout)+len(r.Stderr) < tailsWhole
 }
 
-// sendTails sends output that is in the result as if it came from the node.
+// sendTails sends output that is in the result as if it came from the node: what
+// the node has not sent, which may be gone or not have answered.
 func (r *run) sendTails(row actionRow) error {
 	for _, chunk := range []*rotav1.OutputChunk{
 		{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: row.Result.Stdout, Attempt: row.Attempt},
 		{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDERR, Data: row.Result.Stderr, Attempt: row.Attempt},
 	} {
+		if row.Attempt == r.outputOf {
+			chunk.Offset = min(r.upTo[chunk.Stream], uint64(len(chunk.Data)))
+			chunk.Data = chunk.Data[chunk.Offset:]
+		}
 		if len(chunk.Data) == 0 {
 			continue
 		}
@@ -190,6 +197,12 @@ func (r *run) sendTails(row actionRow) error {
 }
 
 func (r *run) sendOutput(chunk *rotav1.OutputChunk) error {
+	if chunk.Attempt > r.outputOf {
+		r.outputOf, r.upTo = chunk.Attempt, make(map[rotav1.OutputStream]uint64)
+	}
+	if chunk.Attempt == r.outputOf {
+		r.upTo[chunk.Stream] = chunk.Offset + uint64(len(chunk.Data))
+	}
 	return r.stream.Send(&rotav1.RunActionResponse{Update: &rotav1.RunActionResponse_Output{Output: chunk}})
 }
 

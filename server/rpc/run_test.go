@@ -110,6 +110,42 @@ func TestShortRunsNeverAskTheAgentForOutput(t *testing.T) {
 	}
 }
 
+// A run that was long enough to ask for its output and did not get all of it gets
+// the rest from the result, if that has everything.
+func TestRunFallsBackOnTheResult(t *testing.T) {
+	const text = "0123456789 and what nobody read"
+	for name, served := range map[string]*outputs{
+		"nothing came":    nil,
+		"a beginning did": {text: text[:10], ended: make(chan struct{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var a *fakeAgent
+			if served == nil {
+				a = w.agent("n1", nil)
+			} else {
+				a = w.agent("n1", served)
+			}
+			go a.serve(t.Context(), func(*rotav1.Assignment) *rotav1.ActionResult {
+				time.Sleep(100 * time.Millisecond) // short runs never ask the agent
+				if served != nil {
+					for served.calls.Load() < 3 { // the first ones fail
+						time.Sleep(time.Millisecond)
+					}
+					close(served.ended)
+				}
+				r := exited(0)
+				r.StdoutTail = []byte(text)
+				return r
+			})
+			output, _, err := w.run(&rotav1.RunActionRequest{Action: spec("print")})
+			if err != nil || output != text {
+				t.Errorf("output is %q, %v", output, err)
+			}
+		})
+	}
+}
+
 func TestReadOutputSaysWhyThereIsNone(t *testing.T) {
 	w := newWorld(t)
 	read := func(req *rotav1.ReadActionOutputRequest) error {

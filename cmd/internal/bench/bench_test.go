@@ -30,7 +30,7 @@ func TestQuantiles(t *testing.T) {
 
 func TestLoadCountsOnlyTheMeasuredTime(t *testing.T) {
 	var calls atomic.Int64
-	r, err := load(t.Context(), "calls", 2, 300*time.Millisecond, func(context.Context, int) (int, error) {
+	r, err := load(t.Context(), "calls", 2, time.Second, func(context.Context, int) (int, error) {
 		calls.Add(1)
 		time.Sleep(5 * time.Millisecond)
 		return 3, nil

@@ -40,6 +40,7 @@ var faults = []fault{
 }
 
 func TestFaults(t *testing.T) {
+	const enough = 50
 	need.Tool(t, "sh", "flock")
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -50,11 +51,11 @@ func TestFaults(t *testing.T) {
 			victim := w.victim(held, f.once)
 			l.progress(time.Now().UnixNano() % 50) // at any moment
 			f.inflict(w, victim)
-			l.progress(20)
+			l.progress(max(20, enough-l.ended.Load()))
 			o := l.settle()
 			o.check()
 			f.want(o, held)
-			if len(o.actions) < 50 {
+			if len(o.actions) < enough {
 				t.Errorf("only %d actions have run", len(o.actions))
 			}
 			t.Logf("%d actions, %d attempts", len(o.actions), w.count("start"))

@@ -55,6 +55,11 @@ func TestSubmissionsInFlight(t *testing.T) {
 		}
 	}
 	for i := range kills {
+		w.until("enough submissions are acknowledged", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(acked) >= i*submissionsMin/(kills-1) || t.Failed()
+		})
 		time.Sleep(rand.N(300 * time.Millisecond)) // at any moment
 		if i == 0 {
 			pauseLeaderShortly(w)
@@ -77,10 +82,13 @@ func pauseLeaderShortly(w *world) {
 	w.signal(leader.Pid(), syscall.SIGCONT)
 }
 
+// submissionsMin is how many there are before the last kill.
+const submissionsMin = 500
+
 // eachOnce compares what was acknowledged, by name, with what there is.
 func (w *world) eachOnce(acked map[string]uint64) {
 	w.Helper()
-	if len(acked) < 500 {
+	if len(acked) < submissionsMin {
 		w.Errorf("only %d submissions were acknowledged", len(acked))
 	}
 	missing := len(acked)

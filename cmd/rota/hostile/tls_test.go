@@ -130,7 +130,7 @@ func (d door) knock(p peer) (string, error) {
 	}
 	var answer []byte
 	for buf := make([]byte, 64<<10); ; {
-		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 			return "", err
 		}
 		n, err := conn.Read(buf)

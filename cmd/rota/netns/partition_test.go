@@ -115,8 +115,8 @@ func (w *world) stays() {
 	mend := w.isolate(a.agent)
 	// A renewal, at every third of the lease, was sent at most so long before the
 	// cut. So the work lives for lease - margin - lease/3 at least, of which the
-	// last second is for the renewal.
-	time.Sleep(lease - margin - lease/3 - time.Second)
+	// last three seconds are for the renewal: the machine may be busy.
+	time.Sleep(lease - margin - lease/3 - 3*time.Second)
 	mend()
 	mended := uptime(w.T)
 	w.until("the action outlives what would have been its lease", func() bool {

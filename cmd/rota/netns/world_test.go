@@ -16,7 +16,7 @@ import (
 const patience = 60 * time.Second
 
 const (
-	lease  = 6 * time.Second
+	lease  = 9 * time.Second
 	margin = time.Second
 )
 
