@@ -50,6 +50,10 @@ bench: build ## Measure submissions, executions, failover and a long queue
 	bin/rota bench failover
 	bin/rota bench queue
 
+.PHONY: evaluate
+evaluate: build ## Simulate the evaluation and put its tables into docs/evaluation.md (a few minutes)
+	bin/rota sim document docs/evaluation.md
+
 .PHONY: bench-etcd
 bench-etcd: build bin/etcd-bench ## Measure submissions beside an etcd on this machine; ends with a line of JSON
 	bin/rota bench etcd

@@ -48,7 +48,7 @@ func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
 		a.runCmd(), a.actionCmd(), a.trajectoryCmd(), a.nodeCmd(), a.operatorCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(),
-		a.benchCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
+		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and how wide every action of an RL cluster runs:
 replicated by Raft, carried out by agents.
 

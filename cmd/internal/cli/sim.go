@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"rota/fsm/sim/chart"
+	"rota/fsm/sim/evaluate"
+	"rota/fsm/sim/workload"
+)
+
+func (a *app) simCmd() *cobra.Command {
+	return group("sim", "Simulate workloads on the real state machine, and on what it is compared with",
+		a.simRunCmd(), a.simCompareCmd(), a.simFiguresCmd(), a.simDocumentCmd())
+}
+
+// simFlags are those of every simulation.
+type simFlags struct {
+	setup     evaluate.Setup
+	set       []string
+	trace     string
+	toolShare float64
+	gapCap    time.Duration
+	commit    time.Duration
+	dispatch  time.Duration
+	plot      string
+	markdown  bool
+	workers   int
+}
+
+// simCollectPercent is how much garbage there may be, as the share of what is
+// alive: a simulation makes much of it and keeps little.
+const simCollectPercent = 400
+
+var simSettingHelp = map[string]string{
+	"batch":      "trajectories in a step of each task",
+	"steps":      "steps of each task",
+	"nodes":      "nodes of each kind that the workload has",
+	"cores":      "cores of a node",
+	"gpus":       "GPUs of a node",
+	"tool-width": "cores that a tool call keeps busy, for as long as one before",
+	"serial":     "mean serial fraction of rewards, in parts per million",
+	"seed":       "seed of all that is drawn",
+}
+
+func (f *simFlags) addTo(fs *pflag.FlagSet) {
+	for _, name := range evaluate.SettingNames() {
+		what := simSettingHelp[name] + " (default: as the workload says)"
+		if name == "seed" {
+			what = simSettingHelp[name] + " (default 1)"
+		}
+		fs.Int64(name, 0, what)
+	}
+	fs.Lookup("seed").DefValue = "0"
+	fs.StringArrayVar(&f.set, "set", nil, "PATH=VALUE of any figure; see: rota sim figures")
+	fs.StringVar(&f.trace, "trace", "", "CSV file whose turns are replayed: trajectory, turn, start_s, input_tokens, output_tokens, generate_s, gap_s, stop")
+	fs.Float64Var(&f.toolShare, "tool-share", 0.5, "part of a gap of the trace in which a tool works; the rest is waiting")
+	fs.DurationVar(&f.gapCap, "gap-cap", 10*time.Minute, "longest gap of the trace that counts")
+	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.MeasuredLatency.Commit), "what a commit takes")
+	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.MeasuredLatency.Dispatch), "what starting a granted action on its node takes")
+	fs.StringVar(&f.plot, "plot", "", "folder to draw charts into (PNG)")
+	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
+	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "policies that run at the same time")
+}
+
+// read makes the setup that the flags describe.
+func (f *simFlags) read(fs *pflag.FlagSet, name string) (evaluate.Setup, error) {
+	s := evaluate.Setup{Workload: name, Seed: 1, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch)}}
+	if f.commit < 0 || f.dispatch < 0 || f.commit > time.Minute || f.dispatch > time.Minute {
+		return s, usageErrorf("--commit and --dispatch are from 0 to 1 minute")
+	}
+	var err error
+	set := func(name, value string) {
+		if e := s.Set(name, value); e != nil && err == nil {
+			err = e
+		}
+	}
+	for _, name := range evaluate.SettingNames() {
+		if flag := fs.Lookup(name); flag.Changed {
+			set(name, flag.Value.String())
+		}
+	}
+	for _, pair := range f.set {
+		path, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return s, usageErrorf("--set %q is not PATH=VALUE", pair)
+		}
+		set(path, value)
+	}
+	if err != nil || f.trace == "" {
+		return s, err
+	}
+	if !(f.toolShare >= 0 && f.toolShare <= 1) || f.gapCap < 0 {
+		return s, usageErrorf("--tool-share is from 0 to 1, and --gap-cap not negative")
+	}
+	s.Replay.SharePPM, s.Replay.CapNS = int64(math.Round(f.toolShare*1e6)), int64(f.gapCap)
+	file, err := os.Open(f.trace)
+	if err != nil {
+		return s, fmt.Errorf("trace: %w", err)
+	}
+	defer file.Close()
+	s.Sessions, err = workload.ReadSessions(file)
+	return s, err
+}
+
+func (a *app) simRunCmd() *cobra.Command {
+	var (
+		f      simFlags
+		policy string
+	)
+	cmd := &cobra.Command{
+		Use: "run WORKLOAD", Short: "Let one policy work through a workload, in virtual time", Args: exactly("WORKLOAD"),
+		Long: `Simulates the real state machine, or what it is compared with, under one of the
+workloads coding, mopd, deepsearch and mopd+deepsearch. The same seed gives the same
+result. JSON is the same object that "rota sim compare" writes.`,
+		Example: "  rota sim run coding --batch 1280 --steps 20\n  rota sim run coding --policy fixed-8 --plot /tmp/plots",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.simulate(cmd, &f, args[0], []string{policy}, "")
+		},
+	}
+	f.addTo(cmd.Flags())
+	cmd.Flags().StringVar(&policy, "policy", "rota", "one of "+strings.Join(evaluate.PolicyNames(), ", "))
+	simWords(cmd)
+	return cmd
+}
+
+func (a *app) simCompareCmd() *cobra.Command {
+	var (
+		f        simFlags
+		policies []string
+		sweep    string
+	)
+	cmd := &cobra.Command{
+		Use: "compare WORKLOAD", Short: "Compare rota with other policies on a workload", Args: exactly("WORKLOAD"),
+		Long: `Lets policies work through the same trajectories and compares the time that actions
+take to complete (ACT). The policies are by default those that ARL-Tangram compares
+itself with on the workload. Output ends with one JSON object with -o json.
+
+--sweep repeats the comparison for several values of a setting or of any figure.`,
+		Example: "  rota sim compare coding\n  rota sim compare coding --batch 256 -o json\n" +
+			"  rota sim compare coding --sweep batch=128,512,1280,1536\n" +
+			"  rota sim compare coding --trace rollouts.csv --tool-share 0.3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if policies != nil && len(policies) == 0 {
+				return usageErrorf("--policies is empty")
+			}
+			return a.simulate(cmd, &f, args[0], policies, sweep)
+		},
+	}
+	f.addTo(cmd.Flags())
+	cmd.Flags().StringSliceVar(&policies, "policies", nil, "policies to compare: "+strings.Join(evaluate.PolicyNames(), ", "))
+	cmd.Flags().StringVar(&sweep, "sweep", "", "NAME=VALUE,VALUE,... to compare for each; NAME is a flag such as batch, or a figure's path")
+	simWords(cmd)
+	return cmd
+}
+
+// simWords completes the names of workloads.
+func simWords(cmd *cobra.Command) {
+	cmd.ValidArgs = workload.Names()
+}
+
+// simulate runs what the flags say and prints it.
+func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []string, sweep string) error {
+	s, err := f.read(cmd.Flags(), name)
+	if err != nil {
+		return simError(err)
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(simCollectPercent))
+	bar := newSimBar(a.err)
+	defer bar.end()
+	if sweep == "" {
+		r, err := evaluate.Compare(cmd.Context(), s, policies, f.workers, bar.progress())
+		if err != nil {
+			return simError(err)
+		}
+		bar.end()
+		return a.printReport(f, r)
+	}
+	what, values, ok := strings.Cut(sweep, "=")
+	if !ok || values == "" {
+		return usageErrorf("--sweep %q is not NAME=VALUE,VALUE,...", sweep)
+	}
+	points, err := evaluate.Sweep(cmd.Context(), s, what, strings.Split(values, ","), policies, f.workers, bar.progress())
+	if err != nil {
+		return simError(err)
+	}
+	bar.end()
+	return a.printSweep(f, what, points)
+}
+
+// simError makes wrong parameters a matter of the command line.
+func simError(err error) error {
+	if errors.Is(err, workload.ErrParams) {
+		return usageErrorf("%w", err)
+	}
+	return err
+}
+
+func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
+	if f.plot != "" {
+		files, err := chart.Compare(f.plot, r)
+		if err != nil {
+			return err
+		}
+		a.drawn(files)
+	}
+	if a.json() {
+		return writeJSON(a.out, r)
+	}
+	return a.printSim(f, simTitle(r), simHeader, simRows(r))
+}
+
+func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) error {
+	if f.plot != "" {
+		files, err := chart.Sweep(f.plot, name, points)
+		if err != nil {
+			return err
+		}
+		a.drawn(files)
+	}
+	if a.json() {
+		return writeJSON(a.out, sweepJSON(name, points))
+	}
+	header, rows := sweepTable(name, points)
+	return a.printSim(f, simTitle(points[0].Report), header, rows)
+}
+
+func (a *app) drawn(files []string) {
+	for _, file := range files {
+		fmt.Fprintf(a.err, "drawn: %s\n", file)
+	}
+}
+
+func (a *app) simFiguresCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "figures WORKLOAD", Short: "List the figures of a workload and where they are from", Args: exactly("WORKLOAD"),
+		Long:      "Lists every figure that a workload is made from with its source. --set of the other commands takes the paths.",
+		Example:   "  rota sim figures coding",
+		ValidArgs: workload.Names(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			figures, err := workload.Figures(args[0])
+			if err != nil {
+				return simError(err)
+			}
+			if a.json() {
+				return writeJSON(a.out, figures)
+			}
+			var rows [][]string
+			for _, r := range figures {
+				rows = append(rows, []string{r.Path, shorten(r.Value, 48), r.Source})
+			}
+			writeTable(a.out, []string{"path", "value", "source"}, rows)
+			return nil
+		},
+	}
+}
+
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return s[:most-3] + "..."
+}

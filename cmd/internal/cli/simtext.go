@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"rota/fsm/sim/evaluate"
+)
+
+var simHeader = []string{"policy", "ACT ms", "of rota", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "step s", "failed", "retries"}
+
+// simTitle says what was simulated. A batch of several tasks stands once if it is
+// the same for all.
+func simTitle(r *evaluate.Report) string {
+	p := &r.Parameters
+	parts := []string{fmt.Sprintf("simulated: %s", r.Workload), "batch " + fmt.Sprint(p.Batch[0])}
+	for _, b := range p.Batch[1:] {
+		if b != p.Batch[0] {
+			parts[1] = "batches " + strings.Trim(fmt.Sprint(p.Batch), "[]")
+		}
+	}
+	if p.CPUNodes > 0 {
+		parts = append(parts, fmt.Sprintf("%d x %d cores", p.CPUNodes, p.CoresPerNode))
+	}
+	if p.GPUNodes > 0 {
+		parts = append(parts, fmt.Sprintf("%d x %d GPUs", p.GPUNodes, p.GPUsPerNode))
+	}
+	if p.Trace != nil {
+		parts = append(parts, fmt.Sprintf("tools from a trace of %d sessions at %g %% of gaps", p.Trace.Sessions, float64(p.Trace.SharePPM)/1e4))
+	}
+	return strings.Join(append(parts, fmt.Sprintf("seed %d", p.Seed)), ", ")
+}
+
+func simRows(r *evaluate.Report) (rows [][]string) {
+	base := r.Policies[r.Order[0]]
+	for _, name := range r.Order {
+		p := r.Policies[name]
+		rows = append(rows, []string{name, simMS(p.ACTMean), simFactor(p, base), simMS(p.ACTP50), simMS(p.ACTP90), simMS(p.ACTP99),
+			simMS(p.QueueMean), simMS(p.ExecMean), simMS(p.OverheadMean), fmt.Sprintf("%.1f", float64(p.Busy)/1e4),
+			fmt.Sprintf("%.1f", float64(p.StepMean)/1e3), fmt.Sprint(p.Failed), fmt.Sprint(p.Retries)})
+	}
+	return rows
+}
+
+// simFactor is how much longer actions take than under the first policy.
+func simFactor(p, base *evaluate.Result) string {
+	if base.ACTMean == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", float64(p.ACTMean)/float64(base.ACTMean))
+}
+
+func simMS(v evaluate.MS) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f", float64(v))
+	}
+	return fmt.Sprintf("%.1f", float64(v))
+}
+
+// sweepTable has a line for each value: the mean ACT of each policy, and of all
+// but the first how much longer that is.
+func sweepTable(name string, points []evaluate.Point) (header []string, rows [][]string) {
+	order := points[0].Order
+	header = []string{name}
+	for i, policy := range order {
+		header = append(header, policy+" ms")
+		if i > 0 {
+			header = append(header, "of "+order[0])
+		}
+	}
+	header = append(header, "queue of "+order[0], "busy %")
+	for _, at := range points {
+		base := at.Policies[order[0]]
+		row := []string{at.Value}
+		for i, policy := range order {
+			p := at.Policies[policy]
+			row = append(row, simMS(p.ACTMean))
+			if i > 0 {
+				row = append(row, simFactor(p, base))
+			}
+		}
+		rows = append(rows, append(row, simMS(base.QueueMean), fmt.Sprintf("%.1f", float64(base.Busy)/1e4)))
+	}
+	return header, rows
+}
+
+// sweepJSON is a comparison for each value.
+func sweepJSON(name string, points []evaluate.Point) any {
+	type point struct {
+		Value string `json:"value"`
+		*evaluate.Report
+	}
+	out := struct {
+		Simulated bool    `json:"simulated"`
+		Sweep     string  `json:"sweep"`
+		Points    []point `json:"points"`
+	}{true, name, nil}
+	for _, p := range points {
+		out.Points = append(out.Points, point{p.Value, p.Report})
+	}
+	return out
+}
+
+// printSim writes a table with its title.
+func (a *app) printSim(f *simFlags, title string, header []string, rows [][]string) error {
+	if !f.markdown {
+		fmt.Fprintln(a.out, title)
+		writeTable(a.out, header, rows)
+		return nil
+	}
+	fmt.Fprintf(a.out, "%s:\n\n", strings.ToUpper(title[:1])+title[1:])
+	rule := make([]string, len(header))
+	for i := range rule {
+		rule[i] = "---"
+	}
+	for _, row := range append([][]string{header, rule}, rows...) {
+		fmt.Fprintf(a.out, "| %s |\n", strings.Join(row, " | "))
+	}
+	return nil
+}
+
+// simBar shows how far a simulation is: on a terminal only, because the result is
+// what others want.
+type simBar struct {
+	w    io.Writer
+	mu   sync.Mutex
+	last time.Time
+	done bool
+}
+
+const (
+	simBarWidth    = 40
+	simBarInterval = 100 * time.Millisecond
+)
+
+func newSimBar(w io.Writer) *simBar {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return &simBar{done: true}
+	}
+	info, err := f.Stat()
+	return &simBar{w: w, done: err != nil || info.Mode()&os.ModeCharDevice == 0}
+}
+
+// progress returns what draws the bar, nil if there is none.
+func (b *simBar) progress() evaluate.Progress {
+	if b.done {
+		return nil
+	}
+	return func(over, all int64) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if now := time.Now(); !b.done && now.Sub(b.last) > simBarInterval {
+			b.last = now
+			full := int(over * simBarWidth / max(1, all))
+			fmt.Fprintf(b.w, "\r[%s%s] %d of %d trajectories", strings.Repeat("=", full), strings.Repeat(" ", simBarWidth-full), over, all)
+		}
+	}
+}
+
+// end takes the bar away.
+func (b *simBar) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.done {
+		b.done = true
+		fmt.Fprint(b.w, "\r\033[K")
+	}
+}

@@ -1,0 +1,32 @@
+// Package evaluate runs policies on the workloads of package workload, in virtual
+// time: rota, which is the real state machine with nothing of its logic done
+// again here, and what the paper compares with (ARL-Tangram, arXiv:2603.13019,
+// §6). It computes what each makes of the time that an action takes to complete
+// (ACT: from its submission to its end).
+//
+// A [Setup] says what runs, [Run] lets one policy work through it, [Compare]
+// several. Everything is integers and one goroutine a run, so that a seed gives
+// the same results on every machine.
+//
+// # Policies
+//
+//   - rota: one replica of the state machine behind a leader that has one entry in
+//     flight, as the real one has. What commits and starting a process take is
+//     [Latency], measured on real clusters.
+//   - fixed-N: the same machine and nodes, but an elastic action asks for N units
+//     and nothing else.
+//   - pod: a pod for each trajectory. Requests decide where it is placed, the
+//     kernel's fair shares and the pod's limit how fast it is (share.go).
+//   - static: a model has GPUs of its own for ever, and serves in the order of
+//     arrival.
+//   - uncontrolled: clients call external APIs whenever they want to, and try
+//     again when these fail.
+//   - baseline: the last three together, each for what it can do.
+//
+// # In favour of the baselines
+//
+// Where a model had to be simpler than the real thing, it errs to their side. A
+// command in a pod starts at once, as does a request to a static service; the
+// kernel divides cores without loss; pods that the control plane would give up
+// wait; calls that were refused do not count against an API's limit.
+package evaluate
