@@ -7,8 +7,8 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
-	"rota/sched/place"
 	"rota/jepsen/model"
+	"rota/sched/place"
 )
 
 // Density below which a run is void, per simulated hour.
