@@ -21,17 +21,19 @@ func (x *execution) needs(row *state.Action, _ *state.Namespace, a *logv1.Action
 	if c == nil {
 		return nil
 	}
-	switch {
-	case c.Profile != nil:
-		return unsupported("profile")
-	case c.Gpus != nil:
-		return unsupported("gpus")
-	case c.BandwidthBps != 0:
-		return unsupported("bandwidth_bps")
-	case len(c.Quotas) > 0:
+	if len(c.Quotas) > 0 {
 		return unsupported("quotas")
 	}
-	row.Needs = &state.Needs{Cores: c.Cores}
+	profile, r := profileOf(c.Profile)
+	if r != nil {
+		return r
+	}
+	row.Needs = &state.Needs{Cores: c.Cores, Profile: profile, Bandwidth: c.BandwidthBps}
+	if c.Gpus != nil {
+		if row.Needs.GPUs, r = gpuDemand(a); r != nil {
+			return r
+		}
+	}
 	return allowedCores(a)
 }
 

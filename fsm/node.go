@@ -29,6 +29,10 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 			return r
 		}
 	}
+	if r := x.gpusOf(c); r != nil {
+		return r
+	}
+	x.declareGPUs(row, c.Gpus)
 	row.Pool = x.poolNamed(c.Pool)
 	row.RegisteredAt = x.now()
 	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
@@ -71,7 +75,7 @@ func nodeRow(c *logv1.RegisterNode) (*state.Node, *logv1.Result) {
 	}
 	row := &state.Node{
 		Name: c.Name, JournalID: c.JournalId, State: state.NodeUp, Address: c.Address, Runtime: c.Runtime,
-		Memory: c.MemoryBytes, FreeMemory: c.MemoryBytes,
+		Memory: c.MemoryBytes, FreeMemory: c.MemoryBytes, Bandwidth: c.BandwidthBps, FreeBandwidth: c.BandwidthBps,
 	}
 	for _, n := range c.NumaNodes {
 		var cores state.CoreSet
@@ -94,7 +98,8 @@ func nodeRow(c *logv1.RegisterNode) (*state.Node, *logv1.Result) {
 }
 
 func sameMachine(a, b *state.Node) bool {
-	return a.JournalID == b.JournalID && a.Pool == b.Pool && a.Memory == b.Memory && slices.Equal(a.NUMA, b.NUMA)
+	return a.JournalID == b.JournalID && a.Pool == b.Pool && a.Memory == b.Memory && slices.Equal(a.NUMA, b.NUMA) &&
+		sameGPUs(a.GPUs, b.GPUs) && a.Bandwidth == b.Bandwidth
 }
 
 // refreshNode updates what may change while a node goes on.
@@ -120,8 +125,9 @@ func (x *execution) enterNode(old, row *state.Node) *logv1.Result {
 	}
 	row.Incarnation = m.LastIncarnation
 	x.s.SetMeta(m)
+	x.s.DeleteResidency(row.ID)
 	x.putNode(row)
-	x.dirty.add(state.NodeInstance(row.ID))
+	x.nodeFreed(row)
 	x.dirty.add(state.PoolInstance(row.Pool))
 	return &logv1.Result{Incarnation: row.Incarnation}
 }
@@ -134,6 +140,7 @@ func (x *execution) expireNode(c *logv1.ExpireNode) *logv1.Result {
 		return &logv1.Result{}
 	}
 	x.loseAttempts(n, "the lease of its node ended")
+	x.s.DeleteResidency(n.ID)
 	m := *x.s.Node(n.ID)
 	m.State = state.NodeDown
 	x.putNode(&m)
@@ -185,7 +192,7 @@ func (x *execution) drainNode(c *logv1.DrainNode) *logv1.Result {
 		m := *n
 		m.Draining = c.Draining
 		x.putNode(&m)
-		x.dirty.add(state.NodeInstance(n.ID))
+		x.nodeFreed(&m)
 		x.dirty.add(state.PoolInstance(n.Pool))
 	}
 	return &logv1.Result{Count: 1}

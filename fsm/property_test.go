@@ -42,7 +42,9 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 13) {
+	switch n("verb", 16) {
+	case 13, 14, 15:
+		return gpuLine(n)
 	case 0, 1:
 		return fmt.Sprintf("submit n=%d cores=%d max=%d memory=%d attempts=%d", 1+n("n", 3), 1+n("cores", 4), 1+n("max", 6), 50*n("memory", 4), 1+n("attempts", 2))
 	case 2:
@@ -58,7 +60,8 @@ func randomLine(r *rapid.T, s *story) string {
 		if row := s.state.NodeByName(node); row != nil {
 			inc = int(row.Incarnation) * n("known", 1)
 		}
-		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc)
+		gpus := []string{"", "H100:8", "H100:4", "L4:3"}[n("gpus", 3)]
+		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d net=%d gpus=%s", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus)
 	case 7, 8, 9:
 		return liveReport(r, s, action)
 	case 10:
@@ -70,6 +73,22 @@ func randomLine(r *rapid.T, s *story) string {
 		return fmt.Sprintf("drain node=%s%s", node, []string{"", " undo=yes"}[n("undo", 1)])
 	}
 	return []string{"tick", "remove node=" + node, "resume pool=default", "namespace name=team"}[n("other", 3)]
+}
+
+// gpuLine draws a submission for GPUs, or of something that needs bandwidth.
+func gpuLine(n func(string, int) int) string {
+	line := fmt.Sprintf("submit n=%d cores=%d memory=%d net=%d", 1+n("n", 3), n("cores", 2), 100*n("memory", 3), 100*n("net", 4))
+	if n("gpus", 5) == 0 {
+		return line
+	}
+	line += fmt.Sprintf(" gpus=%s class=%s gpumem=%d", []string{"1", "2", "1,2,4,8", "4", "8", "2,4"}[n("degrees", 5)], []string{"", "H100", "L4"}[n("class", 2)], 20*n("gpumem", 4))
+	if n("model", 2) > 0 {
+		line += fmt.Sprintf(" model=%s setup=%ds", []string{"a", "b", "c"}[n("name", 2)], n("setup", 4))
+	}
+	if n("known", 1) == 1 {
+		line += fmt.Sprintf(" takes=%ds serial=%d", 1+n("takes", 20), 100_000*n("serial", 6))
+	}
+	return line
 }
 
 // liveReport reports an attempt, mostly with the token it really has.

@@ -65,6 +65,9 @@ func (x *execution) poolOf(i state.Instance) state.PoolID {
 	if id, ok := i.Pool(); ok {
 		return id
 	}
+	if id, _, ok := i.GPU(); ok {
+		return id
+	}
 	if id, ok := i.Node(); ok {
 		if n := x.s.Node(id); n != nil {
 			return n.Pool
@@ -123,9 +126,11 @@ func (x *execution) pass(i state.Instance) (more bool) {
 }
 
 // movesUp has a queue looked at that an action is about to leave, if another one
-// comes within the scheduler's reach by that: no pass has examined it yet.
+// comes within the scheduler's reach by that: no pass has examined it yet. In a
+// queue for GPUs others may also have waited for its sake.
 func (x *execution) movesUp(q state.Instance) {
-	if q != 0 && x.s.QueueLen(q) > sched.LookAhead {
+	_, _, gpus := q.GPU()
+	if q != 0 && (gpus || x.s.QueueLen(q) > sched.LookAhead) {
 		x.dirty.add(q)
 	}
 }
@@ -142,7 +147,7 @@ func (x *execution) carryOut(d sched.Decision) {
 				x.countBypass(a)
 			}
 		}
-		x.grant(d.Start, d.Node, d.Cores)
+		x.grant(d)
 	}
 }
 
@@ -180,7 +185,7 @@ func (x *execution) unhold(a *state.Action) *state.Action {
 	n := *x.s.Node(a.HeldOn)
 	n.HeldFor = 0
 	x.s.PutNode(&n)
-	x.dirty.add(state.NodeInstance(n.ID))
+	x.nodeFreed(&n)
 	b := *a
 	b.HeldOn, b.Bypassed, b.BlockedAt = 0, 0, 0
 	x.s.PutAction(&b)

@@ -1,8 +1,11 @@
 package fsm
 
 import (
+	"fmt"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched/place"
 )
 
 // Limits of one action, checked again here because entries may come from another
@@ -104,6 +107,8 @@ func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *l
 	}
 	if n := x.s.Node(t.Node); n != nil && n.Cores().Len() < int(a.CoresMin) {
 		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the action asks for %d cores, node %s of its trajectory has %d", a.CoresMin, n.Name, n.Cores().Len())
+	} else if n != nil && n.Bandwidth < row.Bandwidth() {
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the action asks for %d bit/s, node %s of its trajectory has %d", row.Bandwidth(), n.Name, n.Bandwidth)
 	}
 	row.Trajectory, row.Pool, row.Node = t.ID, t.Pool, t.Node
 	return nil
@@ -115,22 +120,39 @@ func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
 		return r
 	}
 	row.Pool = p.ID
-	return x.satisfiable(p, int(a.CoresMin), a.MemoryBytes)
+	if row.GPUs() != nil {
+		if r := x.chooseClass(row, p, a.Needs.Gpus.Class); r != nil {
+			return r
+		}
+	}
+	return x.satisfiable(p, row)
 }
 
 // satisfiable refuses a demand that no node of the pool could ever meet. A pool
 // that has no nodes yet may still get them.
-func (x *execution) satisfiable(p *state.Pool, cores int, memory uint64) *logv1.Result {
-	known, fits, mostCores, mostMemory := false, false, 0, uint64(0)
-	x.s.Shapes(p.ID, func(c int, m uint64) bool {
-		known, mostCores, mostMemory = true, max(mostCores, c), max(mostMemory, m)
-		fits = c >= cores && m >= memory
+func (x *execution) satisfiable(p *state.Pool, a *state.Action) *logv1.Result {
+	known, fits, most := false, false, state.Shape{}
+	x.s.Shapes(p.ID, func(s *state.Shape) bool {
+		known, fits = true, place.Holds(s, a)
+		most.Cores, most.Memory, most.Bandwidth = max(most.Cores, s.Cores), max(most.Memory, s.Memory), max(most.Bandwidth, s.Bandwidth)
+		if g := a.GPUs(); g != nil && g.Class == s.GPUs.Class {
+			most.GPUs.Count, most.GPUs.Memory = max(most.GPUs.Count, s.GPUs.Count), max(most.GPUs.Memory, s.GPUs.Memory)
+		}
 		return !fits
 	})
-	if known && !fits {
-		return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q could ever hold %d cores and %d bytes of memory together (the most are %d and %d)", p.Name, cores, memory, mostCores, mostMemory)
+	if !known || fits {
+		return nil
 	}
-	return nil
+	need := fmt.Sprintf("%d cores and %d bytes of memory", a.CoresMin, place.Reserves(a))
+	have := fmt.Sprintf("%d and %d", most.Cores, most.Memory)
+	if b := a.Bandwidth(); b > 0 {
+		need, have = fmt.Sprintf("%s, %d bit/s", need, b), fmt.Sprintf("%s, %d", have, most.Bandwidth)
+	}
+	if g := a.GPUs(); g != nil {
+		need = fmt.Sprintf("%s, %d GPUs with %d bytes each", need, g.Degrees[0], g.Memory)
+		have = fmt.Sprintf("%s, %d with %d", have, most.GPUs.Count, most.GPUs.Memory)
+	}
+	return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q could ever hold %s together (the most are %s)", p.Name, need, have)
 }
 
 // enqueue stores a new action and has its queue looked at.

@@ -29,7 +29,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 {
 		return refuse(codeInvalidArgument, "INVALID", "name must be at most %d bytes and idle_timeout not negative", nameBytesMax)
 	}
-	if r := x.satisfiable(p, 1, c.MemoryBytes); r != nil {
+	if r := x.satisfiable(p, &state.Action{CoresMin: 1, Memory: c.MemoryBytes}); r != nil {
 		return r
 	}
 	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
@@ -118,7 +118,7 @@ func (x *execution) closed(t *state.Trajectory) {
 		m.Trajectories--
 		x.s.PutNode(&m)
 		x.memoryFreed(m.Pool)
-		x.dirty.add(state.NodeInstance(n.ID)) // actions without a trajectory may fit now
+		x.nodeFreed(&m) // actions without a trajectory may fit now
 	}
 	u := *t
 	u.EndedAt = x.now()

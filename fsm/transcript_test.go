@@ -192,9 +192,23 @@ func (s *story) describeEvent(e state.Event) string {
 	if state.ActionState(e.State) == state.ActionRunning {
 		out += s.on(e.Node)
 		if a := s.state.Attempt(e.Node, state.ActionID(e.Subject)); a != nil && a.Number == e.Attempt {
-			out += " cores " + coreList(a.Cores)
+			out += s.given(a)
 		}
 		out += fmt.Sprintf(" attempt %d", e.Attempt)
+	}
+	return out
+}
+
+// given is what an attempt holds.
+func (s *story) given(t *state.Attempt) (out string) {
+	if t.Cores != (state.CoreSet{}) {
+		out = " cores " + coreList(t.Cores)
+	}
+	if c := t.Chunk; c.Units > 0 {
+		out += fmt.Sprintf(" GPUs %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.GPUs().Slice()), " ", ","), "[]"))
+	}
+	if t.SetUpNS > 0 {
+		out += fmt.Sprintf(" set-up %v", time.Duration(t.SetUpNS))
 	}
 	return out
 }
@@ -224,7 +238,16 @@ func (s *story) show() string {
 		if n.HeldFor != 0 {
 			fmt.Fprintf(&out, ", held for %d", n.HeldFor)
 		}
+		if n.Bandwidth > 0 {
+			fmt.Fprintf(&out, ", free bandwidth %d", n.FreeBandwidth)
+		}
+		if n.GPUs.Class != 0 {
+			fmt.Fprintf(&out, ", free GPUs %v", n.GPUs.Free.Slice())
+		}
 		out.WriteString("\n")
+		for _, m := range s.state.ModelsOn(n.ID) {
+			fmt.Fprintf(&out, "  %s of %d bytes on GPUs %v, used at %v\n", m.Model, m.Bytes, m.Chunk.GPUs().Slice(), time.Duration(m.UsedAt))
+		}
 		return true
 	})
 	s.state.Pools(func(p *state.Pool) bool {
@@ -284,15 +307,42 @@ func submitOf(a args) *logv1.Command {
 			Pool: a.text("pool"), TrajectoryId: a.num("traj", 0), MemoryBytes: a.num("memory", 0),
 			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
 			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
+			Needs: needsOf(a),
 		})
 	}
 	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
 }
 
+// needsOf reads "gpus=1,2,4 class=H100 gpumem=20 model=m setup=5s net=100 takes=8s
+// serial=200000": takes is the duration with one GPU.
+func needsOf(a args) *logv1.Needs {
+	n := &logv1.Needs{BandwidthBps: a.num("net", 0)}
+	if a.text("gpus") != "" {
+		n.Gpus = &logv1.Gpus{Class: a.text("class"), MemoryBytes: a.num("gpumem", 0), Model: a.text("model"), SetupNs: a.dur("setup")}
+		for _, k := range a.ids("gpus") {
+			n.Gpus.Degrees = append(n.Gpus.Degrees, uint32(k))
+		}
+	}
+	if a.text("takes") != "" {
+		n.Profile = &logv1.Profile{SingleNs: a.dur("takes"), Serial: true, SerialPpm: int64(a.num("serial", 0))}
+	}
+	if n.Gpus == nil && n.Profile == nil && n.BandwidthBps == 0 {
+		return nil
+	}
+	return n
+}
+
 func registerOf(a args) *logv1.Command {
 	c := &logv1.RegisterNode{
 		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
-		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000),
+		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000), BandwidthBps: a.num("net", 0),
+	}
+	if class, count, ok := strings.Cut(a.text("gpus"), ":"); ok {
+		n, err := strconv.ParseUint(count, 10, 32)
+		if err != nil {
+			a.t.Fatalf("gpus=%s: %v", a.text("gpus"), err)
+		}
+		c.Gpus = &logv1.GpuInventory{Class: class, Count: uint32(n), MemoryBytes: a.num("gpumem", 80)}
 	}
 	cpu := uint32(0)
 	for _, n := range strings.Split(a.text("numa"), "+") {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"rota/fsm/state"
+	"rota/sched"
 	"rota/sched/place"
 )
 
@@ -9,19 +10,31 @@ import (
 // an action goes through these, so that cores, memory, counters and events stay
 // in step.
 
-// grant starts an attempt of a queued action on cores of a node.
-func (x *execution) grant(a *state.Action, n *state.Node, cores state.CoreSet) {
-	a = x.unhold(a)
-	n = x.s.Node(n.ID)
-	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores != state.CoreSet{},
+// grant starts an attempt of a queued action on cores, and GPUs if it needs some,
+// of a node.
+func (x *execution) grant(d sched.Decision) {
+	a, cores := x.unhold(d.Start), d.Cores
+	n := x.s.Node(d.Node.ID)
+	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores.Len() >= int(a.CoresMin),
 		"cores of node %s granted to action %d are not free", n.Name, a.ID)
 	reserved := place.Reserves(a)
 	state.Assert(reserved <= n.FreeMemory, "memory of node %s granted to action %d is not free", n.Name, a.ID)
+	state.Assert(a.Bandwidth() <= n.FreeBandwidth, "bandwidth of node %s granted to action %d is not free", n.Name, a.ID)
+	state.Assert((d.GPUs != nil) == (a.GPUs() != nil), "action %d is granted GPUs: %v", a.ID, d.GPUs != nil)
 
 	m := *n
 	m.Free = n.Free.Minus(cores)
 	m.FreeMemory -= reserved
+	m.FreeBandwidth -= a.Bandwidth()
 	m.Running++
+	t := &state.Attempt{
+		Node: n.ID, Action: a.ID, Number: a.Attempt + 1, Incarnation: n.Incarnation,
+		Cores: cores, Reserved: reserved, Limit: x.memoryLimit(a), StartedAt: x.now(), Bandwidth: a.Bandwidth(),
+	}
+	if g := d.GPUs; g != nil {
+		x.takeGPUs(&m, a, g)
+		t.Chunk, t.SetUpNS = g.Chunk, g.SetUpNS
+	}
 	x.s.PutNode(&m)
 
 	b := *a
@@ -30,10 +43,7 @@ func (x *execution) grant(a *state.Action, n *state.Node, cores state.CoreSet) {
 	b.Node = n.ID
 	b.StartedAt = x.now()
 	x.putAction(&b)
-	x.s.PutAttempt(&state.Attempt{
-		Node: n.ID, Action: a.ID, Number: b.Attempt, Incarnation: n.Incarnation,
-		Cores: cores, Reserved: reserved, Limit: x.memoryLimit(a), StartedAt: x.now(),
-	})
+	x.s.PutAttempt(t)
 	x.dirtyNodes.add(n.ID)
 }
 
@@ -52,11 +62,13 @@ func (x *execution) release(t *state.Attempt) {
 	state.Assert(n.Free.Intersect(t.Cores) == state.CoreSet{}, "cores of action %d on node %s are free already", t.Action, n.Name)
 	n.Free = n.Free.Union(t.Cores)
 	n.FreeMemory += t.Reserved
+	n.FreeBandwidth += t.Bandwidth
 	n.Running--
+	x.releaseGPUs(&n, t)
 	x.s.PutNode(&n)
 	x.s.DeleteAttempt(t.Action)
 	x.dirtyNodes.add(n.ID)
-	x.dirty.add(state.NodeInstance(n.ID))
+	x.nodeFreed(&n)
 	if t.Reserved > 0 {
 		x.memoryFreed(n.Pool)
 	}

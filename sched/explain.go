@@ -24,6 +24,9 @@ func Explain(v *state.State, a *state.Action) string {
 	if a.Trajectory != 0 {
 		return explainPinned(v, a)
 	}
+	if a.GPUs() != nil {
+		return explainGPUs(v, a, pool)
+	}
 	return explainFree(v, a, pool)
 }
 
@@ -33,8 +36,48 @@ func explainPinned(v *state.State, a *state.Action) string {
 		return fmt.Sprintf("waits for its trajectory %d, which waits for a node with %d bytes of free memory", t.ID, t.Memory)
 	}
 	n := v.Node(a.Node)
+	if b := a.Bandwidth(); b > n.FreeBandwidth && n.Free.Len() >= int(a.CoresMin) {
+		return fmt.Sprintf("waits for %d bit/s on node %s, which has %d free%s%s", b, n.Name, n.FreeBandwidth, kept(n, a), ahead(v, a))
+	}
 	return fmt.Sprintf("waits for %s on node %s, which has %d free%s%s",
 		cores(a.CoresMin), n.Name, n.Free.Len(), kept(n, a), ahead(v, a))
+}
+
+// besides names what an action needs of its node beside GPUs.
+func besides(a *state.Action) string {
+	out := cores(a.CoresMin)
+	if b := a.Bandwidth(); b > 0 {
+		out += fmt.Sprintf(", %d bit/s", b)
+	}
+	if memory := place.Reserves(a); memory > 0 {
+		out += fmt.Sprintf(" and %d bytes of memory", memory)
+	}
+	return out
+}
+
+func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
+	d := a.GPUs()
+	what := fmt.Sprintf("a chunk of %d GPUs", d.Degrees[0])
+	if d.Degrees[0] == 1 {
+		what = "1 GPU"
+	}
+	what = fmt.Sprintf("waits for %s of class %s", what, v.GPUClass(d.Class).Name)
+	usable, fleet := false, newGPUFleet(v, a.Queue())
+	v.NodesByFreeGPUs(a.Queue(), func(*state.Node) bool { usable = true; return false })
+	switch {
+	case !usable:
+		return fmt.Sprintf("%s: pool %q has no node with them that is up and not draining", what, pool.Name)
+	case a.HeldOn != 0:
+		n := v.Node(a.HeldOn)
+		return fmt.Sprintf("%s on node %s, which is kept free for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Free.Len())))
+	}
+	free := gpuView{fleet: fleet, open: true}.Free()
+	if _, _, ok := free.Take(levelOf(d.Degrees[0])); ok && fleet.hasFor(a) {
+		return what + ": it is let wait for the sake of those before it, which gain more from the GPUs" + ahead(v, a)
+	} else if ok {
+		return fmt.Sprintf("%s with %s free on the same node%s", what, besides(a), ahead(v, a))
+	}
+	return fmt.Sprintf("%s; free are %d chunks of 8, %d of 4, %d of 2 and %d of 1%s", what, free[3], free[2], free[1], free[0], ahead(v, a))
 }
 
 func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
@@ -50,9 +93,8 @@ func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
 		n := v.Node(a.HeldOn)
 		return fmt.Sprintf("waits for %s on node %s, which is kept free for it and has %d free",
 			cores(a.CoresMin), n.Name, n.Free.Len())
-	case most >= int(a.CoresMin) && place.Reserves(a) > 0:
-		return fmt.Sprintf("waits for a node of pool %q with %s and %d bytes of memory free together%s",
-			pool.Name, cores(a.CoresMin), a.Memory, ahead(v, a))
+	case most >= int(a.CoresMin) && (place.Reserves(a) > 0 || a.Bandwidth() > 0):
+		return fmt.Sprintf("waits for a node of pool %q with %s free together%s", pool.Name, besides(a), ahead(v, a))
 	}
 	return fmt.Sprintf("waits for %s on one node of pool %q, where the most free are %d%s",
 		cores(a.CoresMin), pool.Name, most, ahead(v, a))

@@ -18,9 +18,11 @@ type Decision struct {
 	Start *state.Action
 	Node  *state.Node
 	Cores state.CoreSet
+	GPUs  *GPUs // nil: none
 	// Bypassed are the older actions that did not fit and that Start passes by:
-	// one of the queues that the pass goes through, and one pinned to Node.
-	Bypassed [2]*state.Action
+	// one of the queues that the pass goes through, one pinned to Node, and for a
+	// start on GPUs one of the pool.
+	Bypassed [3]*state.Action
 
 	// Hold keeps Node free for a starved action; with Node nil no node could be
 	// found, and its patience starts anew.

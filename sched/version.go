@@ -18,7 +18,12 @@ type Decider interface {
 // that was ever released is never changed and never taken out: logs and snapshots
 // that it decided are replayed by it.
 var versions = [...]Scheduler{
-	func(view *state.State, i state.Instance) Decider { return NewPass(view, i) },
+	func(view *state.State, i state.Instance) Decider {
+		if _, _, ok := i.GPU(); ok {
+			return newGPUPass(view, i)
+		}
+		return NewPass(view, i)
+	},
 }
 
 // Version is the newest version of the scheduler that this build knows. Which

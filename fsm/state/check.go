@@ -30,7 +30,7 @@ func (s *State) Check() error {
 func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
-		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked,
+		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkGpuClasses, s.checkResidency,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -88,7 +88,7 @@ func (s *State) checkNode(n *Node) error {
 	case n.HeldFor != 0 && (s.Action(n.HeldFor) == nil || s.Action(n.HeldFor).HeldOn != n.ID):
 		return fmt.Errorf("node %s is held for action %d, which does not know", n.Name, n.HeldFor)
 	}
-	return nil
+	return s.checkGPUs(n)
 }
 
 // checkActions: an action runs exactly if it has a live attempt, and has a
@@ -125,8 +125,10 @@ func (s *State) checkAttempts() (err error) {
 		switch {
 		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
 			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
-		case at.Cores == CoreSet{}:
+		case at.Cores == CoreSet{} && a.CoresMin > 0:
 			err = fmt.Errorf("attempt %d of action %d holds no core", at.Number, at.Action)
+		case (at.Chunk.Units != 0) != (a.GPUs() != nil) || at.Bandwidth != a.Bandwidth():
+			err = fmt.Errorf("attempt %d of action %d holds chunk %+v and %d bit/s", at.Number, at.Action, at.Chunk, at.Bandwidth)
 		}
 		return err == nil
 	})
@@ -173,6 +175,7 @@ func (s *State) checkIndexes(fresh *State) error {
 	}{
 		{"freeCores", sameItems(x.freeCores, y.freeCores)},
 		{"freeMemory", sameItems(x.freeMemory, y.freeMemory)},
+		{"freeGPUs", sameItems(x.freeGPUs, y.freeGPUs)},
 		{"shapes", sameItems(x.shapes, y.shapes)},
 		{"queue", sameItems(x.queue, y.queue)},
 		{"pending", sameItems(x.pending, y.pending)},
@@ -225,6 +228,8 @@ func (s *State) rebuild() *State {
 	copyRows(&s.requests, f.PutRequest)
 	copyRows(&s.work, func(w *work) { f.PutWork(w.Instance) })
 	copyRows(&s.parked, func(w *work) { f.Park(w.Instance) })
+	copyRows(&s.gpuClasses, f.PutGPUClass)
+	copyRows(&s.residency, f.PutResidency)
 	return f
 }
 

@@ -81,7 +81,8 @@ func checkInstances(t *table[Instance, work, *work]) (err error) {
 		_, pool := w.Instance.Pool()
 		_, node := w.Instance.Node()
 		_, trajectory := w.Instance.EndingTrajectory()
-		if !pool && !node && !trajectory {
+		_, _, gpu := w.Instance.GPU()
+		if !pool && !node && !trajectory && !gpu {
 			err = fmt.Errorf("instance %x is of no known kind", uint64(w.Instance))
 		}
 		return err == nil

@@ -38,7 +38,7 @@ type CurvePoint struct {
 
 // GPUDemand asks for a chunk of GPUs of one node.
 type GPUDemand struct {
-	Class string
+	Class GPUClassID
 	// Degrees are the allowed numbers of GPUs: ascending powers of two.
 	Degrees []uint32
 	// Memory that it takes on each GPU, in bytes; 0: all.
@@ -47,6 +47,24 @@ type GPUDemand struct {
 	// empty: none.
 	Model   string
 	SetUpNS int64
+}
+
+func (r *Needs) gpus() *GPUDemand {
+	if r == nil {
+		return nil
+	}
+	return r.GPUs
+}
+
+// GPUs returns what the action asks for of GPUs, nil if it needs none.
+func (r *Action) GPUs() *GPUDemand { return r.Needs.gpus() }
+
+// Bandwidth returns the bandwidth that the action needs, in bits a second.
+func (r *Action) Bandwidth() uint64 {
+	if r.Needs == nil {
+		return 0
+	}
+	return r.Needs.Bandwidth
 }
 
 // QuotaUse is an amount of a quota.
@@ -77,7 +95,7 @@ func (r *Profile) code(c *codec) {
 }
 
 func (r *GPUDemand) code(c *codec) {
-	c.text(&r.Class)
+	number(c, &r.Class)
 	list(c, &r.Degrees, number[uint32])
 	number(c, &r.Memory)
 	c.text(&r.Model)

@@ -1,5 +1,7 @@
 package state
 
+import "cmp"
+
 // actionOverhead is what a row costs beside its spec and result, in bytes.
 const actionOverhead = 256
 
@@ -10,6 +12,8 @@ const needsOverhead = 64
 // trajectory has no node.
 func (r *Action) Queue() Instance {
 	switch {
+	case r.Trajectory == 0 && r.Needs.gpus() != nil:
+		return GPUInstance(r.Pool, r.Needs.GPUs.Class)
 	case r.Trajectory == 0:
 		return PoolInstance(r.Pool)
 	case r.Node == 0:
@@ -35,7 +39,7 @@ func (r *Needs) size() int {
 		n += needsOverhead + 16*len(r.Profile.Points)
 	}
 	if r.GPUs != nil {
-		n += needsOverhead + len(r.GPUs.Class) + len(r.GPUs.Model)
+		n += needsOverhead + len(r.GPUs.Model)
 	}
 	return n
 }
@@ -51,12 +55,36 @@ func (r *Node) Cores() CoreSet {
 
 // size is what a node brings to its pool.
 type size struct {
-	pool   PoolID
-	cores  CoreSet
-	memory uint64
+	pool              PoolID
+	cores             CoreSet
+	memory, bandwidth uint64
+	gpus              GPUs
 }
 
-func (r *Node) size() size { return size{r.Pool, r.Cores(), r.Memory} }
+func (r *Node) size() size {
+	g := r.GPUs
+	g.Free = 0
+	return size{r.Pool, r.Cores(), r.Memory, r.Bandwidth, g}
+}
+
+// Shape is what a node has in all. Many nodes of a pool have the same.
+type Shape struct {
+	Cores             int
+	Memory, Bandwidth uint64
+	GPUs              GPUs // Free is empty
+}
+
+// Shape returns what the node has in all.
+func (r *Node) Shape() Shape {
+	g := r.GPUs
+	g.Free = 0
+	return Shape{r.Cores().Len(), r.Memory, r.Bandwidth, g}
+}
+
+func (s *Shape) before(o *Shape) bool {
+	return cmp.Or(cmp.Compare(o.Cores, s.Cores), cmp.Compare(o.Memory, s.Memory), cmp.Compare(o.Bandwidth, s.Bandwidth),
+		cmp.Compare(s.GPUs.Class, o.GPUs.Class), cmp.Compare(o.GPUs.Count, s.GPUs.Count), cmp.Compare(o.GPUs.Memory, s.GPUs.Memory)) < 0
+}
 
 // Usable reports whether the node takes new trajectories and actions without
 // one.
@@ -282,8 +310,8 @@ func (s *State) NodesByFreeMemory(pool PoolID, fn func(*Node) bool) {
 
 // Shapes visits the distinct sizes of a pool's nodes, up or not, most cores
 // first.
-func (s *State) Shapes(pool PoolID, fn func(cores int, memory uint64) bool) {
-	s.index.shapes.Ascend(shape{pool: pool, cores: CoresPerNodeMax + 1}, func(k shape) bool {
-		return k.pool == pool && fn(k.cores, k.memory)
+func (s *State) Shapes(pool PoolID, fn func(*Shape) bool) {
+	s.index.shapes.Ascend(shape{pool: pool, Shape: Shape{Cores: CoresPerNodeMax + 1}}, func(k shape) bool {
+		return k.pool == pool && fn(&k.Shape)
 	})
 }

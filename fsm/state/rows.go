@@ -116,6 +116,10 @@ type Node struct {
 	Running, Trajectories uint32
 	// HeldFor is the starved action this node is kept free for.
 	HeldFor ActionID
+	GPUs    GPUs
+	// Bandwidth of its network in bits a second: all of it, and what no attempt
+	// holds.
+	Bandwidth, FreeBandwidth uint64
 }
 
 // Trajectory is a multi-turn session that keeps a node and memory.
@@ -204,6 +208,12 @@ type Attempt struct {
 	Reserved, Limit uint64
 	Stop            bool
 	StartedAt       int64
+	// Chunk is the GPUs that it holds. SetUpNS is what it is charged for making its
+	// model resident there, 0 if it was.
+	Chunk   Chunk
+	SetUpNS int64
+	// Bandwidth that it holds of the node's, in bits a second.
+	Bandwidth uint64
 }
 
 // Verb says which kind of request an ID was used for.

@@ -38,6 +38,9 @@ func (r *Node) code(c *codec) {
 	number(c, &r.Running)
 	number(c, &r.Trajectories)
 	number(c, &r.HeldFor)
+	r.GPUs.code(c)
+	number(c, &r.Bandwidth)
+	number(c, &r.FreeBandwidth)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -106,6 +109,9 @@ func (r *Attempt) code(c *codec) {
 	number(c, &r.Limit)
 	c.flag(&r.Stop)
 	signed(c, &r.StartedAt)
+	r.Chunk.code(c)
+	signed(c, &r.SetUpNS)
+	number(c, &r.Bandwidth)
 }
 
 func (r *Request) code(c *codec) {

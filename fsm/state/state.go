@@ -17,6 +17,12 @@ const (
 	tableParked
 )
 
+// Tables of GPUs. Their numbers are given out by subject.
+const (
+	tableGPUClasses byte = 16 + iota
+	tableResidency
+)
+
 // State is everything that replicas agree on, with indexes over it. It has one
 // writer; Copy gives readers and snapshots one that stays as it is.
 type State struct {
@@ -31,6 +37,8 @@ type State struct {
 	requests     table[string, Request, *Request]
 	work         table[Instance, work, *work]
 	parked       table[Instance, work, *work]
+	gpuClasses   table[GPUClassID, GPUClass, *GPUClass]
+	residency    table[NodeID, Residency, *Residency]
 	events       eventRing
 
 	index indexes
@@ -49,6 +57,8 @@ func New() *State {
 		requests:     newTable[string, Request](tableRequests),
 		work:         newTable[Instance, work](tableWork),
 		parked:       newTable[Instance, work](tableParked),
+		gpuClasses:   newTable[GPUClassID, GPUClass](tableGPUClasses),
+		residency:    newTable[NodeID, Residency](tableResidency),
 		events:       newEventRing(1),
 		index:        newIndexes(),
 		enc:          new(codec),
@@ -69,6 +79,8 @@ func (s *State) Copy() *State {
 		requests:     s.requests.copy(),
 		work:         s.work.copy(),
 		parked:       s.parked.copy(),
+		gpuClasses:   s.gpuClasses.copy(),
+		residency:    s.residency.copy(),
 		events:       s.events,
 		index:        s.index.copy(),
 		enc:          new(codec),
@@ -80,7 +92,8 @@ func (s *State) Copy() *State {
 func (s *State) Hash() uint64 {
 	return hashRow(new(codec), tableMeta, &s.meta) +
 		s.namespaces.hash + s.pools.hash + s.nodes.hash + s.trajectories.hash +
-		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash + s.events.hash
+		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash +
+		s.gpuClasses.hash + s.residency.hash + s.events.hash
 }
 
 // indexes are derived from the tables: neither hashed nor in snapshots. The Put
@@ -89,10 +102,12 @@ type indexes struct {
 	namespaceNames *btree.Map[string, NamespaceID]
 	poolNames      *btree.Map[string, PoolID]
 	nodeNames      *btree.Map[string, NodeID]
-	// freeCores and freeMemory order the usable nodes of a pool for the choice of
-	// one; shapes has the sizes of all of them.
+	gpuClassNames  *btree.Map[string, GPUClassID]
+	// freeCores, freeMemory and freeGPUs order the usable nodes of a pool for the
+	// choice of one; shapes has the sizes of all of them.
 	freeCores  *btree.BTreeG[coreRank]
 	freeMemory *btree.BTreeG[memoryRank]
+	freeGPUs   *btree.BTreeG[gpuRank]
 	shapes     *btree.BTreeG[shape]
 	// queue has the queued actions of every instance in FCFS order.
 	queue    *btree.BTreeG[queued]
@@ -135,10 +150,9 @@ type (
 	}
 	// shape counts the nodes of a pool with the same size.
 	shape struct {
-		pool   PoolID
-		cores  int
-		memory uint64
-		nodes  int
+		pool PoolID
+		Shape
+		nodes int
 	}
 	queued struct {
 		instance  Instance
@@ -182,8 +196,10 @@ func newIndexes() indexes {
 		namespaceNames: btree.NewMap[string, NamespaceID](0),
 		poolNames:      btree.NewMap[string, PoolID](0),
 		nodeNames:      btree.NewMap[string, NodeID](0),
+		gpuClassNames:  btree.NewMap[string, GPUClassID](0),
 		freeCores:      newSet(coreRank.less),
 		freeMemory:     newSet(memoryRank.less),
+		freeGPUs:       newSet(gpuRank.less),
 		shapes:         newSet(shape.less),
 		queue:          newSet(queued.less),
 		queueLen:       btree.NewMap[Instance, int](0),
@@ -203,8 +219,10 @@ func (x indexes) copy() indexes {
 	x.namespaceNames = x.namespaceNames.Copy()
 	x.poolNames = x.poolNames.Copy()
 	x.nodeNames = x.nodeNames.Copy()
+	x.gpuClassNames = x.gpuClassNames.Copy()
 	x.freeCores = x.freeCores.Copy()
 	x.freeMemory = x.freeMemory.Copy()
+	x.freeGPUs = x.freeGPUs.Copy()
 	x.shapes = x.shapes.Copy()
 	x.queue = x.queue.Copy()
 	x.queueLen = x.queueLen.Copy()
@@ -251,10 +269,7 @@ func (a shape) less(b shape) bool {
 	if a.pool != b.pool {
 		return a.pool < b.pool
 	}
-	if a.cores != b.cores {
-		return a.cores > b.cores
-	}
-	return a.memory > b.memory
+	return a.before(&b.Shape)
 }
 
 func (a queued) less(b queued) bool {

@@ -81,6 +81,7 @@ func (s *State) reindexNode(old, r *Node) {
 	}
 	move(x.freeCores, was, is, (*Node).coreRank)
 	move(x.freeMemory, was, is, (*Node).memoryRank)
+	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
 	if old == nil || r == nil || old.size() != r.size() {
 		s.countShape(old, -1)
 		s.countShape(r, 1)
@@ -112,7 +113,7 @@ func (s *State) countShape(r *Node, by int) {
 	if r == nil {
 		return
 	}
-	k := shape{pool: r.Pool, cores: r.Cores().Len(), memory: r.Memory}
+	k := shape{pool: r.Pool, Shape: r.Shape()}
 	if old, ok := s.index.shapes.Get(k); ok {
 		k.nodes = old.nodes
 	}

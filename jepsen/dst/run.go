@@ -8,6 +8,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/jepsen/model"
+	"rota/sched/place"
 )
 
 // Density below which a run is void, per simulated hour.
@@ -239,8 +240,8 @@ func (w *World) patrol() {
 func (w *World) cancelHopeless(s *state.State) {
 	s.Actions(0, func(a *state.Action) bool {
 		fits := a.State != state.ActionQueued || a.Trajectory != 0
-		s.Shapes(a.Pool, func(cores int, memory uint64) bool {
-			fits = fits || cores >= int(a.CoresMin) && memory >= a.Memory
+		s.Shapes(a.Pool, func(shape *state.Shape) bool {
+			fits = fits || place.Holds(shape, a)
 			return !fits
 		})
 		if !fits {

@@ -85,11 +85,13 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
 	var joining map[uint64]int
 	for _, a := range c.Actions {
-		v.refuse(a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
+		coreless := a.Needs.GetGpus() != nil || len(a.Needs.GetQuotas()) > 0
+		v.refuse(a.CoresMin == 0 && !coreless || a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
 		v.refuse(a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax, "INVALID")
+		m.asks(v, a)
 		if a.TrajectoryId == 0 {
-			m.joinsPool(v, a.Pool, a.CoresMin, a.MemoryBytes)
+			m.joinsPool(v, a)
 			continue
 		}
 		if joining == nil {
@@ -103,14 +105,24 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 
 // joinsPool refuses what no node of a pool could ever hold. A pool without nodes
 // may still get them.
-func (m *Model) joinsPool(v *verdict, name string, cores uint32, memory uint64) {
-	p := m.pools[orDefault(name)]
+func (m *Model) joinsPool(v *verdict, a *logv1.Action) {
+	p := m.pools[orDefault(a.Pool)]
 	if p == nil {
 		v.refuse(true, "POOL_NOT_FOUND")
 		return
 	}
+	row := state.Action{CoresMin: a.CoresMin, Memory: a.MemoryBytes, Needs: m.needsOf(p, a.Needs)}
+	if g := a.Needs.GetGpus(); g != nil {
+		if _, reason := m.classFor(p, g.Class); reason != "" {
+			v.refuse(true, reason)
+			return
+		}
+		if len(g.Degrees) == 0 {
+			return // which is refused already
+		}
+	}
 	for _, n := range p.nodes {
-		if n.couldHold(cores, memory) {
+		if n.couldHold(&row) {
 			return
 		}
 	}
@@ -131,7 +143,7 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 	v.refuse(a.Pool != "", "INVALID")
 	v.refuse(a.MemoryBytes > t.Memory, "UNSATISFIABLE")
 	if n := m.nodeByID[t.Node]; n != nil {
-		v.refuse(n.Cores().Len() < int(a.CoresMin), "UNSATISFIABLE")
+		v.refuse(n.Cores().Len() < int(a.CoresMin) || n.Bandwidth < a.Needs.GetBandwidthBps(), "UNSATISFIABLE")
 	}
 }
 
@@ -152,7 +164,7 @@ func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Acti
 	} else {
 		a.pool = m.pools[orDefault(r.Pool)]
 	}
-	a.Pool = a.pool.id
+	a.Pool, a.Needs = a.pool.id, m.needsOf(a.pool, r.Needs)
 	m.actions[id] = a
 	return a
 }
@@ -185,7 +197,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
 	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0, "INVALID")
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
-	m.joinsPool(&v, c.Pool, 1, c.MemoryBytes)
+	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
 	if ok, err := v.judge(got); !ok {
 		return err
 	}

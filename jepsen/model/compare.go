@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"rota/fsm/state"
@@ -30,6 +31,9 @@ func (m *Model) finish() error {
 		p.touched = false
 		m.learnHolds(p)
 		m.learnPatience(&p.queue)
+		for _, q := range p.gpuQueues {
+			m.learnPatience(q)
+		}
 		if m.s.HasWork() {
 			continue
 		}
@@ -126,7 +130,8 @@ func sameAction(x, y *state.Action) bool {
 		x.State == y.State && x.CoresMin == y.CoresMin && x.CoresMax == y.CoresMax && x.Memory == y.Memory &&
 		x.AttemptsMax == y.AttemptsMax && x.Attempt == y.Attempt && x.Node == y.Node &&
 		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
-		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision
+		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision &&
+		(x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
 }
 
 func sameResult(x, y *state.Result) bool {
@@ -151,6 +156,8 @@ func (m *Model) compareAttempt(a *action) error {
 		return fmt.Errorf("action %d runs on node %d and has no attempt there", a.ID, a.Node)
 	case at.Number != a.Attempt || at.Incarnation != a.incarnation || at.Cores != a.cores || at.Reserved != a.reserved:
 		return fmt.Errorf("action %d has attempt %+v, must be %d of incarnation %d on cores %v", a.ID, at, a.Attempt, a.incarnation, a.cores.Slice())
+	case at.Chunk != a.chunk || at.SetUpNS != a.setUp || at.Bandwidth != a.Bandwidth():
+		return fmt.Errorf("action %d holds chunk %+v with a set-up of %d ns and %d bit/s, must be %+v, %d and %d", a.ID, at.Chunk, at.SetUpNS, at.Bandwidth, a.chunk, a.setUp, a.Bandwidth())
 	case at.Stop != (a.CancelReason != 0):
 		return fmt.Errorf("action %d was told to stop: %v, must be %v", a.ID, at.Stop, a.CancelReason != 0)
 	}
@@ -195,11 +202,12 @@ func (m *Model) compareNode(n *node) error {
 		x.State == y.State && x.Draining == y.Draining && x.Address == y.Address && x.Runtime == y.Runtime &&
 		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
-		x.Running == y.Running && x.Trajectories == y.Trajectories && x.HeldFor == y.HeldFor
+		x.Running == y.Running && x.Trajectories == y.Trajectories && x.HeldFor == y.HeldFor &&
+		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
 	}
-	return nil
+	return m.compareModels(n)
 }
 
 func (m *Model) compareRequest(id string, r *request) error {

@@ -18,6 +18,7 @@ const (
 	window            = 32 // oldest actions of a queue that are considered
 	nodesExamined     = 64 // nodes that the choice of one looks at
 	actionOverhead    = 256
+	needsOverhead     = 64
 
 	requestIDBytesMax  = 64
 	requestKept        = 10 * 60 * 1_000_000_000

@@ -28,6 +28,7 @@ type Model struct {
 
 	namespaces   map[string]state.NamespaceID
 	pools        map[string]*pool
+	gpuClasses   map[string]state.GPUClassID
 	nodes        map[string]*node
 	trajectories map[state.TrajectoryID]*trajectory
 	actions      map[state.ActionID]*action
@@ -55,7 +56,8 @@ type step struct {
 	// onlyArrivals: no node was changed by the commands, so that every pass is
 	// over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
-	budget       int // timers that may still fire
+	gpuStarts    []*action // those on GPUs that started
+	budget       int       // timers that may still fire
 }
 
 // New returns the model of a cluster that has applied nothing.
@@ -63,6 +65,7 @@ func New() *Model {
 	return &Model{
 		namespaces:   make(map[string]state.NamespaceID),
 		pools:        make(map[string]*pool),
+		gpuClasses:   make(map[string]state.GPUClassID),
 		nodes:        make(map[string]*node),
 		trajectories: make(map[state.TrajectoryID]*trajectory),
 		actions:      make(map[state.ActionID]*action),

@@ -192,12 +192,49 @@ func (w *world) submission() *logv1.Command {
 		case w.rand.IntN(3) == 0:
 			a.TrajectoryId = w.trajectoryID()
 			a.Pool = ""
+		case w.rand.IntN(3) == 0:
+			w.onGPUs(a)
 		case w.rand.IntN(60) == 0:
 			a.AttemptsMax, a.CoresMin = 0, 600
+		}
+		if w.rand.IntN(6) == 0 {
+			if a.Needs == nil {
+				a.Needs = &logv1.Needs{}
+			}
+			a.Needs.BandwidthBps = uint64(w.rand.IntN(7) * 100)
 		}
 		c.Actions = append(c.Actions, a)
 	}
 	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
+}
+
+// onGPUs has an action ask for GPUs, now and then for what there cannot be.
+func (w *world) onGPUs(a *logv1.Action) {
+	a.CoresMin = min(a.CoresMin, 2) * uint32(w.rand.IntN(2))
+	a.CoresMax = a.CoresMin
+	degrees := []uint32{1, 2, 4, 8}
+	first := w.rand.IntN(4) * w.rand.IntN(2)
+	g := &logv1.Gpus{
+		Class: w.pick("", "H100", "H100", "L4", "none"), Degrees: degrees[first : first+1+w.rand.IntN(4-first)],
+		MemoryBytes: uint64(w.rand.IntN(5) * 10), Model: w.pick("", "a", "b", "c", "d"),
+	}
+	if g.Model != "" {
+		g.SetupNs = w.rand.Int64N(3 * second)
+	}
+	a.Needs = &logv1.Needs{Gpus: g}
+	if w.rand.IntN(2) == 0 {
+		a.Needs.Profile = &logv1.Profile{SingleNs: w.rand.Int64N(20 * second), Serial: w.rand.IntN(3) > 0, SerialPpm: w.rand.Int64N(400_000)}
+	}
+	switch w.rand.IntN(40) {
+	case 0:
+		g.Degrees = []uint32{2, 1}
+	case 1:
+		a.CoresMax++
+	case 2:
+		g.Degrees = []uint32{3}
+	case 3:
+		a.Needs.Profile = &logv1.Profile{SingleNs: 5, Points: []*logv1.Point{{Units: 2, RatioPpm: 100}}}
+	}
 }
 
 func (w *world) opening() *logv1.Command {
@@ -224,6 +261,16 @@ func (w *world) registration() *logv1.Command {
 	if n := w.s.NodeByName(name); n != nil && w.rand.IntN(8) > 0 {
 		c.Incarnation = n.Incarnation
 		c.JournalId = n.JournalID
+	}
+	if name != "n1" {
+		c.BandwidthBps = 500
+		c.Gpus = &logv1.GpuInventory{Class: "H100", Count: 4 * uint32(name[1]-'0') / 2, MemoryBytes: 40}
+	}
+	switch {
+	case name == "n0":
+		c.Gpus = &logv1.GpuInventory{Class: "L4", Count: 3, MemoryBytes: 30}
+	case w.rand.IntN(20) == 0:
+		c.Gpus = nil
 	}
 	cpu := uint32(0)
 	for range 1 + (name[1]-'0')%3 {

@@ -77,6 +77,8 @@ func (m *Model) release(a *action) {
 	n := m.nodeByID[a.Node]
 	n.Free = n.Free.Union(a.cores)
 	n.FreeMemory += a.reserved
+	n.FreeBandwidth += a.Bandwidth()
+	n.giveBack(a, m.now)
 	n.running = remove(n.running, a)
 	n.Running--
 	a.cores, a.reserved, a.incarnation = state.CoreSet{}, 0, 0

@@ -22,8 +22,12 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 		v.refuse(old.State == state.NodeUp && old.JournalID != c.JournalId, "NODE_NAME_TAKEN")
 		v.refuse(old.reservedBytes() > c.MemoryBytes, "NODE_TEARDOWN")
 	}
+	m.declares(&v, &row, c.Gpus)
 	if ok, err := v.judge(got); !ok {
 		return err
+	}
+	if c.Gpus != nil {
+		m.gpuClasses[c.Gpus.Class] = row.GPUs.Class
 	}
 	p := m.poolNamed(c.Pool)
 	row.Pool, row.RegisteredAt = p.id, m.now
@@ -53,7 +57,7 @@ func describedNode(c *logv1.RegisterNode) (row state.Node, valid bool) {
 		len(c.Labels) <= labelsMax && len(c.NumaNodes) <= numaNodesMax
 	row = state.Node{
 		Name: c.Name, JournalID: c.JournalId, State: state.NodeUp, Address: c.Address, Runtime: c.Runtime,
-		Memory: c.MemoryBytes, FreeMemory: c.MemoryBytes,
+		Memory: c.MemoryBytes, FreeMemory: c.MemoryBytes, Bandwidth: c.BandwidthBps, FreeBandwidth: c.BandwidthBps,
 	}
 	for _, numa := range c.NumaNodes {
 		var cores state.CoreSet
@@ -79,7 +83,8 @@ func describedNode(c *logv1.RegisterNode) (row state.Node, valid bool) {
 func (n *node) goesOn(row state.Node, incarnation uint64) bool {
 	return n.State == state.NodeUp && n.JournalID == row.JournalID && n.Pool == row.Pool &&
 		n.Memory == row.Memory && slices.Equal(n.NUMA, row.NUMA) &&
-		incarnation <= n.Incarnation
+		n.GPUs.Class == row.GPUs.Class && n.GPUs.Count == row.GPUs.Count && n.GPUs.Memory == row.GPUs.Memory &&
+		n.Bandwidth == row.Bandwidth && incarnation <= n.Incarnation
 }
 
 // enter makes a node available, with nothing on it but trajectories that are
@@ -100,7 +105,7 @@ func (m *Model) enter(n *node, row state.Node, p *pool) *node {
 			m.counts.NodesUp--
 		}
 	}
-	n.Node, n.pool = row, p
+	n.Node, n.pool, n.models = row, p, nil
 	p.nodes = append(p.nodes, n)
 	m.counts.NodesUp++
 	m.onlyArrivals = false
@@ -114,7 +119,7 @@ func (m *Model) expireNode(c *logv1.ExpireNode, got *logv1.Result) error {
 		return result(got, &logv1.Result{})
 	}
 	changes := m.loseNode(n)
-	n.State = state.NodeDown
+	n.State, n.models = state.NodeDown, nil
 	m.counts.NodesUp--
 	m.onlyArrivals = false
 	m.touchNode(n)

@@ -10,13 +10,15 @@ import (
 // What the state machine has a row for, with what the model knows beside.
 type (
 	pool struct {
-		id      state.PoolID
-		name    string
-		halted  bool
-		nodes   []*node
-		queue   queue
-		pending []*trajectory // wait for memory, oldest first
-		touched bool
+		id     state.PoolID
+		name   string
+		halted bool
+		nodes  []*node
+		queue  queue
+		// gpuQueues are those of classes of GPUs.
+		gpuQueues map[state.GPUClassID]*queue
+		pending   []*trajectory // wait for memory, oldest first
+		touched   bool
 	}
 	node struct {
 		state.Node
@@ -24,6 +26,7 @@ type (
 		queue     queue // of the trajectories that live here
 		running   []*action
 		residents []*trajectory
+		models    []state.Resident // in the memory of its GPUs
 		touched   bool
 		served    bool // one that had been bypassed started on it in this entry
 	}
@@ -39,6 +42,8 @@ type (
 		cores       state.CoreSet // of the live attempt
 		incarnation uint64
 		reserved    uint64
+		chunk       state.Chunk
+		setUp       int64
 		// How often younger ones started while this was the oldest that waited for
 		// their node, and when the first did.
 		passed   uint32
@@ -84,17 +89,33 @@ func (q *queue) remove(a *action) {
 
 // size is what an action counts for in the limits of bytes.
 func (a *action) size() uint64 {
-	n := actionOverhead + len(a.Spec)
+	n := actionOverhead + len(a.Spec) + needsSize(a.Needs)
 	if a.Result != nil {
 		n += len(a.Result.Stdout) + len(a.Result.Stderr) + len(a.Result.Message)
 	}
 	return uint64(n)
 }
 
+func needsSize(n *state.Needs) int {
+	if n == nil {
+		return 0
+	}
+	size := needsOverhead + 4*len(n.Cores) + 8*len(n.Quotas)
+	if n.Profile != nil {
+		size += needsOverhead + 16*len(n.Profile.Points)
+	}
+	if n.GPUs != nil {
+		size += needsOverhead + len(n.GPUs.Model)
+	}
+	return size
+}
+
 // queueOf returns the queue that an action waits in, nil while its trajectory
 // has no node.
 func (m *Model) queueOf(a *action) *queue {
 	switch {
+	case a.GPUs() != nil:
+		return a.pool.gpuQueue(a.GPUs().Class)
 	case a.Trajectory == 0:
 		return &a.pool.queue
 	case a.Node == 0:
@@ -105,9 +126,16 @@ func (m *Model) queueOf(a *action) *queue {
 
 func (n *node) usable() bool { return n.State == state.NodeUp && !n.Draining }
 
-// couldHold: its cores and memory suffice when nothing else is there.
-func (n *node) couldHold(cores uint32, memory uint64) bool {
-	return n.Cores().Len() >= int(cores) && n.Memory >= memory
+// couldHold: what it has suffices for an action when nothing else is there.
+func (n *node) couldHold(a *state.Action) bool {
+	if d := a.GPUs(); d != nil && (n.GPUs.Class != d.Class || n.GPUs.Count < d.Degrees[0] || n.GPUs.Memory < d.Memory) {
+		return false
+	}
+	memory := a.Memory
+	if a.Trajectory != 0 {
+		memory = 0
+	}
+	return n.Cores().Len() >= int(a.CoresMin) && n.Memory >= memory && n.Bandwidth >= a.Bandwidth()
 }
 
 func (n *node) reservedBytes() (bytes uint64) {

@@ -43,9 +43,18 @@ func (m *Model) grant(e state.Event) error {
 	if n == nil || at == nil {
 		return fmt.Errorf("action %d was granted on node %d, where it has no attempt", a.ID, e.Node)
 	}
-	for _, check := range []error{m.mayRun(a, n), m.fits(a, n, at), m.isItsTurn(a, n), m.bestNode(a, n)} {
-		if check != nil {
-			return check
+	turn := m.isItsTurn
+	if a.GPUs() != nil {
+		turn = func(a *action, n *node) error { return m.isItsTurnForGPUs(a, n, at) }
+	}
+	for _, err := range []error{m.mayRun(a, n), m.fits(a, n, at), m.fitsGPUs(a, n, at)} {
+		if err != nil {
+			return err
+		}
+	}
+	for _, err := range []error{turn(a, n), m.bestNode(a, n)} {
+		if err != nil {
+			return err
 		}
 	}
 	m.leaveQueue(a)
@@ -54,6 +63,13 @@ func (m *Model) grant(e state.Event) error {
 	a.cores, a.reserved, a.incarnation = at.Cores, at.Reserved, n.Incarnation
 	n.Free = n.Free.Minus(at.Cores)
 	n.FreeMemory -= at.Reserved
+	n.FreeBandwidth -= at.Bandwidth
+	n.take(a, at.Chunk, m.now)
+	if a.GPUs() != nil {
+		a.setUp = at.SetUpNS
+		m.gpuStarts = append(m.gpuStarts, a)
+		m.onlyArrivals = m.onlyArrivals && a.HeldOn == 0
+	}
 	n.Running++
 	n.running = append(n.running, a)
 	n.served = n.served || a.passed > 0
@@ -99,6 +115,8 @@ func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
 		return fmt.Errorf("action %d asks for %d to %d cores and was granted %d of %d free ones on node %s", a.ID, a.CoresMin, a.CoresMax, at.Cores.Len(), free, n.Name)
 	case at.Reserved != reserved || at.Limit != limit || reserved > n.FreeMemory:
 		return fmt.Errorf("action %d was granted %d bytes with a limit of %d on node %s, must be %d and %d of %d free", a.ID, at.Reserved, at.Limit, n.Name, reserved, limit, n.FreeMemory)
+	case at.Bandwidth != a.Bandwidth() || at.Bandwidth > n.FreeBandwidth:
+		return fmt.Errorf("action %d was granted %d bit/s on node %s, must be %d of %d free", a.ID, at.Bandwidth, n.Name, a.Bandwidth(), n.FreeBandwidth)
 	case at.Number != a.Attempt+1 || at.Incarnation != n.Incarnation || at.StartedAt != m.now || at.Stop:
 		return fmt.Errorf("action %d was granted attempt %d of incarnation %d, must be %d and %d", a.ID, at.Number, at.Incarnation, a.Attempt+1, n.Incarnation)
 	}
@@ -116,6 +134,9 @@ func (a *action) reserves() uint64 {
 // suffices; if none does, from as few as possible.
 func numaOrder(a *action, n *node, cores state.CoreSet) error {
 	want := cores.Len()
+	if want == 0 {
+		return nil
+	}
 	var free []int
 	best, from, spanned := 0, 0, 0
 	for _, numa := range n.NUMA {
@@ -156,12 +177,12 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 // with, is placed freely, it is on the node with the most free cores that has the
 // memory and is not kept.
 func (m *Model) bestNode(a *action, n *node) error {
-	if !m.onlyArrivals || a.Trajectory != 0 || a.pool.queue.waiting[0] != a || len(a.pool.nodes) > nodesExamined {
+	if !m.onlyArrivals || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a || len(a.pool.nodes) > nodesExamined {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
-		kept := o.HeldFor != 0 || len(o.queue.waiting) > 0 // or about to be
-		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.Free.Len() > n.Free.Len() {
+		kept := o.HeldFor != 0 || m.heldFor(o) != 0 || len(o.queue.waiting) > 0 // or about to be
+		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.FreeBandwidth >= a.Bandwidth() && o.Free.Len() > n.Free.Len() {
 			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
 		}
 	}

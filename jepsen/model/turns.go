@@ -19,7 +19,7 @@ func (m *Model) isItsTurn(a *action, n *node) error {
 		if ahead++; ahead > window {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
-		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() {
+		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() && older.Bandwidth() <= a.Bandwidth() {
 			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
 		}
 	}
@@ -94,11 +94,21 @@ func (m *Model) learnPatience(q *queue) {
 func (m *Model) couldBeKept(a *action) *node {
 	for _, n := range a.pool.nodes {
 		mine := a.Trajectory == 0 && n.usable() && len(a.pool.nodes) <= nodesExamined || a.Trajectory != 0 && n.ID == a.Node
-		if mine && n.couldHold(a.CoresMin, a.reserves()) && n.HeldFor == 0 && !n.served && m.heldFor(n) == 0 {
+		if mine && n.couldHold(&a.Action) && n.couldServe(a) && n.HeldFor == 0 && !n.served && m.heldFor(n) == 0 {
 			return n
 		}
 	}
 	return nil
+}
+
+// couldServe: with GPUs, it is not memory of trajectories that an action waits for.
+// A node is not kept for that.
+func (n *node) couldServe(a *action) bool {
+	free := n.FreeMemory
+	for _, r := range n.running {
+		free += r.reserved
+	}
+	return a.GPUs() == nil || free >= a.reserves()
 }
 
 // nobodyForgotten: after an entry that left no work over, nothing waits that
@@ -113,6 +123,9 @@ func (m *Model) nobodyForgotten(p *pool) error {
 				return fmt.Errorf("trajectory %d waits for %d bytes, node %s has %d free", t.ID, t.Memory, n.Name, n.FreeMemory)
 			}
 		}
+	}
+	if err := m.noGPUsForgotten(p); err != nil {
+		return err
 	}
 	for _, n := range p.nodes {
 		if n.State != state.NodeUp || n.Free == (state.CoreSet{}) {
@@ -137,7 +150,7 @@ func (m *Model) forgottenOn(n *node) *action {
 	for _, q := range queues {
 		for _, a := range q[:min(len(q), window)] {
 			kept := n.HeldFor == 0 || n.HeldFor == a.ID && !m.yields(a, n)
-			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && kept {
+			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept {
 				return a
 			}
 		}

@@ -84,12 +84,20 @@ func ForAction(v Nodes, a *state.Action) *state.Node {
 	return hit
 }
 
-// Fits reports whether the action could start on the node now.
+// Fits reports whether the action could start on the node now, as far as cores,
+// memory and bandwidth go.
 func Fits(n *state.Node, a *state.Action) bool {
 	if n.HeldFor != 0 && n.HeldFor < a.ID {
 		return false
 	}
-	return n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a)
+	return n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a) && n.FreeBandwidth >= a.Bandwidth()
+}
+
+// Holds reports whether a node of a shape could ever run the action.
+func Holds(s *state.Shape, a *state.Action) bool {
+	g := a.GPUs()
+	gpus := g == nil || s.GPUs.Class == g.Class && s.GPUs.Count >= g.Degrees[0] && s.GPUs.Memory >= g.Memory
+	return gpus && s.Cores >= int(a.CoresMin) && s.Memory >= Reserves(a) && s.Bandwidth >= a.Bandwidth()
 }
 
 // Reserves returns the memory in bytes that an action takes from its node while
@@ -108,7 +116,7 @@ func ToHold(v Nodes, a *state.Action) *state.Node {
 	var hit *state.Node
 	left := nodesExamined
 	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
-		if n.HeldFor == 0 && n.Cores().Len() >= int(a.CoresMin) && n.Memory >= Reserves(a) {
+		if shape := n.Shape(); n.HeldFor == 0 && Holds(&shape, a) {
 			hit = n
 		}
 		left--

@@ -75,3 +75,16 @@ func (d *Demand) duration(i int, unknown int64) int64 {
 	}
 	return d.ns[i]
 }
+
+// Duration returns how long the action takes with its i-th amount, false if that
+// is not known.
+func (d *Demand) Duration(i int) (ns int64, known bool) {
+	if i < 0 || i >= len(d.ns) {
+		return 0, false
+	}
+	return d.ns[i], true
+}
+
+// Mean returns the mean known duration of the queue with the least amounts; 0 if
+// none is known.
+func Mean(queue []Demand) int64 { return mean(queue) }

@@ -1320,7 +1320,10 @@ type RegisterNode struct {
 	MemoryBytes uint64                 `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	NumaNodes   []*NumaNode            `protobuf:"bytes,8,rep,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	// Sorted by key.
-	Labels        []*Label `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
+	Labels []*Label `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Absent: it has none.
+	Gpus          *GpuInventory `protobuf:"bytes,10,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	BandwidthBps  uint64        `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1418,6 +1421,82 @@ func (x *RegisterNode) GetLabels() []*Label {
 	return nil
 }
 
+func (x *RegisterNode) GetGpus() *GpuInventory {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *RegisterNode) GetBandwidthBps() uint64 {
+	if x != nil {
+		return x.BandwidthBps
+	}
+	return 0
+}
+
+// GpuInventory is the GPUs of a node, all alike.
+type GpuInventory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Class string                 `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	Count uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Of each.
+	MemoryBytes   uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuInventory) Reset() {
+	*x = GpuInventory{}
+	mi := &file_log_v1_log_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuInventory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuInventory) ProtoMessage() {}
+
+func (x *GpuInventory) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuInventory.ProtoReflect.Descriptor instead.
+func (*GpuInventory) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GpuInventory) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *GpuInventory) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *GpuInventory) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 type NumaNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cpus          []uint32               `protobuf:"varint,1,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
@@ -1427,7 +1506,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1518,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1531,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NumaNode) GetCpus() []uint32 {
@@ -1472,7 +1551,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1563,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1576,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Label) GetKey() string {
@@ -1525,7 +1604,7 @@ type ReportAttempts struct {
 
 func (x *ReportAttempts) Reset() {
 	*x = ReportAttempts{}
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1616,7 @@ func (x *ReportAttempts) String() string {
 func (*ReportAttempts) ProtoMessage() {}
 
 func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1629,7 @@ func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttempts.ProtoReflect.Descriptor instead.
 func (*ReportAttempts) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportAttempts) GetNode() string {
@@ -1594,7 +1673,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1685,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1698,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -1709,7 +1788,7 @@ type ExpireNode struct {
 
 func (x *ExpireNode) Reset() {
 	*x = ExpireNode{}
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1800,7 @@ func (x *ExpireNode) String() string {
 func (*ExpireNode) ProtoMessage() {}
 
 func (x *ExpireNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1813,7 @@ func (x *ExpireNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireNode.ProtoReflect.Descriptor instead.
 func (*ExpireNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExpireNode) GetName() string {
@@ -1761,7 +1840,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1852,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1865,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainNode) GetName() string {
@@ -1812,7 +1891,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1903,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1916,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -1856,7 +1935,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1947,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1960,7 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateNamespace) GetName() string {
@@ -1900,7 +1979,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1991,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2004,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ResumePool) GetName() string {
@@ -1944,7 +2023,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2035,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2048,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -1992,7 +2071,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2083,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2096,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -2050,7 +2129,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2141,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2154,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 // Result is the outcome of one command.
@@ -2100,7 +2179,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2191,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2204,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -2185,7 +2264,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2276,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2289,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -2346,7 +2425,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12&\n" +
 	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"\xa6\x02\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\xf5\x02\n" +
 	"\fRegisterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1d\n" +
@@ -2358,7 +2437,14 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x12/\n" +
 	"\n" +
 	"numa_nodes\x18\b \x03(\v2\x10.log.v1.NumaNodeR\tnumaNodes\x12%\n" +
-	"\x06labels\x18\t \x03(\v2\r.log.v1.LabelR\x06labels\"\x1e\n" +
+	"\x06labels\x18\t \x03(\v2\r.log.v1.LabelR\x06labels\x12(\n" +
+	"\x04gpus\x18\n" +
+	" \x01(\v2\x14.log.v1.GpuInventoryR\x04gpus\x12#\n" +
+	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\"]\n" +
+	"\fGpuInventory\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\"\x1e\n" +
 	"\bNumaNode\x12\x12\n" +
 	"\x04cpus\x18\x01 \x03(\rR\x04cpus\"/\n" +
 	"\x05Label\x12\x10\n" +
@@ -2430,7 +2516,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 	return file_log_v1_log_proto_rawDescData
 }
 
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_log_v1_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: log.v1.Entry
 	(*Command)(nil),           // 1: log.v1.Command
@@ -2448,20 +2534,21 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*OpenTrajectory)(nil),    // 13: log.v1.OpenTrajectory
 	(*CloseTrajectory)(nil),   // 14: log.v1.CloseTrajectory
 	(*RegisterNode)(nil),      // 15: log.v1.RegisterNode
-	(*NumaNode)(nil),          // 16: log.v1.NumaNode
-	(*Label)(nil),             // 17: log.v1.Label
-	(*ReportAttempts)(nil),    // 18: log.v1.ReportAttempts
-	(*AttemptReport)(nil),     // 19: log.v1.AttemptReport
-	(*ExpireNode)(nil),        // 20: log.v1.ExpireNode
-	(*DrainNode)(nil),         // 21: log.v1.DrainNode
-	(*RemoveNode)(nil),        // 22: log.v1.RemoveNode
-	(*CreateNamespace)(nil),   // 23: log.v1.CreateNamespace
-	(*ResumePool)(nil),        // 24: log.v1.ResumePool
-	(*ActivateScheduler)(nil), // 25: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 26: log.v1.QuoteHash
-	(*Tick)(nil),              // 27: log.v1.Tick
-	(*Result)(nil),            // 28: log.v1.Result
-	(*Refusal)(nil),           // 29: log.v1.Refusal
+	(*GpuInventory)(nil),      // 16: log.v1.GpuInventory
+	(*NumaNode)(nil),          // 17: log.v1.NumaNode
+	(*Label)(nil),             // 18: log.v1.Label
+	(*ReportAttempts)(nil),    // 19: log.v1.ReportAttempts
+	(*AttemptReport)(nil),     // 20: log.v1.AttemptReport
+	(*ExpireNode)(nil),        // 21: log.v1.ExpireNode
+	(*DrainNode)(nil),         // 22: log.v1.DrainNode
+	(*RemoveNode)(nil),        // 23: log.v1.RemoveNode
+	(*CreateNamespace)(nil),   // 24: log.v1.CreateNamespace
+	(*ResumePool)(nil),        // 25: log.v1.ResumePool
+	(*ActivateScheduler)(nil), // 26: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 27: log.v1.QuoteHash
+	(*Tick)(nil),              // 28: log.v1.Tick
+	(*Result)(nil),            // 29: log.v1.Result
+	(*Refusal)(nil),           // 30: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	1,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -2471,15 +2558,15 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	13, // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
 	14, // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
 	15, // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
-	18, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
-	20, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
-	21, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	22, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	23, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	24, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	25, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	26, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	27, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	19, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
+	21, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
+	22, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
+	23, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	24, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	25, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	26, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	27, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	28, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
 	4,  // 16: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
 	2,  // 17: log.v1.SubmitActions.request:type_name -> log.v1.Request
 	6,  // 18: log.v1.SubmitActions.actions:type_name -> log.v1.Action
@@ -2489,15 +2576,16 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	11, // 22: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
 	9,  // 23: log.v1.Profile.points:type_name -> log.v1.Point
 	2,  // 24: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	16, // 25: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	17, // 26: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	19, // 27: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	29, // 28: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	17, // 25: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	18, // 26: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	16, // 27: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	20, // 28: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	30, // 29: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -2528,7 +2616,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -622,8 +622,8 @@ func (x *SpeedupPoint) GetRatioPpm() uint32 {
 	return 0
 }
 
-// Command is a process to start. The arguments may contain {{cores}}, which
-// becomes the number of cores granted.
+// Command is a process to start. The arguments may contain {{cores}} and {{gpus}},
+// which become the numbers of cores and GPUs granted.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Program and arguments; the program is looked up in PATH on the node.
@@ -1077,7 +1077,10 @@ type Action struct {
 	// Revision of the newest event about this action.
 	Revision uint64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
 	// GPUs held by the running attempt, by their number on the node.
-	Gpus          []uint32 `protobuf:"varint,15,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	Gpus []uint32 `protobuf:"varint,15,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	// What making the model resident is taken to cost the running attempt; absent if
+	// the model is there already.
+	Setup         *durationpb.Duration `protobuf:"bytes,18,opt,name=setup,proto3" json:"setup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1213,6 +1216,13 @@ func (x *Action) GetRevision() uint64 {
 func (x *Action) GetGpus() []uint32 {
 	if x != nil {
 		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Action) GetSetup() *durationpb.Duration {
+	if x != nil {
+		return x.Setup
 	}
 	return nil
 }
@@ -2606,7 +2616,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xa7\x04\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xd8\x04\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -2626,7 +2636,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\vwaiting_for\x18\r \x01(\tR\n" +
 	"waitingFor\x12\x1a\n" +
 	"\brevision\x18\x0e \x01(\x04R\brevision\x12\x12\n" +
-	"\x04gpus\x18\x0f \x03(\rR\x04gpus\"\xbf\x01\n" +
+	"\x04gpus\x18\x0f \x03(\rR\x04gpus\x12/\n" +
+	"\x05setup\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\x05setup\"\xbf\x01\n" +
 	"\x14SubmitActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -2838,47 +2849,48 @@ var file_rota_v1_action_proto_depIdxs = []int32{
 	36, // 19: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
 	36, // 20: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
 	12, // 21: rota.v1.Action.result:type_name -> rota.v1.ActionResult
-	36, // 22: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 23: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
-	14, // 24: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
-	18, // 25: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
-	15, // 26: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
-	33, // 27: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
-	13, // 28: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
-	1,  // 29: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
-	13, // 30: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
-	25, // 31: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	36, // 32: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	1,  // 33: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	2,  // 34: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	36, // 35: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 36: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	13, // 37: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	30, // 38: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	3,  // 39: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	30, // 40: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	35, // 41: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	14, // 42: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	16, // 43: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	19, // 44: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	21, // 45: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	23, // 46: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	26, // 47: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	28, // 48: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	31, // 49: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	15, // 50: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	17, // 51: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	20, // 52: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	22, // 53: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	24, // 54: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	27, // 55: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	29, // 56: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	32, // 57: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	50, // [50:58] is the sub-list for method output_type
-	42, // [42:50] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	35, // 22: rota.v1.Action.setup:type_name -> google.protobuf.Duration
+	36, // 23: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 24: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
+	14, // 25: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
+	18, // 26: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
+	15, // 27: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
+	33, // 28: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
+	13, // 29: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
+	1,  // 30: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
+	13, // 31: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
+	25, // 32: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	36, // 33: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	1,  // 34: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	2,  // 35: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	36, // 36: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 37: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	13, // 38: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	30, // 39: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	3,  // 40: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	30, // 41: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	35, // 42: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	14, // 43: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	16, // 44: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	19, // 45: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	21, // 46: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	23, // 47: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	26, // 48: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	28, // 49: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	31, // 50: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	15, // 51: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	17, // 52: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	20, // 53: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	22, // 54: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	24, // 55: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	27, // 56: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	29, // 57: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	32, // 58: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	51, // [51:59] is the sub-list for method output_type
+	43, // [43:51] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }

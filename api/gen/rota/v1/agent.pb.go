@@ -35,7 +35,11 @@ type RegisterNodeRequest struct {
 	MemoryBytes uint64            `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Runtime     string            `protobuf:"bytes,8,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	// Random value of this journal: two agents with the same name are told apart.
-	JournalId     string `protobuf:"bytes,9,opt,name=journal_id,json=journalId,proto3" json:"journal_id,omitempty"`
+	JournalId string `protobuf:"bytes,9,opt,name=journal_id,json=journalId,proto3" json:"journal_id,omitempty"`
+	// GPUs of the machine; absent if it has none.
+	Gpus *GpuInventory `protobuf:"bytes,10,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// Bandwidth of its network in bits a second; 0: none is given to actions.
+	BandwidthBps  uint64 `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +135,20 @@ func (x *RegisterNodeRequest) GetJournalId() string {
 		return x.JournalId
 	}
 	return ""
+}
+
+func (x *RegisterNodeRequest) GetGpus() *GpuInventory {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *RegisterNodeRequest) GetBandwidthBps() uint64 {
+	if x != nil {
+		return x.BandwidthBps
+	}
+	return 0
 }
 
 type RegisterNodeResponse struct {
@@ -353,8 +371,10 @@ type Assignment struct {
 	TrajectoryId uint64 `protobuf:"varint,6,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
 	Namespace    string `protobuf:"bytes,7,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// What to run. Sent once per stream and attempt, absent in repetitions.
-	Command       *Command             `protobuf:"bytes,8,opt,name=command,proto3" json:"command,omitempty"`
-	RunTimeout    *durationpb.Duration `protobuf:"bytes,9,opt,name=run_timeout,json=runTimeout,proto3" json:"run_timeout,omitempty"`
+	Command    *Command             `protobuf:"bytes,8,opt,name=command,proto3" json:"command,omitempty"`
+	RunTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=run_timeout,json=runTimeout,proto3" json:"run_timeout,omitempty"`
+	// GPUs it holds exclusively, by their number on the node.
+	Gpus          []uint32 `protobuf:"varint,10,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +468,13 @@ func (x *Assignment) GetCommand() *Command {
 func (x *Assignment) GetRunTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.RunTimeout
+	}
+	return nil
+}
+
+func (x *Assignment) GetGpus() []uint32 {
+	if x != nil {
+		return x.Gpus
 	}
 	return nil
 }
@@ -841,7 +868,7 @@ var File_rota_v1_agent_proto protoreflect.FileDescriptor
 
 const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x12rota/v1/node.proto\"\x84\x03\n" +
+	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x12rota/v1/node.proto\"\xd4\x03\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -853,7 +880,10 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x12\x18\n" +
 	"\aruntime\x18\b \x01(\tR\aruntime\x12\x1d\n" +
 	"\n" +
-	"journal_id\x18\t \x01(\tR\tjournalId\x1a9\n" +
+	"journal_id\x18\t \x01(\tR\tjournalId\x12)\n" +
+	"\x04gpus\x18\n" +
+	" \x01(\v2\x15.rota.v1.GpuInventoryR\x04gpus\x12#\n" +
+	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x01\n" +
@@ -871,7 +901,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
-	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xb9\x02\n" +
+	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xcd\x02\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -883,7 +913,9 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\tnamespace\x18\a \x01(\tR\tnamespace\x12*\n" +
 	"\acommand\x18\b \x01(\v2\x10.rota.v1.CommandR\acommand\x12:\n" +
 	"\vrun_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"runTimeout\"\x7f\n" +
+	"runTimeout\x12\x12\n" +
+	"\x04gpus\x18\n" +
+	" \x03(\rR\x04gpus\"\x7f\n" +
 	"\x15ReportAttemptsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x120\n" +
@@ -945,37 +977,39 @@ var file_rota_v1_agent_proto_goTypes = []any{
 	(*ReadOutputResponse)(nil),     // 11: rota.v1.ReadOutputResponse
 	nil,                            // 12: rota.v1.RegisterNodeRequest.LabelsEntry
 	(*NumaNode)(nil),               // 13: rota.v1.NumaNode
-	(*durationpb.Duration)(nil),    // 14: google.protobuf.Duration
-	(*Command)(nil),                // 15: rota.v1.Command
-	(*ActionResult)(nil),           // 16: rota.v1.ActionResult
-	(*OutputChunk)(nil),            // 17: rota.v1.OutputChunk
+	(*GpuInventory)(nil),           // 14: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
+	(*Command)(nil),                // 16: rota.v1.Command
+	(*ActionResult)(nil),           // 17: rota.v1.ActionResult
+	(*OutputChunk)(nil),            // 18: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
 	12, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
 	13, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	14, // 2: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	14, // 3: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	4,  // 4: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	15, // 5: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	14, // 6: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	6,  // 7: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	16, // 8: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	17, // 9: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 10: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 11: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	5,  // 12: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	8,  // 13: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	10, // 14: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 15: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 16: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	7,  // 17: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	9,  // 18: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	11, // 19: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	14, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	15, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	15, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	4,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	16, // 6: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	15, // 7: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	6,  // 8: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	17, // 9: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	18, // 10: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 11: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 12: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	5,  // 13: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	8,  // 14: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	10, // 15: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 16: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 17: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	7,  // 18: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	9,  // 19: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	11, // 20: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }

@@ -118,6 +118,249 @@ func (x *NumaNode) GetCpus() []uint32 {
 	return nil
 }
 
+// GpuInventory is the GPUs of a node, all alike.
+type GpuInventory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Class of hardware, such as "H100"; at most 128 bytes. It begins with
+	// "simulated-" if the GPUs do not exist.
+	Class string `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
+	// 1 to 64.
+	Count uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Memory of each, in bytes.
+	MemoryBytes   uint64 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuInventory) Reset() {
+	*x = GpuInventory{}
+	mi := &file_rota_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuInventory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuInventory) ProtoMessage() {}
+
+func (x *GpuInventory) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuInventory.ProtoReflect.Descriptor instead.
+func (*GpuInventory) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GpuInventory) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *GpuInventory) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *GpuInventory) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+// GpuChunk is an aligned run of 1, 2, 4 or 8 GPUs of one node.
+type GpuChunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the first; the number of GPUs divides it.
+	First         uint32 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Gpus          uint32 `protobuf:"varint,2,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GpuChunk) Reset() {
+	*x = GpuChunk{}
+	mi := &file_rota_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GpuChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GpuChunk) ProtoMessage() {}
+
+func (x *GpuChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GpuChunk.ProtoReflect.Descriptor instead.
+func (*GpuChunk) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GpuChunk) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *GpuChunk) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+// HeldChunk is a chunk that a running action holds.
+type HeldChunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Chunk         *GpuChunk              `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	ActionId      uint64                 `protobuf:"varint,2,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldChunk) Reset() {
+	*x = HeldChunk{}
+	mi := &file_rota_v1_node_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldChunk) ProtoMessage() {}
+
+func (x *HeldChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldChunk.ProtoReflect.Descriptor instead.
+func (*HeldChunk) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *HeldChunk) GetChunk() *GpuChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *HeldChunk) GetActionId() uint64 {
+	if x != nil {
+		return x.ActionId
+	}
+	return 0
+}
+
+// ResidentModel is a model that is in the memory of a chunk. It stays there after
+// the action that needed it, until another needs the memory.
+type ResidentModel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Model string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Chunk *GpuChunk              `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// What it takes of the memory of each GPU, in bytes; 0: all.
+	MemoryBytes   uint64                 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	LastUseTime   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_use_time,json=lastUseTime,proto3" json:"last_use_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResidentModel) Reset() {
+	*x = ResidentModel{}
+	mi := &file_rota_v1_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResidentModel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResidentModel) ProtoMessage() {}
+
+func (x *ResidentModel) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResidentModel.ProtoReflect.Descriptor instead.
+func (*ResidentModel) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ResidentModel) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ResidentModel) GetChunk() *GpuChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *ResidentModel) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *ResidentModel) GetLastUseTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastUseTime
+	}
+	return nil
+}
+
 type Node struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -138,14 +381,25 @@ type Node struct {
 	QueuedActions    uint32                 `protobuf:"varint,14,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
 	RegistrationTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=registration_time,json=registrationTime,proto3" json:"registration_time,omitempty"`
 	// What the agent can and cannot enforce, such as "cgroup-v2" or "affinity".
-	Runtime       string `protobuf:"bytes,16,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Runtime string `protobuf:"bytes,16,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	// GPUs of the node; absent if it has none.
+	Gpus *GpuInventory `protobuf:"bytes,17,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// Numbers of the GPUs that nothing runs on.
+	FreeGpus []uint32 `protobuf:"varint,18,rep,packed,name=free_gpus,json=freeGpus,proto3" json:"free_gpus,omitempty"`
+	// Chunks that are held, by their first GPU.
+	HeldChunks []*HeldChunk `protobuf:"bytes,19,rep,name=held_chunks,json=heldChunks,proto3" json:"held_chunks,omitempty"`
+	// Models in the memory of its GPUs, least recently used first.
+	ResidentModels []*ResidentModel `protobuf:"bytes,20,rep,name=resident_models,json=residentModels,proto3" json:"resident_models,omitempty"`
+	// Bandwidth of its network in bits a second, and what of it nothing has reserved.
+	BandwidthBps     uint64 `protobuf:"varint,21,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	FreeBandwidthBps uint64 `protobuf:"varint,22,opt,name=free_bandwidth_bps,json=freeBandwidthBps,proto3" json:"free_bandwidth_bps,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_rota_v1_node_proto_msgTypes[1]
+	mi := &file_rota_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -157,7 +411,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[1]
+	mi := &file_rota_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -170,7 +424,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Node) GetName() string {
@@ -285,6 +539,48 @@ func (x *Node) GetRuntime() string {
 	return ""
 }
 
+func (x *Node) GetGpus() *GpuInventory {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Node) GetFreeGpus() []uint32 {
+	if x != nil {
+		return x.FreeGpus
+	}
+	return nil
+}
+
+func (x *Node) GetHeldChunks() []*HeldChunk {
+	if x != nil {
+		return x.HeldChunks
+	}
+	return nil
+}
+
+func (x *Node) GetResidentModels() []*ResidentModel {
+	if x != nil {
+		return x.ResidentModels
+	}
+	return nil
+}
+
+func (x *Node) GetBandwidthBps() uint64 {
+	if x != nil {
+		return x.BandwidthBps
+	}
+	return 0
+}
+
+func (x *Node) GetFreeBandwidthBps() uint64 {
+	if x != nil {
+		return x.FreeBandwidthBps
+	}
+	return 0
+}
+
 type GetNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -295,7 +591,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[2]
+	mi := &file_rota_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -307,7 +603,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[2]
+	mi := &file_rota_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -320,7 +616,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -346,7 +642,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[3]
+	mi := &file_rota_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +654,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[3]
+	mi := &file_rota_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +667,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -393,7 +689,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[4]
+	mi := &file_rota_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +701,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[4]
+	mi := &file_rota_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +714,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListNodesRequest) GetPool() string {
@@ -459,7 +755,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[5]
+	mi := &file_rota_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -471,7 +767,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[5]
+	mi := &file_rota_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -484,7 +780,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -512,7 +808,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[6]
+	mi := &file_rota_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +820,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[6]
+	mi := &file_rota_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +833,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DrainNodeRequest) GetName() string {
@@ -563,7 +859,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[7]
+	mi := &file_rota_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +871,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[7]
+	mi := &file_rota_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +884,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
@@ -607,7 +903,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[8]
+	mi := &file_rota_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +915,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[8]
+	mi := &file_rota_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +928,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RemoveNodeRequest) GetName() string {
@@ -650,7 +946,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[9]
+	mi := &file_rota_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +958,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[9]
+	mi := &file_rota_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +971,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 var File_rota_v1_node_proto protoreflect.FileDescriptor
@@ -684,7 +980,22 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"\x12rota/v1/node.proto\x12\arota.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x1e\n" +
 	"\bNumaNode\x12\x12\n" +
-	"\x04cpus\x18\x01 \x03(\rR\x04cpus\"\x9c\x05\n" +
+	"\x04cpus\x18\x01 \x03(\rR\x04cpus\"]\n" +
+	"\fGpuInventory\x12\x14\n" +
+	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\"4\n" +
+	"\bGpuChunk\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04gpus\x18\x02 \x01(\rR\x04gpus\"Q\n" +
+	"\tHeldChunk\x12'\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12\x1b\n" +
+	"\taction_id\x18\x02 \x01(\x04R\bactionId\"\xb1\x01\n" +
+	"\rResidentModel\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12'\n" +
+	"\x05chunk\x18\x02 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12>\n" +
+	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xad\a\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12(\n" +
@@ -703,7 +1014,14 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x11open_trajectories\x18\r \x01(\rR\x10openTrajectories\x12%\n" +
 	"\x0equeued_actions\x18\x0e \x01(\rR\rqueuedActions\x12G\n" +
 	"\x11registration_time\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x10registrationTime\x12\x18\n" +
-	"\aruntime\x18\x10 \x01(\tR\aruntime\x1a9\n" +
+	"\aruntime\x18\x10 \x01(\tR\aruntime\x12)\n" +
+	"\x04gpus\x18\x11 \x01(\v2\x15.rota.v1.GpuInventoryR\x04gpus\x12\x1b\n" +
+	"\tfree_gpus\x18\x12 \x03(\rR\bfreeGpus\x123\n" +
+	"\vheld_chunks\x18\x13 \x03(\v2\x12.rota.v1.HeldChunkR\n" +
+	"heldChunks\x12?\n" +
+	"\x0fresident_models\x18\x14 \x03(\v2\x16.rota.v1.ResidentModelR\x0eresidentModels\x12#\n" +
+	"\rbandwidth_bps\x18\x15 \x01(\x04R\fbandwidthBps\x12,\n" +
+	"\x12free_bandwidth_bps\x18\x16 \x01(\x04R\x10freeBandwidthBps\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
@@ -755,43 +1073,53 @@ func file_rota_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rota_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_rota_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_rota_v1_node_proto_goTypes = []any{
 	(NodeState)(0),                // 0: rota.v1.NodeState
 	(*NumaNode)(nil),              // 1: rota.v1.NumaNode
-	(*Node)(nil),                  // 2: rota.v1.Node
-	(*GetNodeRequest)(nil),        // 3: rota.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 4: rota.v1.GetNodeResponse
-	(*ListNodesRequest)(nil),      // 5: rota.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 6: rota.v1.ListNodesResponse
-	(*DrainNodeRequest)(nil),      // 7: rota.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 8: rota.v1.DrainNodeResponse
-	(*RemoveNodeRequest)(nil),     // 9: rota.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 10: rota.v1.RemoveNodeResponse
-	nil,                           // 11: rota.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*GpuInventory)(nil),          // 2: rota.v1.GpuInventory
+	(*GpuChunk)(nil),              // 3: rota.v1.GpuChunk
+	(*HeldChunk)(nil),             // 4: rota.v1.HeldChunk
+	(*ResidentModel)(nil),         // 5: rota.v1.ResidentModel
+	(*Node)(nil),                  // 6: rota.v1.Node
+	(*GetNodeRequest)(nil),        // 7: rota.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),       // 8: rota.v1.GetNodeResponse
+	(*ListNodesRequest)(nil),      // 9: rota.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 10: rota.v1.ListNodesResponse
+	(*DrainNodeRequest)(nil),      // 11: rota.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 12: rota.v1.DrainNodeResponse
+	(*RemoveNodeRequest)(nil),     // 13: rota.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 14: rota.v1.RemoveNodeResponse
+	nil,                           // 15: rota.v1.Node.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_rota_v1_node_proto_depIdxs = []int32{
-	0,  // 0: rota.v1.Node.state:type_name -> rota.v1.NodeState
-	11, // 1: rota.v1.Node.labels:type_name -> rota.v1.Node.LabelsEntry
-	1,  // 2: rota.v1.Node.numa_nodes:type_name -> rota.v1.NumaNode
-	12, // 3: rota.v1.Node.registration_time:type_name -> google.protobuf.Timestamp
-	2,  // 4: rota.v1.GetNodeResponse.node:type_name -> rota.v1.Node
-	2,  // 5: rota.v1.ListNodesResponse.nodes:type_name -> rota.v1.Node
-	2,  // 6: rota.v1.DrainNodeResponse.node:type_name -> rota.v1.Node
-	3,  // 7: rota.v1.NodeService.GetNode:input_type -> rota.v1.GetNodeRequest
-	5,  // 8: rota.v1.NodeService.ListNodes:input_type -> rota.v1.ListNodesRequest
-	7,  // 9: rota.v1.NodeService.DrainNode:input_type -> rota.v1.DrainNodeRequest
-	9,  // 10: rota.v1.NodeService.RemoveNode:input_type -> rota.v1.RemoveNodeRequest
-	4,  // 11: rota.v1.NodeService.GetNode:output_type -> rota.v1.GetNodeResponse
-	6,  // 12: rota.v1.NodeService.ListNodes:output_type -> rota.v1.ListNodesResponse
-	8,  // 13: rota.v1.NodeService.DrainNode:output_type -> rota.v1.DrainNodeResponse
-	10, // 14: rota.v1.NodeService.RemoveNode:output_type -> rota.v1.RemoveNodeResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	3,  // 0: rota.v1.HeldChunk.chunk:type_name -> rota.v1.GpuChunk
+	3,  // 1: rota.v1.ResidentModel.chunk:type_name -> rota.v1.GpuChunk
+	16, // 2: rota.v1.ResidentModel.last_use_time:type_name -> google.protobuf.Timestamp
+	0,  // 3: rota.v1.Node.state:type_name -> rota.v1.NodeState
+	15, // 4: rota.v1.Node.labels:type_name -> rota.v1.Node.LabelsEntry
+	1,  // 5: rota.v1.Node.numa_nodes:type_name -> rota.v1.NumaNode
+	16, // 6: rota.v1.Node.registration_time:type_name -> google.protobuf.Timestamp
+	2,  // 7: rota.v1.Node.gpus:type_name -> rota.v1.GpuInventory
+	4,  // 8: rota.v1.Node.held_chunks:type_name -> rota.v1.HeldChunk
+	5,  // 9: rota.v1.Node.resident_models:type_name -> rota.v1.ResidentModel
+	6,  // 10: rota.v1.GetNodeResponse.node:type_name -> rota.v1.Node
+	6,  // 11: rota.v1.ListNodesResponse.nodes:type_name -> rota.v1.Node
+	6,  // 12: rota.v1.DrainNodeResponse.node:type_name -> rota.v1.Node
+	7,  // 13: rota.v1.NodeService.GetNode:input_type -> rota.v1.GetNodeRequest
+	9,  // 14: rota.v1.NodeService.ListNodes:input_type -> rota.v1.ListNodesRequest
+	11, // 15: rota.v1.NodeService.DrainNode:input_type -> rota.v1.DrainNodeRequest
+	13, // 16: rota.v1.NodeService.RemoveNode:input_type -> rota.v1.RemoveNodeRequest
+	8,  // 17: rota.v1.NodeService.GetNode:output_type -> rota.v1.GetNodeResponse
+	10, // 18: rota.v1.NodeService.ListNodes:output_type -> rota.v1.ListNodesResponse
+	12, // 19: rota.v1.NodeService.DrainNode:output_type -> rota.v1.DrainNodeResponse
+	14, // 20: rota.v1.NodeService.RemoveNode:output_type -> rota.v1.RemoveNodeResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_node_proto_init() }
@@ -805,7 +1133,7 @@ func file_rota_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_node_proto_rawDesc), len(file_rota_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

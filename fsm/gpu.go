@@ -1,0 +1,198 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/sched"
+	"rota/sched/scale"
+)
+
+const (
+	classBytesMax = 128
+	modelBytesMax = 128
+	setUpMax      = 30 * 24 * 3600 * 1_000_000_000
+)
+
+// gpuDemand checks what an action asks for of GPUs. Its class is looked up when
+// its pool is known.
+func gpuDemand(a *logv1.Action) (*state.GPUDemand, *logv1.Result) {
+	g := a.Needs.Gpus
+	switch {
+	case a.TrajectoryId != 0:
+		return nil, refuse(codeInvalidArgument, "INVALID", "an action of a trajectory cannot have GPUs; submit it without the trajectory")
+	case a.CoresMin != a.CoresMax:
+		return nil, refuse(codeInvalidArgument, "INVALID", "an action with GPUs has a fixed number of cores; leave out max_cores and allowed_cores")
+	case len(g.Degrees) == 0 || len(g.Class) > classBytesMax || len(g.Model) > modelBytesMax:
+		return nil, refuse(codeInvalidArgument, "INVALID", "GPUs need their allowed numbers, and names of class and model of at most %d bytes", classBytesMax)
+	case g.SetupNs < 0 || g.SetupNs > setUpMax || g.SetupNs > 0 && g.Model == "":
+		return nil, refuse(codeInvalidArgument, "INVALID", "a set-up must not be negative nor longer than 30 days, and needs a model")
+	}
+	for i, k := range g.Degrees {
+		if !(state.Chunk{Units: k}).Aligned(state.GPUsPerNodeMax) || i > 0 && k <= g.Degrees[i-1] {
+			return nil, refuse(codeInvalidArgument, "INVALID", "numbers of GPUs must ascend and be of 1, 2, 4 and 8, not %d", k)
+		}
+	}
+	return &state.GPUDemand{Degrees: g.Degrees, Memory: g.MemoryBytes, Model: g.Model, SetUpNS: g.SetupNs}, nil
+}
+
+// profileOf checks what a client knows of how long its action takes.
+func profileOf(c *logv1.Profile) (*state.Profile, *logv1.Result) {
+	if c == nil {
+		return nil, nil
+	}
+	p := &state.Profile{SingleNS: c.SingleNs, Serial: c.Serial, SerialPPM: c.SerialPpm}
+	if c.SingleNs < 0 || c.SingleNs > scale.DurationMax || len(c.Points) > allowedMax {
+		return nil, refuse(codeInvalidArgument, "INVALID", "the duration of a profile must not be negative nor above %d ns, and its table has at most %d points", int64(scale.DurationMax), allowedMax)
+	}
+	for _, point := range c.Points {
+		p.Points = append(p.Points, state.CurvePoint{Units: min(point.Units, scale.UnitsMax+1), Ratio: point.RatioPpm})
+	}
+	if curve := sched.Curve(p); curve != nil {
+		if err := curve.Check(); err != nil {
+			return nil, refuse(codeInvalidArgument, "INVALID", "profile: %v", err)
+		}
+	}
+	return p, nil
+}
+
+// chooseClass looks up the class of GPUs that an action asks for: the only one of
+// the pool if it names none.
+func (x *execution) chooseClass(row *state.Action, p *state.Pool, name string) *logv1.Result {
+	known, nodes := x.classesOf(p)
+	var names []string
+	for _, c := range known {
+		if c.Name == name || name == "" && len(known) == 1 {
+			row.Needs.GPUs.Class = c.ID
+			return nil
+		}
+		names = append(names, c.Name)
+	}
+	there := strings.Join(names, ", ")
+	c := x.s.GPUClassByName(name)
+	switch {
+	case name == "" && len(known) > 0:
+		return refuse(codeInvalidArgument, "INVALID", "pool %q has GPUs of several classes: name one of %s", p.Name, there)
+	case !nodes && c != nil: // a pool without nodes may still get them
+		row.Needs.GPUs.Class = c.ID
+		return nil
+	case len(known) > 0:
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q has GPUs of class %q; there are %s", p.Name, name, there)
+	}
+	return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q has GPUs", p.Name)
+}
+
+// classesOf returns the classes of GPUs in a pool, and whether it has nodes.
+func (x *execution) classesOf(p *state.Pool) (classes []*state.GPUClass, nodes bool) {
+	x.s.Shapes(p.ID, func(s *state.Shape) bool {
+		nodes = true
+		if c := x.s.GPUClass(s.GPUs.Class); c != nil && !slices.Contains(classes, c) {
+			classes = append(classes, c)
+		}
+		return true
+	})
+	slices.SortFunc(classes, func(a, b *state.GPUClass) int { return strings.Compare(a.Name, b.Name) })
+	return classes, nodes
+}
+
+// gpusOf checks what an agent says of its GPUs.
+func (x *execution) gpusOf(c *logv1.RegisterNode) *logv1.Result {
+	g := c.Gpus
+	switch {
+	case g == nil:
+		return nil
+	case g.Class == "" || len(g.Class) > classBytesMax || g.Count == 0 || g.Count > state.GPUsPerNodeMax || g.MemoryBytes == 0:
+		return refuse(codeInvalidArgument, "INVALID", "GPUs need a class of at most %d bytes, memory, and be 1 to %d", classBytesMax, state.GPUsPerNodeMax)
+	}
+	classes := 0
+	x.s.GPUClasses(func(*state.GPUClass) bool { classes++; return true })
+	if classes >= state.GPUClassesMax && x.s.GPUClassByName(g.Class) == nil {
+		return refuse(codeResourceExhausted, "TOO_MANY_GPU_CLASSES", "there are %d classes of GPUs, which is the most; use one of them", classes)
+	}
+	return nil
+}
+
+// declareGPUs puts the GPUs of an agent into its row. Their class comes into being
+// with its first node.
+func (x *execution) declareGPUs(row *state.Node, g *logv1.GpuInventory) {
+	if g == nil {
+		return
+	}
+	c := x.s.GPUClassByName(g.Class)
+	if c == nil {
+		c = &state.GPUClass{ID: 1, Name: g.Class}
+		x.s.GPUClasses(func(other *state.GPUClass) bool { c.ID = other.ID + 1; return true })
+		x.s.PutGPUClass(c)
+	}
+	row.GPUs = state.GPUs{Class: c.ID, Count: g.Count, Memory: g.MemoryBytes, Free: state.AllGPUs(g.Count)}
+}
+
+func sameGPUs(a, b state.GPUs) bool {
+	return a.Class == b.Class && a.Count == b.Count && a.Memory == b.Memory
+}
+
+// takeGPUs gives a chunk of a node to an attempt, and its memory to the model of
+// the action.
+func (x *execution) takeGPUs(n *state.Node, a *state.Action, g *sched.GPUs) {
+	c := g.Chunk
+	state.Assert(c.Aligned(n.GPUs.Count) && c.GPUs()&^n.GPUs.Free == 0,
+		"chunk %+v of node %s granted to action %d is not free, or none", c, n.Name, a.ID)
+	n.GPUs.Free &^= c.GPUs()
+	use := state.Resident{Model: a.GPUs().Model, Chunk: c, Bytes: g.Bytes, UsedAt: x.now()}
+	kept := &state.Residency{Node: n.ID}
+	hit, evicted := false, 0
+	for _, m := range x.s.ModelsOn(n.ID) {
+		switch {
+		case use.Model != "" && m.Same(&use):
+			hit, use.Bytes = true, m.Bytes
+		case slices.Contains(g.Evict, m):
+			evicted++
+		default:
+			kept.Models = append(kept.Models, m)
+		}
+	}
+	state.Assert(hit == g.Hit && evicted == len(g.Evict), "what is resident on node %s is not what action %d was granted for", n.Name, a.ID)
+	x.putResidency(kept, use)
+}
+
+// putResidency stores what is resident on a node, with one use more.
+func (x *execution) putResidency(r *state.Residency, use state.Resident) {
+	if use.Model != "" {
+		at, _ := slices.BinarySearchFunc(r.Models, use, func(m, use state.Resident) int { return m.Compare(&use) })
+		r.Models = slices.Insert(r.Models, at, use)
+	}
+	x.s.PutResidency(r)
+}
+
+// releaseGPUs takes a chunk back. The model stays, and was last used now.
+func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
+	if t.Chunk.Units == 0 {
+		return
+	}
+	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, "GPUs of action %d on node %s are free already", t.Action, n.Name)
+	n.GPUs.Free |= t.Chunk.GPUs()
+	use := state.Resident{Model: x.s.Action(t.Action).GPUs().Model, Chunk: t.Chunk}
+	if use.Model == "" {
+		return
+	}
+	kept := &state.Residency{Node: n.ID}
+	for _, m := range x.s.ModelsOn(n.ID) {
+		if m.Same(&use) {
+			use.Bytes, use.UsedAt = m.Bytes, x.now()
+			continue
+		}
+		kept.Models = append(kept.Models, m)
+	}
+	state.Assert(use.UsedAt != 0, "model %q of action %d is not resident on node %s", use.Model, t.Action, n.Name)
+	x.putResidency(kept, use)
+}
+
+// nodeFreed looks at the queues of a node that something was given back on.
+func (x *execution) nodeFreed(n *state.Node) {
+	x.dirty.add(state.NodeInstance(n.ID))
+	if q := n.GPUInstance(); q != 0 && x.s.QueueLen(q) > 0 {
+		x.dirty.add(q)
+	}
+}

@@ -1,0 +1,222 @@
+package state
+
+import (
+	"cmp"
+	"math/bits"
+	"strings"
+)
+
+// GPUClassID numbers a class of GPUs in the order in which nodes first declared
+// them.
+type GPUClassID uint32
+
+const (
+	// GPUsPerNodeMax is how many GPUs a node can have.
+	GPUsPerNodeMax = 64
+	// ChunkMax is how many GPUs a chunk can have.
+	ChunkMax = 8
+	// GPUClassesMax bounds the classes, which are never forgotten.
+	GPUClassesMax = 256
+)
+
+// GPUClass is a class of GPUs, such as "H100".
+type GPUClass struct {
+	ID   GPUClassID
+	Name string
+}
+
+// GPUs are those of a node, all of one class; Class is 0 if it has none.
+type GPUs struct {
+	Class  GPUClassID
+	Count  uint32
+	Memory uint64 // of each, in bytes
+	Free   GPUSet // those that no attempt holds
+}
+
+// GPUSet is a set of GPUs of one node, a bit for each.
+type GPUSet uint64
+
+// AllGPUs returns the set of the first n.
+func AllGPUs(n uint32) GPUSet {
+	if n >= GPUsPerNodeMax {
+		return ^GPUSet(0)
+	}
+	return 1<<n - 1
+}
+
+// Len returns how many GPUs are in the set.
+func (s GPUSet) Len() int { return bits.OnesCount64(uint64(s)) }
+
+// Slice returns their numbers.
+func (s GPUSet) Slice() (gpus []uint32) {
+	for ; s != 0; s &= s - 1 {
+		gpus = append(gpus, uint32(bits.TrailingZeros64(uint64(s))))
+	}
+	return gpus
+}
+
+// Chunk is an aligned run of GPUs of one node. Units is a power of two that
+// divides First; 0: no GPUs.
+type Chunk struct{ First, Units uint32 }
+
+// GPUs returns the chunk as a set.
+func (c Chunk) GPUs() GPUSet { return AllGPUs(c.Units) << c.First }
+
+// Aligned reports whether the chunk may exist on a node with so many GPUs.
+func (c Chunk) Aligned(count uint32) bool {
+	return bits.OnesCount32(c.Units) == 1 && c.Units <= ChunkMax && c.First%c.Units == 0 && c.First < count && c.First+c.Units <= count
+}
+
+// Residency is what is in the memory of a node's GPUs. A node of which nothing is
+// known has none.
+type Residency struct {
+	Node NodeID
+	// Models in the order of Compare, least recently used first.
+	Models []Resident
+}
+
+// Resident is a model in the memory of a chunk. The same model on another number
+// of GPUs is another variant of it.
+type Resident struct {
+	Model  string
+	Chunk  Chunk
+	Bytes  uint64 // of each GPU
+	UsedAt int64  // log time of the start or the end of its last use
+}
+
+// Compare orders residents by last use, and where that is the same by where and
+// what they are.
+func (r *Resident) Compare(o *Resident) int {
+	return cmp.Or(cmp.Compare(r.UsedAt, o.UsedAt), cmp.Compare(r.Chunk.First, o.Chunk.First),
+		cmp.Compare(r.Chunk.Units, o.Chunk.Units), strings.Compare(r.Model, o.Model))
+}
+
+// Same reports whether both are the same variant in the same place.
+func (r *Resident) Same(o *Resident) bool { return r.Model == o.Model && r.Chunk == o.Chunk }
+
+func (r *GPUClass) code(c *codec) {
+	number(c, &r.ID)
+	c.text(&r.Name)
+}
+
+func (r *GPUs) code(c *codec) {
+	number(c, &r.Class)
+	number(c, &r.Count)
+	number(c, &r.Memory)
+	number(c, &r.Free)
+}
+
+func (r *Chunk) code(c *codec) {
+	number(c, &r.First)
+	number(c, &r.Units)
+}
+
+func (r *Residency) code(c *codec) {
+	number(c, &r.Node)
+	list(c, &r.Models, func(c *codec, m *Resident) {
+		c.text(&m.Model)
+		m.Chunk.code(c)
+		number(c, &m.Bytes)
+		signed(c, &m.UsedAt)
+	})
+}
+
+// gpuInstance is the kind of the queue of a class of GPUs: the pool and then the
+// class are below it.
+const (
+	gpuInstance  = Instance(4) << instanceKind
+	gpuClassBits = 24
+)
+
+// GPUInstance is the queue of actions that wait for GPUs of a class of a pool.
+func GPUInstance(pool PoolID, class GPUClassID) Instance {
+	return gpuInstance | Instance(pool)<<gpuClassBits | Instance(class)
+}
+
+// GPU returns the pool and the class of such a queue.
+func (i Instance) GPU() (PoolID, GPUClassID, bool) {
+	id := i & instanceID
+	return PoolID(id >> gpuClassBits), GPUClassID(id & (1<<gpuClassBits - 1)), i>>instanceKind == 4
+}
+
+// PutGPUClass stores a class of GPUs.
+func (s *State) PutGPUClass(r *GPUClass) {
+	s.gpuClasses.put(s.enc, r.ID, r)
+	s.index.gpuClassNames.Set(r.Name, r.ID)
+}
+
+// GPUClass returns a class, nil if there is none.
+func (s *State) GPUClass(id GPUClassID) *GPUClass { return s.gpuClasses.get(id) }
+
+// GPUClassByName returns a class, nil if there is none.
+func (s *State) GPUClassByName(name string) *GPUClass {
+	id, _ := s.index.gpuClassNames.Get(name)
+	return s.gpuClasses.get(id)
+}
+
+// GPUClasses visits all classes in the order of first registration.
+func (s *State) GPUClasses(fn func(*GPUClass) bool) { s.gpuClasses.scan(0, fn) }
+
+// PutResidency stores what is resident on a node; an empty list is no row.
+func (s *State) PutResidency(r *Residency) {
+	if len(r.Models) == 0 {
+		s.residency.delete(r.Node)
+		return
+	}
+	s.residency.put(s.enc, r.Node, r)
+}
+
+// DeleteResidency forgets what is resident on a node.
+func (s *State) DeleteResidency(id NodeID) { s.residency.delete(id) }
+
+// ModelsOn returns what is resident on a node, least recently used first; the
+// caller must not change it.
+func (s *State) ModelsOn(id NodeID) []Resident {
+	if r := s.residency.get(id); r != nil {
+		return r.Models
+	}
+	return nil
+}
+
+// gpuRank orders the usable nodes of a queue of GPUs by what is free.
+type gpuRank struct {
+	instance Instance
+	free     int
+	node     NodeID
+}
+
+func (a gpuRank) less(b gpuRank) bool {
+	if a.instance != b.instance {
+		return a.instance < b.instance
+	}
+	if a.free != b.free {
+		return a.free > b.free
+	}
+	return a.node < b.node
+}
+
+func (r *Node) gpuRank() gpuRank { return gpuRank{r.GPUInstance(), r.GPUs.Free.Len(), r.ID} }
+
+// GPUInstance is the queue that the node's GPUs serve; 0 if it has none.
+func (r *Node) GPUInstance() Instance {
+	if r.GPUs.Class == 0 {
+		return 0
+	}
+	return GPUInstance(r.Pool, r.GPUs.Class)
+}
+
+// NodesByFreeGPUs visits the usable nodes of a queue of GPUs, most free GPUs
+// first.
+func (s *State) NodesByFreeGPUs(i Instance, fn func(*Node) bool) {
+	s.index.freeGPUs.Ascend(gpuRank{instance: i, free: GPUsPerNodeMax + 1}, func(k gpuRank) bool {
+		return k.instance == i && fn(s.nodes.get(k.node))
+	})
+}
+
+// withGPUs is the node if it has GPUs.
+func (r *Node) withGPUs() *Node {
+	if r == nil || r.GPUs.Class == 0 {
+		return nil
+	}
+	return r
+}

@@ -1,0 +1,248 @@
+package sched
+
+import (
+	"rota/fsm/state"
+	"rota/sched/order"
+	"rota/sched/place"
+	"rota/sched/place/chunk"
+)
+
+const (
+	// gpuBatch is how many waiting actions are planned together.
+	gpuBatch = 128
+	// gpuNodes bounds the nodes that a pass chooses from, those with most free GPUs
+	// first.
+	gpuNodes = 512
+)
+
+// GPUs is what a start is given of its node's GPUs.
+type GPUs struct {
+	Chunk state.Chunk
+	// Hit: its model is resident there. If not, those of Evict have to go, and
+	// SetUpNS is what it costs to make it so.
+	Hit     bool
+	Evict   []state.Resident
+	SetUpNS int64
+	// Bytes is what it takes of the memory of each.
+	Bytes uint64
+}
+
+// gpuPass goes once through the queue of a class of GPUs of a pool, oldest first.
+// It decides as ARL-Tangram does in §5.3 and appendix B: how many GPUs each gets
+// is planned for a batch of actions together (gpuplan.go), and then each chooses
+// its chunk, of those of all nodes (gpuview.go).
+type gpuPass struct {
+	Pass
+	instance state.Instance
+	nodes    *gpuFleet
+	batch    []planned
+	rest     chunk.Counts   // what those of the batch were promised that are still to come
+	last     state.ActionID // newest read
+	unfit    int
+	evicting bool // the plan lets those that are left wait
+	stale    []state.NodeID
+}
+
+func newGPUPass(view *state.State, i state.Instance) *gpuPass {
+	pool, class, _ := i.GPU()
+	p := &gpuPass{Pass: Pass{view: view, pool: pool}, instance: i}
+	if row := view.Pool(pool); row == nil || row.Halted != "" || view.GPUClass(class) == nil {
+		p.over = true
+	}
+	return p
+}
+
+// Next implements Decider.
+func (p *gpuPass) Next() (Decision, bool) {
+	if p.over {
+		return Decision{}, false
+	}
+	p.refresh()
+	for {
+		a, units := p.nextPlanned()
+		if a == nil {
+			p.over = true
+			return Decision{}, false
+		}
+		n, c, ok := p.choose(a, units)
+		if !ok {
+			if d, ok := p.doesNotFit(a); ok {
+				return d, true
+			}
+			continue
+		}
+		return p.startOrKeep(a, n, c), true
+	}
+}
+
+// refresh brings the nodes up to date with what was decided last.
+func (p *gpuPass) refresh() {
+	if p.nodes == nil {
+		p.nodes = newGPUFleet(p.view, p.instance)
+		p.examined += len(p.nodes.nodes)
+	}
+	for _, id := range p.stale {
+		p.nodes.reload(p.view, id)
+	}
+	p.stale = p.stale[:0]
+}
+
+// nextPlanned returns the oldest waiting action that was not examined yet, with
+// the GPUs that it is to get; nil when nothing more could start.
+func (p *gpuPass) nextPlanned() (*state.Action, uint32) {
+	for p.unfit < LookAhead && p.nodes.anyFree() {
+		if len(p.batch) == 0 && !p.nextBatch() {
+			break
+		}
+		next := p.batch[0]
+		p.batch = p.batch[1:]
+		p.examined++
+		a := p.view.Action(next.action.ID)
+		if next.units > 0 && next.promised {
+			p.rest[levelOf(next.units)]--
+		}
+		p.evicting = p.evicting || next.units == 0
+		switch {
+		case a.HeldOn != 0:
+			return a, a.GPUs().Degrees[0]
+		case !p.evicting:
+			return a, next.units
+		}
+	}
+	return nil, 0
+}
+
+func (p *gpuPass) nextBatch() bool {
+	if p.evicting {
+		return false
+	}
+	ids := order.Oldest(p.view, []state.Instance{p.instance}, p.last, gpuBatch)
+	if len(ids) == 0 {
+		return false
+	}
+	p.last = ids[len(ids)-1]
+	p.batch, p.rest = p.plan(ids)
+	return true
+}
+
+// doesNotFit remembers the oldest action that does not fit. If it waits for
+// nothing but cores, memory or bandwidth beside free GPUs, their node is kept for
+// it at once: to have GPUs idle is the dearest.
+func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
+	first := p.unfit == 0
+	p.unfit++
+	if a.HeldOn != 0 {
+		return Decision{}, false
+	}
+	if p.blocked == 0 {
+		p.blocked = a.ID
+	}
+	if !first {
+		return Decision{}, false
+	}
+	n := p.nodes.shortOfOthers(p.view, a)
+	if n == nil {
+		return Decision{}, false
+	}
+	return p.keepFor(n, a), true
+}
+
+// startOrKeep starts a on n unless that would bypass an older action once too
+// often: then a node is kept for that one first.
+func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision {
+	d := Decision{Start: a, Node: n, GPUs: g, Cores: place.Cores(n.NUMA, n.Free, int(a.CoresMin))}
+	if p.blocked != 0 {
+		head := p.view.Action(p.blocked)
+		if !p.mayBypass(head) {
+			return p.keepFor(p.toKeep(head), head)
+		}
+		d.Bypassed[0] = head
+	}
+	if a.CoresMin > 0 || place.Reserves(a) > 0 || a.Bandwidth() > 0 {
+		if pinned := p.pinnedBefore(a, n); pinned != nil {
+			if n.HeldFor == 0 && !p.mayBypass(pinned) {
+				return p.keepFor(n, pinned)
+			}
+			d.Bypassed[1] = pinned
+		}
+		if other := p.poolBefore(a, n); other != nil {
+			if !p.mayBypass(other) {
+				return p.keepFor(place.ToHold(p.view, other), other)
+			}
+			d.Bypassed[2] = other
+		}
+	}
+	p.stale = append(p.stale, n.ID, a.HeldOn)
+	return d
+}
+
+// poolBefore returns the oldest action without GPUs that any node of the pool may
+// run and that could do with n, if it is older than a.
+func (p *gpuPass) poolBefore(a *state.Action, n *state.Node) *state.Action {
+	i := state.PoolInstance(p.pool)
+	if p.view.QueueLen(i) == 0 {
+		return nil
+	}
+	shape := n.Shape()
+	for _, id := range order.Oldest(p.view, []state.Instance{i}, 0, LookAhead) {
+		if id > a.ID {
+			break
+		}
+		p.examined++
+		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) {
+			return b
+		}
+	}
+	return nil
+}
+
+// toKeep returns the node to keep for a starved action: of those that could ever
+// run it and are not kept for another, the one with the most free GPUs; nil if
+// there is none.
+func (p *gpuPass) toKeep(a *state.Action) (hit *state.Node) {
+	left := gpuNodes
+	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+		p.examined++
+		if n.HeldFor == 0 && couldRun(p.view, n, a) {
+			hit = n
+		}
+		left--
+		return hit == nil && left > 0
+	})
+	return hit
+}
+
+// couldRun reports whether a node can run an action when everything that runs
+// there now has ended. Trajectories keep their memory.
+func couldRun(v *state.State, n *state.Node, a *state.Action) bool {
+	shape := n.Shape()
+	if !place.Holds(&shape, a) {
+		return false
+	}
+	memory := n.FreeMemory
+	if need := place.Reserves(a); memory < need {
+		v.Attempts(n.ID, func(t *state.Attempt) bool {
+			memory += t.Reserved
+			return memory < need
+		})
+	}
+	return memory >= place.Reserves(a)
+}
+
+// keepFor has a node kept free for an action, unless an older one that is pinned
+// to the node needs it more, and the pass begin anew.
+func (p *gpuPass) keepFor(n *state.Node, a *state.Action) Decision {
+	if n != nil {
+		if older := p.pinnedBefore(a, n); older != nil && !p.mayBypass(older) {
+			a = older
+		}
+		p.stale = append(p.stale, n.ID)
+	}
+	p.blocked, p.last, p.unfit, p.evicting, p.batch = 0, 0, 0, false, nil
+	return Decision{Hold: a, Node: n}
+}
+
+func levelOf(units uint32) chunk.Level {
+	l, _ := chunk.LevelFor(int(units))
+	return l
+}

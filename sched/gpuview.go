@@ -1,0 +1,202 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+
+	"rota/fsm/state"
+	"rota/sched/place"
+	"rota/sched/place/chunk"
+)
+
+// gpuFleet are the usable nodes of a class that have free GPUs, as the allocator
+// of chunks sees them.
+type gpuFleet struct {
+	nodes []gpuNode // by ID
+	// A resident's variant is the number of its model here, from 1 on, and the size
+	// of its chunk.
+	models  []string
+	numbers map[string]chunk.Variant // for look-up only, never ranged over
+	// least is what a model counts for at least, of the memory of each GPU.
+	least uint64
+}
+
+type gpuNode struct {
+	row    *state.Node
+	chunks chunk.Node
+}
+
+// residentsPerGPU bounds what is remembered of a GPU: however little memory a
+// model says it takes, it counts for this part of the largest GPU of its class.
+const residentsPerGPU = 16
+
+func newGPUFleet(v *state.State, i state.Instance) *gpuFleet {
+	f := &gpuFleet{numbers: make(map[string]chunk.Variant)}
+	pool, class, _ := i.GPU()
+	v.Shapes(pool, func(s *state.Shape) bool {
+		if s.GPUs.Class == class {
+			f.least = max(f.least, (s.GPUs.Memory+residentsPerGPU-1)/residentsPerGPU)
+		}
+		return true
+	})
+	v.NodesByFreeGPUs(i, func(n *state.Node) bool {
+		if n.GPUs.Free == 0 {
+			return false
+		}
+		f.nodes = append(f.nodes, f.node(v, n))
+		return len(f.nodes) < gpuNodes
+	})
+	slices.SortFunc(f.nodes, func(a, b gpuNode) int { return cmp.Compare(a.row.ID, b.row.ID) })
+	return f
+}
+
+func (f *gpuFleet) node(v *state.State, n *state.Node) gpuNode {
+	g := gpuNode{row: n, chunks: chunk.Node{ID: uint64(n.ID), Free: chunk.Set(n.GPUs.Free), Memory: n.GPUs.Memory}}
+	for _, m := range v.ModelsOn(n.ID) {
+		at := chunk.Chunk{Start: uint8(m.Chunk.First), Level: levelOf(m.Chunk.Units)}
+		g.chunks.Residents = append(g.chunks.Residents, chunk.Resident{Variant: f.variant(m.Model), Chunk: at, Bytes: m.Bytes, Used: m.UsedAt})
+	}
+	return g
+}
+
+// variant returns the number of a model, 0 for none.
+func (f *gpuFleet) variant(model string) chunk.Variant {
+	if model == "" {
+		return 0
+	}
+	v, known := f.numbers[model]
+	if !known {
+		f.models = append(f.models, model)
+		v = chunk.Variant(len(f.models))
+		f.numbers[model] = v
+	}
+	return v
+}
+
+// reload reads a node anew that a decision was about.
+func (f *gpuFleet) reload(v *state.State, id state.NodeID) {
+	i, known := slices.BinarySearchFunc(f.nodes, id, func(n gpuNode, id state.NodeID) int { return cmp.Compare(n.row.ID, id) })
+	if known {
+		f.nodes[i] = f.node(v, v.Node(id))
+	}
+}
+
+func (f *gpuFleet) anyFree() bool {
+	return slices.ContainsFunc(f.nodes, func(n gpuNode) bool { return n.chunks.Free != 0 })
+}
+
+// footprint is what an action takes of the memory of each of its GPUs; 0 is all.
+func (f *gpuFleet) footprint(bytes uint64) uint64 {
+	if bytes == 0 {
+		return 0
+	}
+	return max(bytes, f.least)
+}
+
+// want is what an action asks the allocator for.
+func (f *gpuFleet) want(d *state.GPUDemand, units uint32) chunk.Want {
+	return chunk.Want{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: d.SetUpNS}
+}
+
+// shortOfOthers returns a node whose free GPUs would do for an action, and which
+// lacks something else that what runs there gives back when it ends; of several
+// the one with the most free cores.
+func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.Node) {
+	level := levelOf(a.GPUs().Degrees[0])
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		_, has := n.chunks.Free.Allocate(level)
+		if !has || n.row.HeldFor != 0 || place.Fits(n.row, a) || !couldRun(v, n.row, a) {
+			continue
+		}
+		if hit == nil || n.row.Free.Len() > hit.Free.Len() {
+			hit = n.row
+		}
+	}
+	return hit
+}
+
+// gpuView is what one action may choose from. It implements chunk.View.
+type gpuView struct {
+	fleet  *gpuFleet
+	action *state.Action
+	// open leaves out what is kept for anybody.
+	open bool
+}
+
+func (w gpuView) may(n *gpuNode) bool {
+	return !(w.open && n.row.HeldFor != 0) && place.Fits(n.row, w.action)
+}
+
+// Free implements chunk.View. What others were promised may be where this action
+// cannot run.
+func (w gpuView) Free() (sum chunk.Counts) {
+	for i := range w.fleet.nodes {
+		if n := &w.fleet.nodes[i]; w.open && n.row.HeldFor == 0 || !w.open && w.may(n) {
+			sum = sum.Add(n.chunks.Free.Counts())
+		}
+	}
+	return sum
+}
+
+// Holders implements chunk.View.
+func (w gpuView) Holders(v chunk.Variant, visit func(*chunk.Node) bool) {
+	w.visit(visit, func(n *chunk.Node) bool {
+		return slices.ContainsFunc(n.Residents, func(r chunk.Resident) bool { return r.Variant == v })
+	})
+}
+
+// Offering implements chunk.View.
+func (w gpuView) Offering(l chunk.Level, visit func(*chunk.Node) bool) {
+	w.visit(visit, func(n *chunk.Node) bool { return n.Free.Counts()[l] > 0 })
+}
+
+func (w gpuView) visit(visit, which func(*chunk.Node) bool) {
+	for i := range w.fleet.nodes {
+		n := &w.fleet.nodes[i]
+		if n.chunks.Free != 0 && which(&n.chunks) && w.may(n) && !visit(&n.chunks) {
+			return
+		}
+	}
+}
+
+// choose picks the node and the chunk for an action that is to get so many GPUs,
+// or fewer if there are none. What younger ones were promised it may take if it
+// fits nowhere else: it is older.
+func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, bool) {
+	d := a.GPUs()
+	for i := len(d.Degrees) - 1; i >= 0; i-- {
+		k := d.Degrees[i]
+		if k > units {
+			continue
+		}
+		want := p.nodes.want(d, k)
+		if k == units && a.HeldOn == 0 {
+			want.Rest = p.rest
+			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, want); ok {
+				return p.taken(c, want)
+			}
+			want.Rest = chunk.Counts{}
+		}
+		if c, ok := chunk.Choose(gpuView{p.nodes, a, false}, want); ok {
+			return p.taken(c, want)
+		}
+	}
+	return nil, nil, false
+}
+
+// taken puts the allocator's decision into the words of the state.
+func (p *gpuPass) taken(c chunk.Decision, want chunk.Want) (*state.Node, *GPUs, bool) {
+	chunkOf := func(c chunk.Chunk) state.Chunk {
+		return state.Chunk{First: uint32(c.Start), Units: uint32(c.Units())}
+	}
+	n := p.view.Node(state.NodeID(c.Node))
+	g := &GPUs{Chunk: chunkOf(c.Chunk), Hit: c.Hit, SetUpNS: c.SetUp, Bytes: want.Bytes}
+	if g.Bytes == 0 {
+		g.Bytes = n.GPUs.Memory
+	}
+	for _, r := range c.Evict {
+		g.Evict = append(g.Evict, state.Resident{Model: p.nodes.models[r.Variant-1], Chunk: chunkOf(r.Chunk), Bytes: r.Bytes, UsedAt: r.Used})
+	}
+	return n, g, true
+}
