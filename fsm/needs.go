@@ -28,10 +28,13 @@ func (x *execution) needs(row *state.Action, _ *state.Namespace, a *logv1.Action
 		return unsupported("gpus")
 	case c.BandwidthBps != 0:
 		return unsupported("bandwidth_bps")
-	case len(c.Quotas) > 0:
-		return unsupported("quotas")
+	case a.CoresMin == 0 && a.CoresMax > 0:
+		return refuse(codeInvalidArgument, "INVALID", "an action without cores of its own has no max_cores either; leave it out")
 	}
 	row.Needs = &state.Needs{Cores: c.Cores}
+	if r := x.quotas(row, c.Quotas); r != nil {
+		return r
+	}
 	return allowedCores(a)
 }
 

@@ -123,6 +123,7 @@ func (x *execution) enterNode(old, row *state.Node) *logv1.Result {
 	x.putNode(row)
 	x.dirty.add(state.NodeInstance(row.ID))
 	x.dirty.add(state.PoolInstance(row.Pool))
+	x.wakeCoreless(row.Pool)
 	return &logv1.Result{Incarnation: row.Incarnation}
 }
 
@@ -187,6 +188,7 @@ func (x *execution) drainNode(c *logv1.DrainNode) *logv1.Result {
 		x.putNode(&m)
 		x.dirty.add(state.NodeInstance(n.ID))
 		x.dirty.add(state.PoolInstance(n.Pool))
+		x.wakeCoreless(n.Pool)
 	}
 	return &logv1.Result{Count: 1}
 }

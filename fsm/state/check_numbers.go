@@ -81,7 +81,10 @@ func checkInstances(t *table[Instance, work, *work]) (err error) {
 		_, pool := w.Instance.Pool()
 		_, node := w.Instance.Node()
 		_, trajectory := w.Instance.EndingTrajectory()
-		if !pool && !node && !trajectory {
+		_, quota := w.Instance.Quota()
+		_, corelessPool := w.Instance.CorelessPool()
+		_, corelessNode := w.Instance.CorelessNode()
+		if !pool && !node && !trajectory && !quota && !corelessPool && !corelessNode {
 			err = fmt.Errorf("instance %x is of no known kind", uint64(w.Instance))
 		}
 		return err == nil

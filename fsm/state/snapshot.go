@@ -47,6 +47,8 @@ func (s *State) Save(w io.Writer) error {
 	saveTable(out, &s.requests)
 	saveTable(out, &s.work)
 	saveTable(out, &s.parked)
+	saveTable(out, &s.quotas)
+	saveTable(out, &s.returns)
 	out.rows(tableEvents, s.events.next-s.events.first, func(row func(coder)) {
 		for rev := s.events.first; rev < s.events.next; rev++ {
 			row(s.events.at(rev))
@@ -212,6 +214,10 @@ func (s *State) putEncoded(table byte, b []byte) error {
 		return decodeInto(b, new(work), func(w *work) { s.PutWork(w.Instance) })
 	case tableParked:
 		return decodeInto(b, new(work), func(w *work) { s.Park(w.Instance) })
+	case tableQuotas:
+		return decodeInto(b, new(Quota), s.PutQuota)
+	case tableReturns:
+		return decodeInto(b, new(QuotaReturn), s.PutReturn)
 	case tableEvents:
 		return decodeInto(b, new(Event), s.restoreEvent)
 	}

@@ -17,6 +17,12 @@ const (
 	tableParked
 )
 
+// Those of quotas leave a number for classes.
+const (
+	tableQuotas byte = 13 + iota
+	tableReturns
+)
+
 // State is everything that replicas agree on, with indexes over it. It has one
 // writer; Copy gives readers and snapshots one that stays as it is.
 type State struct {
@@ -31,6 +37,8 @@ type State struct {
 	requests     table[string, Request, *Request]
 	work         table[Instance, work, *work]
 	parked       table[Instance, work, *work]
+	quotas       table[QuotaID, Quota, *Quota]
+	returns      table[ReturnID, QuotaReturn, *QuotaReturn]
 	events       eventRing
 
 	index indexes
@@ -49,6 +57,8 @@ func New() *State {
 		requests:     newTable[string, Request](tableRequests),
 		work:         newTable[Instance, work](tableWork),
 		parked:       newTable[Instance, work](tableParked),
+		quotas:       newTable[QuotaID, Quota](tableQuotas),
+		returns:      newTable[ReturnID, QuotaReturn](tableReturns),
 		events:       newEventRing(1),
 		index:        newIndexes(),
 		enc:          new(codec),
@@ -69,6 +79,8 @@ func (s *State) Copy() *State {
 		requests:     s.requests.copy(),
 		work:         s.work.copy(),
 		parked:       s.parked.copy(),
+		quotas:       s.quotas.copy(),
+		returns:      s.returns.copy(),
 		events:       s.events,
 		index:        s.index.copy(),
 		enc:          new(codec),
@@ -80,7 +92,8 @@ func (s *State) Copy() *State {
 func (s *State) Hash() uint64 {
 	return hashRow(new(codec), tableMeta, &s.meta) +
 		s.namespaces.hash + s.pools.hash + s.nodes.hash + s.trajectories.hash +
-		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash + s.events.hash
+		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash +
+		s.quotas.hash + s.returns.hash + s.events.hash
 }
 
 // indexes are derived from the tables: neither hashed nor in snapshots. The Put
@@ -89,6 +102,9 @@ type indexes struct {
 	namespaceNames *btree.Map[string, NamespaceID]
 	poolNames      *btree.Map[string, PoolID]
 	nodeNames      *btree.Map[string, NodeID]
+	quotaNames     *btree.Map[string, QuotaID]
+	// quotaUsers counts the actions that have not ended by the quotas they name.
+	quotaUsers *btree.Map[QuotaID, int]
 	// freeCores and freeMemory order the usable nodes of a pool for the choice of
 	// one; shapes has the sizes of all of them.
 	freeCores  *btree.BTreeG[coreRank]
@@ -182,6 +198,8 @@ func newIndexes() indexes {
 		namespaceNames: btree.NewMap[string, NamespaceID](0),
 		poolNames:      btree.NewMap[string, PoolID](0),
 		nodeNames:      btree.NewMap[string, NodeID](0),
+		quotaNames:     btree.NewMap[string, QuotaID](0),
+		quotaUsers:     btree.NewMap[QuotaID, int](0),
 		freeCores:      newSet(coreRank.less),
 		freeMemory:     newSet(memoryRank.less),
 		shapes:         newSet(shape.less),
@@ -203,6 +221,8 @@ func (x indexes) copy() indexes {
 	x.namespaceNames = x.namespaceNames.Copy()
 	x.poolNames = x.poolNames.Copy()
 	x.nodeNames = x.nodeNames.Copy()
+	x.quotaNames = x.quotaNames.Copy()
+	x.quotaUsers = x.quotaUsers.Copy()
 	x.freeCores = x.freeCores.Copy()
 	x.freeMemory = x.freeMemory.Copy()
 	x.shapes = x.shapes.Copy()

@@ -85,7 +85,8 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
 	var joining map[uint64]int
 	for _, a := range c.Actions {
-		v.refuse(a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
+		m.namesQuotas(v, a)
+		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
 		v.refuse(a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax, "INVALID")
 		if a.TrajectoryId == 0 {
@@ -140,6 +141,7 @@ func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Acti
 		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax,
 		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec,
 	}}
+	a.needs, a.uses = r.Needs, m.usesOf(r.Needs)
 	if r.QueueTimeoutNs > 0 {
 		a.QueueDeadline = m.now + r.QueueTimeoutNs
 	}

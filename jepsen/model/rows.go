@@ -4,24 +4,28 @@ import (
 	"cmp"
 	"slices"
 
+	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
 
 // What the state machine has a row for, with what the model knows beside.
 type (
 	pool struct {
-		id      state.PoolID
-		name    string
-		halted  bool
-		nodes   []*node
-		queue   queue
-		pending []*trajectory // wait for memory, oldest first
-		touched bool
+		id     state.PoolID
+		name   string
+		halted bool
+		nodes  []*node
+		queue  queue
+		// Of actions without cores.
+		coreless queue
+		pending  []*trajectory // wait for memory, oldest first
+		touched  bool
 	}
 	node struct {
 		state.Node
 		pool      *pool
 		queue     queue // of the trajectories that live here
+		coreless  queue // of those that have no cores
 		running   []*action
 		residents []*trajectory
 		touched   bool
@@ -39,6 +43,9 @@ type (
 		cores       state.CoreSet // of the live attempt
 		incarnation uint64
 		reserved    uint64
+		needs       *logv1.Needs
+		uses        []use  // quotas, in the order in which it gets them
+		joined      uint64 // entry in which it was given a quota last
 		// How often younger ones started while this was the oldest that waited for
 		// their node, and when the first did.
 		passed   uint32
@@ -84,7 +91,7 @@ func (q *queue) remove(a *action) {
 
 // size is what an action counts for in the limits of bytes.
 func (a *action) size() uint64 {
-	n := actionOverhead + len(a.Spec)
+	n := actionOverhead + len(a.Spec) + a.needsSize()
 	if a.Result != nil {
 		n += len(a.Result.Stdout) + len(a.Result.Stderr) + len(a.Result.Message)
 	}
@@ -94,13 +101,20 @@ func (a *action) size() uint64 {
 // queueOf returns the queue that an action waits in, nil while its trajectory
 // has no node.
 func (m *Model) queueOf(a *action) *queue {
+	pinned := a.Trajectory != 0
 	switch {
-	case a.Trajectory == 0:
-		return &a.pool.queue
-	case a.Node == 0:
+	case pinned && a.Node == 0:
 		return nil
+	case a.missing() != nil:
+		return &a.missing().quota.queue
+	case a.CoresMin == 0 && pinned:
+		return &m.nodeByID[a.Node].coreless
+	case a.CoresMin == 0:
+		return &a.pool.coreless
+	case pinned:
+		return &m.nodeByID[a.Node].queue
 	}
-	return &m.nodeByID[a.Node].queue
+	return &a.pool.queue
 }
 
 func (n *node) usable() bool { return n.State == state.NodeUp && !n.Draining }
