@@ -90,6 +90,7 @@ func (x *execution) resumePool(c *logv1.ResumePool) *logv1.Result {
 	}
 	x.s.PutPool(&state.Pool{ID: p.ID, Name: p.Name})
 	x.s.Unpark()
+	x.wakeQuotas() // they passed its actions by
 	return &logv1.Result{Count: 1}
 }
 

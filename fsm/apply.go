@@ -32,18 +32,21 @@ type execution struct {
 type stage struct {
 	command int // index of the command, -1 outside commands
 	pool    state.PoolID
+	quota   state.QuotaID
 	timers  bool
 }
 
 // faults is what panicked in earlier tries of the same entry.
 type faults struct {
 	commands []string // by command: the panic, empty if none
-	pools    []haltedPool
+	halted   []halted
 	timers   string
 }
 
-type haltedPool struct {
-	id     state.PoolID
+// halted is a pool or a quota.
+type halted struct {
+	pool   state.PoolID
+	quota  state.QuotaID
 	reason string
 }
 
@@ -53,7 +56,7 @@ func apply(s *state.State, index uint64, e *logv1.Entry, known schedulers, fail 
 	f := &faults{commands: make([]string, len(e.Commands))}
 	for tries := 0; ; tries++ {
 		// Each try excludes one thing more than the one before.
-		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+2, "entry %d panics whatever is left out", index)
+		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+3, "entry %d panics whatever is left out", index)
 		x := &execution{s: s.Copy(), index: index, faults: f, schedulers: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
@@ -80,7 +83,7 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 	for i, c := range e.Commands {
 		x.results = append(x.results, x.command(i, c))
 	}
-	x.haltPools() // last: a command of this entry may have resumed one
+	x.halt() // last: a command of this entry may have resumed one
 	x.schedule()
 	x.finish()
 	return true
@@ -101,7 +104,7 @@ func (f *faults) add(s stage, reason string) {
 	case s.command >= 0:
 		f.commands[s.command] = reason
 	default:
-		f.pools = append(f.pools, haltedPool{s.pool, reason})
+		f.halted = append(f.halted, halted{s.pool, s.quota, reason})
 	}
 }
 
@@ -117,10 +120,16 @@ func (x *execution) now() int64 { return x.s.Meta().Now }
 
 func (x *execution) settings() *state.Settings { return &x.s.Meta().Settings }
 
-// haltPools halts the pools whose scheduling panicked in an earlier try.
-func (x *execution) haltPools() {
-	for _, h := range x.faults.pools {
-		p := *x.s.Pool(h.id)
+// halt halts the pools and quotas whose scheduling panicked in an earlier try.
+func (x *execution) halt() {
+	for _, h := range x.faults.halted {
+		if h.quota != 0 {
+			q := *x.s.Quota(h.quota)
+			q.Halted = h.reason
+			x.s.PutQuota(&q)
+			continue
+		}
+		p := *x.s.Pool(h.pool)
 		p.Halted = h.reason
 		x.s.PutPool(&p)
 	}
@@ -174,6 +183,12 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.resumePool(v.ResumePool)
 	case *logv1.Command_ActivateScheduler:
 		return x.activateScheduler(v.ActivateScheduler)
+	case *logv1.Command_CreateQuota:
+		return x.createQuota(v.CreateQuota)
+	case *logv1.Command_UpdateQuota:
+		return x.updateQuota(v.UpdateQuota)
+	case *logv1.Command_DeleteQuota:
+		return x.deleteQuota(v.DeleteQuota)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}

@@ -21,8 +21,11 @@ func (x *execution) needs(row *state.Action, _ *state.Namespace, a *logv1.Action
 	if c == nil {
 		return nil
 	}
-	if len(c.Quotas) > 0 {
-		return unsupported("quotas")
+	if a.CoresMin == 0 && a.CoresMax > 0 {
+		return refuse(codeInvalidArgument, "INVALID", "an action without cores of its own has no max_cores either; leave it out")
+	}
+	if a.CoresMin == 0 && c.Gpus == nil && c.BandwidthBps != 0 {
+		return refuse(codeInvalidArgument, "INVALID", "an action without cores and GPUs reserves no bandwidth; leave bandwidth_bps out")
 	}
 	profile, r := profileOf(c.Profile)
 	if r != nil {
@@ -33,6 +36,9 @@ func (x *execution) needs(row *state.Action, _ *state.Namespace, a *logv1.Action
 		if row.Needs.GPUs, r = gpuDemand(a); r != nil {
 			return r
 		}
+	}
+	if r := x.quotas(row, c.Quotas); r != nil {
+		return r
 	}
 	return allowedCores(a)
 }

@@ -129,6 +129,7 @@ func (x *execution) enterNode(old, row *state.Node) *logv1.Result {
 	x.putNode(row)
 	x.nodeFreed(row)
 	x.dirty.add(state.PoolInstance(row.Pool))
+	x.wakeCoreless(row.Pool)
 	return &logv1.Result{Incarnation: row.Incarnation}
 }
 
@@ -194,6 +195,7 @@ func (x *execution) drainNode(c *logv1.DrainNode) *logv1.Result {
 		x.putNode(&m)
 		x.nodeFreed(&m)
 		x.dirty.add(state.PoolInstance(n.Pool))
+		x.wakeCoreless(n.Pool)
 	}
 	return &logv1.Result{Count: 1}
 }

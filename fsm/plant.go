@@ -8,6 +8,8 @@ type Decision struct {
 	Command int
 	// Pool is the pool whose queues are scheduled, 0 if none is.
 	Pool state.PoolID
+	// Quota is the quota that is granted from, 0 if none is.
+	Quota state.QuotaID
 	// Timers: what is due by log time is done.
 	Timers bool
 }
@@ -16,5 +18,5 @@ type Decision struct {
 // Should fn panic, it is as if the decision had. For tests only: it has to panic
 // at the same decisions on every replica, or they diverge.
 func (m *Machine) PlantPanics(fn func(Decision)) {
-	m.fail = func(s stage) { fn(Decision{Command: s.command, Pool: s.pool, Timers: s.timers}) }
+	m.fail = func(s stage) { fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Timers: s.timers}) }
 }

@@ -18,6 +18,7 @@ import (
 func TestRandomCommands(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := newStory(t)
+		s.apply(t, fourQuotas(t)...)
 		for range rapid.IntRange(1, 40).Draw(r, "entries") {
 			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(r, "step")
 			var commands []*logv1.Command
@@ -26,7 +27,7 @@ func TestRandomCommands(t *testing.T) {
 			}
 			if rapid.IntRange(0, 50).Draw(r, "panic") == 0 {
 				s.fail = func(x stage) {
-					if x.pool == 1 {
+					if x.pool == 1 || x.quota == 2 {
 						panic("planted")
 					}
 				}
@@ -36,14 +37,25 @@ func TestRandomCommands(t *testing.T) {
 	})
 }
 
+// fourQuotas are of all kinds, one of them with several keys.
+func fourQuotas(t *testing.T) (commands []*logv1.Command) {
+	for _, line := range []string{
+		"quota name=calls kind=concurrency limit=3", "quota name=tokens kind=sliding limit=6 window=10s",
+		"quota name=search kind=fixed limit=2 window=7s", "quota name=pair kind=sliding limit=4 window=3s keys=3",
+	} {
+		commands = append(commands, parseCommand(t, line)...)
+	}
+	return commands
+}
+
 // randomLine draws one command of a transcript; IDs are near those that exist.
 func randomLine(r *rapid.T, s *story) string {
 	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 16) {
-	case 13, 14, 15:
+	switch n("verb", 20) {
+	case 17, 18, 19, 20:
 		return gpuLine(n)
 	case 0, 1:
 		return fmt.Sprintf("submit n=%d cores=%d max=%d memory=%d attempts=%d", 1+n("n", 3), 1+n("cores", 4), 1+n("max", 6), 50*n("memory", 4), 1+n("attempts", 2))
@@ -64,6 +76,10 @@ func randomLine(r *rapid.T, s *story) string {
 		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d net=%d gpus=%s", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus)
 	case 7, 8, 9:
 		return liveReport(r, s, action)
+	case 13, 14, 15:
+		return quotaSubmission(n)
+	case 16:
+		return quotaLine(n)
 	case 10:
 		return fmt.Sprintf("cancel ids=%d", action)
 	case 11:
@@ -89,6 +105,25 @@ func gpuLine(n func(string, int) int) string {
 		line += fmt.Sprintf(" takes=%ds serial=%d", 1+n("takes", 20), 100_000*n("serial", 6))
 	}
 	return line
+}
+
+// quotaSubmission draws actions that need quotas, with cores and without.
+func quotaSubmission(n func(string, int) int) string {
+	quotas := []string{"calls:%d", "tokens:%d", "calls:%d,search", "search,tokens:%d", "pair:%d", "calls,pair:%d,nobody"}[n("quotas", 5)]
+	line := fmt.Sprintf("submit n=%d cores=%d attempts=%d quotas="+quotas, 1+n("n", 3), n("cores", 1), 1+n("attempts", 1), 1+n("units", 3))
+	return line + []string{"", " traj=1", " traj=2", " memory=300", " timeout=7s"}[n("with", 4)]
+}
+
+// quotaLine draws what an operator does to quotas.
+func quotaLine(n func(string, int) int) string {
+	name := []string{"calls", "tokens", "search", "pair"}[n("name", 3)]
+	switch n("change", 5) {
+	case 0:
+		return "delete-quota name=" + name
+	case 1, 2:
+		return fmt.Sprintf("update-quota name=%s limit=%d keys=%d resume=%s", name, n("limit", 5), n("keys", 3), []string{"", "yes"}[n("resume", 1)])
+	}
+	return fmt.Sprintf("quota name=%s kind=%s limit=%d window=%ds keys=%d", name, []string{"concurrency", "fixed", "sliding"}[n("kind", 2)], 1+n("limit", 4), 5*n("window", 3), n("keys", 2))
 }
 
 // liveReport reports an attempt, mostly with the token it really has.

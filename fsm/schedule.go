@@ -39,7 +39,8 @@ func (x *execution) schedule() {
 }
 
 // attend does what one instance has to do, as far as the budget goes. An
-// instance of a halted pool is parked until an operator resumes the pool.
+// instance of a halted pool is parked until an operator resumes the pool; that of a
+// halted quota is left alone.
 func (x *execution) attend(i state.Instance) {
 	pool := x.poolOf(i)
 	if p := x.s.Pool(pool); p != nil && p.Halted != "" {
@@ -47,7 +48,12 @@ func (x *execution) attend(i state.Instance) {
 		x.s.Park(i)
 		return
 	}
-	x.enter(stage{command: -1, pool: pool})
+	q := x.s.Quota(quotaOf(i))
+	if q != nil && q.Halted != "" {
+		x.s.DeleteWork(i) // it is looked at again when it is resumed
+		return
+	}
+	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i)})
 	more := false
 	if id, ok := i.EndingTrajectory(); ok {
 		x.tearDownTrajectory(id)
@@ -61,6 +67,15 @@ func (x *execution) attend(i state.Instance) {
 	}
 }
 
+func quotaOf(i state.Instance) state.QuotaID {
+	if id, ok := i.Quota(); ok {
+		return id
+	}
+	return 0
+}
+
+// poolOf returns the pool of an instance. Quotas have none: actions of all pools
+// wait for them.
 func (x *execution) poolOf(i state.Instance) state.PoolID {
 	if id, ok := i.Pool(); ok {
 		return id
@@ -68,15 +83,20 @@ func (x *execution) poolOf(i state.Instance) state.PoolID {
 	if id, _, ok := i.GPU(); ok {
 		return id
 	}
-	if id, ok := i.Node(); ok {
-		if n := x.s.Node(id); n != nil {
-			return n.Pool
-		}
-		return 0
+	if id, ok := i.CorelessPool(); ok {
+		return id
 	}
-	id, _ := i.EndingTrajectory()
-	if t := x.s.Trajectory(id); t != nil {
-		return t.Pool
+	node, ok := i.Node()
+	if coreless, also := i.CorelessNode(); also {
+		node, ok = coreless, true
+	}
+	if n := x.s.Node(node); ok && n != nil {
+		return n.Pool
+	}
+	if id, ok := i.EndingTrajectory(); ok {
+		if t := x.s.Trajectory(id); t != nil {
+			return t.Pool
+		}
 	}
 	return 0
 }
@@ -126,11 +146,10 @@ func (x *execution) pass(i state.Instance) (more bool) {
 }
 
 // movesUp has a queue looked at that an action is about to leave, if another one
-// comes within the scheduler's reach by that: no pass has examined it yet. In a
-// queue for GPUs others may also have waited for its sake.
+// comes within the scheduler's reach by that: no pass has examined it yet. In
+// queues without a reach, others may also have waited for its sake.
 func (x *execution) movesUp(q state.Instance) {
-	_, _, gpus := q.GPU()
-	if q != 0 && (gpus || x.s.QueueLen(q) > sched.LookAhead) {
+	if q != 0 && x.s.QueueLen(q) > sched.Reach(q) {
 		x.dirty.add(q)
 	}
 }
@@ -139,6 +158,8 @@ func (x *execution) carryOut(d sched.Decision) {
 	switch {
 	case d.Place != nil:
 		x.place(d.Place, d.Node)
+	case d.Take != nil:
+		x.take(d.Take, d.Key)
 	case d.Hold != nil:
 		x.hold(d.Hold, d.Node)
 	case d.Start != nil:
@@ -186,6 +207,7 @@ func (x *execution) unhold(a *state.Action) *state.Action {
 	n.HeldFor = 0
 	x.s.PutNode(&n)
 	x.nodeFreed(&n)
+	x.wakeCoreless(n.Pool)
 	b := *a
 	b.HeldOn, b.Bypassed, b.BlockedAt = 0, 0, 0
 	x.s.PutAction(&b)

@@ -36,6 +36,8 @@ func (x *execution) fireOne() bool {
 		x.beginClose(x.s.Trajectory(state.TrajectoryID(id)), state.EndTrajectoryEnded)
 	case state.TimerDropTrajectory:
 		x.s.DeleteTrajectory(state.TrajectoryID(id))
+	case state.TimerQuota:
+		x.windowEnds(state.ReturnID(id))
 	}
 	return true
 }

@@ -63,6 +63,7 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 		b := *a
 		b.Node = n.ID
 		x.s.PutAction(&b)
+		x.dirty.add(b.Queue())
 	}
 	x.dirty.add(state.NodeInstance(n.ID))
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -85,9 +86,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 }
 
 func failpoint(d *datadriven.TestData) func(stage) {
-	pool := d.HasArg("pool")
+	pool, quota := d.HasArg("pool"), d.HasArg("quota")
 	return func(s stage) {
-		if pool && s.pool != 0 || !pool && s.command == 0 {
+		if pool && s.pool != 0 || quota && s.quota != 0 || !pool && !quota && s.command == 0 {
 			panic("planted")
 		}
 	}
@@ -192,7 +193,7 @@ func (s *story) describeEvent(e state.Event) string {
 	if state.ActionState(e.State) == state.ActionRunning {
 		out += s.on(e.Node)
 		if a := s.state.Attempt(e.Node, state.ActionID(e.Subject)); a != nil && a.Number == e.Attempt {
-			out += s.given(a)
+			out += s.given(a) + s.keys(a.Action)
 		}
 		out += fmt.Sprintf(" attempt %d", e.Attempt)
 	}
@@ -227,6 +228,16 @@ func (s *story) nodeName(id state.NodeID) string {
 	return fmt.Sprint("#", id)
 }
 
+// keys says which keys of its quotas an action has.
+func (s *story) keys(id state.ActionID) string {
+	a := s.state.Action(id)
+	out := ""
+	for i, key := range a.QuotaKeys {
+		out += fmt.Sprintf(" %s/%d", s.state.Quota(a.Needs.Quotas[i].Quota).Name, key+1)
+	}
+	return out
+}
+
 func coreList(c state.CoreSet) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Slice()), " ", ","), "[]")
 }
@@ -254,6 +265,15 @@ func (s *story) show() string {
 		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.QueueLen(state.PoolInstance(p.ID)))
 		if p.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", p.Halted)
+		}
+		out.WriteString("\n")
+		return true
+	})
+	s.state.Quotas(func(q *state.Quota) bool {
+		held, windowed, limit := q.Total()
+		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.QueueLen(state.QuotaInstance(q.ID)))
+		if q.Halted != "" {
+			fmt.Fprintf(&out, ", halted: %s", q.Halted)
 		}
 		out.WriteString("\n")
 		return true
@@ -293,6 +313,16 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: a.text("pool")}}})
 	case "namespace":
 		return one(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: a.text("name")}}})
+	case "quota":
+		return one(&logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{
+			Name: a.text("name"), Kind: quotaKinds[a.text("kind")], Limit: uint32(a.num("limit", 0)), WindowNs: a.dur("window"), Keys: uint32(a.num("keys", 0)),
+		}}})
+	case "update-quota":
+		return one(&logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: &logv1.UpdateQuota{
+			Name: a.text("name"), Limit: uint32(a.num("limit", 0)), Keys: uint32(a.num("keys", 0)), Resume: a.text("resume") != "",
+		}}})
+	case "delete-quota":
+		return one(&logv1.Command{Verb: &logv1.Command_DeleteQuota{DeleteQuota: &logv1.DeleteQuota{Name: a.text("name")}}})
 	case "tick":
 		return one(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}})
 	}
@@ -306,17 +336,16 @@ func submitOf(a args) *logv1.Command {
 		c.Actions = append(c.Actions, &logv1.Action{
 			Pool: a.text("pool"), TrajectoryId: a.num("traj", 0), MemoryBytes: a.num("memory", 0),
 			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
-			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
-			Needs: needsOf(a),
+			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"), Needs: a.needs(),
 		})
 	}
 	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
 }
 
-// needsOf reads "gpus=1,2,4 class=H100 gpumem=20 model=m setup=5s net=100 takes=8s
-// serial=200000": takes is the duration with one GPU.
-func needsOf(a args) *logv1.Needs {
-	n := &logv1.Needs{BandwidthBps: a.num("net", 0)}
+// needs reads "gpus=1,2,4 class=H100 gpumem=20 model=m setup=5s net=100 takes=8s
+// serial=200000 quotas=NAME:UNITS,...": takes is the duration with one GPU.
+func (a args) needs() *logv1.Needs {
+	n := &logv1.Needs{BandwidthBps: a.num("net", 0), Quotas: a.quotas()}
 	if a.text("gpus") != "" {
 		n.Gpus = &logv1.Gpus{Class: a.text("class"), MemoryBytes: a.num("gpumem", 0), Model: a.text("model"), SetupNs: a.dur("setup")}
 		for _, k := range a.ids("gpus") {
@@ -326,10 +355,28 @@ func needsOf(a args) *logv1.Needs {
 	if a.text("takes") != "" {
 		n.Profile = &logv1.Profile{SingleNs: a.dur("takes"), Serial: true, SerialPpm: int64(a.num("serial", 0))}
 	}
-	if n.Gpus == nil && n.Profile == nil && n.BandwidthBps == 0 {
+	if n.Gpus == nil && n.Profile == nil && n.BandwidthBps == 0 && n.Quotas == nil {
 		return nil
 	}
 	return n
+}
+
+var quotaKinds = map[string]uint32{"concurrency": 1, "fixed": 2, "sliding": 3}
+
+// quotas reads quotas=NAME:UNITS,...
+func (a args) quotas() (uses []*logv1.QuotaUse) {
+	if a.text("quotas") == "" {
+		return nil
+	}
+	for _, use := range strings.Split(a.text("quotas"), ",") {
+		name, units, _ := strings.Cut(use, ":")
+		count, err := strconv.ParseUint(cmp.Or(units, "1"), 10, 32)
+		if err != nil {
+			a.t.Fatalf("quotas=%s: %v", use, err)
+		}
+		uses = append(uses, &logv1.QuotaUse{Quota: name, Units: uint32(count)})
+	}
+	return uses
 }
 
 func registerOf(a args) *logv1.Command {

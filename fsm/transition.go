@@ -15,7 +15,7 @@ import (
 func (x *execution) grant(d sched.Decision) {
 	a, cores := x.unhold(d.Start), d.Cores
 	n := x.s.Node(d.Node.ID)
-	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores.Len() >= int(a.CoresMin),
+	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores.Len() >= int(a.CoresMin) && (a.CoresMin > 0 || cores == state.CoreSet{}),
 		"cores of node %s granted to action %d are not free", n.Name, a.ID)
 	reserved := place.Reserves(a)
 	state.Assert(reserved <= n.FreeMemory, "memory of node %s granted to action %d is not free", n.Name, a.ID)
@@ -74,8 +74,10 @@ func (x *execution) release(t *state.Attempt) {
 	}
 }
 
-// memoryFreed looks at the trajectories that wait for memory.
+// memoryFreed looks at the trajectories and the actions without cores that wait
+// for memory.
 func (x *execution) memoryFreed(pool state.PoolID) {
+	x.wakeCoreless(pool)
 	if x.s.PendingTrajectory(pool, 0) != nil {
 		x.dirty.add(state.PoolInstance(pool))
 	}
@@ -99,6 +101,7 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	if b.State == state.ActionQueued {
 		x.movesUp(b.Queue())
 	}
+	x.giveBack(&b)
 	b.State, b.Result, b.EndedAt = s, r, x.now()
 	x.putAction(&b)
 	if b.Trajectory == 0 {
@@ -124,6 +127,7 @@ func (x *execution) lost(a *state.Action, r *state.Result) {
 		x.end(a, state.ActionCanceled, r)
 	case a.Attempt < a.AttemptsMax && !ending:
 		b := *a
+		x.giveBack(&b)
 		b.State, b.Bypassed, b.BlockedAt = state.ActionQueued, 0, 0
 		if b.QueueDeadline != 0 { // the time that it ran was not spent in the queue
 			b.QueueDeadline += x.now() - b.StartedAt

@@ -12,6 +12,17 @@ import (
 // longer has to have it looked at again: another has come within reach.
 const LookAhead = 32
 
+// Reach is how many actions of a queue a pass over it is sure to look at. Of those
+// that are served strictly in order that is none, so that the next is looked at
+// when the first leaves it.
+func Reach(i state.Instance) int {
+	_, pool := i.Pool()
+	if _, node := i.Node(); pool || node {
+		return LookAhead
+	}
+	return 0
+}
+
 // Decision is one thing to do. Exactly one of its forms is set.
 type Decision struct {
 	// Start an action on a node with these cores.
@@ -30,6 +41,10 @@ type Decision struct {
 
 	// Place gives a pending trajectory its Node.
 	Place *state.Trajectory
+
+	// Take gives an action the quota that it waits for, from this key.
+	Take *state.Action
+	Key  uint32
 }
 
 // Pass goes once through the queues of an instance: those of a node and of its
@@ -51,6 +66,7 @@ type line struct {
 	last     state.ActionID   // newest read
 	unfit    int              // how many did not fit
 	ended    bool
+	examined int // of those read one by one
 }
 
 // NewPass returns a pass over an instance. Halted pools and nodes that are down
@@ -96,7 +112,7 @@ func (p *Pass) Next() (Decision, bool) {
 		if a == nil {
 			return Decision{}, false
 		}
-		if p.ending(a) {
+		if ending(p.view, a) {
 			continue
 		}
 		n := p.nodeFor(a)
@@ -147,18 +163,20 @@ func (p *Pass) nextAction() (*state.Action, *line) {
 
 // ending reports whether an action waits only to be canceled with its
 // trajectory.
-func (p *Pass) ending(a *state.Action) bool {
-	return a.Trajectory != 0 && p.view.Trajectory(a.Trajectory).State != state.TrajectoryOpen
+func ending(v *state.State, a *state.Action) bool {
+	return a.Trajectory != 0 && v.Trajectory(a.Trajectory).State != state.TrajectoryOpen
 }
 
 // more reports whether there is another action to examine.
 func (q *line) more(v order.Queue) bool {
-	if q.unfit >= LookAhead {
-		return false
-	}
+	return q.unfit < LookAhead && q.read(v, LookAhead)
+}
+
+// read reads some actions ahead if none is left.
+func (q *line) read(v order.Queue, ahead int) bool {
 	if len(q.next) == 0 && !q.ended {
-		q.next = order.Oldest(v, []state.Instance{q.instance}, q.last, LookAhead)
-		q.ended = len(q.next) < LookAhead
+		q.next = order.Oldest(v, []state.Instance{q.instance}, q.last, ahead)
+		q.ended = len(q.next) < ahead
 		if len(q.next) > 0 {
 			q.last = q.next[len(q.next)-1]
 		}
@@ -238,7 +256,7 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 		if len(oldest) == 0 || oldest[0] > a.ID {
 			return nil
 		}
-		if last = oldest[0]; !p.ending(p.view.Action(last)) {
+		if last = oldest[0]; !ending(p.view, p.view.Action(last)) {
 			return p.view.Action(last)
 		}
 	}

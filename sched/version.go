@@ -18,12 +18,21 @@ type Decider interface {
 // that was ever released is never changed and never taken out: logs and snapshots
 // that it decided are replayed by it.
 var versions = [...]Scheduler{
-	func(view *state.State, i state.Instance) Decider {
-		if _, _, ok := i.GPU(); ok {
-			return newGPUPass(view, i)
-		}
-		return NewPass(view, i)
-	},
+	newDecider,
+}
+
+func newDecider(view *state.State, i state.Instance) Decider {
+	if id, ok := i.Quota(); ok {
+		return newQuotaPass(view, id)
+	}
+	if _, _, ok := i.GPU(); ok {
+		return newGPUPass(view, i)
+	}
+	_, pool := i.CorelessPool()
+	if _, node := i.CorelessNode(); pool || node {
+		return &corelessPass{view: view, queue: line{instance: i}}
+	}
+	return NewPass(view, i)
 }
 
 // Version is the newest version of the scheduler that this build knows. Which

@@ -30,7 +30,8 @@ func (s *State) Check() error {
 func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
-		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkGpuClasses, s.checkResidency,
+		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkQuotas, s.checkReturns, s.checkGpuClasses,
+		s.checkResidency,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -109,6 +110,8 @@ func (s *State) checkActions() (err error) {
 			err = fmt.Errorf("action %d has node %d held, which does not know", a.ID, a.HeldOn)
 		case !a.State.Final() && a.Trajectory != 0 && (s.Trajectory(a.Trajectory) == nil || s.Trajectory(a.Trajectory).Node != a.Node):
 			err = fmt.Errorf("action %d is not on the node of its trajectory", a.ID)
+		case len(a.QuotaKeys) != int(a.QuotasHeld), a.State == ActionRunning && a.missing() != 0, a.State.Final() && a.QuotasHeld > 0:
+			err = fmt.Errorf("action %d in state %d holds keys %v of its quotas, counts %d", a.ID, a.State, a.QuotaKeys, a.QuotasHeld)
 		case a.ID > s.meta.LastAction:
 			err = fmt.Errorf("action %d is beyond the last ID %d", a.ID, s.meta.LastAction)
 		}
@@ -125,8 +128,8 @@ func (s *State) checkAttempts() (err error) {
 		switch {
 		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
 			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
-		case at.Cores == CoreSet{} && a.CoresMin > 0:
-			err = fmt.Errorf("attempt %d of action %d holds no core", at.Number, at.Action)
+		case (at.Cores == CoreSet{}) != (a.CoresMin == 0):
+			err = fmt.Errorf("attempt %d of action %d holds cores %v, it asks for %d at least", at.Number, at.Action, at.Cores.Slice(), a.CoresMin)
 		case (at.Chunk.Units != 0) != (a.GPUs() != nil) || at.Bandwidth != a.Bandwidth():
 			err = fmt.Errorf("attempt %d of action %d holds chunk %+v and %d bit/s", at.Number, at.Action, at.Chunk, at.Bandwidth)
 		}
@@ -186,6 +189,7 @@ func (s *State) checkIndexes(fresh *State) error {
 		{"timers", sameItems(x.timers, y.timers)},
 		{"expiries", sameItems(x.expiries, y.expiries)},
 		{"ended", sameItems(x.ended, y.ended)},
+		{"quotaUsers", sameCounts(x.quotaUsers, y.quotaUsers)},
 	} {
 		if !index.equal {
 			return fmt.Errorf("index %s differs from the rows", index.name)
@@ -228,6 +232,8 @@ func (s *State) rebuild() *State {
 	copyRows(&s.requests, f.PutRequest)
 	copyRows(&s.work, func(w *work) { f.PutWork(w.Instance) })
 	copyRows(&s.parked, func(w *work) { f.Park(w.Instance) })
+	copyRows(&s.quotas, f.PutQuota)
+	copyRows(&s.returns, f.PutReturn)
 	copyRows(&s.gpuClasses, f.PutGPUClass)
 	copyRows(&s.residency, f.PutResidency)
 	return f

@@ -82,7 +82,10 @@ func checkInstances(t *table[Instance, work, *work]) (err error) {
 		_, node := w.Instance.Node()
 		_, trajectory := w.Instance.EndingTrajectory()
 		_, _, gpu := w.Instance.GPU()
-		if !pool && !node && !trajectory && !gpu {
+		_, quota := w.Instance.Quota()
+		_, corelessPool := w.Instance.CorelessPool()
+		_, corelessNode := w.Instance.CorelessNode()
+		if !pool && !node && !trajectory && !gpu && !quota && !corelessPool && !corelessNode {
 			err = fmt.Errorf("instance %x is of no known kind", uint64(w.Instance))
 		}
 		return err == nil

@@ -9,17 +9,24 @@ const actionOverhead = 256
 const needsOverhead = 64
 
 // Queue returns the queue an action waits in by its own row: 0 while its
-// trajectory has no node.
+// trajectory has no node, then those of its quotas one after the other.
 func (r *Action) Queue() Instance {
+	pinned, quota := r.Trajectory != 0, r.missing()
 	switch {
-	case r.Trajectory == 0 && r.Needs.gpus() != nil:
-		return GPUInstance(r.Pool, r.Needs.GPUs.Class)
-	case r.Trajectory == 0:
-		return PoolInstance(r.Pool)
-	case r.Node == 0:
+	case pinned && r.Node == 0:
 		return 0
+	case quota != 0:
+		return QuotaInstance(quota)
+	case r.Needs.gpus() != nil:
+		return GPUInstance(r.Pool, r.Needs.GPUs.Class)
+	case r.CoresMin == 0 && pinned:
+		return NodeCoreless(r.Node)
+	case r.CoresMin == 0:
+		return PoolCoreless(r.Pool)
+	case pinned:
+		return NodeInstance(r.Node)
 	}
-	return NodeInstance(r.Node)
+	return PoolInstance(r.Pool)
 }
 
 func (r *Action) size() uint64 {

@@ -180,6 +180,9 @@ type Action struct {
 	// QuotasHeld is how many of the quotas that it needs it holds, from the first.
 	QuotasHeld uint32
 	Needs      *Needs // nil for most
+	// QuotaKeys are the keys that the units it holds are of, from 0 on. They are
+	// shared between versions of the row.
+	QuotaKeys []uint32
 }
 
 // Result is what the last attempt of an action left behind.
@@ -293,19 +296,24 @@ type Meta struct {
 	// WorkCursor is where the next round over the work list begins.
 	WorkCursor Instance
 	// Applied is the Raft index of the newest applied entry.
-	Applied uint64
+	Applied   uint64
+	LastQuota QuotaID
 }
 
 // Instance is something with work of its own to do: a key resource with its
 // queue (a pool, for actions that may run on any of its nodes; a node, for those
-// pinned to it), or something that is being torn down. The kind is in the top
-// byte, the ID below.
+// pinned to it; a quota), or something that is being torn down. Actions without
+// cores of their own have queues of their own, so that they never wait behind
+// those that want cores. The kind is in the top byte, the ID below.
 type Instance uint64
 
 const (
 	instanceKind       = 56
 	nodeInstance       = Instance(1) << instanceKind
 	trajectoryTeardown = Instance(2) << instanceKind
+	quotaInstance      = Instance(3) << instanceKind
+	poolCoreless       = Instance(5) << instanceKind
+	nodeCoreless       = Instance(6) << instanceKind
 	instanceID         = Instance(1)<<instanceKind - 1
 )
 
@@ -317,6 +325,25 @@ func NodeInstance(id NodeID) Instance { return nodeInstance | Instance(id) }
 
 // TrajectoryTeardown is the end of the actions of a closing trajectory.
 func TrajectoryTeardown(id TrajectoryID) Instance { return trajectoryTeardown | Instance(id) }
+
+// QuotaInstance is the queue of actions that wait for a quota.
+func QuotaInstance(id QuotaID) Instance { return quotaInstance | Instance(id) }
+
+// PoolCoreless is the queue of actions without cores that any node of the pool may
+// run.
+func PoolCoreless(id PoolID) Instance { return poolCoreless | Instance(id) }
+
+// NodeCoreless is the queue of actions without cores that are pinned to the node.
+func NodeCoreless(id NodeID) Instance { return nodeCoreless | Instance(id) }
+
+// Quota returns the quota of a quota's queue.
+func (i Instance) Quota() (QuotaID, bool) { return QuotaID(i & instanceID), i>>instanceKind == 3 }
+
+// CorelessPool returns the pool of a queue of actions without cores.
+func (i Instance) CorelessPool() (PoolID, bool) { return PoolID(i & instanceID), i>>instanceKind == 5 }
+
+// CorelessNode returns the node of a queue of actions without cores.
+func (i Instance) CorelessNode() (NodeID, bool) { return NodeID(i & instanceID), i>>instanceKind == 6 }
 
 // Pool returns the pool of a pool's queue.
 func (i Instance) Pool() (PoolID, bool) { return PoolID(i), i>>instanceKind == 0 }

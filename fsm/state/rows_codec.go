@@ -85,6 +85,7 @@ func (r *Action) code(c *codec) {
 	number(c, &r.Class)
 	number(c, &r.QuotasHeld)
 	optional(c, &r.Needs, (*Needs).code)
+	list(c, &r.QuotaKeys, number[uint32])
 }
 
 func (r *Result) code(c *codec) {
@@ -151,6 +152,7 @@ func (r *Meta) code(c *codec) {
 	number(c, &r.LastNode)
 	number(c, &r.WorkCursor)
 	number(c, &r.Applied)
+	number(c, &r.LastQuota)
 }
 
 func (r *Settings) code(c *codec) {

@@ -49,6 +49,8 @@ func (s *State) Save(w io.Writer) error {
 	saveTable(out, &s.parked)
 	saveTable(out, &s.gpuClasses)
 	saveTable(out, &s.residency)
+	saveTable(out, &s.quotas)
+	saveTable(out, &s.returns)
 	out.rows(tableEvents, s.events.next-s.events.first, func(row func(coder)) {
 		for rev := s.events.first; rev < s.events.next; rev++ {
 			row(s.events.at(rev))
@@ -218,6 +220,10 @@ func (s *State) putEncoded(table byte, b []byte) error {
 		return decodeInto(b, new(GPUClass), s.PutGPUClass)
 	case tableResidency:
 		return decodeInto(b, new(Residency), s.PutResidency)
+	case tableQuotas:
+		return decodeInto(b, new(Quota), s.PutQuota)
+	case tableReturns:
+		return decodeInto(b, new(QuotaReturn), s.PutReturn)
 	case tableEvents:
 		return decodeInto(b, new(Event), s.restoreEvent)
 	}

@@ -17,7 +17,13 @@ const (
 	tableParked
 )
 
-// Tables of GPUs. Their numbers are given out by subject.
+// Those of quotas leave a number for classes.
+const (
+	tableQuotas byte = 13 + iota
+	tableReturns
+)
+
+// Those of GPUs.
 const (
 	tableGPUClasses byte = 16 + iota
 	tableResidency
@@ -39,6 +45,8 @@ type State struct {
 	parked       table[Instance, work, *work]
 	gpuClasses   table[GPUClassID, GPUClass, *GPUClass]
 	residency    table[NodeID, Residency, *Residency]
+	quotas       table[QuotaID, Quota, *Quota]
+	returns      table[ReturnID, QuotaReturn, *QuotaReturn]
 	events       eventRing
 
 	index indexes
@@ -59,6 +67,8 @@ func New() *State {
 		parked:       newTable[Instance, work](tableParked),
 		gpuClasses:   newTable[GPUClassID, GPUClass](tableGPUClasses),
 		residency:    newTable[NodeID, Residency](tableResidency),
+		quotas:       newTable[QuotaID, Quota](tableQuotas),
+		returns:      newTable[ReturnID, QuotaReturn](tableReturns),
 		events:       newEventRing(1),
 		index:        newIndexes(),
 		enc:          new(codec),
@@ -81,6 +91,8 @@ func (s *State) Copy() *State {
 		parked:       s.parked.copy(),
 		gpuClasses:   s.gpuClasses.copy(),
 		residency:    s.residency.copy(),
+		quotas:       s.quotas.copy(),
+		returns:      s.returns.copy(),
 		events:       s.events,
 		index:        s.index.copy(),
 		enc:          new(codec),
@@ -93,7 +105,7 @@ func (s *State) Hash() uint64 {
 	return hashRow(new(codec), tableMeta, &s.meta) +
 		s.namespaces.hash + s.pools.hash + s.nodes.hash + s.trajectories.hash +
 		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash +
-		s.gpuClasses.hash + s.residency.hash + s.events.hash
+		s.quotas.hash + s.returns.hash + s.gpuClasses.hash + s.residency.hash + s.events.hash
 }
 
 // indexes are derived from the tables: neither hashed nor in snapshots. The Put
@@ -103,6 +115,9 @@ type indexes struct {
 	poolNames      *btree.Map[string, PoolID]
 	nodeNames      *btree.Map[string, NodeID]
 	gpuClassNames  *btree.Map[string, GPUClassID]
+	quotaNames     *btree.Map[string, QuotaID]
+	// quotaUsers counts the actions that have not ended by the quotas they name.
+	quotaUsers *btree.Map[QuotaID, int]
 	// freeCores, freeMemory and freeGPUs order the usable nodes of a pool for the
 	// choice of one; shapes has the sizes of all of them.
 	freeCores  *btree.BTreeG[coreRank]
@@ -197,6 +212,8 @@ func newIndexes() indexes {
 		poolNames:      btree.NewMap[string, PoolID](0),
 		nodeNames:      btree.NewMap[string, NodeID](0),
 		gpuClassNames:  btree.NewMap[string, GPUClassID](0),
+		quotaNames:     btree.NewMap[string, QuotaID](0),
+		quotaUsers:     btree.NewMap[QuotaID, int](0),
 		freeCores:      newSet(coreRank.less),
 		freeMemory:     newSet(memoryRank.less),
 		freeGPUs:       newSet(gpuRank.less),
@@ -220,6 +237,8 @@ func (x indexes) copy() indexes {
 	x.poolNames = x.poolNames.Copy()
 	x.nodeNames = x.nodeNames.Copy()
 	x.gpuClassNames = x.gpuClassNames.Copy()
+	x.quotaNames = x.quotaNames.Copy()
+	x.quotaUsers = x.quotaUsers.Copy()
 	x.freeCores = x.freeCores.Copy()
 	x.freeMemory = x.freeMemory.Copy()
 	x.freeGPUs = x.freeGPUs.Copy()

@@ -30,6 +30,8 @@ const (
 	TimerIdle
 	// TimerDropTrajectory ends the retention of an ended trajectory.
 	TimerDropTrajectory
+	// TimerQuota gives units of a window back to their quota.
+	TimerQuota
 )
 
 // SetMeta replaces the row of the whole cluster.
@@ -201,6 +203,7 @@ func (s *State) DeleteAction(id ActionID) {
 
 func (s *State) indexAction(r *Action) {
 	x := &s.index
+	s.countUsers(r, 1)
 	if r.Trajectory != 0 {
 		x.members.Set(member{r.Trajectory, r.ID})
 		if !r.State.Final() {
@@ -228,6 +231,7 @@ func (s *State) indexAction(r *Action) {
 
 func (s *State) unindexAction(r *Action) {
 	x := &s.index
+	s.countUsers(r, -1)
 	if r.Trajectory != 0 {
 		x.members.Delete(member{r.Trajectory, r.ID})
 		x.live.Delete(member{r.Trajectory, r.ID})

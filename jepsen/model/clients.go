@@ -85,8 +85,8 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
 	var joining map[uint64]int
 	for _, a := range c.Actions {
-		coreless := a.Needs.GetGpus() != nil || len(a.Needs.GetQuotas()) > 0
-		v.refuse(a.CoresMin == 0 && !coreless || a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
+		m.namesQuotas(v, a)
+		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
 		v.refuse(a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax, "INVALID")
 		m.asks(v, a)
@@ -152,6 +152,7 @@ func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Acti
 		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax,
 		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec,
 	}}
+	a.uses = m.usesOf(r.Needs)
 	if r.QueueTimeoutNs > 0 {
 		a.QueueDeadline = m.now + r.QueueTimeoutNs
 	}
@@ -165,6 +166,9 @@ func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Acti
 		a.pool = m.pools[orDefault(r.Pool)]
 	}
 	a.Pool, a.Needs = a.pool.id, m.needsOf(a.pool, r.Needs)
+	for _, u := range a.uses {
+		a.Needs.Quotas = append(a.Needs.Quotas, state.QuotaUse{Quota: u.quota.id, Units: u.units})
+	}
 	m.actions[id] = a
 	return a
 }

@@ -25,6 +25,7 @@ type Model struct {
 	lastTrajectory  state.TrajectoryID
 	lastIncarnation uint64
 	lastNode        state.NodeID
+	lastQuota       state.QuotaID
 
 	namespaces   map[string]state.NamespaceID
 	pools        map[string]*pool
@@ -33,9 +34,11 @@ type Model struct {
 	trajectories map[state.TrajectoryID]*trajectory
 	actions      map[state.ActionID]*action
 	requests     map[string]*request
+	quotas       map[string]*quota
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
+	quotaList []*quota  // in the order of creation
 	due       deadlines // what happens at a log time
 	ended     deadlines // kept actions by when they ended
 	endedSize uint64    // bytes of the kept actions
@@ -70,6 +73,7 @@ func New() *Model {
 		trajectories: make(map[state.TrajectoryID]*trajectory),
 		actions:      make(map[state.ActionID]*action),
 		requests:     make(map[string]*request),
+		quotas:       make(map[string]*quota),
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},

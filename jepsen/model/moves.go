@@ -95,6 +95,7 @@ func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event
 			m.onlyArrivals = false
 		}
 	}
+	m.giveBack(a)
 	a.State, a.Result, a.EndedAt = s, r, m.now
 	m.counts.Ended++
 	m.endedSize += a.size()
@@ -155,6 +156,7 @@ func (m *Model) lose(a *action, reason state.EndReason, r *state.Result) state.E
 		if a.QueueDeadline != 0 { // the time that it ran was not spent in the queue
 			a.QueueDeadline += m.now - a.StartedAt
 		}
+		m.giveBack(a)
 		return m.enqueue(a)
 	}
 	r.Reason = reason

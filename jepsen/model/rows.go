@@ -15,8 +15,10 @@ type (
 		halted bool
 		nodes  []*node
 		queue  queue
-		// gpuQueues are those of classes of GPUs.
+		// gpuQueues are those of classes of GPUs, coreless that of actions without
+		// cores.
 		gpuQueues map[state.GPUClassID]*queue
+		coreless  queue
 		pending   []*trajectory // wait for memory, oldest first
 		touched   bool
 	}
@@ -24,6 +26,7 @@ type (
 		state.Node
 		pool      *pool
 		queue     queue // of the trajectories that live here
+		coreless  queue // of those that have no cores
 		running   []*action
 		residents []*trajectory
 		models    []state.Resident // in the memory of its GPUs
@@ -44,6 +47,8 @@ type (
 		reserved    uint64
 		chunk       state.Chunk
 		setUp       int64
+		uses        []use  // quotas, in the order in which it gets them
+		joined      uint64 // entry in which it was given a quota last
 		// How often younger ones started while this was the oldest that waited for
 		// their node, and when the first did.
 		passed   uint32
@@ -113,15 +118,22 @@ func needsSize(n *state.Needs) int {
 // queueOf returns the queue that an action waits in, nil while its trajectory
 // has no node.
 func (m *Model) queueOf(a *action) *queue {
+	pinned := a.Trajectory != 0
 	switch {
+	case pinned && a.Node == 0:
+		return nil
+	case a.missing() != nil:
+		return &a.missing().quota.queue
 	case a.GPUs() != nil:
 		return a.pool.gpuQueue(a.GPUs().Class)
-	case a.Trajectory == 0:
-		return &a.pool.queue
-	case a.Node == 0:
-		return nil
+	case a.CoresMin == 0 && pinned:
+		return &m.nodeByID[a.Node].coreless
+	case a.CoresMin == 0:
+		return &a.pool.coreless
+	case pinned:
+		return &m.nodeByID[a.Node].queue
 	}
-	return &m.nodeByID[a.Node].queue
+	return &a.pool.queue
 }
 
 func (n *node) usable() bool { return n.State == state.NodeUp && !n.Draining }

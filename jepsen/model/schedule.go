@@ -10,6 +10,9 @@ import (
 // events, one after the other.
 func (m *Model) schedule() error {
 	for {
+		if err := m.learnTakes(); err != nil {
+			return err
+		}
 		e, ok := m.peek()
 		if !ok {
 			return nil
@@ -177,7 +180,7 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 // with, is placed freely, it is on the node with the most free cores that has the
 // memory and is not kept.
 func (m *Model) bestNode(a *action, n *node) error {
-	if !m.onlyArrivals || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a || len(a.pool.nodes) > nodesExamined {
+	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a || len(a.pool.nodes) > nodesExamined {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
@@ -220,7 +223,7 @@ func (m *Model) place(e state.Event) error {
 	n.residents = append(n.residents, t)
 	for _, a := range t.live {
 		a.Node = n.ID
-		n.queue.add(a)
+		m.queueOf(a).add(a)
 		m.touchAction(a)
 	}
 	m.touchTrajectory(t)

@@ -8,12 +8,15 @@ import (
 
 // isItsTurn: first come, first served, with bounded bypass.
 func (m *Model) isItsTurn(a *action, n *node) error {
+	if a.CoresMin == 0 && a.GPUs() == nil || a.missing() != nil {
+		return m.corelessTurn(a, n)
+	}
 	ahead := 0
 	for _, older := range m.queueOf(a).waiting {
 		if older.ID >= a.ID {
 			break
 		}
-		if m.ending(older) {
+		if m.ending(older) || m.justJoined(older) {
 			continue
 		}
 		if ahead++; ahead > window {
@@ -38,13 +41,21 @@ func (m *Model) ending(a *action) bool {
 // node of its pool.
 func (m *Model) oldestFor(n *node) (oldest *action) {
 	for _, a := range n.queue.waiting {
-		if !m.ending(a) {
+		if !m.ending(a) && !m.justJoined(a) {
 			oldest = a
 			break
 		}
 	}
-	if q := n.pool.queue.waiting; !n.Draining && len(q) > 0 && (oldest == nil || q[0].ID < oldest.ID) {
-		oldest = q[0]
+	if n.Draining {
+		return oldest
+	}
+	for _, a := range n.pool.queue.waiting {
+		if oldest != nil && oldest.ID < a.ID {
+			break
+		}
+		if !m.justJoined(a) {
+			return a
+		}
 	}
 	return oldest
 }
@@ -126,6 +137,9 @@ func (m *Model) nobodyForgotten(p *pool) error {
 	}
 	if err := m.noGPUsForgotten(p); err != nil {
 		return err
+	}
+	if a := m.corelessForgotten(p); a != nil {
+		return fmt.Errorf("action %d has no cores and waits for %d bytes, which a node has", a.ID, a.reserves())
 	}
 	for _, n := range p.nodes {
 		if n.State != state.NodeUp || n.Free == (state.CoreSet{}) {

@@ -124,3 +124,34 @@ func ToHold(v Nodes, a *state.Action) *state.Node {
 	})
 	return hit
 }
+
+// Key returns the key of a quota with the most free units, if that is enough. All
+// units of a call come from one key.
+func Key(q *state.Quota, units uint32) (key uint32, ok bool) {
+	most := uint32(0)
+	for k, use := range q.Uses[:q.Keys] {
+		if free := q.Limit - min(q.Limit, use.InUse()); free > most {
+			key, most = uint32(k), free
+		}
+	}
+	return key, most >= units
+}
+
+// Coreless returns the node for an action without cores and without a trajectory:
+// of those with the most free memory the one that runs the fewest attempts. Nil if
+// none has the memory.
+func Coreless(v Nodes, a *state.Action) *state.Node {
+	var hit *state.Node
+	left := nodesExamined
+	v.NodesByFreeMemory(a.Pool, func(n *state.Node) bool {
+		if n.FreeMemory < a.Memory {
+			return false
+		}
+		if (a.Memory == 0 || Fits(n, a)) && (hit == nil || n.Running < hit.Running) {
+			hit = n
+		}
+		left--
+		return left > 0 && (hit == nil || hit.Running > 0)
+	})
+	return hit
+}

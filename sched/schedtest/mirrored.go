@@ -26,7 +26,7 @@ func Versions(n uint32) []sched.Scheduler {
 // of free cores it takes the last, and of the free cores of a NUMA node the last.
 func Mirrored(view *state.State, i state.Instance) sched.Decider {
 	_, ofNode := i.Node()
-	return &mirrored{sched.NewPass(view, i), view, ofNode}
+	return &mirrored{sched.Versions()[0](view, i), view, ofNode}
 }
 
 type mirrored struct {
@@ -38,7 +38,7 @@ type mirrored struct {
 // Next implements sched.Decider.
 func (m *mirrored) Next() (sched.Decision, bool) {
 	d, ok := m.Decider.Next()
-	if d.Start == nil {
+	if d.Start == nil || d.Start.CoresMin == 0 {
 		return d, ok
 	}
 	if !m.ofNode && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {

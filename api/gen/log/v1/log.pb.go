@@ -101,6 +101,9 @@ type Command struct {
 	//	*Command_ActivateScheduler
 	//	*Command_QuoteHash
 	//	*Command_Tick
+	//	*Command_CreateQuota
+	//	*Command_UpdateQuota
+	//	*Command_DeleteQuota
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -278,6 +281,33 @@ func (x *Command) GetTick() *Tick {
 	return nil
 }
 
+func (x *Command) GetCreateQuota() *CreateQuota {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CreateQuota); ok {
+			return x.CreateQuota
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUpdateQuota() *UpdateQuota {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_UpdateQuota); ok {
+			return x.UpdateQuota
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeleteQuota() *DeleteQuota {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_DeleteQuota); ok {
+			return x.DeleteQuota
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -342,6 +372,18 @@ type Command_Tick struct {
 	Tick *Tick `protobuf:"bytes,15,opt,name=tick,proto3,oneof"`
 }
 
+type Command_CreateQuota struct {
+	CreateQuota *CreateQuota `protobuf:"bytes,18,opt,name=create_quota,json=createQuota,proto3,oneof"`
+}
+
+type Command_UpdateQuota struct {
+	UpdateQuota *UpdateQuota `protobuf:"bytes,19,opt,name=update_quota,json=updateQuota,proto3,oneof"`
+}
+
+type Command_DeleteQuota struct {
+	DeleteQuota *DeleteQuota `protobuf:"bytes,20,opt,name=delete_quota,json=deleteQuota,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -371,6 +413,12 @@ func (*Command_ActivateScheduler) isCommand_Verb() {}
 func (*Command_QuoteHash) isCommand_Verb() {}
 
 func (*Command_Tick) isCommand_Verb() {}
+
+func (*Command_CreateQuota) isCommand_Verb() {}
+
+func (*Command_UpdateQuota) isCommand_Verb() {}
+
+func (*Command_DeleteQuota) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -1189,6 +1237,8 @@ type OpenTrajectory struct {
 	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	IdleTimeoutNs int64                  `protobuf:"varint,6,opt,name=idle_timeout_ns,json=idleTimeoutNs,proto3" json:"idle_timeout_ns,omitempty"`
+	SpreadGroup   string                 `protobuf:"bytes,7,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	SpreadLabel   string                 `protobuf:"bytes,8,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1263,6 +1313,20 @@ func (x *OpenTrajectory) GetIdleTimeoutNs() int64 {
 		return x.IdleTimeoutNs
 	}
 	return 0
+}
+
+func (x *OpenTrajectory) GetSpreadGroup() string {
+	if x != nil {
+		return x.SpreadGroup
+	}
+	return ""
+}
+
+func (x *OpenTrajectory) GetSpreadLabel() string {
+	if x != nil {
+		return x.SpreadLabel
+	}
+	return ""
 }
 
 type CloseTrajectory struct {
@@ -2014,6 +2078,198 @@ func (x *ResumePool) GetName() string {
 	return ""
 }
 
+type CreateQuota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A rota.v1.QuotaKind.
+	Kind uint32 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Of one key.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	WindowNs      int64  `protobuf:"varint,4,opt,name=window_ns,json=windowNs,proto3" json:"window_ns,omitempty"`
+	Keys          uint32 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateQuota) Reset() {
+	*x = CreateQuota{}
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateQuota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateQuota) ProtoMessage() {}
+
+func (x *CreateQuota) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
+func (*CreateQuota) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CreateQuota) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateQuota) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *CreateQuota) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *CreateQuota) GetWindowNs() int64 {
+	if x != nil {
+		return x.WindowNs
+	}
+	return 0
+}
+
+func (x *CreateQuota) GetKeys() uint32 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+type UpdateQuota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// 0: as it is.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Keys  uint32 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Go on after a failed decision.
+	Resume        bool `protobuf:"varint,4,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateQuota) Reset() {
+	*x = UpdateQuota{}
+	mi := &file_log_v1_log_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateQuota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateQuota) ProtoMessage() {}
+
+func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
+func (*UpdateQuota) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UpdateQuota) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateQuota) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *UpdateQuota) GetKeys() uint32 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *UpdateQuota) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+type DeleteQuota struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteQuota) Reset() {
+	*x = DeleteQuota{}
+	mi := &file_log_v1_log_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteQuota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteQuota) ProtoMessage() {}
+
+func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
+func (*DeleteQuota) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *DeleteQuota) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type ActivateScheduler struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -2023,7 +2279,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2291,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2304,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -2071,7 +2327,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2339,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2352,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -2129,7 +2385,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2397,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2410,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 // Result is the outcome of one command.
@@ -2179,7 +2435,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2447,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2460,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -2264,7 +2520,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2532,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2545,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -2327,7 +2583,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x10log/v1/log.proto\x12\x06log.v1\"M\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
-	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\x90\a\n" +
+	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xbe\b\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -2349,7 +2605,10 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x12activate_scheduler\x18\r \x01(\v2\x19.log.v1.ActivateSchedulerH\x00R\x11activateScheduler\x122\n" +
 	"\n" +
 	"quote_hash\x18\x0e \x01(\v2\x11.log.v1.QuoteHashH\x00R\tquoteHash\x12\"\n" +
-	"\x04tick\x18\x0f \x01(\v2\f.log.v1.TickH\x00R\x04tickB\x06\n" +
+	"\x04tick\x18\x0f \x01(\v2\f.log.v1.TickH\x00R\x04tick\x128\n" +
+	"\fcreate_quota\x18\x12 \x01(\v2\x13.log.v1.CreateQuotaH\x00R\vcreateQuota\x128\n" +
+	"\fupdate_quota\x18\x13 \x01(\v2\x13.log.v1.UpdateQuotaH\x00R\vupdateQuota\x128\n" +
+	"\fdelete_quota\x18\x14 \x01(\v2\x13.log.v1.DeleteQuotaH\x00R\vdeleteQuotaB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2416,14 +2675,16 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xcc\x01\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\x92\x02\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12&\n" +
-	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\"!\n" +
+	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\x12!\n" +
+	"\fspread_group\x18\a \x01(\tR\vspreadGroup\x12!\n" +
+	"\fspread_label\x18\b \x01(\tR\vspreadLabel\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\xf5\x02\n" +
 	"\fRegisterNode\x12\x12\n" +
@@ -2483,6 +2744,19 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
 	"\n" +
 	"ResumePool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"|\n" +
+	"\vCreateQuota\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x1b\n" +
+	"\twindow_ns\x18\x04 \x01(\x03R\bwindowNs\x12\x12\n" +
+	"\x04keys\x18\x05 \x01(\rR\x04keys\"c\n" +
+	"\vUpdateQuota\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
+	"\x04keys\x18\x03 \x01(\rR\x04keys\x12\x16\n" +
+	"\x06resume\x18\x04 \x01(\bR\x06resume\"!\n" +
+	"\vDeleteQuota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"-\n" +
 	"\x11ActivateScheduler\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\"R\n" +
@@ -2516,7 +2790,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 	return file_log_v1_log_proto_rawDescData
 }
 
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_log_v1_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: log.v1.Entry
 	(*Command)(nil),           // 1: log.v1.Command
@@ -2544,11 +2818,14 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*RemoveNode)(nil),        // 23: log.v1.RemoveNode
 	(*CreateNamespace)(nil),   // 24: log.v1.CreateNamespace
 	(*ResumePool)(nil),        // 25: log.v1.ResumePool
-	(*ActivateScheduler)(nil), // 26: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 27: log.v1.QuoteHash
-	(*Tick)(nil),              // 28: log.v1.Tick
-	(*Result)(nil),            // 29: log.v1.Result
-	(*Refusal)(nil),           // 30: log.v1.Refusal
+	(*CreateQuota)(nil),       // 26: log.v1.CreateQuota
+	(*UpdateQuota)(nil),       // 27: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),       // 28: log.v1.DeleteQuota
+	(*ActivateScheduler)(nil), // 29: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 30: log.v1.QuoteHash
+	(*Tick)(nil),              // 31: log.v1.Tick
+	(*Result)(nil),            // 32: log.v1.Result
+	(*Refusal)(nil),           // 33: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	1,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -2564,28 +2841,31 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	23, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
 	24, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
 	25, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	26, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	27, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	28, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	4,  // 16: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	2,  // 17: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	6,  // 18: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	7,  // 19: log.v1.Action.needs:type_name -> log.v1.Needs
-	8,  // 20: log.v1.Needs.profile:type_name -> log.v1.Profile
-	10, // 21: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	11, // 22: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	9,  // 23: log.v1.Profile.points:type_name -> log.v1.Point
-	2,  // 24: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	17, // 25: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	18, // 26: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	16, // 27: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	20, // 28: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	30, // 29: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	29, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	30, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	31, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	26, // 16: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	27, // 17: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	28, // 18: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	4,  // 19: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	2,  // 20: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	6,  // 21: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	7,  // 22: log.v1.Action.needs:type_name -> log.v1.Needs
+	8,  // 23: log.v1.Needs.profile:type_name -> log.v1.Profile
+	10, // 24: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	11, // 25: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	9,  // 26: log.v1.Profile.points:type_name -> log.v1.Point
+	2,  // 27: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	17, // 28: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	18, // 29: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	16, // 30: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	20, // 31: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	33, // 32: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -2609,6 +2889,9 @@ func file_log_v1_log_proto_init() {
 		(*Command_ActivateScheduler)(nil),
 		(*Command_QuoteHash)(nil),
 		(*Command_Tick)(nil),
+		(*Command_CreateQuota)(nil),
+		(*Command_UpdateQuota)(nil),
+		(*Command_DeleteQuota)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2616,7 +2899,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -876,8 +876,8 @@ func (x *GpuDemand) GetSetup() *durationpb.Duration {
 	return nil
 }
 
-// QuotaDemand is a use of a quota, from the start of the action to its end, and
-// for the quota's window after that.
+// QuotaDemand is a use of a quota, from when it is granted to the end of the
+// attempt, and for the quota's window after that.
 type QuotaDemand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the quota.

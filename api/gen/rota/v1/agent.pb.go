@@ -364,7 +364,7 @@ type Assignment struct {
 	Attempt  uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The attempt should end: kill it and report.
 	Stop bool `protobuf:"varint,3,opt,name=stop,proto3" json:"stop,omitempty"`
-	// CPUs it holds exclusively.
+	// CPUs it holds exclusively. None: it shares those of the node.
 	Cpus []uint32 `protobuf:"varint,4,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
 	// Memory limit in bytes; 0 for none.
 	MemoryBytes  uint64 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
@@ -374,7 +374,9 @@ type Assignment struct {
 	Command    *Command             `protobuf:"bytes,8,opt,name=command,proto3" json:"command,omitempty"`
 	RunTimeout *durationpb.Duration `protobuf:"bytes,9,opt,name=run_timeout,json=runTimeout,proto3" json:"run_timeout,omitempty"`
 	// GPUs it holds exclusively, by their number on the node.
-	Gpus          []uint32 `protobuf:"varint,10,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	Gpus []uint32 `protobuf:"varint,10,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	// Which keys of its quotas it uses.
+	QuotaKeys     []*QuotaKey `protobuf:"bytes,12,rep,name=quota_keys,json=quotaKeys,proto3" json:"quota_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +481,66 @@ func (x *Assignment) GetGpus() []uint32 {
 	return nil
 }
 
+func (x *Assignment) GetQuotaKeys() []*QuotaKey {
+	if x != nil {
+		return x.QuotaKeys
+	}
+	return nil
+}
+
+// QuotaKey is a key of a quota, from 1 on.
+type QuotaKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Quota         string                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
+	Key           uint32                 `protobuf:"varint,2,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaKey) Reset() {
+	*x = QuotaKey{}
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaKey) ProtoMessage() {}
+
+func (x *QuotaKey) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
+func (*QuotaKey) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QuotaKey) GetQuota() string {
+	if x != nil {
+		return x.Quota
+	}
+	return ""
+}
+
+func (x *QuotaKey) GetKey() uint32 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
 type ReportAttemptsRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -491,7 +553,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +565,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +578,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -552,7 +614,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +626,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +639,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -612,7 +674,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +686,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +699,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -657,7 +719,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +731,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +744,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -709,7 +771,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +783,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +796,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -757,7 +819,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +831,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +844,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -829,7 +891,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +903,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +916,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -901,7 +963,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
-	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xcd\x02\n" +
+	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xff\x02\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -915,7 +977,12 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\vrun_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"runTimeout\x12\x12\n" +
 	"\x04gpus\x18\n" +
-	" \x03(\rR\x04gpus\"\x7f\n" +
+	" \x03(\rR\x04gpus\x120\n" +
+	"\n" +
+	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\"2\n" +
+	"\bQuotaKey\x12\x14\n" +
+	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\rR\x03key\"\x7f\n" +
 	"\x15ReportAttemptsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x120\n" +
@@ -961,55 +1028,57 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_rota_v1_agent_proto_goTypes = []any{
 	(*RegisterNodeRequest)(nil),    // 0: rota.v1.RegisterNodeRequest
 	(*RegisterNodeResponse)(nil),   // 1: rota.v1.RegisterNodeResponse
 	(*WatchNodeRequest)(nil),       // 2: rota.v1.WatchNodeRequest
 	(*WatchNodeResponse)(nil),      // 3: rota.v1.WatchNodeResponse
 	(*Assignment)(nil),             // 4: rota.v1.Assignment
-	(*ReportAttemptsRequest)(nil),  // 5: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),          // 6: rota.v1.AttemptReport
-	(*ReportAttemptsResponse)(nil), // 7: rota.v1.ReportAttemptsResponse
-	(*RenewLeaseRequest)(nil),      // 8: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 9: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),      // 10: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),     // 11: rota.v1.ReadOutputResponse
-	nil,                            // 12: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),               // 13: rota.v1.NumaNode
-	(*GpuInventory)(nil),           // 14: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),    // 15: google.protobuf.Duration
-	(*Command)(nil),                // 16: rota.v1.Command
-	(*ActionResult)(nil),           // 17: rota.v1.ActionResult
-	(*OutputChunk)(nil),            // 18: rota.v1.OutputChunk
+	(*QuotaKey)(nil),               // 5: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),  // 6: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),          // 7: rota.v1.AttemptReport
+	(*ReportAttemptsResponse)(nil), // 8: rota.v1.ReportAttemptsResponse
+	(*RenewLeaseRequest)(nil),      // 9: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),     // 10: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),      // 11: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),     // 12: rota.v1.ReadOutputResponse
+	nil,                            // 13: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),               // 14: rota.v1.NumaNode
+	(*GpuInventory)(nil),           // 15: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),    // 16: google.protobuf.Duration
+	(*Command)(nil),                // 17: rota.v1.Command
+	(*ActionResult)(nil),           // 18: rota.v1.ActionResult
+	(*OutputChunk)(nil),            // 19: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	12, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	13, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	14, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	15, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	15, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	13, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	14, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	15, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	16, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	16, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
 	4,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	16, // 6: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	15, // 7: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	6,  // 8: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	17, // 9: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	18, // 10: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 11: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 12: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	5,  // 13: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	8,  // 14: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	10, // 15: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 16: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 17: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	7,  // 18: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	9,  // 19: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	11, // 20: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	17, // 6: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	16, // 7: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	5,  // 8: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	7,  // 9: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	18, // 10: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	19, // 11: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 12: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 13: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	6,  // 14: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	9,  // 15: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	11, // 16: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 17: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 18: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	8,  // 19: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	10, // 20: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	12, // 21: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -1025,7 +1094,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

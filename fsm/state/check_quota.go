@@ -1,0 +1,88 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tidwall/btree"
+)
+
+// checkQuotas: what is in use of each key is what actions hold and what comes back
+// to it, and no quota goes by another's name.
+func (s *State) checkQuotas() (err error) {
+	uses := s.usesByRows()
+	s.Quotas(func(q *Quota) bool {
+		switch {
+		case q.ID > s.meta.LastQuota || s.QuotaByName(q.Name) != q:
+			err = fmt.Errorf("quota %d is called %q, which is another's name, or is beyond the last ID %d", q.ID, q.Name, s.meta.LastQuota)
+		case q.Limit == 0 || q.Keys == 0 || int(q.Keys) > len(q.Uses) || q.Windowed() != (q.WindowNS > 0):
+			err = fmt.Errorf("quota %s: kind %d, limit %d, window %d, %d keys of %d", q.Name, q.Kind, q.Limit, q.WindowNS, q.Keys, len(q.Uses))
+		}
+		for key, use := range q.Uses {
+			if want := uses[quotaKey{q.ID, uint32(key)}]; use != want && err == nil {
+				err = fmt.Errorf("quota %s: of key %d %+v is in use, rows say %+v", q.Name, key+1, use, want)
+			}
+			delete(uses, quotaKey{q.ID, uint32(key)})
+		}
+		return err == nil
+	})
+	if err == nil && len(uses) > 0 {
+		err = fmt.Errorf("keys of no quota are in use: %v", slices.Collect(maps.Keys(uses)))
+	}
+	return err
+}
+
+type quotaKey struct {
+	quota QuotaID
+	key   uint32
+}
+
+// usesByRows adds up what is in use of each key from actions and returns.
+func (s *State) usesByRows() map[quotaKey]KeyUse {
+	uses := make(map[quotaKey]KeyUse)
+	s.Actions(0, func(a *Action) bool {
+		for i, key := range a.QuotaKeys {
+			use := a.Needs.Quotas[i]
+			u := uses[quotaKey{use.Quota, key}]
+			u.Held += use.Units
+			uses[quotaKey{use.Quota, key}] = u
+		}
+		return true
+	})
+	s.returns.scan(0, func(r *QuotaReturn) bool {
+		for key, units := range r.Units {
+			if units > 0 {
+				u := uses[quotaKey{r.ID.Quota(), uint32(key)}]
+				u.Windowed += units
+				uses[quotaKey{r.ID.Quota(), uint32(key)}] = u
+			}
+		}
+		return true
+	})
+	return uses
+}
+
+// checkReturns: units come back to a quota that exists and has a window.
+func (s *State) checkReturns() (err error) {
+	s.returns.scan(0, func(r *QuotaReturn) bool {
+		if q := s.Quota(r.ID.Quota()); q == nil || !q.Windowed() || r.Due > s.meta.Now+2*q.WindowNS {
+			err = fmt.Errorf("units come back to quota %d at %d, which does not exist, has no window or a shorter one", r.ID.Quota(), r.Due)
+		}
+		return err == nil
+	})
+	return err
+}
+
+func sameCounts[K ~uint32](a, b *btree.Map[K, int]) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	same := true
+	a.Scan(func(k K, n int) bool {
+		m, _ := b.Get(k)
+		same = m == n
+		return same
+	})
+	return same
+}

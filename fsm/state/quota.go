@@ -1,0 +1,214 @@
+package state
+
+import "cmp"
+
+// QuotaKind has the values of rota.v1.QuotaKind.
+type QuotaKind uint8
+
+// Kinds of quotas.
+const (
+	QuotaConcurrency QuotaKind = 1 + iota
+	QuotaFixedWindow
+	QuotaSlidingWindow
+)
+
+// QuotaKeysMax bounds how many keys a quota may pool.
+const QuotaKeysMax = 64
+
+// windowSteps is in how many steps the units of a window come back: up to a
+// hundredth of it later than they might, so that few timers do for many calls.
+const windowSteps = 100
+
+// Quota is a limit on something outside.
+type Quota struct {
+	ID   QuotaID
+	Name string
+	Kind QuotaKind
+	// Limit in units, for each key.
+	Limit    uint32
+	WindowNS int64 // 0 without a window
+	// Keys is how many are granted from, the first ones.
+	Keys uint32
+	// Uses has what is in use of each key, also of those that are granted from no
+	// more. It is shared between versions of the row.
+	Uses []KeyUse
+	// Halted says why nothing is granted; empty while it is.
+	Halted string
+}
+
+// KeyUse is what is in use of one key of a quota.
+type KeyUse struct {
+	Held     uint32 // by actions
+	Windowed uint32 // of attempts that have ended, until their window has passed
+}
+
+// InUse returns the units that the other side may count.
+func (u KeyUse) InUse() uint32 { return u.Held + u.Windowed }
+
+// ReturnID names a return by its quota and its place in time.
+type ReturnID uint64
+
+const returnSlotBits = 32
+
+// Quota returns the quota that the units come back to.
+func (id ReturnID) Quota() QuotaID { return QuotaID(id >> returnSlotBits) }
+
+// QuotaReturn is what comes back to a quota at one log time: units of attempts
+// that ended a window earlier.
+type QuotaReturn struct {
+	ID    ReturnID
+	Due   int64
+	Units []uint32 // by key
+}
+
+// Windowed reports whether units stay in use for a window after the call.
+func (q *Quota) Windowed() bool { return q.Kind != QuotaConcurrency }
+
+// Total returns the units in use of all keys, and how many there may be.
+func (q *Quota) Total() (held, windowed, limit uint64) {
+	for _, u := range q.Uses {
+		held += uint64(u.Held)
+		windowed += uint64(u.Windowed)
+	}
+	return held, windowed, uint64(q.Limit) * uint64(q.Keys)
+}
+
+// returnOf returns when a unit comes back whose call has just ended, and the row
+// it is counted in.
+func (q *Quota) returnOf(now int64) (id ReturnID, due int64) {
+	step := max(1, q.WindowNS/windowSteps)
+	slot := (now + q.WindowNS + step - 1) / step
+	return ReturnID(q.ID)<<returnSlotBits | ReturnID(uint32(slot)), slot * step
+}
+
+// Returns visits what comes back to a quota, in no order that matters.
+func (s *State) Returns(id QuotaID, fn func(*QuotaReturn) bool) {
+	s.returns.scan(ReturnID(id)<<returnSlotBits, func(r *QuotaReturn) bool { return r.ID.Quota() == id && fn(r) })
+}
+
+// NextReturn returns when units of a window come back next.
+func (s *State) NextReturn(id QuotaID) (due int64, ok bool) {
+	s.Returns(id, func(r *QuotaReturn) bool {
+		if !ok || r.Due < due {
+			due, ok = r.Due, true
+		}
+		return true
+	})
+	return due, ok
+}
+
+// Return returns a row of what comes back, nil if there is none.
+func (s *State) Return(id ReturnID) *QuotaReturn { return s.returns.get(id) }
+
+// Quota returns a quota, nil if there is none.
+func (s *State) Quota(id QuotaID) *Quota { return s.quotas.get(id) }
+
+// QuotaByName returns a quota, nil if there is none.
+func (s *State) QuotaByName(name string) *Quota {
+	id, _ := s.index.quotaNames.Get(name)
+	return s.quotas.get(id)
+}
+
+// Quotas visits all quotas in the order of creation.
+func (s *State) Quotas(fn func(*Quota) bool) { s.quotas.scan(0, fn) }
+
+// QuotaCount returns how many quotas there are.
+func (s *State) QuotaCount() int { return s.quotas.rows.Len() }
+
+// QuotaUsers returns how many actions that have not ended name a quota.
+func (s *State) QuotaUsers(id QuotaID) int {
+	n, _ := s.index.quotaUsers.Get(id)
+	return n
+}
+
+// PutQuota stores a quota, which keeps its name.
+func (s *State) PutQuota(r *Quota) {
+	if s.quotas.put(s.enc, r.ID, r) == nil {
+		s.index.quotaNames.Set(r.Name, r.ID)
+	}
+}
+
+// DeleteQuota forgets a quota.
+func (s *State) DeleteQuota(id QuotaID) {
+	if old := s.quotas.delete(id); old != nil {
+		s.index.quotaNames.Delete(old.Name)
+	}
+}
+
+// ReturnLater puts units of a key into the window of its quota, from now on.
+func (s *State) ReturnLater(q *Quota, key, units uint32) {
+	id, due := q.returnOf(s.meta.Now)
+	r := &QuotaReturn{ID: id, Due: due, Units: make([]uint32, max(len(q.Uses), int(key)+1))}
+	if old := s.returns.get(id); old != nil {
+		copy(r.Units, old.Units)
+	}
+	r.Units[key] += units
+	s.PutReturn(r)
+}
+
+// PutReturn stores what comes back at one time.
+func (s *State) PutReturn(r *QuotaReturn) {
+	old := s.returns.put(s.enc, r.ID, r)
+	Assert(old == nil || old.Due == r.Due, "units of quota %d come back at %d and at %d", r.ID.Quota(), cmp.Or(old, r).Due, r.Due)
+	if old == nil {
+		s.index.timers.Set(timer{r.Due, TimerQuota, uint64(r.ID)})
+	}
+}
+
+// DeleteReturn forgets what has come back.
+func (s *State) DeleteReturn(id ReturnID) {
+	if old := s.returns.delete(id); old != nil {
+		s.index.timers.Delete(timer{old.Due, TimerQuota, uint64(id)})
+	}
+}
+
+// countUsers counts an action that has not ended with each quota that it names.
+func (s *State) countUsers(r *Action, by int) {
+	if r.Needs == nil || r.State.Final() {
+		return
+	}
+	for _, use := range r.Needs.Quotas {
+		n, _ := s.index.quotaUsers.Get(use.Quota)
+		if n += by; n == 0 {
+			s.index.quotaUsers.Delete(use.Quota)
+		} else {
+			s.index.quotaUsers.Set(use.Quota, n)
+		}
+	}
+}
+
+// missing returns the quota that an action has to get next, 0 if it has all.
+func (r *Action) missing() QuotaID {
+	if r.Needs == nil || int(r.QuotasHeld) == len(r.Needs.Quotas) {
+		return 0
+	}
+	return r.Needs.Quotas[r.QuotasHeld].Quota
+}
+
+// Missing returns what an action waits for of which quota, if for any.
+func (r *Action) Missing() (use QuotaUse, ok bool) {
+	if r.missing() == 0 {
+		return use, false
+	}
+	return r.Needs.Quotas[r.QuotasHeld], true
+}
+
+func (r *Quota) code(c *codec) {
+	number(c, &r.ID)
+	c.text(&r.Name)
+	number(c, &r.Kind)
+	number(c, &r.Limit)
+	signed(c, &r.WindowNS)
+	number(c, &r.Keys)
+	list(c, &r.Uses, func(c *codec, u *KeyUse) {
+		number(c, &u.Held)
+		number(c, &u.Windowed)
+	})
+	c.text(&r.Halted)
+}
+
+func (r *QuotaReturn) code(c *codec) {
+	number(c, &r.ID)
+	signed(c, &r.Due)
+	list(c, &r.Units, number[uint32])
+}
