@@ -18,7 +18,8 @@ import (
 // otherwise.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// coresMark is replaced in arguments by the number of cores granted.
+// coresMark is replaced in arguments by the number of cores granted, or by 1 if the
+// attempt has none of its own.
 const coresMark = "{{cores}}"
 
 // specifier turns assignments into what the runtime is to start.
@@ -57,17 +58,15 @@ func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, e
 		spec.CPUs = cpus
 	}
 	for _, arg := range cmd.GetArgv() {
-		spec.Argv = append(spec.Argv, strings.ReplaceAll(arg, coresMark, strconv.Itoa(len(cpus))))
+		spec.Argv = append(spec.Argv, strings.ReplaceAll(arg, coresMark, strconv.Itoa(max(1, len(cpus)))))
 	}
 	spec.Env, err = s.env(spec, as, cpus)
 	return spec, err
 }
 
-// cpus checks that the CPUs are there. An attempt always has at least one.
+// cpus checks that the CPUs are there. An attempt without any shares those of the
+// node, also with attempts that have theirs to themselves.
 func (s specifier) cpus(list []uint32) ([]int, error) {
-	if len(list) == 0 {
-		return nil, errors.New("the server assigned no CPU to the attempt")
-	}
 	var cpus []int
 	for _, cpu := range list {
 		if cpu > 1<<16 || !s.inv.Has(int(cpu)) {
@@ -98,7 +97,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 		}
 	}
 	env["ROTA_CORES"] = strconv.Itoa(len(cpus))
-	if s.inv.Pinned {
+	if s.inv.Pinned && len(cpus) > 0 {
 		env["ROTA_CPUS"] = joinInts(cpus)
 	}
 	env["ROTA_TOKEN"] = spec.Key.String()
@@ -109,12 +108,21 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	}
 	env["ROTA_NAMESPACE"] = as.GetNamespace()
 	env["ROTA_NODE"] = s.node
+	for _, q := range as.GetQuotaKeys() {
+		env[quotaVariable(q.GetQuota())] = strconv.FormatUint(uint64(q.GetKey()), 10)
+	}
 	out := make([]string, 0, len(env))
 	for k, v := range env {
 		out = append(out, k+"="+v)
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// quotaVariable is where a command finds the number of the key that it may use:
+// ROTA_QUOTA_OPENAI for openai.
+func quotaVariable(quota string) string {
+	return "ROTA_QUOTA_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(quota))
 }
 
 func joinInts(v []int) string {

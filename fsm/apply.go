@@ -132,6 +132,7 @@ func (x *execution) halt() {
 		p := *x.s.Pool(h.pool)
 		p.Halted = h.reason
 		x.s.PutPool(&p)
+		x.wakeQuotas() // they pass its actions by
 	}
 }
 

@@ -79,7 +79,7 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 	case "explain":
 		var id uint64
 		d.ScanArgs(t, "action", &id)
-		return sched.Explain(s.state, s.state.Action(state.ActionID(id))) + "\n"
+		return sched.Explain(s.state, s.state.Action(state.ActionID(id)), s.now) + "\n"
 	}
 	d.Fatalf(t, "unknown directive %q", d.Cmd)
 	return ""

@@ -11,9 +11,9 @@ import (
 // aheadCounted bounds the work of counting who is ahead.
 const aheadCounted = 1000
 
-// Explain says in one sentence what a queued action waits for; empty if it does
-// not wait.
-func Explain(v *state.State, a *state.Action) string {
+// Explain says in one sentence what a queued action waits for at a log time, which
+// may be later than that of the state; empty if it does not wait.
+func Explain(v *state.State, a *state.Action, now int64) string {
 	if a.State != state.ActionQueued {
 		return ""
 	}
@@ -21,8 +21,14 @@ func Explain(v *state.State, a *state.Action) string {
 	if pool.Halted != "" {
 		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
 	}
-	if a.Trajectory != 0 {
+	if use, ok := a.Missing(); ok && a.Queue() != 0 {
+		return explainQuota(v, a, use, max(now, v.Meta().Now))
+	}
+	switch {
+	case a.Trajectory != 0:
 		return explainPinned(v, a)
+	case a.CoresMin == 0:
+		return explainCoreless(v, a, pool)
 	}
 	if a.GPUs() != nil {
 		return explainGPUs(v, a, pool)
@@ -100,6 +106,50 @@ func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
 		cores(a.CoresMin), pool.Name, most, ahead(v, a))
 }
 
+// explainCoreless: one without cores waits for memory, or for a node at all.
+func explainCoreless(v *state.State, a *state.Action, pool *state.Pool) string {
+	usable := false
+	v.NodesByFreeMemory(a.Pool, func(*state.Node) bool {
+		usable = true
+		return false
+	})
+	if !usable {
+		return fmt.Sprintf("waits for a node: pool %q has none that is up and not draining", pool.Name)
+	}
+	return fmt.Sprintf("waits for %d bytes of memory on one node of pool %q%s", a.Memory, pool.Name, ahead(v, a))
+}
+
+// explainQuota says what is in use of a quota and when some of it comes back.
+func explainQuota(v *state.State, a *state.Action, use state.QuotaUse, now int64) string {
+	q := v.Quota(use.Quota)
+	units := fmt.Sprintf("%d units", use.Units)
+	if use.Units == 1 {
+		units = "1 unit"
+	}
+	switch {
+	case q.Halted != "":
+		return fmt.Sprintf("waits for an operator: quota %s is halted (%s)", q.Name, q.Halted)
+	case use.Units > q.Limit:
+		return fmt.Sprintf("waits for %s of quota %s, whose limit was lowered to %d: raise it or cancel the action", units, q.Name, q.Limit)
+	}
+	held, windowed, limit := q.Total()
+	text := fmt.Sprintf("waits for %s of quota %s: %d of %d are in use", units, q.Name, held+windowed, limit)
+	switch n := older(v, a); n {
+	case 0:
+	case 1:
+		text += ", 1 older action waits before it"
+	case aheadCounted:
+		text += fmt.Sprintf(", more than %d older actions wait before it", aheadCounted)
+	default:
+		text += fmt.Sprintf(", %d older actions wait before it", n)
+	}
+	if due, ok := v.NextReturn(q.ID); ok {
+		tenths := max(0, due-now+99_999_999) / 100_000_000
+		text += fmt.Sprintf("; the next unit comes back in %d.%d s", tenths/10, tenths%10)
+	}
+	return text
+}
+
 func cores(n uint32) string {
 	if n == 1 {
 		return "1 core"
@@ -117,14 +167,19 @@ func kept(n *state.Node, a *state.Action) string {
 	return fmt.Sprintf(" and is kept for action %d", n.HeldFor)
 }
 
-// ahead counts the older actions in the same queue.
-func ahead(v *state.State, a *state.Action) string {
-	older := 0
+// older counts the older actions in the same queue, as far as aheadCounted.
+func older(v *state.State, a *state.Action) (n int) {
 	for _, id := range order.Oldest(v, []state.Instance{a.Queue()}, 0, aheadCounted) {
 		if id < a.ID {
-			older++
+			n++
 		}
 	}
+	return n
+}
+
+// ahead says how many older actions are in the same queue.
+func ahead(v *state.State, a *state.Action) string {
+	older := older(v, a)
 	switch older {
 	case 0:
 		return ""

@@ -2,8 +2,6 @@ package state
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/tidwall/btree"
 )
@@ -27,8 +25,14 @@ func (s *State) checkQuotas() (err error) {
 		}
 		return err == nil
 	})
+	s.index.quotaUsers.Scan(func(id QuotaID, _ int) bool {
+		if s.Quota(id) == nil {
+			err = fmt.Errorf("actions need quota %d, which does not exist", id)
+		}
+		return err == nil
+	})
 	if err == nil && len(uses) > 0 {
-		err = fmt.Errorf("keys of no quota are in use: %v", slices.Collect(maps.Keys(uses)))
+		err = fmt.Errorf("keys of no quota are in use: %v", uses)
 	}
 	return err
 }

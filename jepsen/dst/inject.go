@@ -20,6 +20,8 @@ func (w *World) carryOut(e Event) {
 	switch e.Kind {
 	case Submit:
 		c.submit(e)
+	case Quota:
+		c.changeQuota(e.On, e.Luck)
 	case Cancel:
 		c.cancel(pick(&d, c.actions))
 	case Open:
@@ -296,16 +298,19 @@ func (w *World) jump(d *sim.Draw) bool {
 }
 
 // panicSoon makes a decision of the next entry panic: that of its first command
-// or of a pool. Operators resume the pool after a while.
+// or of a pool or a quota. Operators resume them after a while.
 func (w *World) panicSoon(e Event, d *sim.Draw) {
 	p := plant{pool: state.PoolID(d.Between(1, 2))}
 	if d.Chance(400_000) {
 		p = plant{command: true}
+	} else if d.Chance(300_000) {
+		p = plant{quota: state.QuotaID(d.Between(1, quotas))}
 	}
 	w.planned = &p
 	w.undoAfter(e.For, func() {
 		for _, pool := range []string{"default", "other"} {
 			w.clients[0].resumePool(pool, triesMax)
 		}
+		w.clients[0].resumeQuotas()
 	})
 }

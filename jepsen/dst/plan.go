@@ -30,6 +30,7 @@ const (
 	Activate  Kind = "activate a scheduler version"
 	Upgrade   Kind = "upgrade a server"
 	Watch     Kind = "watch"
+	Quota     Kind = "change a quota"
 )
 
 // Faults.
@@ -152,6 +153,7 @@ func newPlan(c config, length int64) Plan {
 	d := sim.Draws(c.seed).Of(luckPlan, 0)
 	p.bursts(&d, c)
 	p.others(&d, c)
+	p.quotaChanges(c)
 	p.faults(&d, c)
 	p.upgrades(c)
 	p.lateReturns(c)

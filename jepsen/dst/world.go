@@ -299,6 +299,7 @@ func (w *World) restored(s *member) {
 type plant struct {
 	command bool
 	pool    state.PoolID
+	quota   state.QuotaID
 }
 
 // plant makes decisions panic, the same on every replica.
@@ -308,7 +309,7 @@ func (w *World) plant(index uint64, d fsm.Decision) {
 		return
 	}
 	switch {
-	case p.command && d.Command == 0, p.pool != 0 && p.pool == d.Pool && d.Command < 0:
+	case p.command && d.Command == 0, p.pool != 0 && p.pool == d.Pool && d.Command < 0, p.quota != 0 && p.quota == d.Quota:
 		panic("planted")
 	}
 }

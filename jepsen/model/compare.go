@@ -57,11 +57,11 @@ func (m *Model) finish() error {
 func (m *Model) compareMeta() error {
 	meta := m.s.Meta()
 	got := []uint64{meta.Revision, uint64(meta.LastAction), uint64(meta.LastTrajectory), meta.LastIncarnation,
-		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.SchedulerVersion), uint64(m.s.RequestCount()), uint64(meta.LastQuota), uint64(m.s.QuotaCount())}
+		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.SchedulerVersion), uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount())}
 	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
-		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.version), uint64(len(m.requests)), uint64(m.lastQuota), uint64(len(m.quotas))}
+		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.version), uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests))}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, scheduler version, request IDs, last quota and quotas are %d, must be %d", got, want)
+		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, scheduler version, last quota, quotas and request IDs are %d, must be %d", got, want)
 	}
 	if got := m.s.Counts(); got != m.counts {
 		return fmt.Errorf("counts are %+v, must be %+v", got, m.counts)

@@ -48,6 +48,14 @@ type grant struct {
 	attempt   *state.Attempt
 	action    *state.Action
 	namespace string
+	keys      []*rotav1.QuotaKey
+}
+
+func quotaKeys(st *state.State, a *state.Action) (keys []*rotav1.QuotaKey) {
+	for i, key := range a.QuotaKeys {
+		keys = append(keys, &rotav1.QuotaKey{Quota: st.Quota(a.Needs.Quotas[i].Quota).Name, Key: key + 1})
+	}
+	return keys
 }
 
 // next returns the desired state as it is now.
@@ -63,7 +71,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 		}
 		st.Attempts(node.ID, func(a *state.Attempt) bool {
 			action := st.Action(a.Action) // there is one: an invariant of state
-			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name})
+			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action)})
 			return true
 		})
 	})
@@ -85,7 +93,7 @@ func (s *stream) assign(g grant, sent map[token]*durationpb.Duration) (*rotav1.A
 	a := &rotav1.Assignment{
 		ActionId: uint64(g.attempt.Action), Attempt: g.attempt.Number, Stop: g.attempt.Stop,
 		Cpus: g.attempt.Cores.Slice(), MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
-		TrajectoryId: uint64(g.action.Trajectory),
+		TrajectoryId: uint64(g.action.Trajectory), QuotaKeys: g.keys,
 	}
 	key := token{g.attempt.Action, g.attempt.Number}
 	if timeout, known := s.sent[key]; known {

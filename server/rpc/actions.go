@@ -26,6 +26,7 @@ func (s *Server) GetAction(ctx context.Context, req *rotav1.GetActionRequest) (*
 
 // action reads one action from this server's state.
 func (s *Server) action(id state.ActionID) (row actionRow, revision uint64, err error) {
+	now := s.LogTime()
 	s.Machine.View(func(st *state.State) {
 		a := st.Action(id)
 		if a == nil {
@@ -34,7 +35,7 @@ func (s *Server) action(id state.ActionID) (row actionRow, revision uint64, err 
 		}
 		row, revision = readAction(st, a), st.Meta().Revision
 		if a.State == state.ActionQueued {
-			row.waitingFor = s.Explain(st, a)
+			row.waitingFor = s.Explain(st, a, now)
 		}
 	})
 	return row, revision, err

@@ -81,8 +81,8 @@ type Deps struct {
 	Events   *Hub
 	// Renew renews a node's lease at the leader.
 	Renew func(ctx context.Context, name string, incarnation uint64) (fenced bool, err error)
-	// Explain says what a queued action waits for.
-	Explain func(*state.State, *state.Action) string
+	// Explain says what a queued action waits for, at a log time.
+	Explain func(st *state.State, a *state.Action, now int64) string
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
@@ -130,11 +130,12 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewActionServiceHandler(s, options...))
 	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
+	mount(rotav1connect.NewQuotaServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
 		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
-		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
+		rotav1connect.QuotaServiceName, rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
 	standard := connect.WithHandlerOptions(

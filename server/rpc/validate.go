@@ -274,7 +274,7 @@ func checkResources(r *rotav1.Resources) *violation {
 	case r.MaxCores != 0 && r.MaxCores < least:
 		return wrong("resources.max_cores", "must be 0 or at least cores, which is %d; is %d", least, r.MaxCores)
 	}
-	return checkMemory("resources.memory_bytes", r.MemoryBytes)
+	return firstOf(checkMemory("resources.memory_bytes", r.MemoryBytes), checkQuotas(r))
 }
 
 // leastCores is how many cores an action starts with.

@@ -22,7 +22,7 @@ type runFlags struct {
 	retry                 uint32
 	trajectory            uint64
 	pool, name, dir       string
-	env                   []string
+	env, quotas           []string
 	detach                bool
 }
 
@@ -38,6 +38,7 @@ the same request ID.
 ` + runExitCodesHelp,
 		Example: `  rota run -- go test strings
   rota run --cores 1 --max-cores 8 --memory 2GiB --timeout 10m -- go test -p {{cores}} ./...
+  rota run --quota openai --cores 0 -- curl -s https://api.example.com/judge
   rota run --detach -- make all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -62,7 +63,7 @@ the same request ID.
 
 func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.Uint32Var(&f.cores, "cores", 1, "fewest exclusive cores")
+	fs.Uint32Var(&f.cores, "cores", 1, "fewest exclusive cores; 0 with --quota: it shares those of the node")
 	fs.Uint32Var(&f.maxCores, "max-cores", 0, "most cores it can use (default: the same as --cores)")
 	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the trajectory's, or none")
 	fs.DurationVar(&f.timeout, "timeout", 0, "longest run, such as 30s; 0: no limit")
@@ -72,6 +73,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.StringVar(&f.pool, "pool", "", `pool of nodes (default "default")`)
 	fs.StringVar(&f.name, "name", "", "free text for people")
 	fs.StringVar(&f.dir, "dir", "", "working directory on the node (default: a fresh one)")
+	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that it needs, NAME or NAME=UNITS; may be repeated")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
 	noInterspersed(fs)
@@ -90,10 +92,14 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 		}
 		env[name] = value
 	}
+	quotas, err := parseQuotas(f.quotas)
+	if err != nil {
+		return nil, err
+	}
 	spec := &rotav1.ActionSpec{
 		Name: f.name, Pool: f.pool, TrajectoryId: f.trajectory,
 		Command:   &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
-		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory)},
+		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory), Quotas: quotas},
 	}
 	if f.timeout > 0 {
 		spec.RunTimeout = durationpb.New(f.timeout)

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) quotaCmd() *cobra.Command {
+	return group("quota", "Limit what actions use of something outside, such as a provider's API",
+		a.quotaCreateCmd(), a.quotaListCmd(), a.quotaGetCmd(), a.quotaUpdateCmd(), a.quotaDeleteCmd())
+}
+
+// quotaFlags are what a new quota may be told.
+type quotaFlags struct {
+	concurrency, limit, keys uint32
+	per                      time.Duration
+	sliding                  bool
+}
+
+func (a *app) quotaCreateCmd() *cobra.Command {
+	var f quotaFlags
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a quota: so many at once, or so many in a window", Args: exactly("NAME"),
+		Long: `Creates a limit that actions can name, as with: rota run --quota NAME. They wait for
+it, first come, first served. With --limit and --per a unit stays in use until the
+window has passed since the end of the call: the other side may have counted it as
+late as that. Several keys of one provider are pooled with --keys: each has the
+limit to itself, and the command finds the number of its key in ROTA_QUOTA_NAME.`,
+		Example: `  rota quota create browser --concurrency 8
+  rota quota create openai --limit 60 --per 1m --sliding --keys 3`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Quotas.CreateQuota, req)
+			if err != nil {
+				return err
+			}
+			return a.printQuota(resp, resp.Quota)
+		},
+	}
+	fs := cmd.Flags()
+	fs.Uint32Var(&f.concurrency, "concurrency", 0, "units in use at once")
+	fs.Uint32Var(&f.limit, "limit", 0, "units in each window")
+	fs.DurationVar(&f.per, "per", 0, "length of the window, such as 1m")
+	fs.BoolVar(&f.sliding, "sliding", false, "the other side counts any interval of that length, not windows one after the other")
+	fs.Uint32Var(&f.keys, "keys", 1, "keys of one provider that are pooled, each with this limit")
+	return cmd
+}
+
+func (f *quotaFlags) request(name string) (*rotav1.CreateQuotaRequest, error) {
+	req := &rotav1.CreateQuotaRequest{Name: name, Keys: f.keys}
+	switch {
+	case f.concurrency > 0 && f.limit == 0 && f.per == 0 && !f.sliding:
+		req.Kind, req.Limit = rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, f.concurrency
+		return req, nil
+	case f.concurrency == 0 && f.limit > 0 && f.per > 0:
+		req.Kind, req.Limit, req.Window = rotav1.QuotaKind_QUOTA_KIND_FIXED_WINDOW, f.limit, durationpb.New(f.per)
+		if f.sliding {
+			req.Kind = rotav1.QuotaKind_QUOTA_KIND_SLIDING_WINDOW
+		}
+		return req, nil
+	}
+	return nil, usageErrorf("say either --concurrency N, or --limit N and --per DURATION")
+}
+
+func (a *app) quotaListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List quotas and what is in use of them", Args: exactly(),
+		Example: "  rota quota list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Quotas.ListQuotas, &rotav1.ListQuotasRequest{})
+			if err != nil {
+				return err
+			}
+			rows := make([][]string, 0, len(resp.Quotas))
+			for _, q := range resp.Quotas {
+				rows = append(rows, []string{q.Name, quotaLimit(q), fmt.Sprint(q.HeldUnits), fmt.Sprint(q.WindowUnits), fmt.Sprint(q.WaitingActions), q.Halted})
+			}
+			return a.print(resp, []string{"name", "limit", "held", "in windows", "waiting", "halted"}, rows)
+		},
+	}
+}
+
+func (a *app) quotaGetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "get NAME", Short: "Show one quota and what is in use of it", Args: exactly("NAME"),
+		Example: "  rota quota get openai",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Quotas.GetQuota, &rotav1.GetQuotaRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printQuota(resp, resp.Quota)
+		},
+	}
+}
+
+func (a *app) quotaUpdateCmd() *cobra.Command {
+	req := &rotav1.UpdateQuotaRequest{}
+	cmd := &cobra.Command{
+		Use: "update NAME", Short: "Change the limit or the keys of a quota", Args: exactly("NAME"),
+		Long: `Changes what is granted from now on. A lower limit takes nothing back: nothing more is
+granted until enough came back by itself. The window of a quota cannot be changed:
+create another quota.`,
+		Example: "  rota quota update openai --limit 120",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if req.Limit == 0 && req.Keys == 0 && !req.Resume {
+				return usageErrorf("nothing to change; say --limit N, --keys N or --resume")
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			req.Name = args[0]
+			resp, err := call(cmd.Context(), a, c.Quotas.UpdateQuota, req)
+			if err != nil {
+				return err
+			}
+			return a.printQuota(resp, resp.Quota)
+		},
+	}
+	cmd.Flags().Uint32Var(&req.Limit, "limit", 0, "units of each key")
+	cmd.Flags().Uint32Var(&req.Keys, "keys", 0, "keys that are pooled")
+	cmd.Flags().BoolVar(&req.Resume, "resume", false, "grant again though a decision failed")
+	return cmd
+}
+
+func (a *app) quotaDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a quota that nothing needs any more", Args: exactly("NAME"),
+		Example: "  rota quota delete openai",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Quotas.DeleteQuota, &rotav1.DeleteQuotaRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
+		},
+	}
+}
+
+func (a *app) printQuota(resp proto.Message, q *rotav1.Quota) error {
+	back := ""
+	if q.NextReturn != nil {
+		back = "in " + formatDuration(q.NextReturn.AsDuration())
+	}
+	fields := []field{
+		{"name", q.Name}, {"limit", quotaLimit(q)}, {"held", fmt.Sprint(q.HeldUnits)}, {"in windows", fmt.Sprint(q.WindowUnits)},
+		{"next return", back}, {"waiting", fmt.Sprint(q.WaitingActions)}, {"halted", q.Halted},
+	}
+	if len(q.KeyUses) > 1 {
+		for _, use := range q.KeyUses {
+			fields = append(fields, field{fmt.Sprintf("key %d", use.Key), fmt.Sprintf("%d held, %d in windows", use.HeldUnits, use.WindowUnits)})
+		}
+	}
+	return a.printFields(resp, fields)
+}
+
+// quotaLimit says "60 per 1m0s (sliding) for each of 3 keys".
+func quotaLimit(q *rotav1.Quota) string {
+	text := fmt.Sprintf("%d at once", q.Limit)
+	if q.Window != nil {
+		text = fmt.Sprintf("%d per %v", q.Limit, q.Window.AsDuration())
+	}
+	if q.Kind == rotav1.QuotaKind_QUOTA_KIND_SLIDING_WINDOW {
+		text += " (sliding)"
+	}
+	if q.Keys > 1 {
+		text += fmt.Sprintf(" for each of %d keys", q.Keys)
+	}
+	return text
+}
+
+// parseQuotas reads NAME or NAME=UNITS.
+func parseQuotas(texts []string) (list []*rotav1.QuotaDemand, err error) {
+	for _, text := range texts {
+		name, units, given := strings.Cut(text, "=")
+		d := &rotav1.QuotaDemand{Quota: name, Units: 1}
+		if given {
+			n, err := strconv.ParseUint(units, 10, 32)
+			if err != nil || n == 0 {
+				return nil, usageErrorf("--quota %q is not NAME or NAME=UNITS, with at least 1 unit", text)
+			}
+			d.Units = uint32(n)
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}

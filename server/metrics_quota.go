@@ -1,0 +1,49 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"rota/fsm/state"
+)
+
+// quotaMetrics are gauges for each quota, read from the state when asked for.
+type quotaMetrics struct{ s *Server }
+
+var (
+	quotaLimit   = quotaDesc("limit", "Units that there are, of all keys.")
+	quotaHeld    = quotaDesc("held_units", "Units that actions hold.")
+	quotaWindow  = quotaDesc("window_units", "Units of ended calls whose window has not passed.")
+	quotaWaiting = quotaDesc("waiting_actions", "Actions that wait for the quota.")
+)
+
+func quotaDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("rota_quota_"+name, help, []string{"quota"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (quotaMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{quotaLimit, quotaHeld, quotaWindow, quotaWaiting} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
+	var all []prometheus.Metric
+	m.s.machine.View(func(st *state.State) {
+		st.Quotas(func(q *state.Quota) bool {
+			gauge := func(d *prometheus.Desc, v uint64) {
+				all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), q.Name))
+			}
+			held, windowed, limit := q.Total()
+			gauge(quotaLimit, limit)
+			gauge(quotaHeld, held)
+			gauge(quotaWindow, windowed)
+			gauge(quotaWaiting, uint64(st.QueueLen(state.QuotaInstance(q.ID))))
+			return true
+		})
+	})
+	for _, metric := range all {
+		out <- metric
+	}
+}
