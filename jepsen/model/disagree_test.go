@@ -114,7 +114,7 @@ var disagreements = []disagreement{
 		forge: func(_ *state.State, r []*logv1.Result) { r[0].Index = 9 }},
 	{name: "a replay is called new", setup: commands{once("r")}, last: commands{once("r")}, wants: "replayed false",
 		forge: func(_ *state.State, r []*logv1.Result) { r[0].Replayed = false }},
-	{name: "a request is forgotten early", setup: commands{once("r")}, wants: "request IDs are",
+	{name: "a request is forgotten early", setup: commands{once("r")}, wants: "request IDs",
 		sabotage: func(s *state.State) { s.DeleteRequest("r") }, last: commands{nil}},
 	{name: "a forgotten request is executed again", setup: commands{once("r")}, wants: "answered ID 2",
 		sabotage: func(s *state.State) { s.DeleteRequest("r") }, last: commands{once("r")}},
