@@ -26,7 +26,7 @@ func Versions(n uint32) []sched.Scheduler {
 // of free cores it takes the last, and of the free cores of a NUMA node the last.
 func Mirrored(view *state.State, i state.Instance) sched.Decider {
 	_, ofNode := i.Node()
-	return &mirrored{sched.NewPass(view, i), view, ofNode}
+	return &mirrored{sched.Versions()[0](view, i), view, ofNode}
 }
 
 type mirrored struct {
@@ -41,7 +41,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 	if d.Start == nil {
 		return d, ok
 	}
-	if !m.ofNode && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {
+	if !m.ofNode && d.GPUs == nil && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {
 		d.Node = m.lastLike(d.Node, d.Start)
 	}
 	d.Cores = lastCores(d.Node, d.Cores.Len())
