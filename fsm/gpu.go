@@ -177,15 +177,15 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 	if use.Model == "" {
 		return
 	}
-	kept := &state.Residency{Node: n.ID}
+	kept, found := &state.Residency{Node: n.ID}, false
 	for _, m := range x.s.ModelsOn(n.ID) {
 		if m.Same(&use) {
-			use.Bytes, use.UsedAt = m.Bytes, x.now()
+			found, use.Bytes, use.UsedAt = true, m.Bytes, x.now()
 			continue
 		}
 		kept.Models = append(kept.Models, m)
 	}
-	state.Assert(use.UsedAt != 0, "model %q of action %d is not resident on node %s", use.Model, t.Action, n.Name)
+	state.Assert(found, "model %q of action %d is not resident on node %s", use.Model, t.Action, n.Name)
 	x.putResidency(kept, use)
 }
 

@@ -21,6 +21,9 @@ type Assignment struct {
 	Stop  bool
 	Cores state.CoreSet
 	Spec  []byte
+	// GPUs that it holds, and what making its model resident there takes.
+	GPUs  state.GPUSet
+	SetUp int64
 }
 
 // Desired is what a node should be doing, as of an index. Fenced is the last
@@ -45,6 +48,8 @@ func DesiredOf(s *state.State, node string, incarnation uint64) Desired {
 			Stop:  t.Stop,
 			Cores: t.Cores,
 			Spec:  s.Action(t.Action).Spec,
+			GPUs:  t.Chunk.GPUs(),
+			SetUp: t.SetUpNS,
 		})
 		return true
 	})
@@ -91,7 +96,7 @@ type Lease interface {
 // Witness is told of every execution from outside: when its first process was
 // there, and when its last was gone. Complete: it had done its work.
 type Witness interface {
-	Began(node string, k Key, cores state.CoreSet)
+	Began(node string, k Key, cores state.CoreSet, gpus state.GPUSet)
 	Ended(node string, k Key, complete bool)
 }
 
@@ -115,6 +120,9 @@ type NodeOptions struct {
 	// NUMA has the number of cores of each NUMA node.
 	NUMA   []int
 	Memory uint64
+	// GPUs of the machine, nil for none, and the bandwidth of its network.
+	GPUs      *logv1.GpuInventory
+	Bandwidth uint64
 	// PPM is how much the machine's clock gains.
 	PPM     int64
 	Servers Servers
@@ -282,6 +290,7 @@ const (
 func (n *Node) registration(incarnation uint64) *logv1.RegisterNode {
 	c := &logv1.RegisterNode{
 		Name: n.opts.Name, Incarnation: incarnation, JournalId: n.disk.id, Pool: n.opts.Pool, MemoryBytes: n.opts.Memory,
+		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth,
 	}
 	cpu := uint32(0)
 	for _, cores := range n.opts.NUMA {

@@ -47,7 +47,6 @@ type supervisor struct {
 // execution is the processes of an attempt.
 type execution struct {
 	key    Key
-	cores  state.CoreSet
 	work   Work
 	killed state.EndReason // why it was told to die; 0: it was not
 	gone   bool
@@ -117,13 +116,13 @@ func (s *supervisor) reset() {
 }
 
 // start forks.
-func (s *supervisor) start(key Key, cores state.CoreSet, work Work) start {
+func (s *supervisor) start(key Key, cores state.CoreSet, gpus state.GPUSet, work Work) start {
 	if s.deadline == 0 || s.n.clock.Now() >= s.deadline && !s.n.opts.Flaws.IgnoreLease {
 		return startDeadlinePassed
 	}
-	x := &execution{key: key, cores: cores, work: work, adopted: true}
+	x := &execution{key: key, work: work, adopted: true}
 	s.running = append(s.running, x)
-	s.n.opts.Witness.Began(s.n.opts.Name, key, cores)
+	s.n.opts.Witness.Began(s.n.opts.Name, key, cores, gpus)
 	s.n.opts.Loop.After(work.Run, func() { s.finish(x) })
 	return startOK
 }

@@ -25,6 +25,7 @@ type attempt struct {
 	key   Key
 	phase phase
 	cores state.CoreSet
+	gpus  state.GPUSet
 	work  Work
 	// refused ends the attempt instead of starting it.
 	refused  state.EndReason
@@ -89,7 +90,8 @@ func (a *agent) want(as Assignment) {
 }
 
 func (a *agent) newAttempt(as Assignment) *attempt {
-	t := &attempt{key: as.Key, cores: as.Cores, work: a.n.opts.Work(as.Spec)}
+	t := &attempt{key: as.Key, cores: as.Cores, gpus: as.GPUs, work: a.n.opts.Work(as.Spec)}
+	t.work.Run += as.SetUp
 	if as.Stop {
 		t.refused = state.EndCanceled
 		return t
@@ -293,7 +295,7 @@ func (a *agent) startAll() {
 		t.phase = phaseStarting
 		s := a.n.sup
 		s.proc.After(a.n.delay(luckSupervisor+t.key.Action, 100*microsecond, 5*millisecond), func() {
-			answer := s.start(t.key, t.cores, t.work)
+			answer := s.start(t.key, t.cores, t.gpus, t.work)
 			a.hear(func(a *agent) { a.started(t.key, answer) })
 		})
 	}

@@ -32,7 +32,9 @@ type config struct {
 	cores          []([]int) // of each node, by NUMA node
 	memory         []uint64
 	pools          []string // of each node
-	ppm            []int64  // what the clocks of servers, then of nodes gain
+	gpus           []*logv1.GpuInventory
+	bandwidth      []uint64
+	ppm            []int64 // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
 	builds         []uint32 // of each server: the newest version of the scheduler that it knows
 }
@@ -60,12 +62,68 @@ func newConfig(seed uint64) config {
 		}
 		c.pools = append(c.pools, pool)
 	}
+	c.newGPUs()
 	for range c.servers + c.nodes {
 		c.ppm = append(c.ppm, d.Between(-driftPPMMax, driftPPMMax))
 	}
 	c.settings = newSettings(&d)
 	c.builds = newBuilds(seed, c.servers)
 	return c
+}
+
+// newGPUs gives GPUs to some of the nodes, and bandwidth to most: draws of their
+// own.
+func (c *config) newGPUs() {
+	d := sim.Draws(c.seed).Of(luckConfig, 2)
+	some := d.Chance(700_000)
+	for range c.nodes {
+		var g *logv1.GpuInventory
+		if some && d.Chance(700_000) {
+			g = &logv1.GpuInventory{Class: "H100", Count: uint32(1) << d.Between(0, 3), MemoryBytes: 80}
+			if d.Chance(200_000) {
+				g = &logv1.GpuInventory{Class: "L4", Count: uint32(d.Between(1, 12)), MemoryBytes: 24}
+			}
+		}
+		c.gpus = append(c.gpus, g)
+		c.bandwidth = append(c.bandwidth, uint64(d.Between(0, 4))*500)
+	}
+}
+
+// addNeeds has some actions ask for GPUs, and some for bandwidth. A few ask for
+// what there is not.
+func (c *config) addNeeds(d *sim.Draw, a *logv1.Action) {
+	n := &logv1.Needs{}
+	if d.Chance(150_000) {
+		n.BandwidthBps = uint64(d.Skewed(1, 1500))
+	}
+	if a.TrajectoryId == 0 && d.Chance(300_000) {
+		n.Gpus = newGPUDemand(d)
+		a.CoresMin = uint32(d.Between(0, 2))
+		a.CoresMax = a.CoresMin
+		if d.Chance(400_000) {
+			n.Profile = &logv1.Profile{SingleNs: d.Skewed(second, 60*second), Serial: true, SerialPpm: d.Between(0, 500_000)}
+		}
+	}
+	if n.Gpus != nil || n.BandwidthBps > 0 {
+		a.Needs = n
+	}
+}
+
+func newGPUDemand(d *sim.Draw) *logv1.Gpus {
+	g := &logv1.Gpus{MemoryBytes: uint64(d.Between(0, 4)) * 6}
+	first := d.Skewed(0, 3)
+	for level := first; level <= d.Between(first, 3); level++ {
+		g.Degrees = append(g.Degrees, uint32(1)<<level)
+	}
+	if len(g.Degrees) == 0 {
+		g.Degrees = []uint32{1}
+	}
+	g.Class = []string{"", "H100", "H100", "H100", "L4"}[d.N(5)]
+	if d.Chance(700_000) {
+		g.Model = []string{"reward", "judge", "teacher", "critic"}[d.N(4)]
+		g.SetupNs = d.Skewed(0, 20*second)
+	}
+	return g
 }
 
 // newBuilds draws what the servers run when the cluster begins: all the same

@@ -61,12 +61,14 @@ func useQuotas(a *logv1.Action, d *sim.Draw) {
 	if !d.Chance(300_000) {
 		return
 	}
-	a.Needs = &logv1.Needs{}
+	if a.Needs == nil {
+		a.Needs = &logv1.Needs{}
+	}
 	first := d.N(quotas)
 	for i := range d.Skewed(1, 3) {
 		a.Needs.Quotas = append(a.Needs.Quotas, &logv1.QuotaUse{Quota: quotaName(int((first + 2*i) % quotas)), Units: uint32(d.Skewed(1, unitsMost))})
 	}
-	if d.Chance(500_000) {
+	if a.Needs.BandwidthBps == 0 && d.Chance(500_000) {
 		a.CoresMin, a.CoresMax = 0, 0
 	}
 }

@@ -14,6 +14,7 @@ type witness struct {
 	// seen has every execution that began, done those that came to their end.
 	seen, done map[token]bool
 	busy       map[string]state.CoreSet // cores in use, by node
+	busyGPUs   map[string]state.GPUSet
 	began      int
 }
 
@@ -26,17 +27,18 @@ type execution struct {
 	node  string
 	key   sim.Key
 	cores state.CoreSet
+	gpus  state.GPUSet
 }
 
 func newWitness(fail func(string, ...any)) *witness {
 	return &witness{
 		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
-		busy: map[string]state.CoreSet{},
+		busy: map[string]state.CoreSet{}, busyGPUs: map[string]state.GPUSet{},
 	}
 }
 
 // Began implements sim.Witness.
-func (w *witness) Began(node string, k sim.Key, cores state.CoreSet) {
+func (w *witness) Began(node string, k sim.Key, cores state.CoreSet, gpus state.GPUSet) {
 	w.began++
 	t := token{k.Action, k.Attempt}
 	if other, ok := w.live[k.Action]; ok {
@@ -49,8 +51,12 @@ func (w *witness) Began(node string, k sim.Key, cores state.CoreSet) {
 	if both := w.busy[node].Intersect(cores); both != (state.CoreSet{}) {
 		w.fail("cores %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
 	}
+	if both := w.busyGPUs[node] & gpus; both != 0 {
+		w.fail("GPUs %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
+	}
 	w.seen[t] = true
-	w.live[k.Action] = execution{node, k, cores}
+	w.live[k.Action] = execution{node, k, cores, gpus}
+	w.busyGPUs[node] |= gpus
 	w.busy[node] = w.busy[node].Union(cores)
 }
 
@@ -62,6 +68,7 @@ func (w *witness) Ended(node string, k sim.Key, complete bool) {
 	}
 	delete(w.live, k.Action)
 	w.busy[node] = w.busy[node].Minus(x.cores)
+	w.busyGPUs[node] &^= x.gpus
 	if complete {
 		w.done[token{k.Action, k.Attempt}] = true
 	}

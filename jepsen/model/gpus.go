@@ -262,7 +262,7 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 		if older.ID >= a.ID {
 			break
 		}
-		if a.HeldOn == 0 && i >= window && !m.somebodyIsElastic(n, a) {
+		if a.HeldOn == 0 && i >= window && !somebodyIsElastic(a) {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
 		if older.asksForNoMore(a, at) && a.HeldOn == 0 {
@@ -304,8 +304,7 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 	}
 	q := n.pool.queue.waiting
 	for _, a := range q[:min(len(q), window)] {
-		row := m.s.Action(a.ID)
-		if a.HeldOn == 0 && row.HeldOn == 0 && n.couldHold(&a.Action) {
+		if a.HeldOn == 0 && n.couldHold(&a.Action) {
 			if oldest == nil || a.ID < oldest.ID {
 				oldest = a
 			}
@@ -324,26 +323,38 @@ func (a *action) elastic() bool {
 	return len(d.Degrees) > 1 && p.SingleNS > 0 && (p.Serial || len(p.Points) > 0)
 }
 
-// somebodyIsElastic: one that waits for the class of a node or that started in
-// this entry is known to gain from more GPUs, so that others may be let wait.
-func (m *Model) somebodyIsElastic(n *node, a *action) bool {
-	waiting := m.queueOf(a).waiting
-	return slices.ContainsFunc(waiting, (*action).elastic) || slices.ContainsFunc(m.gpuStarts, (*action).elastic)
+// somebodyIsElastic: one that waits or runs on the class of an action is known to
+// gain from more GPUs, so that others may be let wait.
+func somebodyIsElastic(a *action) bool {
+	if slices.ContainsFunc(a.pool.gpuQueue(a.GPUs().Class).waiting, (*action).elastic) {
+		return true
+	}
+	return slices.ContainsFunc(a.runOnItsClass(), (*action).elastic)
+}
+
+// runOnItsClass are the actions that run on the GPUs that an action waits for.
+func (a *action) runOnItsClass() (running []*action) {
+	for _, n := range a.pool.nodes {
+		for _, r := range n.running {
+			if d := r.GPUs(); d != nil && d.Class == a.GPUs().Class {
+				running = append(running, r)
+			}
+		}
+	}
+	return running
 }
 
 // noGPUsForgotten: what waits for GPUs could not start; but the elastic algorithm
-// may let the younger wait for the sake of those that it started.
+// may let it wait for the sake of older ones, until they have ended.
 func (m *Model) noGPUsForgotten(p *pool) error {
-	for class, q := range p.gpuQueues {
+	for _, q := range p.gpuQueues {
 		for _, a := range q.waiting[:min(len(q.waiting), window)] {
 			n := a.startsOn(p)
 			if n == nil {
 				continue
 			}
-			forAnother := slices.ContainsFunc(m.gpuStarts, func(s *action) bool {
-				return s.pool == p && s.GPUs().Class == class && s.ID < a.ID
-			})
-			if !forAnother || !m.somebodyIsElastic(n, a) {
+			forAnother := slices.ContainsFunc(a.runOnItsClass(), func(r *action) bool { return r.ID < a.ID })
+			if !forAnother || !somebodyIsElastic(a) {
 				return fmt.Errorf("action %d waits for %d GPUs, node %s has %v free and is kept for nobody else", a.ID, a.GPUs().Degrees[0], n.Name, n.GPUs.Free.Slice())
 			}
 		}

@@ -59,8 +59,7 @@ type step struct {
 	// onlyArrivals: no node was changed by the commands, so that every pass is
 	// over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
-	gpuStarts    []*action // those on GPUs that started
-	budget       int       // timers that may still fire
+	budget       int // timers that may still fire
 }
 
 // New returns the model of a cluster that has applied nothing.

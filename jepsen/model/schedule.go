@@ -70,7 +70,6 @@ func (m *Model) grant(e state.Event) error {
 	n.take(a, at.Chunk, m.now)
 	if a.GPUs() != nil {
 		a.setUp = at.SetUpNS
-		m.gpuStarts = append(m.gpuStarts, a)
 		m.onlyArrivals = m.onlyArrivals && a.HeldOn == 0
 	}
 	n.Running++

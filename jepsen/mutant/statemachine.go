@@ -117,7 +117,7 @@ var stateMachine = []Mutant{
 		Name: "forgotten-work",
 		Bug:  "a queue that gets cores back is not looked at",
 		Edits: []Edit{{"fsm/transition.go",
-			"	x.dirtyNodes.add(n.ID)\n	x.dirty.add(state.NodeInstance(n.ID))\n	if t.Reserved > 0 {",
+			"	x.dirtyNodes.add(n.ID)\n	x.nodeFreed(&n)\n	if t.Reserved > 0 {",
 			"	x.dirtyNodes.add(n.ID)\n	if t.Reserved > 0 {"}},
 		Hunt: simulate(),
 	},
@@ -180,6 +180,60 @@ var stateMachine = []Mutant{
 			{"fsm/machine.go", "	if err := schedulers(m.opts.Schedulers).check(s.Meta().SchedulerVersion); err != nil {\n", "	if err := schedulers(m.opts.Schedulers).check(1); err != nil {\n"},
 			{"fsm/schedule.go", "return k[s.Meta().SchedulerVersion-1]", "return k[min(len(k), int(s.Meta().SchedulerVersion))-1]"},
 		},
+		Hunt: simulate(),
+	},
+}
+
+// gpus are bugs of chunks of GPUs, of what is resident on them, and of bandwidth.
+var gpus = []Mutant{
+	{
+		Name:  "bandwidth-not-returned",
+		Bug:   "an attempt that ends keeps its share of the network's bandwidth",
+		Edits: []Edit{{"fsm/transition.go", "	n.FreeBandwidth += t.Bandwidth\n", ""}},
+		Hunt:  simulate(),
+	},
+	{
+		Name: "bandwidth-promised-twice",
+		Bug:  "an attempt does not take its share of the network's bandwidth",
+		Edits: []Edit{{"fsm/transition.go",
+			"	m.FreeBandwidth -= a.Bandwidth()\n",
+			""}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "gpus-half-held",
+		Bug:  "of the GPUs of a chunk only the first half is taken",
+		Edits: []Edit{{"fsm/gpu.go",
+			"	n.GPUs.Free &^= c.GPUs()\n",
+			"	n.GPUs.Free &^= state.Chunk{First: c.First, Units: (c.Units + 1) / 2}.GPUs()\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "unaligned-chunk",
+		Bug:  "a chunk begins wherever enough GPUs in a row are free",
+		Edits: []Edit{
+			{"sched/gpuview.go",
+				"	return n, g, true\n",
+				"	for first := uint32(0); first+g.Chunk.Units <= n.GPUs.Count && len(g.Evict) == 0 && !g.Hit; first++ {\n		if c := (state.Chunk{First: first, Units: g.Chunk.Units}); c.GPUs()&^n.GPUs.Free == 0 {\n			g.Chunk = c\n			break\n		}\n	}\n	return n, g, true\n"},
+			{"fsm/gpu.go", "state.Assert(c.Aligned(n.GPUs.Count) && c.GPUs()", "state.Assert(c.GPUs()"},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name: "resident-after-loss",
+		Bug:  "a machine that comes back is believed to have the models in its GPUs that it had before",
+		Edits: []Edit{
+			{"fsm/node.go", "	x.s.DeleteResidency(row.ID)\n", ""},
+			{"fsm/node.go", "	x.s.DeleteResidency(n.ID)\n", ""},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name: "evicted-and-still-there",
+		Bug:  "a model that was evicted is still believed to be resident",
+		Edits: []Edit{{"fsm/gpu.go",
+			"			evicted++\n",
+			"			evicted++\n			kept.Models = append(kept.Models, m)\n"}},
 		Hunt: simulate(),
 	},
 }

@@ -41,7 +41,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 	if d.Start == nil || d.Start.CoresMin == 0 {
 		return d, ok
 	}
-	if !m.ofNode && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {
+	if !m.ofNode && d.GPUs == nil && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {
 		d.Node = m.lastLike(d.Node, d.Start)
 	}
 	d.Cores = lastCores(d.Node, d.Cores.Len())
