@@ -330,6 +330,30 @@ func touch(t *testing.T, path string) {
 	}
 }
 
+// TestACommandWithoutCoresRuns on all CPUs of the node, beside one that has its own.
+func TestACommandWithoutCoresRuns(t *testing.T) {
+	c := newCluster(t, 1)
+	newProcess(t, c)
+	c.until("registration", func(c *cluster) bool { return len(c.registered) > 0 })
+	key := runtime.Key{Action: 1, Attempt: 1}
+	c.change(func() {
+		key.Incarnation = c.incarnation
+		a := assignment(1, sh(`grep Cpus_allowed_list /proc/self/status; echo {{cores}} $ROTA_QUOTA_JUDGE`)...)
+		a.Cpus, a.QuotaKeys = nil, []*rotav1.QuotaKey{{Quota: "judge", Key: 2}}
+		c.desired[key] = a
+	})
+	out := string(c.result(key).StdoutTail)
+	mine, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(mine), "Cpus_allowed_list:")
+	allowed, _, _ := strings.Cut(rest, "\n")
+	if want := "Cpus_allowed_list:" + allowed + "\n1 2\n"; out != want {
+		t.Errorf("it says %q, want %q", out, want)
+	}
+}
+
 func TestOutputIsReadWhileTheCommandRunsAndAfter(t *testing.T) {
 	c, w := newCluster(t, 1), newWitness(t)
 	newProcess(t, c)

@@ -96,7 +96,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 			env[k] = v
 		}
 	}
-	env["ROTA_CORES"] = strconv.Itoa(len(cpus))
+	env["ROTA_CORES"] = strconv.Itoa(max(1, len(cpus)))
 	if s.inv.Pinned && len(cpus) > 0 {
 		env["ROTA_CPUS"] = joinInts(cpus)
 	}

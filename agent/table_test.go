@@ -3,6 +3,8 @@ package agent
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -246,5 +248,26 @@ func TestTheEnvironmentOfACommand(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("environment %q", spec.Env)
+	}
+}
+
+// TestACommandWithoutCores is told of one core, and which keys of its quotas it has.
+func TestACommandWithoutCores(t *testing.T) {
+	a := assignment(41, "make", "-j", "{{cores}}")
+	a.Cpus, a.QuotaKeys = nil, []*rotav1.QuotaKey{{Quota: "open-ai.v2", Key: 3}}
+	spec, err := specs().spec(k(41), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(spec.Argv, spec.CPUs); got != "[make -j 1] []" {
+		t.Errorf("started as %s", got)
+	}
+	for _, want := range []string{"ROTA_CORES=1", "ROTA_QUOTA_OPEN_AI_V2=3"} {
+		if !slices.Contains(spec.Env, want) {
+			t.Errorf("environment %q lacks %s", spec.Env, want)
+		}
+	}
+	if slices.ContainsFunc(spec.Env, func(kv string) bool { return strings.HasPrefix(kv, "ROTA_CPUS=") }) {
+		t.Errorf("environment %q names CPUs", spec.Env)
 	}
 }

@@ -202,8 +202,8 @@ func (s *story) describeEvent(e state.Event) string {
 
 // given is what an attempt holds.
 func (s *story) given(t *state.Attempt) (out string) {
-	if t.Cores != (state.CoreSet{}) {
-		out = " cores " + coreList(t.Cores)
+	if t.Cores != (state.CoreSet{}) || t.Chunk.Units == 0 {
+		out = " cores " + cmp.Or(coreList(t.Cores), "none")
 	}
 	if c := t.Chunk; c.Units > 0 {
 		out += fmt.Sprintf(" GPUs %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.GPUs().Slice()), " ", ","), "[]"))

@@ -10,14 +10,14 @@ import (
 type quotaMetrics struct{ s *Server }
 
 var (
-	quotaLimit   = quotaDesc("limit", "Units that there are, of all keys.")
-	quotaHeld    = quotaDesc("held_units", "Units that actions hold.")
-	quotaWindow  = quotaDesc("window_units", "Units of ended calls whose window has not passed.")
-	quotaWaiting = quotaDesc("waiting_actions", "Actions that wait for the quota.")
+	quotaLimit   = quotaDesc("rota_quota_limit", "Units that there are, of all keys.")
+	quotaHeld    = quotaDesc("rota_quota_held_units", "Units that actions hold.")
+	quotaWindow  = quotaDesc("rota_quota_window_units", "Units of ended calls whose window has not passed.")
+	quotaWaiting = quotaDesc("rota_quota_waiting_actions", "Actions that wait for the quota.")
 )
 
 func quotaDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("rota_quota_"+name, help, []string{"quota"}, nil)
+	return prometheus.NewDesc(name, help, []string{"quota"}, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -38,24 +38,19 @@ func (m *Model) ending(a *action) bool {
 }
 
 // oldestFor is the oldest action that waits for a node: for it alone, or for any
-// node of its pool.
+// node of its pool. Nil if there is none, or if it has only just come to wait.
 func (m *Model) oldestFor(n *node) (oldest *action) {
 	for _, a := range n.queue.waiting {
-		if !m.ending(a) && !m.justJoined(a) {
+		if !m.ending(a) {
 			oldest = a
 			break
 		}
 	}
-	if n.Draining {
-		return oldest
+	if q := n.pool.queue.waiting; !n.Draining && len(q) > 0 && (oldest == nil || q[0].ID < oldest.ID) {
+		oldest = q[0]
 	}
-	for _, a := range n.pool.queue.waiting {
-		if oldest != nil && oldest.ID < a.ID {
-			break
-		}
-		if !m.justJoined(a) {
-			return a
-		}
+	if oldest != nil && m.justJoined(oldest) {
+		return nil // who was the oldest before it came is not told
 	}
 	return oldest
 }
