@@ -85,7 +85,7 @@ func (s *stream) assign(g grant, sent map[token]*durationpb.Duration) (*rotav1.A
 	a := &rotav1.Assignment{
 		ActionId: uint64(g.attempt.Action), Attempt: g.attempt.Number, Stop: g.attempt.Stop,
 		Cpus: g.attempt.Cores.Slice(), MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
-		TrajectoryId: uint64(g.action.Trajectory),
+		TrajectoryId: uint64(g.action.Trajectory), Gpus: g.attempt.Chunk.GPUs().Slice(),
 	}
 	key := token{g.attempt.Action, g.attempt.Number}
 	if timeout, known := s.sent[key]; known {
