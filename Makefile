@@ -61,6 +61,7 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 test: ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
 	go test $(TESTFLAGS) -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 5m ./...
 	go test $(TESTFLAGS) -timeout 1m -tags faults ./internal/... ./agent/runtime
+	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go test -timeout 2m -tags nvml ./agent/inventory; fi
 
 .PHONY: race
 race: TESTFLAGS := -race -count=3
@@ -116,6 +117,7 @@ check-format:
 check-vet:
 	go vet ./...
 	go vet -tags faults ./...
+	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go vet -tags nvml ./agent/...; fi
 	cd cmd/etcd-bench && go vet .
 
 .PHONY: check-lint

@@ -213,3 +213,11 @@ func bandwidthText(n *rotav1.Node) string {
 	}
 	return fmt.Sprintf("%s of %s", formatRate(n.FreeBandwidthBps), formatRate(n.BandwidthBps))
 }
+
+// setUpText is what loading its model is taken to cost a running action.
+func setUpText(act *rotav1.Action) string {
+	if act.GetSetup() == nil {
+		return ""
+	}
+	return act.Setup.AsDuration().String()
+}
