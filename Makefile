@@ -70,6 +70,7 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
 	go test $(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 5m ./...
 	go test $(TESTFLAGS) -vet=off -timeout 1m -tags faults $(FAULTPKGS)
+	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
 
 # Compilers beside tests with real processes would make leases late, so all is
 # compiled before anything runs: what tests build, and, as `go list -export` does
@@ -136,6 +137,7 @@ check-format:
 check-vet:
 	go vet ./...
 	go vet -tags faults ./...
+	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go vet -tags nvml ./agent/...; fi
 	cd cmd/etcd-bench && go vet .
 
 .PHONY: check-lint

@@ -190,6 +190,9 @@ func (a *agent) describeRuntime(c *conn) string {
 		desc := d.Describe()
 		words = append([]string{desc.Mode}, desc.NotEnforced...)
 	}
+	if g := a.inv.GPUs; g != nil && g.Simulated() {
+		words = append(words, "GPUs simulated: they do not exist")
+	}
 	if !a.inv.Pinned {
 		words = append(words, "cores oversubscribed: not pinned")
 	}
@@ -201,6 +204,10 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 	req := &rotav1.RegisterNodeRequest{
 		Name: a.cfg.Name, Pool: a.cfg.Pool, Address: a.address, Labels: a.inv.Labels,
 		MemoryBytes: a.inv.MemoryBytes, Runtime: a.runtime,
+		BandwidthBps: a.cfg.BandwidthBPS,
+	}
+	if g := a.inv.GPUs; g != nil {
+		req.Gpus = &rotav1.GpuInventory{Class: g.Class, Count: uint32(g.Count), MemoryBytes: g.MemoryBytes}
 	}
 	for _, cpus := range a.inv.NUMA {
 		node := &rotav1.NumaNode{}

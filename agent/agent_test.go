@@ -112,6 +112,7 @@ func TestMalformedAssignments(t *testing.T) {
 		12: {func(a *rotav1.Assignment) { a.Cpus = []uint32{4} }, "does not have"},
 		13: {func(a *rotav1.Assignment) { a.Cpus = []uint32{1 << 31} }, "does not have"},
 		14: {func(a *rotav1.Assignment) { a.Cpus = []uint32{1, 1} }, "twice"},
+		15: {func(a *rotav1.Assignment) { a.Gpus = []uint32{0} }, "GPU 0, which"},
 		16: {func(a *rotav1.Assignment) { a.RunTimeout.Seconds = -1 }, "negative"},
 		17: {func(a *rotav1.Assignment) { a.Command.Env = map[string]string{"a=b": ""} }, "malformed"},
 	}

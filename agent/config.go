@@ -68,7 +68,13 @@ type Config struct {
 	Oversubscribe bool
 	// MemoryBytes declares so much memory; 0 means the machine's less a reserve.
 	MemoryBytes uint64
-	Process     Process
+	// GPUs says which GPUs are declared: inventory.GPUsAuto if empty. SimulatedGPUs
+	// declares some that do not exist.
+	GPUs          string
+	SimulatedGPUs *inventory.GPUs
+	// BandwidthBPS declares so much bandwidth of the network, in bits a second.
+	BandwidthBPS uint64
+	Process      Process
 	// KillOnExit ends everything that runs when the agent is told to stop, and
 	// the supervisor too. Otherwise attempts go on and are found again by the
 	// next agent, if it comes before the lease ends.
@@ -127,5 +133,6 @@ func (c Config) withDefaults() (Config, error) {
 func (c Config) inventory() (*inventory.Inventory, error) {
 	return inventory.Read(inventory.Options{
 		Cores: c.Cores, Oversubscribe: c.Oversubscribe, MemoryBytes: c.MemoryBytes, Labels: c.Labels,
+		GPUs: c.GPUs, SimulatedGPUs: c.SimulatedGPUs,
 	})
 }

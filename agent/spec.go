@@ -22,6 +22,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // attempt has none of its own.
 const coresMark = "{{cores}}"
 
+// gpusMark is replaced by the number of GPUs granted.
+const gpusMark = "{{gpus}}"
+
 // specifier turns assignments into what the runtime is to start.
 type specifier struct {
 	node string
@@ -57,8 +60,9 @@ func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, e
 	if s.inv.Pinned {
 		spec.CPUs = cpus
 	}
+	marks := strings.NewReplacer(coresMark, strconv.Itoa(max(1, len(cpus))), gpusMark, strconv.Itoa(len(as.GetGpus())))
 	for _, arg := range cmd.GetArgv() {
-		spec.Argv = append(spec.Argv, strings.ReplaceAll(arg, coresMark, strconv.Itoa(max(1, len(cpus)))))
+		spec.Argv = append(spec.Argv, marks.Replace(arg))
 	}
 	spec.Env, err = s.env(spec, as, cpus)
 	return spec, err
@@ -100,6 +104,9 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	if s.inv.Pinned && len(cpus) > 0 {
 		env["ROTA_CPUS"] = joinInts(cpus)
 	}
+	if err := s.gpuEnv(env, as.GetGpus()); err != nil {
+		return nil, err
+	}
 	env["ROTA_TOKEN"] = spec.Key.String()
 	env["ROTA_TOKEN_ATTEMPT"] = strconv.FormatUint(uint64(spec.Key.Attempt), 10)
 	env["ROTA_ACTION_ID"] = strconv.FormatUint(spec.Key.Action, 10)
@@ -123,6 +130,28 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 // ROTA_QUOTA_OPENAI for openai.
 func quotaVariable(quota string) string {
 	return "ROTA_QUOTA_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(quota))
+}
+
+// gpuEnv says which GPUs the attempt has, and hides all others from it. Simulated
+// ones do not exist, so that it sees none.
+func (s specifier) gpuEnv(env map[string]string, list []uint32) error {
+	if s.inv.GPUs == nil && len(list) == 0 {
+		return nil
+	}
+	var gpus []int
+	var visible []string
+	for _, gpu := range list {
+		if s.inv.GPUs == nil || int(gpu) >= s.inv.GPUs.Count {
+			return fmt.Errorf("the server assigned GPU %d, which node %s does not have", gpu, s.node)
+		}
+		gpus = append(gpus, int(gpu))
+		if !s.inv.GPUs.Simulated() {
+			visible = append(visible, s.inv.GPUs.UUIDs[gpu])
+		}
+	}
+	env["ROTA_GPUS"] = joinInts(gpus)
+	env["CUDA_VISIBLE_DEVICES"] = strings.Join(visible, ",")
+	return nil
 }
 
 func joinInts(v []int) string {

@@ -213,6 +213,32 @@ func TestNothingStarves(t *testing.T) {
 	}
 }
 
+// TestNoGPUsStarve: however many small actions come for the GPUs of a node, and for
+// its cores, one that needs all of its GPUs starts after at most as many as may
+// bypass it, once what runs has ended.
+func TestNoGPUsStarve(t *testing.T) {
+	for _, rival := range []string{"submit n=2 gpus=1", "submit n=2 cores=1", "submit n=2 gpus=1,2,4 takes=9s serial=1000"} {
+		s := newStory(t)
+		s.apply(t, parseCommand(t, "register node=n1 numa=4 gpus=H100:8")...)
+		s.apply(t, parseCommand(t, "submit n=3 cores=1 gpus=1")...)
+		s.apply(t, parseCommand(t, "submit cores=4 gpus=8")...)
+		for bypassed := 0; s.state.Action(4).State == state.ActionQueued; bypassed++ {
+			if bypassed > 20 {
+				t.Fatalf("%s: the wide action still waits after 20 rounds", rival)
+			}
+			s.apply(t, parseCommand(t, rival)...)
+			var oldest *state.Action
+			s.state.Actions(0, func(a *state.Action) bool {
+				if a.State == state.ActionRunning {
+					oldest = a
+				}
+				return oldest == nil
+			})
+			s.apply(t, parseCommand(t, fmt.Sprintf("report node=n1 inc=1 action=%d", oldest.ID))...)
+		}
+	}
+}
+
 // TestWorkIsBounded: an entry that could start more than its budget leaves the
 // rest to the next ones, and says that it is due at once.
 func TestWorkIsBounded(t *testing.T) {

@@ -29,6 +29,7 @@ type Inventory struct {
 	Labels      map[string]string
 	// Pinned says that the CPUs exist. Without it they are only counted.
 	Pinned bool
+	GPUs   *GPUs // nil: none
 }
 
 // Options change what is read. The zero value reads the machine as it is.
@@ -45,6 +46,10 @@ type Options struct {
 	MemoryBytes uint64
 	// Labels are added to those of the machine and win over them.
 	Labels map[string]string
+	// GPUs is GPUsAuto, GPUsAll or GPUsNone; SimulatedGPUs are declared instead of
+	// any that are there.
+	GPUs          string
+	SimulatedGPUs *GPUs
 }
 
 // Read takes the inventory.
@@ -61,6 +66,9 @@ func Read(o Options) (*Inventory, error) {
 		if inv.MemoryBytes, err = readMemory(o.Root); err != nil {
 			return nil, err
 		}
+	}
+	if inv.GPUs, err = readGPUs(o); err != nil {
+		return nil, err
 	}
 	return inv, inv.declare(o)
 }

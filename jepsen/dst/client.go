@@ -177,7 +177,7 @@ func (c *config) newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
 	if d.Chance(200_000) {
 		a.QueueTimeoutNs = d.Between(1, 60) * second
 	}
-	c.addNeeds(d, a)
+	c.addNeeds(d, a, pool)
 	useQuotas(a, d)
 	return a
 }

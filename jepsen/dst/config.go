@@ -91,15 +91,18 @@ func (c *config) newGPUs() {
 
 // addNeeds has some actions ask for GPUs, and some for bandwidth. A few ask for
 // what there is not.
-func (c *config) addNeeds(d *sim.Draw, a *logv1.Action) {
+func (c *config) addNeeds(d *sim.Draw, a *logv1.Action, pool string) {
 	n := &logv1.Needs{}
-	if d.Chance(150_000) {
-		n.BandwidthBps = uint64(d.Skewed(1, 1500))
+	node := int(d.N(int64(c.nodes)))
+	impossible := d.Chance(10_000)
+	if b := c.bandwidth[node]; c.pools[node] == pool && b > 0 && a.TrajectoryId == 0 && d.Chance(300_000) || impossible {
+		n.BandwidthBps = uint64(d.Skewed(1, max(1, int64(b))))
 	}
-	if a.TrajectoryId == 0 && d.Chance(300_000) {
-		n.Gpus = newGPUDemand(d)
+	if g := c.gpus[node]; a.TrajectoryId == 0 && (g != nil && c.pools[node] == pool || impossible) && d.Chance(600_000) {
+		n.Gpus = newGPUDemand(d, g)
 		a.CoresMin = uint32(d.Between(0, 2))
 		a.CoresMax = a.CoresMin
+		a.MemoryBytes /= 4
 		if d.Chance(400_000) {
 			n.Profile = &logv1.Profile{SingleNs: d.Skewed(second, 60*second), Serial: true, SerialPpm: d.Between(0, 500_000)}
 		}
@@ -109,16 +112,16 @@ func (c *config) addNeeds(d *sim.Draw, a *logv1.Action) {
 	}
 }
 
-func newGPUDemand(d *sim.Draw) *logv1.Gpus {
-	g := &logv1.Gpus{MemoryBytes: uint64(d.Between(0, 4)) * 6}
-	first := d.Skewed(0, 3)
-	for level := first; level <= d.Between(first, 3); level++ {
+// newGPUDemand asks for GPUs like those of a node, if there are any.
+func newGPUDemand(d *sim.Draw, like *logv1.GpuInventory) *logv1.Gpus {
+	g := &logv1.Gpus{Class: like.GetClass(), MemoryBytes: uint64(d.Between(0, 4)) * 6}
+	first, last := d.Skewed(0, 3), d.Between(0, 3)
+	for first > 0 && uint32(1)<<first > like.GetCount() {
+		first--
+	}
+	for level := first; level <= max(first, last); level++ {
 		g.Degrees = append(g.Degrees, uint32(1)<<level)
 	}
-	if len(g.Degrees) == 0 {
-		g.Degrees = []uint32{1}
-	}
-	g.Class = []string{"", "H100", "H100", "H100", "L4"}[d.N(5)]
 	if d.Chance(700_000) {
 		g.Model = []string{"reward", "judge", "teacher", "critic"}[d.N(4)]
 		g.SetupNs = d.Skewed(0, 20*second)

@@ -54,6 +54,18 @@ func nodeOf(name string, numa int, memory uint64) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: c}}
 }
 
+func withGPUs(name string) *logv1.Command {
+	c := nodeOf(name, 2, 1000)
+	c.GetRegisterNode().Gpus = &logv1.GpuInventory{Class: "H100", Count: 8, MemoryBytes: 80}
+	return c
+}
+
+func onGPUs(n uint32) *logv1.Action {
+	a := cores(1)
+	a.Needs = &logv1.Needs{Gpus: &logv1.Gpus{Degrees: []uint32{n}, Model: "m", SetupNs: second}}
+	return a
+}
+
 func reportOf(node string, incarnation, action uint64, reason state.EndReason) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
 		Node: node, Incarnation: incarnation, Reports: []*logv1.AttemptReport{{ActionId: action, Attempt: 1, Reason: uint32(reason)}},
@@ -175,6 +187,22 @@ var disagreements = []disagreement{
 		}},
 	{name: "memory that is not there", setup: commands{nodeOf("n1", 2, 15), submitOf(cores(1)), submitOf(cores(1))}, wants: "of 5 free",
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.FreeMemory = 50 }) }, last: commands{submitOf(cores(1))}},
+	{name: "a chunk that is not aligned", setup: commands{withGPUs("n1")}, last: commands{submitOf(onGPUs(2))}, wants: "not aligned",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Chunk.First = 1 })
+		}},
+	{name: "GPUs are given twice", setup: commands{withGPUs("n1"), submitOf(onGPUs(2))}, last: commands{submitOf(onGPUs(2))}, wants: "are free",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 2, func(t *state.Attempt) { t.Chunk.First = 0 })
+		}},
+	{name: "a set-up is not charged", setup: commands{withGPUs("n1")}, last: commands{submitOf(onGPUs(2))}, wants: "was charged 0 ns",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.SetUpNS = 0 })
+		}},
+	{name: "a model is gone", setup: commands{withGPUs("n1"), submitOf(onGPUs(2))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "are resident, must be",
+		forge: func(s *state.State, _ []*logv1.Result) { s.DeleteResidency(1) }},
+	{name: "GPUs are idle", setup: commands{withGPUs("n1")}, last: commands{submitOf(onGPUs(2))}, wants: "waits for 2 GPUs",
+		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.GPUs.Free = 0 }) }},
 	{name: "an attempt number again", setup: one, last: commands{submitOf(cores(1))}, wants: "must be 1 and 1",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAttempt(s, 1, func(t *state.Attempt) { t.Number = 2 })

@@ -258,9 +258,14 @@ func (p *pool) gpuQueue(class state.GPUClassID) *queue {
 // not bypassed more often either.
 func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 	var head *action
+	unsure := false // who was the oldest before one joined is not told
 	for i, older := range m.queueOf(a).waiting {
 		if older.ID >= a.ID {
 			break
+		}
+		if m.justJoined(older) {
+			unsure = true
+			continue
 		}
 		if a.HeldOn == 0 && i >= window && !somebodyIsElastic(a) {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
@@ -268,7 +273,7 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 		if older.asksForNoMore(a, at) && a.HeldOn == 0 {
 			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
 		}
-		if head == nil && older.HeldOn == 0 {
+		if head == nil && older.HeldOn == 0 && !unsure {
 			head = older
 		}
 	}
@@ -310,6 +315,9 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 			}
 			break
 		}
+	}
+	if oldest != nil && m.justJoined(oldest) {
+		return nil
 	}
 	return oldest
 }

@@ -93,7 +93,7 @@ func (s *stream) assign(g grant, sent map[token]*durationpb.Duration) (*rotav1.A
 	a := &rotav1.Assignment{
 		ActionId: uint64(g.attempt.Action), Attempt: g.attempt.Number, Stop: g.attempt.Stop,
 		Cpus: g.attempt.Cores.Slice(), MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
-		TrajectoryId: uint64(g.action.Trajectory), QuotaKeys: g.keys,
+		TrajectoryId: uint64(g.action.Trajectory), QuotaKeys: g.keys, Gpus: g.attempt.Chunk.GPUs().Slice(),
 	}
 	key := token{g.attempt.Action, g.attempt.Number}
 	if timeout, known := s.sent[key]; known {

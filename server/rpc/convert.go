@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -77,6 +79,8 @@ func (r actionRow) message() (*rotav1.Action, error) {
 	}
 	if r.attempt != nil {
 		m.Cpus = r.attempt.Cores.Slice()
+		m.Gpus = r.attempt.Chunk.GPUs().Slice()
+		m.Setup = duration(r.attempt.SetUpNS)
 	}
 	return m, nil
 }
@@ -151,7 +155,10 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		QueuedActions:    uint32(st.QueueLen(state.NodeInstance(n.ID))),
 		RegistrationTime: timestamp(n.RegisteredAt),
 		Runtime:          n.Runtime,
+		BandwidthBps:     n.Bandwidth,
+		FreeBandwidthBps: n.FreeBandwidth,
 	}
+	describeGPUs(m, st, n)
 	if p := st.Pool(n.Pool); p != nil {
 		m.Pool = p.Name
 	}
@@ -169,4 +176,28 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		return true
 	})
 	return m
+}
+
+// describeGPUs adds what a node has of GPUs: who holds them, and what is in their
+// memory.
+func describeGPUs(m *rotav1.Node, st *state.State, n *state.Node) {
+	class := st.GPUClass(n.GPUs.Class)
+	if class == nil {
+		return
+	}
+	message := func(c state.Chunk) *rotav1.GpuChunk { return &rotav1.GpuChunk{First: c.First, Gpus: c.Units} }
+	m.Gpus = &rotav1.GpuInventory{Class: class.Name, Count: n.GPUs.Count, MemoryBytes: n.GPUs.Memory}
+	m.FreeGpus = n.GPUs.Free.Slice()
+	st.Attempts(n.ID, func(t *state.Attempt) bool {
+		if t.Chunk.Units > 0 {
+			m.HeldChunks = append(m.HeldChunks, &rotav1.HeldChunk{Chunk: message(t.Chunk), ActionId: uint64(t.Action)})
+		}
+		return true
+	})
+	slices.SortFunc(m.HeldChunks, func(a, b *rotav1.HeldChunk) int { return cmp.Compare(a.Chunk.First, b.Chunk.First) })
+	for _, r := range st.ModelsOn(n.ID) {
+		m.ResidentModels = append(m.ResidentModels, &rotav1.ResidentModel{
+			Model: r.Model, Chunk: message(r.Chunk), MemoryBytes: r.Bytes, LastUseTime: timestamp(r.UsedAt),
+		})
+	}
 }

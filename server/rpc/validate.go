@@ -194,6 +194,7 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		checkName("pool", s.Pool),
 		checkCommand(s.Command),
 		checkResources(s.Resources),
+		checkNeeds(s),
 		checkDuration("queue_timeout", s.QueueTimeout),
 		checkDuration("run_timeout", s.RunTimeout),
 		checkLoss(s.LossPolicy, s.MaxAttempts),

@@ -27,6 +27,8 @@ func checkRegistration(r *rotav1.RegisterNodeRequest) *violation {
 		checkText("journal_id", r.JournalId, requestIDBytesMax),
 		checkMemory("memory_bytes", r.MemoryBytes),
 		checkLabels(r.Labels),
+		checkInventory(r.Gpus),
+		checkBandwidth("bandwidth_bps", r.BandwidthBps),
 	); v != nil {
 		return v
 	}

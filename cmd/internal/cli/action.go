@@ -120,6 +120,8 @@ func actionFields(act *rotav1.Action) []field {
 		{"waiting for", strings.TrimPrefix(act.WaitingFor, "waits for ")},
 		{"node", act.Node},
 		{"cpus", formatCPUs(act.Cpus)},
+		{"gpus", formatCPUs(act.Gpus)},
+		{"set-up", setUpText(act)},
 		{"attempt", optionalID(uint64(act.Attempt))},
 		{"submitted", formatTime(act.SubmitTime)},
 		{"started", formatTime(act.StartTime)},

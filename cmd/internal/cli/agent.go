@@ -28,6 +28,7 @@ type agentFlags struct {
 	cgroupParent  string
 	killOnExit    bool
 	dev           bool
+	devices       deviceFlags
 }
 
 func (a *app) agentCmd() *cobra.Command {
@@ -63,6 +64,7 @@ file.`,
 	fs.StringVar(&f.cgroupParent, "cgroup-parent", runtime.DefaultCgroupParent, "where to make cgroups")
 	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill what runs when the agent is told to stop, instead of leaving it for the next")
 	fs.BoolVar(&f.dev, "dev", false, "for playing: allow commands, as the agent's own user, and kill them at the end")
+	f.devices.addTo(cmd)
 	words(cmd, "confine", runtime.ModeCgroupV2, runtime.ModeCgroupV1, runtime.ModeHybrid, runtime.ModeAffinity)
 	return cmd
 }
@@ -108,6 +110,9 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 		Listen: f.listen, Advertise: f.advertise, Labels: labels,
 		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
 		KillOnExit: f.killOnExit || f.dev, Logger: logger,
+	}
+	if err := f.devices.apply(&cfg); err != nil {
+		return cfg, err
 	}
 	cfg.Process.Enabled = f.allowProcess || f.dev
 	cfg.Process.Mode, cfg.Process.CgroupParent = f.confine, f.cgroupParent

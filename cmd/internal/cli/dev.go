@@ -20,7 +20,7 @@ const readyTimeout = 30 * time.Second
 
 type devFlags struct {
 	servers, agents, port int
-	dir                   string
+	dir, simulatedGPUs    string
 }
 
 // readyFile is written once the cluster can be used.
@@ -49,12 +49,20 @@ data are in a temporary folder and go away at the end.`,
 	cmd.Flags().IntVar(&f.agents, "agents", 1, "number of agents")
 	cmd.Flags().IntVar(&f.port, "port", 7400, "port of the first server, the others follow in steps of 10; 0: free ports")
 	cmd.Flags().StringVar(&f.dir, "dir", "", "folder of the data, kept (default: temporary)")
+	cmd.Flags().StringVar(&f.simulatedGPUs, "simulated-gpus", "", "GPUs that each agent declares and that do not exist, such as 2xH100:80GiB")
 	return cmd
 }
 
 func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if f.servers < 1 || f.agents < 0 {
 		return usageErrorf("--servers must be at least 1 and --agents at least 0")
+	}
+	var agentArgs []string
+	if f.simulatedGPUs != "" {
+		if _, err := parseSimulated(f.simulatedGPUs); err != nil {
+			return err
+		}
+		agentArgs = []string{"--simulated-gpus", f.simulatedGPUs}
 	}
 	dir, err := filepath.Abs(f.dir)
 	if f.dir == "" {
@@ -68,7 +76,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if err := os.Remove(filepath.Join(dir, readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	c, err := devcluster.Start(devcluster.Config{Dir: dir, Servers: f.servers, Agents: f.agents, BasePort: f.port})
+	c, err := devcluster.Start(devcluster.Config{Dir: dir, Servers: f.servers, Agents: f.agents, BasePort: f.port, AgentArgs: agentArgs})
 	if err != nil {
 		return err
 	}

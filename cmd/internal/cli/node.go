@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,20 +22,11 @@ func (a *app) nodeListCmd() *cobra.Command {
 		Use: "list", Aliases: []string{"ls"}, Short: "List nodes", Args: exactly(),
 		Example: "  rota node list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
+			nodes, err := a.allNodes(cmd.Context(), pool)
 			if err != nil {
 				return err
 			}
-			all := &rotav1.ListNodesResponse{}
-			req := &rotav1.ListNodesRequest{Pool: pool, PageSize: 1000}
-			for more := true; more; more = req.PageToken != "" {
-				page, err := call(cmd.Context(), a, c.Nodes.ListNodes, req)
-				if err != nil {
-					return err
-				}
-				all.Nodes = append(all.Nodes, page.Nodes...)
-				req.PageToken = page.NextPageToken
-			}
+			all := &rotav1.ListNodesResponse{Nodes: nodes}
 			rows := make([][]string, 0, len(all.Nodes))
 			for _, n := range all.Nodes {
 				rows = append(rows, []string{n.Name, nodeState(n), n.Pool, coresText(n), memoryText(n),
@@ -46,6 +38,24 @@ func (a *app) nodeListCmd() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
 	return cmd
+}
+
+// allNodes reads all pages of the nodes of a pool, or of all.
+func (a *app) allNodes(ctx context.Context, pool string) (nodes []*rotav1.Node, err error) {
+	c, err := a.dial()
+	if err != nil {
+		return nil, err
+	}
+	req := &rotav1.ListNodesRequest{Pool: pool, PageSize: 1000}
+	for more := true; more; more = req.PageToken != "" {
+		page, err := call(ctx, a, c.Nodes.ListNodes, req)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, page.Nodes...)
+		req.PageToken = page.NextPageToken
+	}
+	return nodes, nil
 }
 
 func (a *app) nodeGetCmd() *cobra.Command {
@@ -126,6 +136,8 @@ func (a *app) printNode(n *rotav1.Node) error {
 		{"NUMA nodes", strings.Join(numa, "; ")},
 		{"free cores", coresText(n)},
 		{"free memory", memoryText(n)},
+		{"GPUs", gpusText(n)},
+		{"free bandwidth", bandwidthText(n)},
 		{"running", fmt.Sprint(n.GetRunningActions())},
 		{"queued", fmt.Sprint(n.GetQueuedActions())},
 		{"trajectories", fmt.Sprint(n.GetOpenTrajectories())},

@@ -24,6 +24,7 @@ type runFlags struct {
 	pool, name, dir       string
 	env, quotas           []string
 	detach                bool
+	gpu                   gpuDemandFlags
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -31,7 +32,7 @@ func (a *app) runCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command as an action and follow it",
 		Long: `Submits the command, waits for its turn, and passes its output and its exit code on.
-{{cores}} in an argument becomes the number of cores granted. Ctrl-C cancels the
+{{cores}} and {{gpus}} in an argument become the numbers granted. Ctrl-C cancels the
 action. A server that dies meanwhile costs nothing: the next one is asked, with
 the same request ID.
 
@@ -39,6 +40,7 @@ the same request ID.
 		Example: `  rota run -- go test strings
   rota run --cores 1 --max-cores 8 --memory 2GiB --timeout 10m -- go test -p {{cores}} ./...
   rota run --quota openai --cores 0 -- curl -s https://api.example.com/judge
+  rota run --gpus 1,2,4 --model reward-7 --gpu-memory 20GiB --setup 5s -- ./judge --tp {{gpus}}
   rota run --detach -- make all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -76,6 +78,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that it needs, NAME or NAME=UNITS; may be repeated")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
+	f.gpu.addTo(fs)
 	noInterspersed(fs)
 }
 
@@ -100,6 +103,9 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 		Name: f.name, Pool: f.pool, TrajectoryId: f.trajectory,
 		Command:   &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
 		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory), Quotas: quotas},
+	}
+	if err := f.gpu.apply(spec.Resources); err != nil {
+		return nil, err
 	}
 	if f.timeout > 0 {
 		spec.RunTimeout = durationpb.New(f.timeout)

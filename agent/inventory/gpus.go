@@ -1,0 +1,83 @@
+package inventory
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const (
+	// GPUsAuto declares the GPUs that NVML finds, none where it finds nothing or is
+	// not part of the build.
+	GPUsAuto = "auto"
+	// GPUsAll declares them too, and fails where there are none.
+	GPUsAll = "all"
+	// GPUsNone declares none.
+	GPUsNone = "none"
+
+	// gpusMax is how many GPUs of a node the cluster can tell apart.
+	gpusMax = 64
+	// simulated begins the class of GPUs that do not exist, so that it is seen
+	// wherever they are.
+	simulated = "simulated-"
+)
+
+// Errors of the inventory of GPUs.
+var (
+	ErrNoNVML   = errors.New("inventory: this binary was built without NVML; build it with CGO_ENABLED=1 go build -tags nvml ./cmd/rota, or declare no GPUs with --gpus none")
+	ErrNoGPUs   = errors.New("inventory: the machine has no GPUs that NVML knows of")
+	ErrBadGPUs  = errors.New("inventory: not GPUs")
+	errNoDriver = errors.New("inventory: NVML is not installed")
+)
+
+// GPUs are those of a node, all alike.
+type GPUs struct {
+	// Class is a name of the hardware, such as "H100".
+	Class       string
+	Count       int
+	MemoryBytes uint64 // of each
+	// UUIDs are the names that the driver knows them by, in order; none if they are
+	// simulated.
+	UUIDs []string
+}
+
+// Simulated reports whether the GPUs do not exist.
+func (g *GPUs) Simulated() bool { return strings.HasPrefix(g.Class, simulated) }
+
+var simulatedRE = regexp.MustCompile(`^([0-9]+)x([A-Za-z0-9._-]+):(.+)$`)
+
+// ParseSimulated reads "2xH100:80GiB"; size reads what follows the colon.
+func ParseSimulated(s string, size func(string) (uint64, error)) (*GPUs, error) {
+	m := simulatedRE.FindStringSubmatch(s)
+	if m == nil {
+		return nil, fmt.Errorf("%w: %q is not like 2xH100:80GiB", ErrBadGPUs, s)
+	}
+	count, err := strconv.Atoi(m[1])
+	if err != nil || count < 1 || count > gpusMax {
+		return nil, fmt.Errorf("%w: a node has 1 to %d GPUs, not %s", ErrBadGPUs, gpusMax, m[1])
+	}
+	memory, err := size(m[3])
+	if err != nil || memory == 0 {
+		return nil, fmt.Errorf("%w: %q is not the memory of a GPU", ErrBadGPUs, m[3])
+	}
+	return &GPUs{Class: simulated + strings.TrimPrefix(m[2], simulated), Count: count, MemoryBytes: memory}, nil
+}
+
+// readGPUs returns what is to be declared, nil for none.
+func readGPUs(o Options) (*GPUs, error) {
+	switch {
+	case o.SimulatedGPUs != nil:
+		return o.SimulatedGPUs, nil
+	case o.GPUs == GPUsNone:
+		return nil, nil
+	case o.GPUs != GPUsAll && o.GPUs != GPUsAuto && o.GPUs != "":
+		return nil, fmt.Errorf("%w: %q is not %s, %s or %s", ErrBadGPUs, o.GPUs, GPUsAuto, GPUsAll, GPUsNone)
+	}
+	gpus, err := nvmlGPUs()
+	if o.GPUs != GPUsAll && (errors.Is(err, ErrNoNVML) || errors.Is(err, errNoDriver) || errors.Is(err, ErrNoGPUs)) {
+		return nil, nil
+	}
+	return gpus, err
+}

@@ -1,0 +1,72 @@
+//go:build nvml
+
+package inventory
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// nvmlGPUs asks the driver of this machine.
+func nvmlGPUs() (*GPUs, error) { return gpusOf(nvml.New()) }
+
+// gpusOf reads all GPUs, which must be alike.
+func gpusOf(lib nvml.Interface) (*GPUs, error) {
+	if r := lib.Init(); r != nvml.SUCCESS {
+		return nil, fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+	}
+	defer lib.Shutdown()
+	n, r := lib.DeviceGetCount()
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("inventory: count GPUs: %s", lib.ErrorString(r))
+	}
+	if n == 0 {
+		return nil, ErrNoGPUs
+	}
+	if n > gpusMax {
+		return nil, fmt.Errorf("%w: a node has at most %d GPUs, NVML finds %d", ErrBadGPUs, gpusMax, n)
+	}
+	all := &GPUs{Count: n}
+	for i := range n {
+		g, err := gpuAt(lib, i)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			all.Class, all.MemoryBytes = g.Class, g.MemoryBytes
+		}
+		if g.Class != all.Class || g.MemoryBytes != all.MemoryBytes {
+			return nil, fmt.Errorf("%w: GPU 0 is %s with %d bytes and GPU %d is %s with %d; the GPUs of a node must be alike: declare none with --gpus none",
+				ErrBadGPUs, all.Class, all.MemoryBytes, i, g.Class, g.MemoryBytes)
+		}
+		all.UUIDs = append(all.UUIDs, g.UUIDs...)
+	}
+	return all, nil
+}
+
+func gpuAt(lib nvml.Interface, i int) (*GPUs, error) {
+	device, r := lib.DeviceGetHandleByIndex(i)
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("inventory: GPU %d: %s", i, lib.ErrorString(r))
+	}
+	name, r := device.GetName()
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("inventory: name of GPU %d: %s", i, lib.ErrorString(r))
+	}
+	memory, r := device.GetMemoryInfo()
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("inventory: memory of GPU %d: %s", i, lib.ErrorString(r))
+	}
+	uuid, r := device.GetUUID()
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("inventory: UUID of GPU %d: %s", i, lib.ErrorString(r))
+	}
+	return &GPUs{Class: className(name), MemoryBytes: memory.Total, UUIDs: []string{uuid}}, nil
+}
+
+// className makes "NVIDIA H100 80GB HBM3" into "H100-80GB-HBM3".
+func className(product string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(product, "NVIDIA "), " ", "-")
+}

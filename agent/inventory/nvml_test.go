@@ -1,0 +1,61 @@
+//go:build nvml
+
+package inventory
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+)
+
+// TestMachine reads a machine with eight GPUs that go-nvml has a mock of.
+func TestMachine(t *testing.T) {
+	lib := dgxa100.New()
+	lib.InitFunc = func() nvml.Return { return nvml.SUCCESS }
+	lib.ShutdownFunc = func() nvml.Return { return nvml.SUCCESS }
+	g, err := gpusOf(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Class != "A100-SXM4-40GB" && g.Class != "Mock-NVIDIA-A100-SXM4-40GB" || g.Count != 8 || g.MemoryBytes != 40<<30 || g.Simulated() {
+		t.Errorf("%+v", g)
+	}
+	if slices.Sort(g.UUIDs); len(slices.Compact(g.UUIDs)) != 8 {
+		t.Errorf("UUIDs %v", g.UUIDs)
+	}
+}
+
+// TestMixed: a node has GPUs of one kind.
+func TestMixed(t *testing.T) {
+	lib := &mock.Interface{
+		InitFunc:           func() nvml.Return { return nvml.SUCCESS },
+		ShutdownFunc:       func() nvml.Return { return nvml.SUCCESS },
+		DeviceGetCountFunc: func() (int, nvml.Return) { return 2, nvml.SUCCESS },
+		DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) {
+			return &mock.Device{
+				GetNameFunc:       func() (string, nvml.Return) { return []string{"NVIDIA H100 80GB HBM3", "NVIDIA L4"}[i], nvml.SUCCESS },
+				GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 80 << 30}, nvml.SUCCESS },
+				GetUUIDFunc:       func() (string, nvml.Return) { return "GPU-0", nvml.SUCCESS },
+			}, nvml.SUCCESS
+		},
+	}
+	if g, err := gpusOf(lib); !errors.Is(err, ErrBadGPUs) {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// TestNoDriver: a machine without a driver has no GPUs, which is an error only for
+// who insists.
+func TestNoDriver(t *testing.T) {
+	lib := &mock.Interface{
+		InitFunc:        func() nvml.Return { return nvml.ERROR_LIBRARY_NOT_FOUND },
+		ErrorStringFunc: func(nvml.Return) string { return "library not found" },
+	}
+	if _, err := gpusOf(lib); !errors.Is(err, errNoDriver) {
+		t.Error(err)
+	}
+}
