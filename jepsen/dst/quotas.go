@@ -36,7 +36,7 @@ func (c *client) changeQuota(i int, luck uint64) {
 	name := quotaName(i)
 	create := &logv1.CreateQuota{Name: name, Kind: uint32(d.Between(1, 3)), Limit: uint32(d.Between(unitsMost, 8)), Keys: uint32(d.Skewed(1, 4))}
 	if create.Kind != 1 {
-		create.WindowNs = d.Skewed(200*millisecond, 20*second)
+		create.WindowNs = d.Skewed(200*millisecond, 90*second)
 	}
 	if d.Chance(200_000) {
 		c.do(&logv1.Command{Verb: &logv1.Command_DeleteQuota{DeleteQuota: &logv1.DeleteQuota{Name: name}}}, 1, ignore)

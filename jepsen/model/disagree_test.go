@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +112,23 @@ func editMeta(s *state.State, edit func(*state.Meta)) {
 	m := *s.Meta()
 	edit(&m)
 	s.SetMeta(m)
+}
+
+// quotaOf has a window that is longer than any test.
+func quotaOf(limit uint32) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{Name: "q", Kind: sliding, Limit: limit, WindowNs: 100 * second, Keys: 1}}}
+}
+
+// calling has no cores, and so many units.
+func calling(units uint32) *logv1.Command {
+	return submitOf(&logv1.Action{AttemptsMax: 1, Spec: []byte("spec"), Needs: &logv1.Needs{Quotas: []*logv1.QuotaUse{{Quota: "q", Units: units}}}})
+}
+
+func editQuota(s *state.State, edit func(*state.KeyUse)) {
+	q := *s.Quota(1)
+	q.Uses = slices.Clone(q.Uses)
+	edit(&q.Uses[0])
+	s.PutQuota(&q)
 }
 
 type commands = []*logv1.Command
@@ -244,6 +262,24 @@ var disagreements = []disagreement{
 		}},
 	{name: "a retry that the policy forbids", setup: commands{one[0], submitOf(cores(1))}, wants: "state 6",
 		sabotage: func(s *state.State) { editAction(s, 1, func(a *state.Action) { a.AttemptsMax = 1 }) }, last: commands{expireOf("n1", 1)}},
+	{name: "more than the limit", setup: commands{one[0], quotaOf(2), calling(2)}, wants: "of which the other side may count 2 of 2",
+		sabotage: func(s *state.State) { editQuota(s, func(u *state.KeyUse) { u.Held = 1 }) }, last: commands{calling(1)}},
+	{name: "a window ends with the call", setup: commands{one[0], quotaOf(2), calling(1)}, wants: "must be 1 to 1",
+		last: commands{reportOf("n1", 1, 1, state.EndExited)}, forge: func(s *state.State, _ []*logv1.Result) {
+			editQuota(s, func(u *state.KeyUse) { u.Windowed = 0 })
+		}},
+	{name: "a younger one gets the units", setup: commands{one[0], quotaOf(2), calling(1), calling(2)}, wants: "before action 2, which is older",
+		sabotage: func(s *state.State) {
+			editAction(s, 2, func(a *state.Action) { n := *a.Needs; n.Quotas = []state.QuotaUse{{Quota: 1, Units: 3}}; a.Needs = &n })
+		}, last: commands{calling(1)}},
+	{name: "units of another key", setup: commands{one[0], quotaOf(2)}, last: commands{calling(1)}, wants: "action 1 was given 1 units of quota q of key 2",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAction(s, 1, func(a *state.Action) { a.QuotaKeys = []uint32{1} })
+		}},
+	{name: "without units", setup: commands{one[0], quotaOf(2)}, last: commands{calling(1)}, wants: "granted without units of quota q",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAction(s, 1, func(a *state.Action) { a.QuotasHeld, a.QuotaKeys = 0, nil })
+		}},
 	{name: "an action disappears", last: commands{submitOf(cores(1))}, wants: "action 1 is missing",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			s.DeleteAction(1)

@@ -97,7 +97,9 @@ func TestRandomWorlds(t *testing.T) {
 
 // command draws one command; what it names mostly exists.
 func (w *world) command() *logv1.Command {
-	switch n := w.rand.IntN(40); {
+	switch n := w.rand.IntN(42); {
+	case n >= 40:
+		return w.quotaCommand()
 	case n < 12:
 		return w.submission()
 	case n < 24:
@@ -188,6 +190,7 @@ func (w *world) submission() *logv1.Command {
 			MemoryBytes: uint64(w.rand.IntN(5) * 100 * w.rand.IntN(2)), AttemptsMax: uint32(1 + w.rand.IntN(3)),
 			QueueTimeoutNs: w.rand.Int64N(2) * w.rand.Int64N(60*second), Spec: make([]byte, w.rand.IntN(30)),
 		}
+		w.useQuotas(a)
 		switch {
 		case w.rand.IntN(3) == 0:
 			a.TrajectoryId = w.trajectoryID()
@@ -235,6 +238,37 @@ func (w *world) onGPUs(a *logv1.Action) {
 	case 3:
 		a.Needs.Profile = &logv1.Profile{SingleNs: 5, Points: []*logv1.Point{{Units: 2, RatioPpm: 100}}}
 	}
+}
+
+// useQuotas makes some actions need quotas, and some of these no cores.
+func (w *world) useQuotas(a *logv1.Action) {
+	if w.rand.IntN(3) > 0 {
+		return
+	}
+	if a.Needs == nil {
+		a.Needs = &logv1.Needs{}
+	}
+	for range 1 + w.rand.IntN(2) {
+		a.Needs.Quotas = append(a.Needs.Quotas, &logv1.QuotaUse{Quota: w.pick("a", "b", "c", "d"), Units: uint32(1 + w.rand.IntN(3))})
+	}
+	if w.rand.IntN(2) == 0 {
+		a.CoresMin, a.CoresMax = 0, 0
+	}
+}
+
+func (w *world) quotaCommand() *logv1.Command {
+	name := w.pick("a", "b", "c", "d")
+	switch w.rand.IntN(5) {
+	case 0:
+		return &logv1.Command{Verb: &logv1.Command_DeleteQuota{DeleteQuota: &logv1.DeleteQuota{Name: name}}}
+	case 1:
+		return &logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: &logv1.UpdateQuota{
+			Name: name, Limit: uint32(w.rand.IntN(5)), Keys: uint32(w.rand.IntN(4)), Resume: w.rand.IntN(2) == 0,
+		}}}
+	}
+	return &logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{
+		Name: name, Kind: uint32(w.rand.IntN(4)), Limit: uint32(w.rand.IntN(6)), WindowNs: w.rand.Int64N(2) * w.rand.Int64N(30*second), Keys: uint32(w.rand.IntN(4)),
+	}}}
 }
 
 func (w *world) opening() *logv1.Command {

@@ -246,9 +246,8 @@ func (m *Model) compareQuotas() error {
 			return err
 		}
 		for _, a := range q.queue.waiting {
-			if row := m.s.Action(a.ID); row.QuotasHeld > a.QuotasHeld {
-				return fmt.Errorf("action %d was given %d units of quota %s of key %d, of which the other side may count %d of %d",
-					a.ID, a.missing().units, q.name, row.QuotaKeys[a.QuotasHeld]+1, q.counted(row.QuotaKeys[a.QuotasHeld], m.now, false), q.limit)
+			if m.s.Action(a.ID).QuotasHeld > a.QuotasHeld {
+				return m.withoutUnits(a)
 			}
 		}
 		if due, _, _, ok := m.s.Timer(); m.s.HasWork() || q.halted || ok && due <= m.now {
@@ -259,6 +258,17 @@ func (m *Model) compareQuotas() error {
 		}
 	}
 	return nil
+}
+
+// withoutUnits says why what an action has of the quota that it misses is not its.
+func (m *Model) withoutUnits(a *action) error {
+	q, row := a.missing().quota, m.s.Action(a.ID)
+	if row.QuotasHeld <= a.QuotasHeld {
+		return fmt.Errorf("action %d was granted without units of quota %s", a.ID, q.name)
+	}
+	key := row.QuotaKeys[a.QuotasHeld]
+	return fmt.Errorf("action %d was given %d units of quota %s of key %d, of which the other side may count %d of %d",
+		a.ID, a.missing().units, q.name, key+1, q.counted(key, m.now, false), q.limit)
 }
 
 // waitsForNothing: the first that waits for a quota finds no key that has enough.
@@ -303,7 +313,7 @@ func (m *Model) timersLeft() bool {
 // attempts run.
 func (m *Model) corelessTurn(a *action, n *node) error {
 	if a.missing() != nil {
-		return fmt.Errorf("action %d was granted without units of quota %s", a.ID, a.missing().quota.name)
+		return m.withoutUnits(a)
 	}
 	for _, older := range m.queueOf(a).waiting {
 		if older.ID < a.ID && !m.ending(older) && !m.justJoined(older) {

@@ -100,8 +100,6 @@ type Trajectory struct {
 	LiveActions uint32 `protobuf:"varint,10,opt,name=live_actions,json=liveActions,proto3" json:"live_actions,omitempty"`
 	// Closed by itself after this long without a live action; 0: never.
 	IdleTimeout   *durationpb.Duration `protobuf:"bytes,11,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
-	SpreadGroup   string               `protobuf:"bytes,12,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
-	SpreadLabel   string               `protobuf:"bytes,13,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,20 +211,6 @@ func (x *Trajectory) GetIdleTimeout() *durationpb.Duration {
 	return nil
 }
 
-func (x *Trajectory) GetSpreadGroup() string {
-	if x != nil {
-		return x.SpreadGroup
-	}
-	return ""
-}
-
-func (x *Trajectory) GetSpreadLabel() string {
-	if x != nil {
-		return x.SpreadLabel
-	}
-	return ""
-}
-
 type OpenTrajectoryRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -238,13 +222,8 @@ type OpenTrajectoryRequest struct {
 	// "default" if empty.
 	Pool string `protobuf:"bytes,5,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Memory kept for the trajectory's life, shared by its actions.
-	MemoryBytes uint64               `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	IdleTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
-	// Trajectories of one group of a namespace are spread over the values of a label
-	// of the nodes, such as "rack", as far as memory allows: at most 128 bytes each,
-	// both or neither. Nodes without the label have the empty value.
-	SpreadGroup   string `protobuf:"bytes,8,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
-	SpreadLabel   string `protobuf:"bytes,9,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
+	MemoryBytes   uint64               `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,20 +305,6 @@ func (x *OpenTrajectoryRequest) GetIdleTimeout() *durationpb.Duration {
 		return x.IdleTimeout
 	}
 	return nil
-}
-
-func (x *OpenTrajectoryRequest) GetSpreadGroup() string {
-	if x != nil {
-		return x.SpreadGroup
-	}
-	return ""
-}
-
-func (x *OpenTrajectoryRequest) GetSpreadLabel() string {
-	if x != nil {
-		return x.SpreadLabel
-	}
-	return ""
 }
 
 type OpenTrajectoryResponse struct {
@@ -711,7 +676,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\x03\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x03\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -725,9 +690,7 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\bend_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12!\n" +
 	"\flive_actions\x18\n" +
 	" \x01(\rR\vliveActions\x12<\n" +
-	"\fidle_timeout\x18\v \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12!\n" +
-	"\fspread_group\x18\f \x01(\tR\vspreadGroup\x12!\n" +
-	"\fspread_label\x18\r \x01(\tR\vspreadLabel\"\xe0\x02\n" +
+	"\fidle_timeout\x18\v \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\x9a\x02\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -737,9 +700,7 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x05 \x01(\tR\x04pool\x12!\n" +
 	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\x12<\n" +
-	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12!\n" +
-	"\fspread_group\x18\b \x01(\tR\vspreadGroup\x12!\n" +
-	"\fspread_label\x18\t \x01(\tR\vspreadLabel\"i\n" +
+	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"i\n" +
 	"\x16OpenTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +

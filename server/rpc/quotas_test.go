@@ -1,0 +1,106 @@
+package rpc_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"rota/api/codec"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+)
+
+func (w *world) quotas() rotav1connect.QuotaServiceClient {
+	return rotav1connect.NewQuotaServiceClient(w.http, w.url, codec.ForClient())
+}
+
+// TestTheLifeOfAQuota: it is created, changed, seen, and deleted when nothing needs
+// it any more.
+func TestTheLifeOfAQuota(t *testing.T) {
+	w := newWorld(t)
+	ctx, c := t.Context(), w.quotas()
+	created, err := c.CreateQuota(ctx, &rotav1.CreateQuotaRequest{
+		Name: "judge", Kind: rotav1.QuotaKind_QUOTA_KIND_SLIDING_WINDOW, Limit: 2, Window: durationpb.New(time.Minute), Keys: 3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := created.Quota; q.Limit != 2 || q.Keys != 3 || q.Window.AsDuration() != time.Minute || len(q.KeyUses) != 3 {
+		t.Errorf("created %v", q)
+	}
+	s := spec("true")
+	s.Resources = &rotav1.Resources{Cores: proto.Uint32(0), Quotas: []*rotav1.QuotaDemand{{Quota: "judge"}}}
+	id := w.submit(s)
+	if _, err := c.DeleteQuota(ctx, &rotav1.DeleteQuotaRequest{Name: "judge"}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("deleted while an action needs it: %v", err)
+	}
+	updated, err := c.UpdateQuota(ctx, &rotav1.UpdateQuotaRequest{Name: "judge", Limit: 1})
+	if err != nil || updated.Quota.Limit != 1 || updated.Quota.Keys != 3 || updated.Quota.HeldUnits != 1 {
+		t.Errorf("updated to %v, %v", updated, err)
+	}
+	if _, err := w.actions().CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: []uint64{id}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.GetQuota(ctx, &rotav1.GetQuotaRequest{Name: "judge"})
+	if err != nil || got.Quota.HeldUnits != 0 || got.Quota.WindowUnits != 0 {
+		t.Errorf("after the cancel %v, %v", got, err)
+	}
+	if _, err := c.DeleteQuota(ctx, &rotav1.DeleteQuotaRequest{Name: "judge"}); err != nil {
+		t.Error(err)
+	}
+	if list, err := c.ListQuotas(ctx, &rotav1.ListQuotasRequest{}); err != nil || len(list.Quotas) != 0 {
+		t.Errorf("left are %v, %v", list, err)
+	}
+	if _, err := c.GetQuota(ctx, &rotav1.GetQuotaRequest{Name: "judge"}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("a quota that is gone: %v", err)
+	}
+}
+
+// TestBadQuotasAreRefused says which field is wrong.
+func TestBadQuotasAreRefused(t *testing.T) {
+	w := newWorld(t)
+	minute := durationpb.New(time.Minute)
+	for want, q := range map[string]*rotav1.CreateQuotaRequest{
+		"name is required":                 {Kind: 1, Limit: 1},
+		"name may contain only":            {Name: "No", Kind: 1, Limit: 1},
+		"limit must be at least 1":         {Name: "q", Kind: 1},
+		"limit must be at most 1000000000": {Name: "q", Kind: 1, Limit: 1 << 31},
+		"keys must be at most 64":          {Name: "q", Kind: 1, Limit: 1, Keys: 65},
+		"kind must be one of":              {Name: "q", Kind: 4, Limit: 1, Window: minute},
+		"window must be absent":            {Name: "q", Kind: 1, Limit: 1, Window: minute},
+		"window must be at least 100ms":    {Name: "q", Kind: 2, Limit: 1},
+		"window must not be negative":      {Name: "q", Kind: 3, Limit: 1, Window: durationpb.New(-time.Second)},
+		"window is not a valid duration":   {Name: "q", Kind: 3, Limit: 1, Window: &durationpb.Duration{Seconds: 1, Nanos: -1}},
+		"window must be at most 720h0m0s":  {Name: "q", Kind: 2, Limit: 1, Window: durationpb.New(1000 * time.Hour)},
+	} {
+		_, err := w.quotas().CreateQuota(t.Context(), q)
+		if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v is refused with %v, want %q", q, err, want)
+		}
+	}
+	quota := func(names ...string) (list []*rotav1.QuotaDemand) {
+		for _, name := range names {
+			list = append(list, &rotav1.QuotaDemand{Quota: name})
+		}
+		return list
+	}
+	for want, r := range map[string]*rotav1.Resources{
+		"resources.quotas[0].quota is required":          {Quotas: quota("")},
+		"resources.quotas[1].quota is named twice":       {Quotas: quota("q", "q")},
+		"resources.quotas must be at most 8, are 9":      {Quotas: quota("1", "2", "3", "4", "5", "6", "7", "8", "9")},
+		"resources.cores must be at least 1":             {Cores: proto.Uint32(0)},
+		"resources.max_cores must be 0":                  {Cores: proto.Uint32(0), MaxCores: 2, Quotas: quota("q")},
+		`quota "q" does not exist; create it with: rota`: {Quotas: quota("q")},
+	} {
+		s := spec("true")
+		s.Resources = r
+		_, err := w.actions().SubmitActions(t.Context(), &rotav1.SubmitActionsRequest{Actions: []*rotav1.ActionSpec{s}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v is refused with %v, want %q", r, err, want)
+		}
+	}
+}
