@@ -25,7 +25,6 @@ func (a *app) simCmd() *cobra.Command {
 
 // simFlags are those of every simulation.
 type simFlags struct {
-	setup     evaluate.Setup
 	set       []string
 	trace     string
 	toolShare float64

@@ -289,7 +289,7 @@ func TestASweepLeavesTheSetupAsItWas(t *testing.T) {
 	if err != nil || len(points) != 2 || points[0].Policies["pod"].Trajectories != 2 || points[1].Policies["pod"].Actions != 12 || len(s.sets) != 2 {
 		t.Errorf("%+v, %v", points, err)
 	}
-	if over != 8 || all != 8 {
+	if over != 6 || all != 6 {
 		t.Errorf("progress ended at %d of %d", over, all)
 	}
 }
