@@ -215,7 +215,7 @@ func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
 	if a.json() {
 		return writeJSON(a.out, r)
 	}
-	return a.printSim(f, simTitle(r), simHeader, simRows(r))
+	return a.printSim(f, simTitle(r, ""), simHeader, simRows(r))
 }
 
 func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) error {
@@ -230,7 +230,7 @@ func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) erro
 		return writeJSON(a.out, sweepJSON(name, points))
 	}
 	header, rows := sweepTable(name, points)
-	return a.printSim(f, simTitle(points[0].Report), header, rows)
+	return a.printSim(f, simTitle(points[0].Report, name), header, rows)
 }
 
 func (a *app) drawn(files []string) {
