@@ -38,7 +38,7 @@ type simFlags struct {
 
 // simCollectPercent is how much garbage there may be, as the share of what is
 // alive: a simulation makes much of it and keeps little.
-const simCollectPercent = 400
+const simCollectPercent = 800
 
 var simSettingHelp = map[string]string{
 	"batch":      "trajectories in a step of each task",
