@@ -25,7 +25,6 @@ func (a *app) simCmd() *cobra.Command {
 
 // simFlags are those of every simulation.
 type simFlags struct {
-	setup     evaluate.Setup
 	set       []string
 	trace     string
 	toolShare float64
@@ -39,7 +38,7 @@ type simFlags struct {
 
 // simCollectPercent is how much garbage there may be, as the share of what is
 // alive: a simulation makes much of it and keeps little.
-const simCollectPercent = 400
+const simCollectPercent = 800
 
 var simSettingHelp = map[string]string{
 	"batch":      "trajectories in a step of each task",
@@ -216,7 +215,7 @@ func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
 	if a.json() {
 		return writeJSON(a.out, r)
 	}
-	return a.printSim(f, simTitle(r), simHeader, simRows(r))
+	return a.printSim(f, simTitle(r, ""), simHeader, simRows(r))
 }
 
 func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) error {
@@ -231,7 +230,7 @@ func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) erro
 		return writeJSON(a.out, sweepJSON(name, points))
 	}
 	header, rows := sweepTable(name, points)
-	return a.printSim(f, simTitle(points[0].Report), header, rows)
+	return a.printSim(f, simTitle(points[0].Report, name), header, rows)
 }
 
 func (a *app) drawn(files []string) {

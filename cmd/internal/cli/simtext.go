@@ -3,7 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,26 +15,40 @@ import (
 
 var simHeader = []string{"policy", "ACT ms", "of rota", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "step s", "failed", "retries"}
 
-// simTitle says what was simulated. A batch of several tasks stands once if it is
-// the same for all.
-func simTitle(r *evaluate.Report) string {
+// simTitle says what was simulated, but for what a sweep changes.
+func simTitle(r *evaluate.Report, sweep string) string {
 	p := &r.Parameters
-	parts := []string{fmt.Sprintf("simulated: %s", r.Workload), "batch " + fmt.Sprint(p.Batch[0])}
-	for _, b := range p.Batch[1:] {
-		if b != p.Batch[0] {
-			parts[1] = "batches " + strings.Trim(fmt.Sprint(p.Batch), "[]")
-		}
+	parts := []string{"simulated: " + r.Workload}
+	if sweep != "batch" {
+		parts = append(parts, "batch "+simBatch(p.Batch))
 	}
-	if p.CPUNodes > 0 {
+	if p.CPUNodes > 0 && sweep != "nodes" && sweep != "cores" {
 		parts = append(parts, fmt.Sprintf("%d x %d cores", p.CPUNodes, p.CoresPerNode))
 	}
-	if p.GPUNodes > 0 {
+	if p.GPUNodes > 0 && sweep != "nodes" && sweep != "gpus" {
 		parts = append(parts, fmt.Sprintf("%d x %d GPUs", p.GPUNodes, p.GPUsPerNode))
+	}
+	shown := []string{"batch", "nodes", "cores", "gpus", "seed", sweep}
+	for _, name := range slices.Sorted(maps.Keys(p.Set)) {
+		if !slices.Contains(shown, name) {
+			parts = append(parts, name+" "+p.Set[name])
+		}
 	}
 	if p.Trace != nil {
 		parts = append(parts, fmt.Sprintf("tools from a trace of %d sessions at %g %% of gaps", p.Trace.Sessions, float64(p.Trace.SharePPM)/1e4))
 	}
-	return strings.Join(append(parts, fmt.Sprintf("seed %d", p.Seed)), ", ")
+	if sweep != "seed" {
+		parts = append(parts, fmt.Sprintf("seed %d", p.Seed))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// simBatch is the batch of each task, once if it is the same for all.
+func simBatch(batch []int64) string {
+	if len(slices.Compact(slices.Clone(batch))) == 1 {
+		return fmt.Sprint(batch[0])
+	}
+	return strings.Trim(fmt.Sprint(batch), "[]")
 }
 
 func simRows(r *evaluate.Report) (rows [][]string) {
@@ -69,10 +85,10 @@ func sweepTable(name string, points []evaluate.Point) (header []string, rows [][
 	for i, policy := range order {
 		header = append(header, policy+" ms")
 		if i > 0 {
-			header = append(header, "of "+order[0])
+			header = append(header, policy+"/"+order[0])
 		}
 	}
-	header = append(header, "queue of "+order[0], "busy %")
+	header = append(header, order[0]+" queue", order[0]+" busy %")
 	for _, at := range points {
 		base := at.Policies[order[0]]
 		row := []string{at.Value}

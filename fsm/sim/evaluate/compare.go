@@ -73,37 +73,11 @@ type Progress func(over, all int64)
 // workers; nil policies mean those that Policies names. What fails is in the
 // error.
 func Compare(ctx context.Context, s Setup, policies []string, workers int, progress Progress) (*Report, error) {
-	in, err := s.Input()
+	reports, err := compare(ctx, []Setup{s}, policies, workers, progress)
 	if err != nil {
 		return nil, err
 	}
-	if policies == nil {
-		policies = Policies(in.Params())
-	}
-	if progress != nil {
-		var over atomic.Int64
-		all := int64(in.Trajectories()) * int64(len(policies))
-		in.Progress = func() { progress(over.Add(1), all) }
-	}
-	results, errs := make([]*Result, len(policies)), make([]error, len(policies))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, max(1, workers))
-	for i, name := range policies {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			results[i], errs[i] = Run(ctx, in, name)
-		})
-	}
-	wg.Wait()
-	out := &Report{Simulated: true, Workload: s.Workload, Parameters: s.parameters(in), Policies: make(map[string]*Result), Order: policies}
-	for i, name := range policies {
-		if errs[i] != nil {
-			return nil, errs[i]
-		}
-		out.Policies[name] = results[i]
-	}
-	return out, nil
+	return reports[0], nil
 }
 
 // Point is one value of a sweep with what was found there.
@@ -114,24 +88,97 @@ type Point struct {
 
 // Sweep compares policies for each value of a setting or a figure.
 func Sweep(ctx context.Context, s Setup, name string, values, policies []string, workers int, progress Progress) ([]Point, error) {
-	var out []Point
+	setups := make([]Setup, len(values))
 	for i, v := range values {
-		at := s
-		if err := at.Set(name, v); err != nil {
+		setups[i] = s
+		if err := setups[i].Set(name, v); err != nil {
 			return nil, err
 		}
-		part := progress
-		if progress != nil {
-			part = func(over, all int64) { progress(int64(i)*all+over, int64(len(values))*all) }
-		}
-		r, err := Compare(ctx, at, policies, workers, part)
-		if err != nil {
-			return nil, fmt.Errorf("%s=%s: %w", name, v, err)
-		}
-		for _, p := range r.Policies {
-			p.entries = nil // a sweep keeps no single actions
-		}
-		out = append(out, Point{v, r})
 	}
-	return out, nil
+	reports, err := compare(ctx, setups, policies, workers, progress)
+	if err != nil {
+		return nil, err
+	}
+	points := make([]Point, len(values))
+	for i, v := range values {
+		points[i] = Point{v, reports[i]}
+	}
+	return points, nil
+}
+
+// job is one policy on one input, and where its result goes.
+type job struct {
+	in     *Input
+	policy string
+	report *Report
+	result *Result
+}
+
+// compare is Compare for several setups.
+func compare(ctx context.Context, setups []Setup, policies []string, workers int, progress Progress) (reports []*Report, err error) {
+	var (
+		jobs []*job
+		over atomic.Int64
+		all  int64
+	)
+	for i := range setups {
+		in, err := setups[i].Input()
+		if err != nil {
+			return nil, err
+		}
+		r := &Report{
+			Simulated: true, Workload: setups[i].Workload, Parameters: setups[i].parameters(in),
+			Policies: make(map[string]*Result), Order: policies,
+		}
+		if policies == nil {
+			r.Order = Policies(in.Params())
+		}
+		all += int64(in.Trajectories()) * int64(len(r.Order))
+		if progress != nil {
+			in.Progress = func() { progress(over.Add(1), all) }
+		}
+		for _, policy := range r.Order {
+			jobs = append(jobs, &job{in: in, policy: policy, report: r})
+		}
+		reports = append(reports, r)
+	}
+	if err := runAll(ctx, jobs, workers); err != nil {
+		return nil, err
+	}
+	for _, j := range jobs {
+		if len(setups) > 1 {
+			j.result.entries = nil // a sweep keeps no single actions
+		}
+		j.report.Policies[j.policy] = j.result
+	}
+	return reports, nil
+}
+
+// runAll does jobs, so many at a time, until one fails.
+func runAll(ctx context.Context, jobs []*job, workers int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		next   = make(chan *job)
+		wg     sync.WaitGroup
+		once   sync.Once
+		failed error
+	)
+	for range max(1, workers) {
+		wg.Go(func() {
+			for j := range next {
+				var err error
+				if j.result, err = Run(ctx, j.in, j.policy); err != nil {
+					once.Do(func() { failed = err })
+					cancel()
+				}
+			}
+		})
+	}
+	for _, j := range jobs {
+		next <- j
+	}
+	close(next)
+	wg.Wait()
+	return failed
 }

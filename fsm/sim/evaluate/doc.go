@@ -22,6 +22,8 @@
 //   - uncontrolled: clients call external APIs whenever they want to, and try
 //     again when these fail.
 //   - baseline: the last three together, each for what it can do.
+//   - equal: a reference that nobody can build. All cores are one machine, resized
+//     at every moment so that everybody has the same.
 //
 // # In favour of the baselines
 //

@@ -95,6 +95,20 @@ func TestPodsWaitForRoom(t *testing.T) {
 	wantACTs(t, run(t, setup(t, "coding", append(rewardsOnly, "tasks.coding.memory={\"fixed\":\"1GiB\"}", "cluster.node_memory=\"2GiB\"")...), "pod"), 9, 10, 18)
 }
 
+func TestEqualShares(t *testing.T) {
+	// 8 s of a core each, perfectly parallel, on four cores.
+	wantACTs(t, run(t, setup(t, "coding", rewardsOnly...), "equal"), 6, 6, 6)
+	r := run(t, setup(t, "coding", append(rewardsOnly, "cores=128")...), "equal") // 32 of which each can use
+	wantACTs(t, r, 0.25, 0.25, 0.25)
+	if r.Utilisation != 750_000 {
+		t.Errorf("%d", r.Utilisation)
+	}
+	// Half of it is serial: 4 s, and 4 on a core and a third.
+	wantACTs(t, run(t, setup(t, "coding", append(rewardsOnly, "tasks.coding.rewards.pytest.serial_ppm={\"fixed\":500000}")...), "equal"), 7, 7, 7)
+	// Two thirds of a core each on two.
+	wantACTs(t, run(t, setup(t, "coding", append(rewardsOnly, "cores=2")...), "equal"), 12, 12, 12)
+}
+
 func TestAFixedDegreeQueuesForItsCores(t *testing.T) {
 	// Two cores each on four: 4 s for the first two, the third after them.
 	s := setup(t, "coding", rewardsOnly...)
@@ -289,7 +303,7 @@ func TestASweepLeavesTheSetupAsItWas(t *testing.T) {
 	if err != nil || len(points) != 2 || points[0].Policies["pod"].Trajectories != 2 || points[1].Policies["pod"].Actions != 12 || len(s.sets) != 2 {
 		t.Errorf("%+v, %v", points, err)
 	}
-	if over != 8 || all != 8 {
+	if over != 6 || all != 6 {
 		t.Errorf("progress ended at %d of %d", over, all)
 	}
 }

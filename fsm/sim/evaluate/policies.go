@@ -30,7 +30,7 @@ func Policies(p *workload.Params) []string {
 
 // PolicyNames are those that there are; N is any number.
 func PolicyNames() []string {
-	return []string{"rota", "fixed-N", "pod", "static", "uncontrolled", "baseline"}
+	return []string{"rota", "fixed-N", "pod", "static", "uncontrolled", "baseline", "equal"}
 }
 
 func newPolicy(w *world, name string) (policy, error) {
@@ -47,6 +47,8 @@ func newPolicy(w *world, name string) (policy, error) {
 	switch name {
 	case "rota":
 		return newMachine(w, 0)
+	case "equal":
+		split.cpu = newEqual(w)
 	case "pod", "static", "uncontrolled", "baseline":
 	default:
 		return nil, fmt.Errorf("there is none of that name, only %s", strings.Join(PolicyNames(), ", "))
