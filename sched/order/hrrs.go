@@ -1,0 +1,214 @@
+package order
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+)
+
+// Turn is an operation of a training deployment that needs a group of nodes for
+// itself. Times are nanoseconds of log time.
+type Turn struct {
+	ID         uint64
+	Deployment uint64
+	Arrival    int64
+	// Exec is how long it is expected to take; for a turn that runs, what is left.
+	Exec int64
+	// SetUp is what it takes to get the state of the deployment onto the group, and
+	// that of another away (T_load and T_offload). It is not needed behind a turn of
+	// the same deployment.
+	SetUp int64
+}
+
+// Scheduled is a turn on the timeline. Its set-up is from Start until Ready.
+type Scheduled struct {
+	ID                uint64
+	Start, Ready, End int64
+}
+
+// Group is what one decision of HRRS is about: a group of nodes, and who wants it.
+type Group struct {
+	Now int64
+	// Resident is the deployment whose state is on the group; 0 if none is.
+	Resident uint64
+	// Running is the turn that has the group, if there is one. Its deployment is the
+	// resident.
+	Running *Turn
+	// Stoppable says that it may be stopped and gone on with later. Others keep the
+	// group until they yield it.
+	Stoppable bool
+	// Waiting are the others. Those of one deployment are in the order in which they
+	// have to run.
+	Waiting []Turn
+}
+
+// HRRS is Highest Response Ratio with Setup (PlexRL §4.4, Algorithm 1). It is reused,
+// so that it allocates nothing, and keeps nothing from one decision to the next.
+type HRRS struct {
+	heads    []int // of Waiting, the first of each deployment that is not scheduled
+	next     []int // the one after it of the same deployment, or -1
+	timeline []Scheduled
+}
+
+// Next returns which of those that wait gets the group now, or -1 if none does. If it
+// is one and another has the group, that is to be stopped.
+func (h *HRRS) Next(g *Group) int {
+	if g.Running != nil && !g.Stoppable {
+		return -1
+	}
+	h.line(g.Waiting)
+	best := h.best(g, g.Running)
+	if best < 0 || g.Running != nil && g.compare(g.Running, &g.Waiting[h.heads[best]]) < 0 {
+		return -1
+	}
+	return h.heads[best]
+}
+
+// Plan returns when each turn is expected to run: the one that runs and those that
+// wait, with ratios as they are now. The result is good until the next call.
+func (h *HRRS) Plan(g *Group) []Scheduled {
+	h.line(g.Waiting)
+	h.timeline = h.timeline[:0]
+	at, resident := g.Now, g.resident()
+	left := g.Running
+	for {
+		best := h.best(g, left)
+		if left != nil && (best < 0 || !g.Stoppable || g.compare(left, &g.Waiting[h.heads[best]]) < 0) {
+			// It goes on, or comes back after it was stopped.
+			at = h.schedule(left, at, resident != left.Deployment)
+			resident, left = left.Deployment, nil
+			continue
+		}
+		if best < 0 {
+			return h.timeline
+		}
+		i := h.heads[best]
+		t := &g.Waiting[i]
+		at = h.schedule(t, at, resident != t.Deployment)
+		resident = t.Deployment
+		if h.heads[best] = h.next[i]; h.next[i] < 0 {
+			h.heads = append(h.heads[:best], h.heads[best+1:]...)
+		}
+	}
+}
+
+// schedule puts a turn on the timeline, and returns when it ends.
+func (h *HRRS) schedule(t *Turn, start int64, setUp bool) int64 {
+	ready := start
+	if setUp {
+		ready = later(start, t.SetUp)
+	}
+	end := later(ready, max(t.Exec, 0))
+	h.timeline = append(h.timeline, Scheduled{t.ID, start, ready, end})
+	return end
+}
+
+// later adds a duration to a time; what is too late for 64 bits is as late as can be.
+func later(at, by int64) int64 {
+	if by = max(by, 0); at > math.MaxInt64-by {
+		return math.MaxInt64
+	}
+	return at + by
+}
+
+// Backfill returns which turn to grant without a reservation, so that the group is
+// free again at a time; -1 if none fits.
+func (h *HRRS) Backfill(g *Group, until int64) int {
+	if g.Running != nil {
+		return -1
+	}
+	h.line(g.Waiting)
+	best := -1
+	for _, i := range h.heads {
+		t := &g.Waiting[i]
+		fits := later(g.Now, g.service(t)) <= until
+		if fits && (best < 0 || g.compare(t, &g.Waiting[best]) < 0) {
+			best = i
+		}
+	}
+	return best
+}
+
+// line finds the first turn of each deployment, and who comes behind each.
+func (h *HRRS) line(waiting []Turn) {
+	h.heads, h.next = h.heads[:0], h.next[:0]
+	for range waiting {
+		h.next = append(h.next, -1)
+	}
+	// From behind, so that a head is found where the one behind it has been put.
+	for i := len(waiting) - 1; i >= 0; i-- {
+		k := 0
+		for k < len(h.heads) && waiting[h.heads[k]].Deployment != waiting[i].Deployment {
+			k++
+		}
+		if k == len(h.heads) {
+			h.heads = append(h.heads, i)
+			continue
+		}
+		h.next[i], h.heads[k] = h.heads[k], i
+	}
+}
+
+// best returns the head with the highest ratio, or -1. Those of the deployment of a
+// turn that is not done come after it.
+func (h *HRRS) best(g *Group, running *Turn) int {
+	best := -1
+	for k, i := range h.heads {
+		t := &g.Waiting[i]
+		if running != nil && t.Deployment == running.Deployment {
+			continue
+		}
+		if best < 0 || g.compare(t, &g.Waiting[h.heads[best]]) < 0 {
+			best = k
+		}
+	}
+	return best
+}
+
+func (g *Group) resident() uint64 {
+	if g.Running != nil {
+		return g.Running.Deployment
+	}
+	return g.Resident
+}
+
+// service is the effective service time (equation 3), at least 1.
+func (g *Group) service(t *Turn) int64 {
+	s := max(t.Exec, 0)
+	if t.Deployment != g.resident() {
+		s = later(s, t.SetUp)
+	}
+	return max(s, 1)
+}
+
+// wait is how long a turn has waited.
+func (g *Group) wait(t *Turn) int64 {
+	if t.Arrival >= g.Now {
+		return 0
+	}
+	return g.Now - t.Arrival
+}
+
+// compare is less than 0 if a goes before b: its response ratio (equation 4) is
+// higher, or it is the same and a runs, is of the resident, is older.
+func (g *Group) compare(a, b *Turn) int {
+	// W/S of a is above that of b if W of a times S of b is.
+	aHi, aLo := bits.Mul64(uint64(g.wait(a)), uint64(g.service(b)))
+	bHi, bLo := bits.Mul64(uint64(g.wait(b)), uint64(g.service(a)))
+	return cmp.Or(
+		cmp.Compare(bHi, aHi), cmp.Compare(bLo, aLo),
+		first(a == g.Running, b == g.Running),
+		first(a.Deployment == g.resident(), b.Deployment == g.resident()),
+		cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID),
+	)
+}
+
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
