@@ -60,11 +60,11 @@ func (s GPUSet) Slice() (gpus []uint32) {
 type Chunk struct{ First, Units uint32 }
 
 // GPUs returns the chunk as a set.
-func (c Chunk) GPUs() GPUSet { return AllGPUs(c.Units) << c.First }
+func (r Chunk) GPUs() GPUSet { return AllGPUs(r.Units) << r.First }
 
 // Aligned reports whether the chunk may exist on a node with so many GPUs.
-func (c Chunk) Aligned(count uint32) bool {
-	return bits.OnesCount32(c.Units) == 1 && c.Units <= ChunkMax && c.First%c.Units == 0 && c.First < count && c.First+c.Units <= count
+func (r Chunk) Aligned(count uint32) bool {
+	return bits.OnesCount32(r.Units) == 1 && r.Units <= ChunkMax && r.First%r.Units == 0 && r.First < count && r.First+r.Units <= count
 }
 
 // Residency is what is in the memory of a node's GPUs. A node of which nothing is

@@ -62,23 +62,23 @@ type QuotaReturn struct {
 }
 
 // Windowed reports whether units stay in use for a window after the call.
-func (q *Quota) Windowed() bool { return q.Kind != QuotaConcurrency }
+func (r *Quota) Windowed() bool { return r.Kind != QuotaConcurrency }
 
 // Total returns the units in use of all keys, and how many there may be.
-func (q *Quota) Total() (held, windowed, limit uint64) {
-	for _, u := range q.Uses {
+func (r *Quota) Total() (held, windowed, limit uint64) {
+	for _, u := range r.Uses {
 		held += uint64(u.Held)
 		windowed += uint64(u.Windowed)
 	}
-	return held, windowed, uint64(q.Limit) * uint64(q.Keys)
+	return held, windowed, uint64(r.Limit) * uint64(r.Keys)
 }
 
 // returnOf returns when a unit comes back whose call has just ended, and the row
 // it is counted in.
-func (q *Quota) returnOf(now int64) (id ReturnID, due int64) {
-	step := max(1, q.WindowNS/windowSteps)
-	slot := (now + q.WindowNS + step - 1) / step
-	return ReturnID(q.ID)<<returnSlotBits | ReturnID(uint32(slot)), slot * step
+func (r *Quota) returnOf(now int64) (id ReturnID, due int64) {
+	step := max(1, r.WindowNS/windowSteps)
+	slot := (now + r.WindowNS + step - 1) / step
+	return ReturnID(r.ID)<<returnSlotBits | ReturnID(uint32(slot)), slot * step
 }
 
 // Returns visits what comes back to a quota, in no order that matters.

@@ -136,7 +136,7 @@ var faults = []fault{
 // Density of a plan per simulated hour. The bounds below which a run is void are
 // in run.go.
 const (
-	burstsPerHour = 66
+	burstsPerHour = 80
 	faultsPerHour = 45
 )
 

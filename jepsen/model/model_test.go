@@ -190,16 +190,16 @@ func (w *world) submission() *logv1.Command {
 			MemoryBytes: uint64(w.rand.IntN(5) * 100 * w.rand.IntN(2)), AttemptsMax: uint32(1 + w.rand.IntN(3)),
 			QueueTimeoutNs: w.rand.Int64N(2) * w.rand.Int64N(60*second), Spec: make([]byte, w.rand.IntN(30)),
 		}
-		w.useQuotas(a)
-		switch {
-		case w.rand.IntN(3) == 0:
+		switch kind := w.rand.IntN(60); {
+		case kind < 20:
 			a.TrajectoryId = w.trajectoryID()
 			a.Pool = ""
-		case w.rand.IntN(3) == 0:
+		case kind < 33:
 			w.onGPUs(a)
-		case w.rand.IntN(60) == 0:
+		case kind == 33:
 			a.AttemptsMax, a.CoresMin = 0, 600
 		}
+		w.useQuotas(a)
 		if w.rand.IntN(6) == 0 {
 			if a.Needs == nil {
 				a.Needs = &logv1.Needs{}
