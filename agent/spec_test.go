@@ -36,7 +36,7 @@ func TestGPUsOfACommand(t *testing.T) {
 					t.Errorf("environment %v lacks %q", spec.Env, want)
 				}
 			}
-			if want := "--tp=" + string(rune('0'+len(c.holds))); spec.Argv[1] != want || spec.Argv[2] != "-j0" {
+			if want := "--tp=" + string(rune('0'+len(c.holds))); spec.Argv[1] != want || spec.Argv[2] != "-j1" {
 				t.Errorf("arguments %v, want %s", spec.Argv, want)
 			}
 		})
