@@ -100,6 +100,9 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	b := *x.unhold(a)
 	if b.State == state.ActionQueued {
 		x.movesUp(b.Queue())
+		if a.Bypassed > 0 { // it may have held up one that a node is kept for
+			x.dirty.add(b.Queue())
+		}
 	}
 	x.giveBack(&b)
 	b.State, b.Result, b.EndedAt = s, r, x.now()
