@@ -13,7 +13,7 @@ func mayBeCoreless(n *logv1.Needs) bool { return n != nil && (n.Gpus != nil || l
 
 // needs fills in the parts of an action's cost that most do not have, or says
 // why it cannot be accepted.
-func (x *execution) needs(row *state.Action, _ *state.Namespace, a *logv1.Action) *logv1.Result {
+func (x *execution) needs(row *state.Action, a *logv1.Action) *logv1.Result {
 	if a.Class != "" {
 		return unsupported("class")
 	}

@@ -82,7 +82,7 @@ func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.A
 	if a.QueueTimeoutNs > 0 {
 		row.QueueDeadline = x.now() + a.QueueTimeoutNs
 	}
-	if r := x.needs(row, ns, a); r != nil {
+	if r := x.needs(row, a); r != nil {
 		return r
 	}
 	if a.TrajectoryId != 0 {
