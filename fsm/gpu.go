@@ -44,8 +44,8 @@ func profileOf(c *logv1.Profile) (*state.Profile, *logv1.Result) {
 		return nil, nil
 	}
 	p := &state.Profile{SingleNS: c.SingleNs, Serial: c.Serial, SerialPPM: c.SerialPpm}
-	if c.SingleNs < 0 || c.SingleNs > scale.DurationMax || len(c.Points) > allowedMax {
-		return nil, refuse(codeInvalidArgument, "INVALID", "the duration of a profile must not be negative nor above %d ns, and its table has at most %d points", int64(scale.DurationMax), allowedMax)
+	if c.SingleNs < 0 || c.SingleNs > scale.DurationMax || len(c.Points) > pointsMax {
+		return nil, refuse(codeInvalidArgument, "INVALID", "the duration of a profile must not be negative nor above %d ns, and its table has at most %d points", int64(scale.DurationMax), pointsMax)
 	}
 	for _, point := range c.Points {
 		p.Points = append(p.Points, state.CurvePoint{Units: min(point.Units, scale.UnitsMax+1), Ratio: point.RatioPpm})
