@@ -184,6 +184,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.resumePool(v.ResumePool)
 	case *logv1.Command_ActivateScheduler:
 		return x.activateScheduler(v.ActivateScheduler)
+	case *logv1.Command_DeleteClass:
+		return x.deleteClass(v.DeleteClass)
 	case *logv1.Command_CreateQuota:
 		return x.createQuota(v.CreateQuota)
 	case *logv1.Command_UpdateQuota:

@@ -7,7 +7,6 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/sched"
-	"rota/sched/scale"
 )
 
 const (
@@ -36,26 +35,6 @@ func gpuDemand(a *logv1.Action) (*state.GPUDemand, *logv1.Result) {
 		}
 	}
 	return &state.GPUDemand{Degrees: g.Degrees, Memory: g.MemoryBytes, Model: g.Model, SetUpNS: g.SetupNs}, nil
-}
-
-// profileOf checks what a client knows of how long its action takes.
-func profileOf(c *logv1.Profile) (*state.Profile, *logv1.Result) {
-	if c == nil {
-		return nil, nil
-	}
-	p := &state.Profile{SingleNS: c.SingleNs, Serial: c.Serial, SerialPPM: c.SerialPpm}
-	if c.SingleNs < 0 || c.SingleNs > scale.DurationMax || len(c.Points) > pointsMax {
-		return nil, refuse(codeInvalidArgument, "INVALID", "the duration of a profile must not be negative nor above %d ns, and its table has at most %d points", int64(scale.DurationMax), pointsMax)
-	}
-	for _, point := range c.Points {
-		p.Points = append(p.Points, state.CurvePoint{Units: min(point.Units, scale.UnitsMax+1), Ratio: point.RatioPpm})
-	}
-	if curve := sched.Curve(p); curve != nil {
-		if err := curve.Check(); err != nil {
-			return nil, refuse(codeInvalidArgument, "INVALID", "profile: %v", err)
-		}
-	}
-	return p, nil
 }
 
 // chooseClass looks up the class of GPUs that an action asks for: the only one of

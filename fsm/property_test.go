@@ -57,7 +57,9 @@ func randomLine(r *rapid.T, s *story) string {
 	switch n("verb", 20) {
 	case 17, 18, 19, 20:
 		return gpuLine(n)
-	case 0, 1:
+	case 0:
+		return randomElastic(r)
+	case 1:
 		return fmt.Sprintf("submit n=%d cores=%d max=%d memory=%d attempts=%d", 1+n("n", 3), 1+n("cores", 4), 1+n("max", 6), 50*n("memory", 4), 1+n("attempts", 2))
 	case 2:
 		return fmt.Sprintf("submit traj=%d cores=%d memory=%d req=r%d expires=%ds", n("traj", int(m.LastTrajectory)+1), 1+n("cores", 2), 100*n("memory", 3), n("req", 5), n("expires", 200))
@@ -88,7 +90,17 @@ func randomLine(r *rapid.T, s *story) string {
 	case 12:
 		return fmt.Sprintf("drain node=%s%s", node, []string{"", " undo=yes"}[n("undo", 1)])
 	}
-	return []string{"tick", "remove node=" + node, "resume pool=default", "namespace name=team"}[n("other", 3)]
+	return []string{"tick", "remove node=" + node, "resume pool=default", "namespace name=team", fmt.Sprintf("delete-class name=c%d", n("class", 2))}[n("other", 4)]
+}
+
+// randomElastic submits actions of which something is known, or will be.
+func randomElastic(r *rapid.T) string {
+	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+	line := fmt.Sprintf("submit n=%d attempts=%d", 1+n("n", 4), 1+n("attempts", 1))
+	line += []string{fmt.Sprintf(" cores=%d max=%d", 1+n("cores", 1), 1+n("max", 4)), " set=1,2,4", " set=1,3", " set=2"}[n("amounts", 3)]
+	line += []string{"", " class=c0", " class=c1", " class=c2"}[n("class", 3)]
+	line += []string{"", fmt.Sprintf(" single=%ds", n("single", 20))}[n("duration", 1)]
+	return line + []string{"", " serial=0", " serial=300000", " points=2:900000,4:600000", " points=2:400000"}[n("curve", 4)]
 }
 
 // gpuLine draws a submission for GPUs, or of something that needs bandwidth.
@@ -138,7 +150,8 @@ func liveReport(r *rapid.T, s *story, action int) string {
 		inc++
 	}
 	reason := rapid.SampledFrom([]string{"", "killed", "supervisor-lost"}).Draw(r, "reason")
-	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason)
+	exec := rapid.IntRange(0, 5).Draw(r, "exec")
+	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s exec=%ds", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason, exec)
 }
 
 // TestEqualDemandsStartInOrder: among actions that ask for the same, none starts
@@ -266,4 +279,54 @@ func TestWorkIsBounded(t *testing.T) {
 	if left := s.state.Counts().OpenTrajectories; left != 0 {
 		t.Fatalf("%d trajectories are open after all ticks", left)
 	}
+}
+
+// TestElasticActionsStart: however many come of whom it is known how long they
+// take, and however many wait by choice, everything starts in the end; one that
+// waits is bypassed no more than is allowed; and on a single node none starts
+// before an older one that asks for no more.
+func TestElasticActionsStart(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := newStory(t)
+		s.apply(t, parseCommand(t, "register node=n1 numa=4+4")...)
+		for range rapid.IntRange(5, 40).Draw(r, "steps") {
+			s.now += rapid.Int64Range(0, int64(3*time.Second)).Draw(r, "step")
+			if rapid.Bool().Draw(r, "submit") {
+				s.apply(t, parseCommand(t, randomElastic(r))...)
+			} else if id := anyRunning(r, s); id != 0 {
+				s.succeed(t, r, id)
+			}
+			s.inOrder(t, r)
+		}
+		for s.state.Counts().Queued > 0 {
+			id := anyRunning(r, s)
+			if id == 0 {
+				r.Fatalf("%d actions wait, and nothing runs", s.state.Counts().Queued)
+			}
+			s.succeed(t, r, id)
+			s.inOrder(t, r)
+		}
+	})
+}
+
+// succeed reports the end of an action that took a time of its width.
+func (s *story) succeed(t *testing.T, r *rapid.T, id state.ActionID) {
+	a := s.state.Action(id)
+	width := s.state.Attempt(a.Node, id).Cores.Len()
+	exec := rapid.IntRange(1, 8).Draw(r, "exec")
+	s.apply(t, parseCommand(t, fmt.Sprintf("report node=n1 inc=1 action=%d attempt=%d exec=%dms", id, a.Attempt, exec*8000/width))...)
+}
+
+// inOrder: of those that ask for the same or less, the oldest starts first.
+func (s *story) inOrder(t *testing.T, r *rapid.T) {
+	least := ^uint32(0) // that an older action waits for
+	s.state.Actions(0, func(a *state.Action) bool {
+		switch {
+		case a.State == state.ActionQueued:
+			least = min(least, a.CoresMin)
+		case a.State == state.ActionRunning && a.StartedAt == s.now && a.CoresMin >= least:
+			r.Fatalf("action %d started before an older one that asks for no more", a.ID)
+		}
+		return true
+	})
 }

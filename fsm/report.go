@@ -32,6 +32,7 @@ func (x *execution) settle(t *state.Attempt, r *logv1.AttemptReport) {
 	x.release(t)
 	a := x.s.Action(t.Action)
 	res := result(r)
+	x.learn(a, t, res)
 	switch {
 	case res.Reason == state.EndNodeLost || res.Reason == state.EndSupervisorLost:
 		x.lost(a, res)

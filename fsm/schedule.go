@@ -5,6 +5,7 @@ import (
 
 	"rota/fsm/state"
 	"rota/sched"
+	"rota/sched/place"
 )
 
 // schedule works through the dirty instances and then the work list, until the
@@ -195,6 +196,9 @@ func (x *execution) hold(a *state.Action, n *state.Node) {
 	m := *n
 	m.HeldFor = a.ID
 	x.s.PutNode(&m)
+	if place.Fits(&m, &b) { // it waited by choice
+		x.dirty.add(state.NodeInstance(n.ID))
+	}
 }
 
 // unhold gives up what is kept free for an action, and returns its row as it is

@@ -34,6 +34,9 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 			return r
 		}
 	}
+	if r := x.classify(rows, c.Actions); r != nil {
+		return r
+	}
 	m := *x.s.Meta()
 	first := m.LastAction + 1
 	m.LastAction += state.ActionID(len(rows))

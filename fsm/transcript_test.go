@@ -269,6 +269,14 @@ func (s *story) show() string {
 		out.WriteString("\n")
 		return true
 	})
+	s.state.Classes(0, func(c *state.Class) bool {
+		fmt.Fprintf(&out, "class %s:", c.Name)
+		for _, w := range c.Seen {
+			fmt.Fprintf(&out, " %d x %d cores %v,", w.Attempts, w.Units, time.Duration(w.MeanNS))
+		}
+		fmt.Fprintf(&out, " %d live\n", s.state.ClassLive(c.ID))
+		return true
+	})
 	s.state.Quotas(func(q *state.Quota) bool {
 		held, windowed, limit := q.Total()
 		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.QueueLen(state.QuotaInstance(q.ID)))
@@ -313,6 +321,8 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: a.text("pool")}}})
 	case "namespace":
 		return one(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: a.text("name")}}})
+	case "delete-class":
+		return one(&logv1.Command{Verb: &logv1.Command_DeleteClass{DeleteClass: &logv1.DeleteClass{Name: a.text("name"), Namespace: a.text("ns")}}})
 	case "quota":
 		return one(&logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{
 			Name: a.text("name"), Kind: quotaKinds[a.text("kind")], Limit: uint32(a.num("limit", 0)), WindowNs: a.dur("window"), Keys: uint32(a.num("keys", 0)),
@@ -336,29 +346,48 @@ func submitOf(a args) *logv1.Command {
 		c.Actions = append(c.Actions, &logv1.Action{
 			Pool: a.text("pool"), TrajectoryId: a.num("traj", 0), MemoryBytes: a.num("memory", 0),
 			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
-			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"), Needs: a.needs(),
+			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
+			Class: a.text("class"), Needs: a.needs(),
 		})
+		if set := c.Actions[len(c.Actions)-1]; len(set.Needs.GetCores()) > 0 {
+			set.CoresMin, set.CoresMax = set.Needs.Cores[0], set.Needs.Cores[len(set.Needs.Cores)-1]
+		}
 	}
 	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
 }
 
-// needs reads "gpus=1,2,4 class=H100 gpumem=20 model=m setup=5s net=100 takes=8s
-// serial=200000 quotas=NAME:UNITS,...": takes is the duration with one GPU.
+// needs reads set=1,2,4 (cores), what is known of how long it takes: single=10s,
+// serial=100000 (ppm), points=2:950000,4:800000, and net=100 quotas=NAME:UNITS,...
+// gpus=1,2,4 gpuclass=H100 gpumem=20 model=m setup=5s.
 func (a args) needs() *logv1.Needs {
-	n := &logv1.Needs{BandwidthBps: a.num("net", 0), Quotas: a.quotas()}
+	n := &logv1.Needs{BandwidthBps: a.num("net", 0), Quotas: a.quotas(), Profile: a.profile()}
+	for _, u := range a.ids("set") {
+		n.Cores = append(n.Cores, uint32(u))
+	}
 	if a.text("gpus") != "" {
-		n.Gpus = &logv1.Gpus{Class: a.text("class"), MemoryBytes: a.num("gpumem", 0), Model: a.text("model"), SetupNs: a.dur("setup")}
+		n.Gpus = &logv1.Gpus{Class: a.text("gpuclass"), MemoryBytes: a.num("gpumem", 0), Model: a.text("model"), SetupNs: a.dur("setup")}
 		for _, k := range a.ids("gpus") {
 			n.Gpus.Degrees = append(n.Gpus.Degrees, uint32(k))
 		}
 	}
-	if a.text("takes") != "" {
-		n.Profile = &logv1.Profile{SingleNs: a.dur("takes"), Serial: true, SerialPpm: int64(a.num("serial", 0))}
-	}
-	if n.Gpus == nil && n.Profile == nil && n.BandwidthBps == 0 && n.Quotas == nil {
+	if n.Gpus == nil && n.Profile == nil && n.BandwidthBps == 0 && n.Quotas == nil && n.Cores == nil {
 		return nil
 	}
 	return n
+}
+
+// profile reads what is known of how long an action takes.
+func (a args) profile() *logv1.Profile {
+	p := &logv1.Profile{SingleNs: a.dur("single"), Serial: a.text("serial") != "", SerialPpm: int64(a.num("serial", 0))}
+	for _, point := range strings.FieldsFunc(a.text("points"), func(r rune) bool { return r == ',' }) {
+		units, ratio, _ := strings.Cut(point, ":")
+		q := args{a.t, []string{"u=" + units, "r=" + ratio}}
+		p.Points = append(p.Points, &logv1.Point{Units: uint32(q.num("u", 0)), RatioPpm: int64(q.num("r", 0))})
+	}
+	if p.SingleNs == 0 && !p.Serial && len(p.Points) == 0 {
+		return nil
+	}
+	return p
 }
 
 var quotaKinds = map[string]uint32{"concurrency": 1, "fixed": 2, "sliding": 3}
@@ -419,7 +448,7 @@ func reportOf(a args) *logv1.Command {
 		Node: a.text("node"), Incarnation: a.num("inc", 1),
 		Reports: []*logv1.AttemptReport{{
 			ActionId: a.num("action", 0), Attempt: uint32(a.num("attempt", 1)),
-			Reason: uint32(reason), ExitCode: int32(a.num("exit", 0)),
+			Reason: uint32(reason), ExitCode: int32(a.num("exit", 0)), ExecNs: a.dur("exec"),
 		}},
 	}}}
 }
@@ -464,7 +493,7 @@ func (a args) dur(key string) int64 {
 
 func (a args) ids(key string) []uint64 {
 	var out []uint64
-	for _, w := range strings.Split(a.text(key), ",") {
+	for _, w := range strings.FieldsFunc(a.text(key), func(r rune) bool { return r == ',' }) {
 		n, err := strconv.ParseUint(w, 10, 64)
 		if err != nil {
 			a.t.Fatalf("%s: %v", key, err)

@@ -25,15 +25,52 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 		return explainQuota(v, a, use, max(now, v.Meta().Now))
 	}
 	switch {
-	case a.Trajectory != 0:
-		return explainPinned(v, a)
-	case a.CoresMin == 0:
+	case a.GPUs() != nil:
+		return explainGPUs(v, a, pool)
+	case a.CoresMin == 0 && a.Trajectory == 0:
 		return explainCoreless(v, a, pool)
 	}
-	if a.GPUs() != nil {
-		return explainGPUs(v, a, pool)
+	if n := couldStart(v, a); n != nil {
+		return explainChoice(v, a, n)
+	}
+	if a.Trajectory != 0 {
+		return explainPinned(v, a)
 	}
 	return explainFree(v, a, pool)
+}
+
+// couldStart returns a node on which an action could start, nil if there is none.
+func couldStart(v *state.State, a *state.Action) *state.Node {
+	if a.Trajectory == 0 {
+		return place.ForAction(v, a)
+	}
+	if n := v.Node(a.Node); n != nil && n.State == state.NodeUp && place.Fits(n, a) {
+		return n
+	}
+	return nil
+}
+
+// explainChoice says why an action waits that could start.
+func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
+	if v.HasWork() {
+		return fmt.Sprintf("waits for its turn: it could start on node %s%s", n.Name, ahead(v, a))
+	}
+	d, next, known := demands{view: v}, int64(0), 0
+	v.Attempts(n.ID, func(t *state.Attempt) bool {
+		if ns, ok := d.duration(v.Action(t.Action), max(1, int32(KeyUnits(t)))); ok {
+			if left := max(0, ns-(v.Meta().Now-t.StartedAt)); known == 0 || left < next {
+				next = left
+			}
+			known++
+		}
+		return true
+	})
+	expected := ""
+	if known > 0 {
+		expected = fmt.Sprintf(", the first of them is expected to end in %d ms", next/1_000_000)
+	}
+	return fmt.Sprintf("could start with %s on node %s, where %d are free, and waits because more cores for each are better on the whole: %d actions run there%s%s",
+		cores(a.CoresMin), n.Name, n.Free.Len(), n.Running, expected, ahead(v, a))
 }
 
 func explainPinned(v *state.State, a *state.Action) string {

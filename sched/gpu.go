@@ -34,6 +34,7 @@ type GPUs struct {
 type gpuPass struct {
 	Pass
 	instance state.Instance
+	demands  demands
 	nodes    *gpuFleet
 	batch    []planned
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
@@ -45,7 +46,7 @@ type gpuPass struct {
 
 func newGPUPass(view *state.State, i state.Instance) *gpuPass {
 	pool, class, _ := i.GPU()
-	p := &gpuPass{Pass: Pass{view: view, pool: pool}, instance: i}
+	p := &gpuPass{Pass: Pass{view: view, pool: pool}, instance: i, demands: demands{view: view}}
 	if row := view.Pool(pool); row == nil || row.Halted != "" || view.GPUClass(class) == nil {
 		p.over = true
 	}

@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"slices"
-
 	"rota/fsm/state"
 	"rota/sched/place"
 	"rota/sched/place/chunk"
@@ -40,7 +38,7 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 		}
 		if after, _, ok := left.Take(levelOf(least)); ok {
 			left, candidates = after, append(candidates, i)
-			elastic = elastic || len(a.GPUs().Degrees) > 1 && a.Needs.Profile != nil
+			elastic = elastic || len(a.GPUs().Degrees) > 1 && (a.Needs.Profile != nil || a.Class != 0)
 		}
 	}
 	if elastic {
@@ -79,7 +77,7 @@ func (p *gpuPass) arrange(batch []planned, candidates []int) {
 	degrees := make([]chunk.Degrees, len(candidates))
 	for j, i := range candidates {
 		a := batch[i].action
-		d := withSetUp(demandOf(a), a.GPUs(), resident)
+		d := withSetUp(p.demands.of(a), a.GPUs(), resident)
 		amounts := d.Amounts()
 		g.Queue = append(g.Queue, d)
 		degrees[j] = chunk.Degrees{Least: int(amounts.Least()), Most: int(amounts.Most())}
@@ -121,34 +119,13 @@ func (f *gpuFleet) idle() map[warm]bool {
 	return variants
 }
 
-// demandOf is what is known of how long an action takes with each number of its
-// GPUs.
-func demandOf(a *state.Action) scale.Demand {
-	units := make([]int32, len(a.GPUs().Degrees))
-	for i, k := range a.GPUs().Degrees {
-		units[i] = int32(k)
-	}
-	amounts, err := scale.Set(units...)
-	state.Assert(err == nil, "GPUs of action %d: %v", a.ID, err)
-	demand := scale.Unknown(amounts)
-	switch p := a.Needs.Profile; {
-	case p == nil || p.SingleNS == 0:
-	case Curve(p) != nil:
-		demand, err = scale.Scaled(amounts, Curve(p), p.SingleNS)
-	case units[0] == 1:
-		demand, err = scale.Rigid(amounts, p.SingleNS)
-	}
-	state.Assert(err == nil, "profile of action %d: %v", a.ID, err)
-	return demand
-}
-
 // withSetUp adds the set-up of an action's model where that is not resident. A
 // number of GPUs with which it would then take longer than with fewer is left out.
 func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale.Demand {
 	var units []int32
 	var ns []int64
 	for i, k := range g.Degrees {
-		t, known := d.Duration(i)
+		t, known := d.DurationAt(i)
 		if !known {
 			break
 		}
@@ -167,21 +144,6 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale
 	demand, err := scale.NewDemand(amounts, ns)
 	state.Assert(err == nil, "durations %v: %v", ns, err)
 	return demand
-}
-
-// Curve is the speed-up curve of a profile, nil if it has none.
-func Curve(p *state.Profile) scale.Curve {
-	switch {
-	case p.Serial:
-		return scale.Serial(p.SerialPPM)
-	case len(p.Points) == 0:
-		return nil
-	}
-	t := make(scale.Table, len(p.Points))
-	for i, point := range p.Points {
-		t[i] = scale.Point{Units: int32(point.Units), Ratio: point.Ratio}
-	}
-	return t
 }
 
 // ends is in how long what runs on the class will end. What is not known is the
@@ -207,8 +169,7 @@ func (p *gpuPass) ends(queue []scale.Demand) (ends []int64) {
 // expected is how long an attempt takes once its model is resident.
 func (p *gpuPass) expected(t *state.Attempt, unknown int64) int64 {
 	a := p.view.Action(t.Action)
-	d := demandOf(a)
-	if ns, known := d.Duration(slices.Index(a.GPUs().Degrees, t.Chunk.Units)); known {
+	if ns, known := p.demands.duration(a, int32(t.Chunk.Units)); known {
 		return ns
 	}
 	return unknown

@@ -30,7 +30,7 @@ type Decision struct {
 	Node  *state.Node
 	Cores state.CoreSet
 	GPUs  *GPUs // nil: none
-	// Bypassed are the older actions that did not fit and that Start passes by:
+	// Bypassed are the older actions that do not start and that Start passes by:
 	// one of the queues that the pass goes through, one pinned to Node, and for a
 	// start on GPUs one of the pool.
 	Bypassed [3]*state.Action
@@ -54,9 +54,19 @@ type Pass struct {
 	node     state.NodeID // 0 in a pass over a pool
 	pool     state.PoolID
 	queues   []line
+	ahead    []entry        // read ahead, oldest first
 	over     bool           // nothing more can start
-	blocked  state.ActionID // oldest action seen that does not fit
+	blocked  state.ActionID // oldest action seen that does not start
 	examined int
+	plan     plan
+	demands  demands
+	elastic  *scale.Elastic // nil until it is needed
+}
+
+// entry is an action on the way, with the number of its queue.
+type entry struct {
+	id   state.ActionID
+	line int
 }
 
 // line is one queue on the way through it, oldest first.
@@ -64,7 +74,7 @@ type line struct {
 	instance state.Instance
 	next     []state.ActionID // read ahead
 	last     state.ActionID   // newest read
-	unfit    int              // how many did not fit
+	unfit    int              // how many did not start
 	ended    bool
 	examined int // of those read one by one
 }
@@ -73,7 +83,7 @@ type line struct {
 // have nothing to decide. The view may change between calls of Next, by what was
 // decided.
 func NewPass(view *state.State, i state.Instance) *Pass {
-	p := &Pass{view: view}
+	p := &Pass{view: view, demands: demands{view: view}}
 	if id, ok := i.Node(); ok {
 		n := view.Node(id)
 		if n == nil || n.State != state.NodeUp {
@@ -115,13 +125,13 @@ func (p *Pass) Next() (Decision, bool) {
 		if ending(p.view, a) {
 			continue
 		}
-		n := p.nodeFor(a)
+		n, width := p.choose(a)
 		if n == nil {
 			q.unfit++
 			p.block(a)
 			continue
 		}
-		if d, ok := p.startOrHold(a, n); ok {
+		if d, ok := p.startOrHold(a, n, width); ok {
 			return d, true
 		}
 	}
@@ -145,20 +155,34 @@ func (p *Pass) nextAction() (*state.Action, *line) {
 	if p.over || !p.anyCore() {
 		return nil, nil
 	}
-	var oldest *line
-	for i := range p.queues {
-		q := &p.queues[i]
-		if q.more(p.view) && (oldest == nil || q.next[0] < oldest.next[0]) {
-			oldest = q
+	for len(p.ahead) > 0 || p.readAhead() {
+		e := p.ahead[0]
+		p.ahead = p.ahead[1:]
+		if q := &p.queues[e.line]; q.unfit < LookAhead {
+			p.examined++
+			return p.view.Action(e.id), q
 		}
 	}
-	if oldest == nil {
-		return nil, nil
+	return nil, nil
+}
+
+// readAhead takes the oldest action out of the queues; false if there is none
+// left.
+func (p *Pass) readAhead() bool {
+	oldest := -1
+	for i := range p.queues {
+		q := &p.queues[i]
+		if q.more(p.view) && (oldest < 0 || q.next[0] < p.queues[oldest].next[0]) {
+			oldest = i
+		}
 	}
-	id := oldest.next[0]
-	oldest.next = oldest.next[1:]
-	p.examined++
-	return p.view.Action(id), oldest
+	if oldest < 0 {
+		return false
+	}
+	q := &p.queues[oldest]
+	p.ahead = append(p.ahead, entry{q.next[0], oldest})
+	q.next = q.next[1:]
+	return true
 }
 
 // ending reports whether an action waits only to be canceled with its
@@ -207,7 +231,7 @@ func (p *Pass) nodeFor(a *state.Action) *state.Node {
 	return nil
 }
 
-// block remembers the oldest action that does not fit. One that has a node kept
+// block remembers the oldest action that does not start. One that has a node kept
 // for it elsewhere is served there and holds up nobody here.
 func (p *Pass) block(a *state.Action) {
 	if p.blocked == 0 && a.HeldOn == 0 {
@@ -215,9 +239,9 @@ func (p *Pass) block(a *state.Action) {
 	}
 }
 
-// startOrHold starts a on n unless that would bypass an older action once too
+// startOrHold starts a on n with so many cores, unless that would bypass an older action once too
 // often: then a node is kept for that one first.
-func (p *Pass) startOrHold(a *state.Action, n *state.Node) (Decision, bool) {
+func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
 	if p.blocked != 0 {
 		head := p.view.Action(p.blocked)
@@ -235,7 +259,6 @@ func (p *Pass) startOrHold(a *state.Action, n *state.Node) (Decision, bool) {
 			d.Bypassed[1] = head
 		}
 	}
-	width := scale.Width(int(a.CoresMin), int(a.CoresMax), n.Free.Len())
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
 }
@@ -285,7 +308,7 @@ func (p *Pass) hold(head *state.Action) (Decision, bool) {
 
 // keep has a node kept free, and the pass look at everything again.
 func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
-	p.blocked = 0
+	p.blocked, p.ahead, p.plan = 0, nil, plan{}
 	for i := range p.queues {
 		p.queues[i] = line{instance: p.queues[i].instance}
 	}

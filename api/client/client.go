@@ -50,6 +50,7 @@ type Client struct {
 	Actions      rotav1connect.ActionServiceClient
 	Trajectories rotav1connect.TrajectoryServiceClient
 	Nodes        rotav1connect.NodeServiceClient
+	Classes      rotav1connect.ClassServiceClient
 	Quotas       rotav1connect.QuotaServiceClient
 	Operator     rotav1connect.OperatorServiceClient
 
@@ -91,6 +92,7 @@ func New(config Config) (*Client, error) {
 	c.Actions = rotav1connect.NewActionServiceClient(c.servers, base, options...)
 	c.Trajectories = rotav1connect.NewTrajectoryServiceClient(c.servers, base, options...)
 	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
+	c.Classes = rotav1connect.NewClassServiceClient(c.servers, base, options...)
 	c.Quotas = rotav1connect.NewQuotaServiceClient(c.servers, base, options...)
 	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
 	return c, nil

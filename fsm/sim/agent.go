@@ -446,7 +446,7 @@ func (a *agent) report(exits []exit) {
 	c := &logv1.ReportAttempts{Node: a.n.opts.Name, Incarnation: a.incarnation}
 	for _, e := range exits {
 		c.Reports = append(c.Reports, &logv1.AttemptReport{
-			ActionId: e.key.Action, Attempt: e.key.Attempt, Reason: uint32(e.reason), ExitCode: e.code,
+			ActionId: e.key.Action, Attempt: e.key.Attempt, Reason: uint32(e.reason), ExitCode: e.code, ExecNs: e.ran,
 		})
 	}
 	answered := false

@@ -104,9 +104,18 @@ type Witness interface {
 type Work struct {
 	// Run is how long it takes, Stop how long it takes to die when it is killed.
 	Run, Stop int64
-	ExitCode  int32
+	// Parallel is the part of Run, in parts per million, that is shared by the
+	// cores.
+	Parallel int64
+	ExitCode int32
 	// Children outlive a supervisor that is killed; only its successor finds them.
 	Children bool
+}
+
+// With returns how long the work takes with so many cores (Amdahl's law).
+func (w Work) With(cores int) int64 {
+	parallel := w.Run / 1_000_000 * w.Parallel
+	return w.Run - parallel + parallel/int64(max(1, cores))
 }
 
 // NodeOptions describe one machine with an agent.

@@ -17,6 +17,7 @@ type exit struct {
 	key    Key
 	reason state.EndReason
 	code   int32
+	ran    int64 // from start to end
 }
 
 // start is what the supervisor answers to an order to start.
@@ -48,6 +49,7 @@ type supervisor struct {
 type execution struct {
 	key    Key
 	work   Work
+	began  int64           // virtual time
 	killed state.EndReason // why it was told to die; 0: it was not
 	gone   bool
 	// adopted is false while the supervisor that started it is dead.
@@ -120,10 +122,10 @@ func (s *supervisor) start(key Key, cores state.CoreSet, gpus state.GPUSet, work
 	if s.deadline == 0 || s.n.clock.Now() >= s.deadline && !s.n.opts.Flaws.IgnoreLease {
 		return startDeadlinePassed
 	}
-	x := &execution{key: key, work: work, adopted: true}
+	x := &execution{key: key, work: work, began: s.n.opts.Loop.Now(), adopted: true}
 	s.running = append(s.running, x)
 	s.n.opts.Witness.Began(s.n.opts.Name, key, cores, gpus)
-	s.n.opts.Loop.After(work.Run, func() { s.finish(x) })
+	s.n.opts.Loop.After(work.With(cores.Len()), func() { s.finish(x) })
 	return startOK
 }
 
@@ -135,7 +137,7 @@ func (s *supervisor) finish(x *execution) {
 	adopted := x.adopted
 	s.gone(x, true)
 	if adopted {
-		s.tell(exit{x.key, state.EndExited, x.work.ExitCode})
+		s.tell(exit{x.key, state.EndExited, x.work.ExitCode, s.n.opts.Loop.Now() - x.began})
 	}
 }
 

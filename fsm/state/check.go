@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/tidwall/btree"
@@ -30,8 +31,8 @@ func (s *State) Check() error {
 func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
-		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkQuotas, s.checkReturns, s.checkGpuClasses,
-		s.checkResidency,
+		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
+		s.checkGpuClasses, s.checkResidency,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -189,6 +190,9 @@ func (s *State) checkIndexes(fresh *State) error {
 		{"timers", sameItems(x.timers, y.timers)},
 		{"expiries", sameItems(x.expiries, y.expiries)},
 		{"ended", sameItems(x.ended, y.ended)},
+		{"usable", sameCounts(x.usable, y.usable)},
+		{"classNames", sameItems(x.classNames, y.classNames)},
+		{"classLive", sameCounts(x.classLive, y.classLive)},
 		{"quotaUsers", sameCounts(x.quotaUsers, y.quotaUsers)},
 	} {
 		if !index.equal {
@@ -232,6 +236,7 @@ func (s *State) rebuild() *State {
 	copyRows(&s.requests, f.PutRequest)
 	copyRows(&s.work, func(w *work) { f.PutWork(w.Instance) })
 	copyRows(&s.parked, func(w *work) { f.Park(w.Instance) })
+	copyRows(&s.classes, f.PutClass)
 	copyRows(&s.quotas, f.PutQuota)
 	copyRows(&s.returns, f.PutReturn)
 	copyRows(&s.gpuClasses, f.PutGPUClass)
@@ -258,6 +263,16 @@ func sameItems[T comparable](a, b *btree.BTreeG[T]) bool {
 	a.Scan(func(item T) bool {
 		same = more && item == i.Item()
 		more = i.Next()
+		return same
+	})
+	return same
+}
+
+func sameCounts[K cmp.Ordered](a, b *btree.Map[K, int]) bool {
+	same := a.Len() == b.Len()
+	a.Scan(func(k K, n int) bool {
+		m, _ := b.Get(k)
+		same = same && m == n
 		return same
 	})
 	return same

@@ -2,8 +2,6 @@ package state
 
 import (
 	"fmt"
-
-	"github.com/tidwall/btree"
 )
 
 // checkQuotas: what is in use of each key is what actions hold and what comes back
@@ -76,17 +74,4 @@ func (s *State) checkReturns() (err error) {
 		return err == nil
 	})
 	return err
-}
-
-func sameCounts[K ~uint32](a, b *btree.Map[K, int]) bool {
-	if a.Len() != b.Len() {
-		return false
-	}
-	same := true
-	a.Scan(func(k K, n int) bool {
-		m, _ := b.Get(k)
-		same = m == n
-		return same
-	})
-	return same
 }

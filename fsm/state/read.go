@@ -300,6 +300,12 @@ func (s *State) PendingTrajectory(pool PoolID, from TrajectoryID) *Trajectory {
 	return s.trajectories.get(hit.id)
 }
 
+// UsableNodes returns how many nodes of a pool take new work.
+func (s *State) UsableNodes(pool PoolID) int {
+	n, _ := s.index.usable.Get(pool)
+	return n
+}
+
 // NodesByFreeCores visits the usable nodes of a pool, most free cores first.
 func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
 	s.index.freeCores.Ascend(coreRank{pool: pool, free: CoresPerNodeMax + 1}, func(k coreRank) bool {

@@ -298,6 +298,7 @@ type Meta struct {
 	// Applied is the Raft index of the newest applied entry.
 	Applied   uint64
 	LastQuota QuotaID
+	LastClass ClassID
 }
 
 // Instance is something with work of its own to do: a key resource with its

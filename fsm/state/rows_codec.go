@@ -153,6 +153,7 @@ func (r *Meta) code(c *codec) {
 	number(c, &r.WorkCursor)
 	number(c, &r.Applied)
 	number(c, &r.LastQuota)
+	number(c, &r.LastClass)
 }
 
 func (r *Settings) code(c *codec) {

@@ -47,6 +47,7 @@ func (s *State) Save(w io.Writer) error {
 	saveTable(out, &s.requests)
 	saveTable(out, &s.work)
 	saveTable(out, &s.parked)
+	saveTable(out, &s.classes)
 	saveTable(out, &s.gpuClasses)
 	saveTable(out, &s.residency)
 	saveTable(out, &s.quotas)
@@ -216,6 +217,8 @@ func (s *State) putEncoded(table byte, b []byte) error {
 		return decodeInto(b, new(work), func(w *work) { s.PutWork(w.Instance) })
 	case tableParked:
 		return decodeInto(b, new(work), func(w *work) { s.Park(w.Instance) })
+	case tableClasses:
+		return decodeInto(b, new(Class), s.PutClass)
 	case tableGPUClasses:
 		return decodeInto(b, new(GPUClass), s.PutGPUClass)
 	case tableResidency:

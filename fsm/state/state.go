@@ -15,6 +15,7 @@ const (
 	tableWork
 	tableEvents
 	tableParked
+	tableClasses
 )
 
 // Those of quotas leave a number for classes.
@@ -48,6 +49,7 @@ type State struct {
 	quotas       table[QuotaID, Quota, *Quota]
 	returns      table[ReturnID, QuotaReturn, *QuotaReturn]
 	events       eventRing
+	classes      table[ClassID, Class, *Class]
 
 	index indexes
 	enc   *codec
@@ -70,6 +72,7 @@ func New() *State {
 		quotas:       newTable[QuotaID, Quota](tableQuotas),
 		returns:      newTable[ReturnID, QuotaReturn](tableReturns),
 		events:       newEventRing(1),
+		classes:      newTable[ClassID, Class](tableClasses),
 		index:        newIndexes(),
 		enc:          new(codec),
 	}
@@ -94,6 +97,7 @@ func (s *State) Copy() *State {
 		quotas:       s.quotas.copy(),
 		returns:      s.returns.copy(),
 		events:       s.events,
+		classes:      s.classes.copy(),
 		index:        s.index.copy(),
 		enc:          new(codec),
 	}
@@ -104,7 +108,7 @@ func (s *State) Copy() *State {
 func (s *State) Hash() uint64 {
 	return hashRow(new(codec), tableMeta, &s.meta) +
 		s.namespaces.hash + s.pools.hash + s.nodes.hash + s.trajectories.hash +
-		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash +
+		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash + s.classes.hash +
 		s.quotas.hash + s.returns.hash + s.gpuClasses.hash + s.residency.hash + s.events.hash
 }
 
@@ -139,6 +143,12 @@ type indexes struct {
 	expiries *btree.BTreeG[expiry]
 	// ended orders ended actions by when they did.
 	ended *btree.BTreeG[ended]
+	// usable counts the nodes of a pool that take work.
+	usable *btree.Map[PoolID, int]
+	// classNames has the classes by name, classLive how many actions of each have
+	// not ended.
+	classNames *btree.BTreeG[className]
+	classLive  *btree.Map[ClassID, int]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -229,6 +239,9 @@ func newIndexes() indexes {
 		timers:         newSet(timer.less),
 		expiries:       newSet(expiry.less),
 		ended:          newSet(ended.less),
+		usable:         btree.NewMap[PoolID, int](0),
+		classNames:     newSet(className.less),
+		classLive:      btree.NewMap[ClassID, int](0),
 	}
 }
 
@@ -254,6 +267,9 @@ func (x indexes) copy() indexes {
 	x.timers = x.timers.Copy()
 	x.expiries = x.expiries.Copy()
 	x.ended = x.ended.Copy()
+	x.usable = x.usable.Copy()
+	x.classNames = x.classNames.Copy()
+	x.classLive = x.classLive.Copy()
 	return x
 }
 

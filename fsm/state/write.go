@@ -81,12 +81,27 @@ func (s *State) reindexNode(old, r *Node) {
 	if r != nil && r.Usable() {
 		is = r
 	}
+	if was == nil || is == nil || was.Pool != is.Pool {
+		s.countUsable(was, -1)
+		s.countUsable(is, 1)
+	}
 	move(x.freeCores, was, is, (*Node).coreRank)
 	move(x.freeMemory, was, is, (*Node).memoryRank)
 	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
 	if old == nil || r == nil || old.size() != r.size() {
 		s.countShape(old, -1)
 		s.countShape(r, 1)
+	}
+}
+
+func (s *State) countUsable(r *Node, by int) {
+	if r == nil {
+		return
+	}
+	if n, _ := s.index.usable.Get(r.Pool); n+by == 0 {
+		s.index.usable.Delete(r.Pool)
+	} else {
+		s.index.usable.Set(r.Pool, n+by)
 	}
 }
 
@@ -204,6 +219,9 @@ func (s *State) DeleteAction(id ActionID) {
 func (s *State) indexAction(r *Action) {
 	x := &s.index
 	s.countUsers(r, 1)
+	if !r.State.Final() {
+		s.countLive(r.Class, 1)
+	}
 	if r.Trajectory != 0 {
 		x.members.Set(member{r.Trajectory, r.ID})
 		if !r.State.Final() {
@@ -232,6 +250,9 @@ func (s *State) indexAction(r *Action) {
 func (s *State) unindexAction(r *Action) {
 	x := &s.index
 	s.countUsers(r, -1)
+	if !r.State.Final() {
+		s.countLive(r.Class, -1)
+	}
 	if r.Trajectory != 0 {
 		x.members.Delete(member{r.Trajectory, r.ID})
 		x.live.Delete(member{r.Trajectory, r.ID})

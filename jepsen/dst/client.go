@@ -179,7 +179,44 @@ func (c *config) newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
 	}
 	c.addNeeds(d, a, pool)
 	useQuotas(a, d)
+	if c.elastic {
+		c.tell(d, a)
+	}
 	return a
+}
+
+// tell says something of how long an action takes, or which class may know it: now
+// and then what is far from the truth, or what cannot be.
+func (c *config) tell(d *sim.Draw, a *logv1.Action) {
+	if d.Chance(500_000) {
+		a.Class = fmt.Sprintf("class-%d", d.N(5))
+	}
+	if a.Needs == nil {
+		a.Needs = &logv1.Needs{}
+	}
+	if d.Chance(300_000) && a.CoresMin == 1 && a.Needs.Gpus == nil {
+		a.Needs.Cores = [][]uint32{{1, 2, 4}, {1, 3}, {1, 2, 3, 4, 6}, {1}}[d.N(4)]
+		a.CoresMax = a.Needs.Cores[len(a.Needs.Cores)-1]
+	}
+	if d.Chance(300_000) {
+		a.Needs.Profile = c.profile(d)
+	}
+}
+
+func (c *config) profile(d *sim.Draw) *logv1.Profile {
+	p := &logv1.Profile{}
+	if d.Chance(800_000) {
+		p.SingleNs = d.Skewed(5*millisecond, 60*second)
+	}
+	switch d.N(4) {
+	case 0:
+		p.Serial, p.SerialPpm = true, d.Between(0, 1_000_000)
+	case 1:
+		p.Points = []*logv1.Point{{Units: 2, RatioPpm: d.Between(500_000, 1_000_000)}, {Units: 4, RatioPpm: d.Between(490_000, 500_000)}}
+	case 2:
+		p.Points = []*logv1.Point{{Units: 3, RatioPpm: d.Between(300_000, 1_100_000)}}
+	}
+	return p
 }
 
 // newSpec is what decodeWork reads: how long the action runs, how long it takes
@@ -194,13 +231,13 @@ func newSpec(d *sim.Draw) []byte {
 	if d.Chance(300_000) {
 		children = 1
 	}
-	return append(b, code, children)
+	return append(b, code, children, byte(d.N(101)))
 }
 
 func decodeWork(spec []byte) sim.Work {
 	return sim.Work{
 		Run: int64(binary.BigEndian.Uint64(spec)), Stop: int64(binary.BigEndian.Uint64(spec[8:])),
-		ExitCode: int32(spec[16]), Children: spec[17] == 1,
+		ExitCode: int32(spec[16]), Children: spec[17] == 1, Parallel: int64(spec[18]) * 10_000,
 	}
 }
 
@@ -234,6 +271,10 @@ func (c *client) drain(node int, draining bool, tries int) {
 
 func (c *client) resumePool(name string, tries int) {
 	c.do(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: name}}}, tries, ignore)
+}
+
+func (c *client) forget(class string) {
+	c.do(&logv1.Command{Verb: &logv1.Command_DeleteClass{DeleteClass: &logv1.DeleteClass{Name: class}}}, 1, ignore)
 }
 
 func ignore(*logv1.Result) {}

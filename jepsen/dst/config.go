@@ -36,6 +36,7 @@ type config struct {
 	bandwidth      []uint64
 	ppm            []int64 // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
+	elastic        bool     // clients say how long actions take, or name classes
 	builds         []uint32 // of each server: the newest version of the scheduler that it knows
 }
 
@@ -68,6 +69,8 @@ func newConfig(seed uint64) config {
 	}
 	c.settings = newSettings(&d)
 	c.builds = newBuilds(seed, c.servers)
+	elastic := sim.Draws(seed).Of(luckConfig, 2)
+	c.elastic = elastic.Chance(700_000)
 	return c
 }
 

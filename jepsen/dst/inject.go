@@ -1,6 +1,7 @@
 package dst
 
 import (
+	"fmt"
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim"
 	"rota/fsm/state"
@@ -35,6 +36,8 @@ func (w *World) carryOut(e Event) {
 		c.do(&logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: w.downNode(e.On)}}}, 1, ignore)
 	case Namespace:
 		c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
+	case Forget:
+		c.forget(fmt.Sprintf("class-%d", d.N(5)))
 	case Activate:
 		if e.Version > 0 {
 			c.activate(e.Version, triesMax)

@@ -27,6 +27,7 @@ const (
 	Drain     Kind = "drain a node"
 	Remove    Kind = "remove a node"
 	Namespace Kind = "create a namespace"
+	Forget    Kind = "delete a class"
 	Activate  Kind = "activate a scheduler version"
 	Upgrade   Kind = "upgrade a server"
 	Watch     Kind = "watch"
@@ -180,7 +181,7 @@ func (p *Plan) others(d *sim.Draw, c config) {
 		max     int64
 	}{
 		{Open, 40, clients, 0}, {Close, 30, clients, 0}, {Cancel, 40, clients, 0},
-		{Drain, 8, c.nodes, 90 * second}, {Remove, 6, c.nodes, 0}, {Namespace, 3, clients, 0},
+		{Drain, 8, c.nodes, 90 * second}, {Remove, 6, c.nodes, 0}, {Namespace, 3, clients, 0}, {Forget, 20, clients, 0},
 		{Activate, 3, clients, 0}, {Watch, 120, watchers, 0},
 	} {
 		for range max(1, p.Length*k.perHour/hour) {

@@ -83,11 +83,13 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	full := m.counts.Queued+n > int(m.settings.QueueActionsMax) || m.queueSize+specs > m.settings.QueueBytesMax
 	v.refuse(full, "QUEUE_FULL")
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
+	v.refuse(m.newClasses(ns, c.Actions) > classesMax, "TOO_MANY_CLASSES")
 	var joining map[uint64]int
 	for _, a := range c.Actions {
 		m.namesQuotas(v, a)
 		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
+		v.refuse(!wellKnown(a), "INVALID")
 		v.refuse(a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax, "INVALID")
 		m.asks(v, a)
 		if a.TrajectoryId == 0 {
@@ -169,6 +171,7 @@ func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Acti
 	for _, u := range a.uses {
 		a.Needs.Quotas = append(a.Needs.Quotas, state.QuotaUse{Quota: u.quota.id, Units: u.units})
 	}
+	m.join(a, r.Class)
 	m.actions[id] = a
 	return a
 }

@@ -52,6 +52,8 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 		return m.resumePool(v.ResumePool, got)
 	case *logv1.Command_ActivateScheduler:
 		return m.activate(v.ActivateScheduler, got)
+	case *logv1.Command_DeleteClass:
+		return m.deleteClass(v.DeleteClass, got)
 	case *logv1.Command_CreateQuota:
 		return m.createQuota(v.CreateQuota, got)
 	case *logv1.Command_UpdateQuota:
@@ -80,11 +82,12 @@ func result(got, want *logv1.Result) error {
 var codes = map[string]uint32{
 	"INVALID": 3, "UNSATISFIABLE": 3, "UNKNOWN_VERB": 3,
 	"REQUEST_EXPIRED":  4,
-	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5, "QUOTA_NOT_FOUND": 5,
+	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5,
+	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5,
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
-	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8, "TOO_MANY_QUOTAS": 8,
-	"TOO_MANY_GPU_CLASSES": 8, "NOT_SUPPORTED": 12,
-	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "SCHEDULER_VERSION": 9, "QUOTA_IN_USE": 9,
+	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
+	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8,
+	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "SCHEDULER_VERSION": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
 }
 

@@ -44,6 +44,9 @@ func (m *Model) finish() error {
 			return err
 		}
 	}
+	if err := m.compareClasses(m.touchedClasses); err != nil {
+		return err
+	}
 	for _, n := range m.touchedNodes {
 		n.touched = false
 		if err := m.compareNode(n); err != nil {
@@ -57,11 +60,13 @@ func (m *Model) finish() error {
 func (m *Model) compareMeta() error {
 	meta := m.s.Meta()
 	got := []uint64{meta.Revision, uint64(meta.LastAction), uint64(meta.LastTrajectory), meta.LastIncarnation,
-		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.SchedulerVersion), uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount())}
+		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.LastClass), uint64(meta.SchedulerVersion),
+		uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount())}
 	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
-		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.version), uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests))}
+		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.lastClass), uint64(m.version),
+		uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests))}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, scheduler version, last quota, quotas and request IDs are %d, must be %d", got, want)
+		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, class, scheduler version, last quota, quotas and request IDs are %d, must be %d", got, want)
 	}
 	if got := m.s.Counts(); got != m.counts {
 		return fmt.Errorf("counts are %+v, must be %+v", got, m.counts)
@@ -135,7 +140,7 @@ func sameAction(x, y *state.Action) bool {
 		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
 		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision &&
 		x.QuotasHeld == y.QuotasHeld && slices.Equal(x.QuotaKeys, y.QuotaKeys) &&
-		(x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
+		x.Class == y.Class && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
 }
 
 func sameResult(x, y *state.Result) bool {
@@ -240,6 +245,9 @@ func (m *Model) Compare(s *state.State) error {
 		if err := m.compareRequest(id, r); err != nil {
 			return err
 		}
+	}
+	if err := m.compareAllClasses(); err != nil {
+		return err
 	}
 	return m.nothingElse(s)
 }

@@ -41,6 +41,24 @@ func wide(least, most uint32) *logv1.Action {
 	return a
 }
 
+// sized can use these numbers of cores only.
+func sized(set ...uint32) *logv1.Action {
+	a := wide(set[0], set[len(set)-1])
+	a.Needs = &logv1.Needs{Cores: set}
+	return a
+}
+
+func named(a *logv1.Action) *logv1.Action {
+	a.Class = "c"
+	return a
+}
+
+// told says how long it takes.
+func told(a *logv1.Action) *logv1.Action {
+	a.Needs = &logv1.Needs{Profile: &logv1.Profile{SingleNs: second, Serial: true}}
+	return a
+}
+
 func within(a *logv1.Action, timeout int64) *logv1.Action {
 	a.QueueTimeoutNs = timeout
 	return a
@@ -191,10 +209,20 @@ var disagreements = []disagreement{
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editNode(s, "n1", func(n *state.Node) { n.Free = state.CoreRange(0, 3) })
 		}},
-	{name: "narrower than it could be", setup: one, last: commands{submitOf(wide(1, 4))}, wants: "was granted 3 of 4 free ones",
+	{name: "narrower than it could be", setup: one, last: commands{submitOf(wide(1, 4))}, wants: "was granted 3 of 4 free cores",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAttempt(s, 1, func(t *state.Attempt) { t.Cores = state.CoreRange(0, 3) })
 		}},
+	{name: "a width that is not in the set", setup: one, last: commands{submitOf(sized(1, 4))}, wants: "granted 3 of 4 free cores on node n1, which it cannot use",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Cores = state.CoreRange(0, 3) })
+		}},
+	{name: "a class learns from a failure", setup: commands{one[0], submitOf(named(cores(1)))}, last: commands{reportOf("n1", 1, 1, state.EndSignaled)}, wants: "class c",
+		forge: func(s *state.State, _ []*logv1.Result) { s.PutClass(s.Class(1).Learn(1, second)) }},
+	{name: "a class is not created", last: commands{submitOf(named(cores(1)))}, wants: "class c",
+		forge: func(s *state.State, _ []*logv1.Result) { s.DeleteClass(1) }},
+	{name: "nobody starts though nothing runs", setup: one, last: commands{submitOf(told(wide(1, 4)))}, wants: "action 1 waits for 1 cores",
+		sabotage: func(s *state.State) { s.PutPool(&state.Pool{ID: 1, Name: "default", Halted: "x"}) }},
 	{name: "across NUMA nodes", setup: one, last: commands{submitOf(cores(2))}, wants: "from 2 NUMA nodes, one with 2 free suffices",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAttempt(s, 1, func(t *state.Attempt) { t.Cores = state.CoreRange(1, 2) })

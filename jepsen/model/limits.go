@@ -19,6 +19,14 @@ const (
 	nodesExamined     = 64 // nodes that the choice of one looks at
 	actionOverhead    = 256
 	needsOverhead     = 64
+	classesMax        = 10_000
+	widthsMax         = 16
+	classMemory       = 64 // attempts that a mean is made of
+	exploreAfter      = 3  // attempts with one width before another is tried
+	execMax           = 1 << 52
+	unitsMax          = 1 << 20
+	pointsMax         = 64
+	allowedCoresMax   = 64
 
 	requestIDBytesMax  = 64
 	requestKept        = 10 * 60 * 1_000_000_000

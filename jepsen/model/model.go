@@ -26,6 +26,7 @@ type Model struct {
 	lastIncarnation uint64
 	lastNode        state.NodeID
 	lastQuota       state.QuotaID
+	lastClass       state.ClassID
 
 	namespaces   map[string]state.NamespaceID
 	pools        map[string]*pool
@@ -35,6 +36,7 @@ type Model struct {
 	actions      map[state.ActionID]*action
 	requests     map[string]*request
 	quotas       map[string]*quota
+	classes      map[className]*class
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
@@ -56,6 +58,7 @@ type step struct {
 	touchedTrajectories []*trajectory
 	touchedNodes        []*node
 	touchedPools        []*pool
+	touchedClasses      []*class
 	// onlyArrivals: no node was changed by the commands, so that every pass is
 	// over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
@@ -73,6 +76,7 @@ func New() *Model {
 		actions:      make(map[state.ActionID]*action),
 		requests:     make(map[string]*request),
 		quotas:       make(map[string]*quota),
+		classes:      make(map[className]*class),
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},
@@ -109,7 +113,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 	m.step = step{
 		s: s, onlyArrivals: !s.HasWork(), budget: stepsPerEntry,
 		touchedActions: m.touchedActions[:0], touchedTrajectories: m.touchedTrajectories[:0],
-		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0],
+		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0], touchedClasses: m.touchedClasses[:0],
 	}
 	if len(results) != len(e.Commands) {
 		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))

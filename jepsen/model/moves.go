@@ -81,6 +81,7 @@ func (m *Model) release(a *action) {
 	n.giveBack(a, m.now)
 	n.running = remove(n.running, a)
 	n.Running--
+	n.chose = nil
 	a.cores, a.reserved, a.incarnation = state.CoreSet{}, 0, 0
 	m.counts.Running--
 	m.touchNode(n)
@@ -98,6 +99,10 @@ func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event
 	m.giveBack(a)
 	a.State, a.Result, a.EndedAt = s, r, m.now
 	m.counts.Ended++
+	if a.class != nil {
+		a.class.live--
+		m.touchClass(a.class)
+	}
 	m.endedSize += a.size()
 	m.ended.push(deadline{at: m.now, id: uint64(a.ID), kind: dropAction})
 	m.touchAction(a)

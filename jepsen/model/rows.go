@@ -31,7 +31,9 @@ type (
 		residents []*trajectory
 		models    []state.Resident // in the memory of its GPUs
 		touched   bool
-		served    bool // one that had been bypassed started on it in this entry
+		// chose are those that could have started here and wait for more cores.
+		chose  map[state.ActionID]bool
+		served bool // one that had been bypassed started on it in this entry
 	}
 	trajectory struct {
 		state.Trajectory
@@ -55,6 +57,7 @@ type (
 		passedAt int64
 		judged   uint64 // newest entry that counted
 		touched  bool
+		class    *class // nil: none
 	}
 	request struct {
 		expires int64

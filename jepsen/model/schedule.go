@@ -109,12 +109,12 @@ func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
 	if a.Trajectory != 0 && a.Memory == 0 {
 		limit = m.trajectories[a.Trajectory].Memory
 	}
-	free := n.Free.Len()
+	if err := m.isWide(a, n, at.Cores.Len()); err != nil {
+		return err
+	}
 	switch {
 	case at.Cores.Minus(n.Free) != state.CoreSet{}:
 		return fmt.Errorf("action %d was granted cores %v of node %s, where only %v are free", a.ID, at.Cores.Slice(), n.Name, n.Free.Slice())
-	case free < int(a.CoresMin) || at.Cores.Len() != min(int(a.CoresMax), free):
-		return fmt.Errorf("action %d asks for %d to %d cores and was granted %d of %d free ones on node %s", a.ID, a.CoresMin, a.CoresMax, at.Cores.Len(), free, n.Name)
 	case at.Reserved != reserved || at.Limit != limit || reserved > n.FreeMemory:
 		return fmt.Errorf("action %d was granted %d bytes with a limit of %d on node %s, must be %d and %d of %d free", a.ID, at.Reserved, at.Limit, n.Name, reserved, limit, n.FreeMemory)
 	case at.Bandwidth != a.Bandwidth() || at.Bandwidth > n.FreeBandwidth:
@@ -179,7 +179,8 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 // with, is placed freely, it is on the node with the most free cores that has the
 // memory and is not kept.
 func (m *Model) bestNode(a *action, n *node) error {
-	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a || len(a.pool.nodes) > nodesExamined {
+	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a ||
+		len(a.pool.nodes) > nodesExamined || m.mayBeElastic(a.pool) {
 		return nil
 	}
 	for _, o := range a.pool.nodes {

@@ -19,10 +19,10 @@ func (m *Model) isItsTurn(a *action, n *node) error {
 		if m.ending(older) || m.justJoined(older) {
 			continue
 		}
-		if ahead++; ahead > window {
+		if ahead++; ahead > window && !m.mayBeElastic(a.pool) {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
-		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() && older.Bandwidth() <= a.Bandwidth() {
+		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() && older.Bandwidth() <= a.Bandwidth() && !m.mayBeElastic(a.pool) {
 			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
 		}
 	}
@@ -159,7 +159,7 @@ func (m *Model) forgottenOn(n *node) *action {
 	for _, q := range queues {
 		for _, a := range q[:min(len(q), window)] {
 			kept := n.HeldFor == 0 || n.HeldFor == a.ID && !m.yields(a, n)
-			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept {
+			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept && !m.choosesToWait(a, n) {
 				return a
 			}
 		}

@@ -182,6 +182,39 @@ var stateMachine = []Mutant{
 		},
 		Hunt: simulate(),
 	},
+	{
+		Name: "learned-from-failures",
+		Bug:  "a class learns from attempts that failed, too",
+		Edits: []Edit{{"fsm/class.go",
+			"if a.Class == 0 || r.Reason != state.EndExited || r.ExitCode != 0 {",
+			"if a.Class == 0 {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "width-between",
+		Bug:  "an action that can use some numbers of cores only gets one between them",
+		Edits: []Edit{{"sched/elastic.go",
+			"return p.explore(a, amounts, amounts.AtMost(has+free), has+free)",
+			"return p.explore(a, amounts, min(int(amounts.Most()), has+free), has+free)"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "evicted-for-ever",
+		Bug:  "an elastic action that is the only one to start waits for more cores, though nothing runs that could free them",
+		Edits: []Edit{{"sched/elastic.go",
+			"	widths := m.elastic.Decide(g)\n",
+			"	widths := m.elastic.Decide(g)\n	if len(widths) == 1 && g.Must == 0 {\n		widths = nil\n	}\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "snapshot-without-classes",
+		Bug:  "a snapshot lacks what was learned, and its hash is made to fit",
+		Edits: []Edit{
+			{"fsm/state/snapshot.go", "	saveTable(out, &s.classes)\n", ""},
+			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - s.classes.hash)"},
+		},
+		Hunt: simulate(),
+	},
 }
 
 // gpus are bugs of chunks of GPUs, of what is resident on them, and of bandwidth.

@@ -121,6 +121,9 @@ func (w *worker) newAction(q *request, number int, trajectory uint64) *rotav1.Ac
 	if trajectory == 0 {
 		spec.Pool = w.env.Pool
 	}
+	if w.chance(40) { // what it takes is learned, and decides how wide the next ones are
+		spec.Class = fmt.Sprintf("work-%d", w.rand.IntN(3))
+	}
 	if q.retry {
 		spec.LossPolicy, spec.MaxAttempts = rotav1.LossPolicy_LOSS_POLICY_RETRY, attemptsMax
 	}

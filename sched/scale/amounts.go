@@ -83,6 +83,21 @@ func (a Amounts) Least() int32 { return a.least }
 // Most returns the largest allowed amount.
 func (a Amounts) Most() int32 { return a.most }
 
+// AtMost returns the largest allowed amount that is not above units, 0 if all are.
+func (a Amounts) AtMost(units int) int {
+	switch {
+	case units < int(a.least):
+		return 0
+	case a.set == nil:
+		return min(units, int(a.most))
+	}
+	i, found := slices.BinarySearch(a.set, int32(min(units, UnitsMax)))
+	if found {
+		i++
+	}
+	return int(a.set[i-1])
+}
+
 // Contiguous reports whether all amounts between the least and the most are
 // allowed.
 func (a Amounts) Contiguous() bool { return a.set == nil }

@@ -55,6 +55,25 @@ func Convex(ns []int64) bool {
 // Amounts returns the allowed amounts.
 func (d *Demand) Amounts() Amounts { return d.amounts }
 
+// Duration returns how long the action takes with so many units, and whether
+// that is known. If no more is known than for the least amount, it is that.
+func (d *Demand) Duration(units int32) (ns int64, known bool) {
+	switch {
+	case len(d.ns) == 0:
+		return 0, false
+	case len(d.ns) == 1:
+		return d.ns[0], true
+	}
+	if d.amounts.Contiguous() {
+		return d.ns[min(max(0, int(units-d.amounts.least)), len(d.ns)-1)], true
+	}
+	i := 0
+	for i+1 < len(d.ns) && d.amounts.At(i+1) <= units {
+		i++
+	}
+	return d.ns[i], true
+}
+
 // Convex reports whether marginal allocation is exact for the demand.
 func (d *Demand) Convex() bool { return d.convex }
 
@@ -62,6 +81,9 @@ func (d *Demand) Convex() bool { return d.convex }
 func (d *Demand) Elastic() bool {
 	return len(d.ns) > 1 && d.ns[len(d.ns)-1] < d.ns[0]
 }
+
+// Rigid reports whether nobody knows what more than the least amount would bring.
+func (d *Demand) Rigid() bool { return len(d.ns) < d.amounts.Len() }
 
 // choices returns how many amounts are worth a choice: one if nobody knows what
 // more would bring.
@@ -76,9 +98,9 @@ func (d *Demand) duration(i int, unknown int64) int64 {
 	return d.ns[i]
 }
 
-// Duration returns how long the action takes with its i-th amount, false if that
+// DurationAt returns how long the action takes with its i-th amount, false if that
 // is not known.
-func (d *Demand) Duration(i int) (ns int64, known bool) {
+func (d *Demand) DurationAt(i int) (ns int64, known bool) {
 	if i < 0 || i >= len(d.ns) {
 		return 0, false
 	}

@@ -27,6 +27,8 @@ type Group struct {
 	// amounts, by every resource but this one. Whether they fit this one too is
 	// looked at here.
 	Candidates int
+	// Must is how many of them start in any case, if they fit: one at least does.
+	Must int
 	// Behind is how many more wait behind those in Queue.
 	Behind int
 	// Running is in how many nanoseconds each of those that run will end, in any
@@ -68,7 +70,7 @@ func (e *Elastic) Decide(g Group) []int32 {
 	}
 	e.sort(g.Running)
 	objective := e.objective()
-	for t := n - 1; t > 0; t-- { // lines 9 to 12
+	for t := n - 1; t >= max(1, g.Must); t-- { // lines 9 to 12
 		e.evict(g.Running)
 		evicted := e.objective()
 		if !evicted.less(objective) {

@@ -130,12 +130,14 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewActionServiceHandler(s, options...))
 	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
+	mount(rotav1connect.NewClassServiceHandler(s, options...))
 	mount(rotav1connect.NewQuotaServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
 		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
-		rotav1connect.QuotaServiceName, rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
+		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
+		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
 	standard := connect.WithHandlerOptions(

@@ -191,10 +191,12 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	}
 	if v := firstOf(
 		checkText("name", s.Name, nameBytesMax),
+		checkText("class", s.Class, nameBytesMax),
 		checkName("pool", s.Pool),
 		checkCommand(s.Command),
 		checkResources(s.Resources),
 		checkNeeds(s),
+		checkProfile(s.Profile),
 		checkDuration("queue_timeout", s.QueueTimeout),
 		checkDuration("run_timeout", s.RunTimeout),
 		checkLoss(s.LossPolicy, s.MaxAttempts),
@@ -202,7 +204,7 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		return v
 	}
 	// What this server does not know it cannot do, and must not seem to.
-	if hasUnknown(s) || hasUnknown(s.Command) || s.Resources != nil && hasUnknown(s.Resources) {
+	if hasUnknown(s) || hasUnknown(s.Command) || s.Resources != nil && hasUnknown(s.Resources) || s.Profile != nil && hasUnknown(s.Profile) {
 		return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers")
 	}
 	if s.TrajectoryId != 0 && s.Pool != "" {
@@ -266,6 +268,9 @@ func checkEnv(key, value string) *violation {
 func checkResources(r *rotav1.Resources) *violation {
 	if r == nil {
 		return nil
+	}
+	if v := checkAllowed(r); v != nil {
+		return v
 	}
 	switch least := leastCores(r); {
 	case least > coresMax:

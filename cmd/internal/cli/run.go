@@ -22,6 +22,7 @@ type runFlags struct {
 	retry                 uint32
 	trajectory            uint64
 	pool, name, dir       string
+	known                 knownFlags
 	env, quotas           []string
 	detach                bool
 	gpu                   gpuDemandFlags
@@ -39,6 +40,8 @@ the same request ID.
 ` + runExitCodesHelp,
 		Example: `  rota run -- go test strings
   rota run --cores 1 --max-cores 8 --memory 2GiB --timeout 10m -- go test -p {{cores}} ./...
+  rota run --class suite --max-cores 8 -- go test -p {{cores}} ./...
+  rota run --allowed-cores 1,2,4,8 --expect 30s --serial 0.1 -- make -j{{cores}}
   rota run --quota openai --cores 0 -- curl -s https://api.example.com/judge
   rota run --gpus 1,2,4 --model reward-7 --gpu-memory 20GiB --setup 5s -- ./judge --tp {{gpus}}
   rota run --detach -- make all`,
@@ -78,6 +81,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that it needs, NAME or NAME=UNITS; may be repeated")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
+	f.known.addTo(fs)
 	f.gpu.addTo(fs)
 	noInterspersed(fs)
 }
@@ -86,6 +90,9 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	if f.maxCores != 0 && f.maxCores < f.cores {
 		return nil, usageErrorf("--max-cores %d is less than --cores %d", f.maxCores, f.cores)
+	}
+	if len(f.known.allowed) > 0 && (f.cores != 1 || f.maxCores != 0) {
+		return nil, usageErrorf("--allowed-cores says all about cores; leave out --cores and --max-cores")
 	}
 	env := make(map[string]string, len(f.env))
 	for _, kv := range f.env {
@@ -105,6 +112,9 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory), Quotas: quotas},
 	}
 	if err := f.gpu.apply(spec.Resources); err != nil {
+		return nil, err
+	}
+	if err := f.known.tell(spec); err != nil {
 		return nil, err
 	}
 	if f.timeout > 0 {

@@ -101,6 +101,7 @@ type Command struct {
 	//	*Command_ActivateScheduler
 	//	*Command_QuoteHash
 	//	*Command_Tick
+	//	*Command_DeleteClass
 	//	*Command_CreateQuota
 	//	*Command_UpdateQuota
 	//	*Command_DeleteQuota
@@ -281,6 +282,15 @@ func (x *Command) GetTick() *Tick {
 	return nil
 }
 
+func (x *Command) GetDeleteClass() *DeleteClass {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_DeleteClass); ok {
+			return x.DeleteClass
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetCreateQuota() *CreateQuota {
 	if x != nil {
 		if x, ok := x.Verb.(*Command_CreateQuota); ok {
@@ -372,6 +382,10 @@ type Command_Tick struct {
 	Tick *Tick `protobuf:"bytes,15,opt,name=tick,proto3,oneof"`
 }
 
+type Command_DeleteClass struct {
+	DeleteClass *DeleteClass `protobuf:"bytes,16,opt,name=delete_class,json=deleteClass,proto3,oneof"`
+}
+
 type Command_CreateQuota struct {
 	CreateQuota *CreateQuota `protobuf:"bytes,18,opt,name=create_quota,json=createQuota,proto3,oneof"`
 }
@@ -413,6 +427,8 @@ func (*Command_ActivateScheduler) isCommand_Verb() {}
 func (*Command_QuoteHash) isCommand_Verb() {}
 
 func (*Command_Tick) isCommand_Verb() {}
+
+func (*Command_DeleteClass) isCommand_Verb() {}
 
 func (*Command_CreateQuota) isCommand_Verb() {}
 
@@ -2062,6 +2078,58 @@ func (x *ResumePool) GetName() string {
 	return ""
 }
 
+type DeleteClass struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteClass) Reset() {
+	*x = DeleteClass{}
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteClass) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteClass) ProtoMessage() {}
+
+func (x *DeleteClass) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteClass.ProtoReflect.Descriptor instead.
+func (*DeleteClass) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DeleteClass) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *DeleteClass) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type CreateQuota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2077,7 +2145,7 @@ type CreateQuota struct {
 
 func (x *CreateQuota) Reset() {
 	*x = CreateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2157,7 @@ func (x *CreateQuota) String() string {
 func (*CreateQuota) ProtoMessage() {}
 
 func (x *CreateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2170,7 @@ func (x *CreateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
 func (*CreateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateQuota) GetName() string {
@@ -2154,7 +2222,7 @@ type UpdateQuota struct {
 
 func (x *UpdateQuota) Reset() {
 	*x = UpdateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2234,7 @@ func (x *UpdateQuota) String() string {
 func (*UpdateQuota) ProtoMessage() {}
 
 func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2247,7 @@ func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
 func (*UpdateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UpdateQuota) GetName() string {
@@ -2219,7 +2287,7 @@ type DeleteQuota struct {
 
 func (x *DeleteQuota) Reset() {
 	*x = DeleteQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2299,7 @@ func (x *DeleteQuota) String() string {
 func (*DeleteQuota) ProtoMessage() {}
 
 func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2312,7 @@ func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
 func (*DeleteQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteQuota) GetName() string {
@@ -2263,7 +2331,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2343,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2356,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -2311,7 +2379,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2391,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2404,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -2369,7 +2437,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2449,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2462,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 // Result is the outcome of one command.
@@ -2419,7 +2487,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2499,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2512,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -2504,7 +2572,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2584,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2597,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -2567,7 +2635,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x10log/v1/log.proto\x12\x06log.v1\"M\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
-	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xbe\b\n" +
+	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xf8\b\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -2590,6 +2658,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"quote_hash\x18\x0e \x01(\v2\x11.log.v1.QuoteHashH\x00R\tquoteHash\x12\"\n" +
 	"\x04tick\x18\x0f \x01(\v2\f.log.v1.TickH\x00R\x04tick\x128\n" +
+	"\fdelete_class\x18\x10 \x01(\v2\x13.log.v1.DeleteClassH\x00R\vdeleteClass\x128\n" +
 	"\fcreate_quota\x18\x12 \x01(\v2\x13.log.v1.CreateQuotaH\x00R\vcreateQuota\x128\n" +
 	"\fupdate_quota\x18\x13 \x01(\v2\x13.log.v1.UpdateQuotaH\x00R\vupdateQuota\x128\n" +
 	"\fdelete_quota\x18\x14 \x01(\v2\x13.log.v1.DeleteQuotaH\x00R\vdeleteQuotaB\x06\n" +
@@ -2726,7 +2795,10 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
 	"\n" +
 	"ResumePool\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"|\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
+	"\vDeleteClass\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"|\n" +
 	"\vCreateQuota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
@@ -2772,7 +2844,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 	return file_log_v1_log_proto_rawDescData
 }
 
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_log_v1_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: log.v1.Entry
 	(*Command)(nil),           // 1: log.v1.Command
@@ -2800,14 +2872,15 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*RemoveNode)(nil),        // 23: log.v1.RemoveNode
 	(*CreateNamespace)(nil),   // 24: log.v1.CreateNamespace
 	(*ResumePool)(nil),        // 25: log.v1.ResumePool
-	(*CreateQuota)(nil),       // 26: log.v1.CreateQuota
-	(*UpdateQuota)(nil),       // 27: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),       // 28: log.v1.DeleteQuota
-	(*ActivateScheduler)(nil), // 29: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 30: log.v1.QuoteHash
-	(*Tick)(nil),              // 31: log.v1.Tick
-	(*Result)(nil),            // 32: log.v1.Result
-	(*Refusal)(nil),           // 33: log.v1.Refusal
+	(*DeleteClass)(nil),       // 26: log.v1.DeleteClass
+	(*CreateQuota)(nil),       // 27: log.v1.CreateQuota
+	(*UpdateQuota)(nil),       // 28: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),       // 29: log.v1.DeleteQuota
+	(*ActivateScheduler)(nil), // 30: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 31: log.v1.QuoteHash
+	(*Tick)(nil),              // 32: log.v1.Tick
+	(*Result)(nil),            // 33: log.v1.Result
+	(*Refusal)(nil),           // 34: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	1,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -2823,31 +2896,32 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	23, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
 	24, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
 	25, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	29, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	30, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	31, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	26, // 16: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	27, // 17: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	28, // 18: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	4,  // 19: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	2,  // 20: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	6,  // 21: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	7,  // 22: log.v1.Action.needs:type_name -> log.v1.Needs
-	8,  // 23: log.v1.Needs.profile:type_name -> log.v1.Profile
-	10, // 24: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	11, // 25: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	9,  // 26: log.v1.Profile.points:type_name -> log.v1.Point
-	2,  // 27: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	17, // 28: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	18, // 29: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	16, // 30: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	20, // 31: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	33, // 32: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	30, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	31, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	32, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	26, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	27, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	28, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	29, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	4,  // 20: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	2,  // 21: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	6,  // 22: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	7,  // 23: log.v1.Action.needs:type_name -> log.v1.Needs
+	8,  // 24: log.v1.Needs.profile:type_name -> log.v1.Profile
+	10, // 25: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	11, // 26: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	9,  // 27: log.v1.Profile.points:type_name -> log.v1.Point
+	2,  // 28: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	17, // 29: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	18, // 30: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	16, // 31: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	20, // 32: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	34, // 33: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -2871,6 +2945,7 @@ func file_log_v1_log_proto_init() {
 		(*Command_ActivateScheduler)(nil),
 		(*Command_QuoteHash)(nil),
 		(*Command_Tick)(nil),
+		(*Command_DeleteClass)(nil),
 		(*Command_CreateQuota)(nil),
 		(*Command_UpdateQuota)(nil),
 		(*Command_DeleteQuota)(nil),
@@ -2881,7 +2956,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

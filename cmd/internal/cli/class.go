@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) classCmd() *cobra.Command {
+	return group("class", "See what was learned of kinds of actions: how long they take with how many cores",
+		a.classListCmd(), a.classGetCmd(), a.classDeleteCmd())
+}
+
+func (a *app) classListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List classes", Args: exactly(),
+		Example: "  rota class list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			all := &rotav1.ListClassesResponse{}
+			req := &rotav1.ListClassesRequest{Namespace: a.settings.namespace, PageSize: 1000}
+			for more := true; more; more = req.PageToken != "" {
+				page, err := call(cmd.Context(), a, c.Classes.ListClasses, req)
+				if err != nil {
+					return err
+				}
+				all.Classes = append(all.Classes, page.Classes...)
+				req.PageToken = page.NextPageToken
+			}
+			rows := make([][]string, 0, len(all.Classes))
+			for _, class := range all.Classes {
+				rows = append(rows, []string{class.Name, fmt.Sprint(class.LiveActions), widthsText(class)})
+			}
+			return a.print(all, []string{"name", "live", "seen"}, rows)
+		},
+	}
+}
+
+func (a *app) classGetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "get NAME", Short: "Show one class", Args: exactly("NAME"),
+		Example: "  rota class get pytest",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Classes.GetClass, &rotav1.GetClassRequest{Namespace: a.settings.namespace, Name: args[0]})
+			if err != nil {
+				return err
+			}
+			class := resp.Class
+			fields := []field{{"class", class.GetName()}, {"namespace", class.GetNamespace()}, {"live actions", fmt.Sprint(class.GetLiveActions())}}
+			for _, w := range class.GetWidths() {
+				fields = append(fields, field{fmt.Sprintf("with %d", w.Units), widthText(w)})
+			}
+			return a.printFields(class, fields)
+		},
+	}
+}
+
+func (a *app) classDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Short: "Forget a class that no queued or running action names", Args: exactly("NAME"),
+		Example: "  rota class delete pytest",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Classes.DeleteClass, &rotav1.DeleteClassRequest{Namespace: a.settings.namespace, Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
+		},
+	}
+}
+
+// widthsText is "1: 8s, 4: 2.5s".
+func widthsText(c *rotav1.Class) string {
+	all := make([]string, 0, len(c.Widths))
+	for _, w := range c.Widths {
+		all = append(all, fmt.Sprintf("%d: %v", w.Units, w.MeanDuration.AsDuration().Round(time.Millisecond)))
+	}
+	return strings.Join(all, ", ")
+}
+
+func widthText(w *rotav1.ClassWidth) string {
+	return fmt.Sprintf("%v, mean of %d attempts", w.MeanDuration.AsDuration().Round(time.Microsecond), w.Attempts)
+}
+
+// knownFlags are what `rota run` can say of how long an action takes.
+type knownFlags struct {
+	class   string
+	allowed []uint
+	expect  time.Duration
+	serial  string
+	speedup string
+}
+
+func (f *knownFlags) addTo(fs *pflag.FlagSet) {
+	fs.StringVar(&f.class, "class", "", "kind of action, such as pytest: what it takes is learned from those before it")
+	fs.UintSliceVar(&f.allowed, "allowed-cores", nil, "numbers of cores that it can use, such as 1,2,4,8; instead of --cores and --max-cores")
+	fs.DurationVar(&f.expect, "expect", 0, "how long it takes with one core, such as 30s; 0: unknown")
+	fs.StringVar(&f.serial, "serial", "", "part of it that more cores do not make faster, such as 0.1")
+	fs.StringVar(&f.speedup, "speedup", "", "efficiency with so many cores, such as 2:0.95,4:0.8: instead of --serial")
+}
+
+// tell puts into an action what is known of it.
+func (f *knownFlags) tell(spec *rotav1.ActionSpec) error {
+	spec.Class = f.class
+	if len(f.allowed) > 0 {
+		spec.Resources.Cores, spec.Resources.MaxCores = nil, 0
+		for _, n := range f.allowed {
+			spec.Resources.AllowedCores = append(spec.Resources.AllowedCores, uint32(min(n, 1<<32-1)))
+		}
+	}
+	if f.expect == 0 && f.serial == "" && f.speedup == "" {
+		return nil
+	}
+	spec.Profile = &rotav1.Profile{}
+	if f.expect != 0 {
+		spec.Profile.Duration = durationpb.New(f.expect)
+	}
+	switch {
+	case f.serial != "" && f.speedup != "":
+		return usageErrorf("--serial and --speedup are two ways to say the same; give one of them")
+	case f.serial != "":
+		ppm, err := parseRatio("--serial", f.serial)
+		spec.Profile.Speedup = &rotav1.Profile_SerialPpm{SerialPpm: ppm}
+		return err
+	case f.speedup != "":
+		table, err := parseSpeedup(f.speedup)
+		spec.Profile.Speedup = &rotav1.Profile_Table{Table: table}
+		return err
+	}
+	return nil
+}
+
+// parseRatio reads a part of one as parts per million.
+func parseRatio(flag, text string) (uint32, error) {
+	ratio, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(ratio >= 0 && ratio <= 1) {
+		return 0, usageErrorf("%s: %q is not a number from 0 to 1", flag, text)
+	}
+	return uint32(ratio*1_000_000 + 0.5), nil
+}
+
+func parseSpeedup(text string) (*rotav1.SpeedupTable, error) {
+	table := &rotav1.SpeedupTable{}
+	for _, pair := range strings.Split(text, ",") {
+		cores, ratio, ok := strings.Cut(strings.TrimSpace(pair), ":")
+		units, err := strconv.ParseUint(cores, 10, 32)
+		if !ok || err != nil {
+			return nil, usageErrorf("--speedup: %q is not CORES:EFFICIENCY, such as 4:0.8", pair)
+		}
+		ppm, err := parseRatio("--speedup", ratio)
+		if err != nil {
+			return nil, err
+		}
+		table.Points = append(table.Points, &rotav1.SpeedupPoint{Units: uint32(units), RatioPpm: ppm})
+	}
+	return table, nil
+}

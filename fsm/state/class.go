@@ -1,0 +1,179 @@
+package state
+
+import "fmt"
+
+const (
+	// ClassesMax bounds how many classes are kept.
+	ClassesMax = 10_000
+	// widthsMax bounds of how many amounts of the key resource a class remembers
+	// what was seen.
+	widthsMax = 16
+	// memory is how many attempts a mean is made of, so that it follows change.
+	memory = 64
+	// execNSMax bounds what is learned from, in nanoseconds: 52 days, as everywhere
+	// in package scale.
+	execNSMax = 1 << 52
+)
+
+// Class is what was learned of the actions of a namespace that name it.
+type Class struct {
+	ID        ClassID
+	Namespace NamespaceID
+	Name      string
+	Seen      []WidthSeen // ascending by units, at most 16
+}
+
+// WidthSeen is what was learned from the attempts with so many units of the key
+// resource that succeeded.
+type WidthSeen struct {
+	Units    uint32
+	MeanNS   int64
+	Attempts uint64
+}
+
+// Weight is how many attempts a mean stands for.
+func (w *WidthSeen) Weight() int64 { return int64(min(w.Attempts, memory)) }
+
+// Learn returns the row with one more attempt in it. The mean is of all attempts
+// at first, and later each new one counts for a 64th.
+func (r *Class) Learn(units uint32, ns int64) *Class {
+	if units == 0 || ns <= 0 || ns > execNSMax {
+		return r
+	}
+	c := *r
+	i := 0
+	for i < len(r.Seen) && r.Seen[i].Units < units {
+		i++
+	}
+	if i < len(r.Seen) && r.Seen[i].Units == units {
+		c.Seen = append([]WidthSeen(nil), r.Seen...)
+		w := &c.Seen[i]
+		w.Attempts++
+		w.MeanNS += (ns - w.MeanNS) / w.Weight()
+		return &c
+	}
+	c.Seen = make([]WidthSeen, 0, len(r.Seen)+1)
+	c.Seen = append(c.Seen, r.Seen[:i]...)
+	c.Seen = append(c.Seen, WidthSeen{units, ns, 1})
+	c.Seen = append(c.Seen, r.Seen[i:]...)
+	c.forget(i)
+	return &c
+}
+
+// forget drops the width that was used least, but the newest, if there are too
+// many.
+func (r *Class) forget(newest int) {
+	if len(r.Seen) <= widthsMax {
+		return
+	}
+	least := -1
+	for i := range r.Seen {
+		if i != newest && (least < 0 || r.Seen[i].Attempts < r.Seen[least].Attempts) {
+			least = i
+		}
+	}
+	r.Seen = append(r.Seen[:least], r.Seen[least+1:]...)
+}
+
+func (r *Class) code(c *codec) {
+	number(c, &r.ID)
+	number(c, &r.Namespace)
+	c.text(&r.Name)
+	list(c, &r.Seen, func(c *codec, w *WidthSeen) {
+		number(c, &w.Units)
+		signed(c, &w.MeanNS)
+		number(c, &w.Attempts)
+	})
+}
+
+// className finds a class by its name.
+type className struct {
+	namespace NamespaceID
+	name      string
+	id        ClassID
+}
+
+func (a className) less(b className) bool {
+	if a.namespace != b.namespace {
+		return a.namespace < b.namespace
+	}
+	return a.name < b.name
+}
+
+// Class returns a class, nil if there is none.
+func (s *State) Class(id ClassID) *Class { return s.classes.get(id) }
+
+// ClassByName returns a class of a namespace, nil if there is none.
+func (s *State) ClassByName(ns NamespaceID, name string) *Class {
+	k, _ := s.index.classNames.Get(className{namespace: ns, name: name})
+	return s.classes.get(k.id)
+}
+
+// Classes visits the classes with IDs greater than after.
+func (s *State) Classes(after ClassID, fn func(*Class) bool) { s.classes.scan(after+1, fn) }
+
+// ClassCount returns how many classes there are.
+func (s *State) ClassCount() int { return s.classes.rows.Len() }
+
+// ClassLive returns how many actions of a class are queued or running.
+func (s *State) ClassLive(id ClassID) int {
+	n, _ := s.index.classLive.Get(id)
+	return n
+}
+
+// PutClass stores a class, which keeps its name.
+func (s *State) PutClass(r *Class) {
+	if old := s.classes.put(s.enc, r.ID, r); old == nil {
+		s.index.classNames.Set(className{r.Namespace, r.Name, r.ID})
+	}
+}
+
+// DeleteClass forgets a class.
+func (s *State) DeleteClass(id ClassID) {
+	if old := s.classes.delete(id); old != nil {
+		s.index.classNames.Delete(className{namespace: old.Namespace, name: old.Name})
+	}
+}
+
+// countLive keeps count of the actions of a class that have not ended.
+func (s *State) countLive(id ClassID, by int) {
+	if id == 0 {
+		return
+	}
+	if n, _ := s.index.classLive.Get(id); n+by == 0 {
+		s.index.classLive.Delete(id)
+	} else {
+		s.index.classLive.Set(id, n+by)
+	}
+}
+
+// checkClasses: they are found by their names, have learned what can be learned,
+// and those that live actions name exist.
+func (s *State) checkClasses() (err error) {
+	s.Classes(0, func(r *Class) bool {
+		switch {
+		case r.ID > s.meta.LastClass || s.Namespace(r.Namespace) == nil || s.ClassByName(r.Namespace, r.Name) != r:
+			err = fmt.Errorf("class %d of namespace %d is called %q, which is another's name, or the last is %d", r.ID, r.Namespace, r.Name, s.meta.LastClass)
+		case len(r.Seen) > widthsMax:
+			err = fmt.Errorf("class %d remembers %d widths", r.ID, len(r.Seen))
+		}
+		last := uint32(0)
+		for _, w := range r.Seen {
+			if w.Units <= last || w.MeanNS < 1 || w.MeanNS > execNSMax || w.Attempts == 0 {
+				err = fmt.Errorf("class %d has seen %d attempts of %d ns with %d units after %d", r.ID, w.Attempts, w.MeanNS, w.Units, last)
+			}
+			last = w.Units
+		}
+		return err == nil
+	})
+	if n := s.ClassCount(); err == nil && n > ClassesMax {
+		err = fmt.Errorf("there are %d classes", n)
+	}
+	s.index.classLive.Scan(func(id ClassID, n int) bool {
+		if err == nil && s.Class(id) == nil {
+			err = fmt.Errorf("%d live actions name class %d, which does not exist", n, id)
+		}
+		return err == nil
+	})
+	return err
+}

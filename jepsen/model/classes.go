@@ -1,0 +1,301 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// What is learned of classes of actions, and what of it makes an action elastic.
+
+type (
+	className struct {
+		namespace state.NamespaceID
+		name      string
+	}
+	// class is what the reports of its actions say.
+	class struct {
+		className
+		id      state.ClassID
+		live    int
+		widths  map[uint32]*width
+		touched bool
+	}
+	width struct {
+		mean     int64
+		attempts uint64
+	}
+)
+
+// wellKnown: what a client says of how long an action takes can be, and so can
+// the numbers of cores that it names.
+func wellKnown(a *logv1.Action) bool {
+	if len(a.Class) > nameBytesMax {
+		return false
+	}
+	if set := a.Needs.GetCores(); len(set) > 0 {
+		if len(set) > allowedCoresMax || set[0] == 0 || set[0] != a.CoresMin || set[len(set)-1] != a.CoresMax || !slices.IsSorted(set) || len(slices.Compact(slices.Clone(set))) != len(set) {
+			return false
+		}
+	}
+	p := a.Needs.GetProfile()
+	if p == nil {
+		return true
+	}
+	if p.SingleNs < 0 || p.SingleNs > execMax || len(p.Points) > pointsMax || p.Serial && (len(p.Points) > 0 || p.SerialPpm < 0 || p.SerialPpm > 1_000_000) {
+		return false
+	}
+	return risesOnly(p.Points)
+}
+
+// risesOnly: with more units it is never slower, and never more than so many
+// times as fast.
+func risesOnly(points []*logv1.Point) bool {
+	units, speed := uint32(0), int64(1_000_000)
+	for _, p := range points {
+		if p.Units <= units || p.Units > unitsMax || p.RatioPpm < 1 || p.RatioPpm > 1_000_000 || p.Units == 1 && p.RatioPpm != 1_000_000 || int64(p.Units)*p.RatioPpm < speed {
+			return false
+		}
+		units, speed = p.Units, int64(p.Units)*p.RatioPpm
+	}
+	return true
+}
+
+func needs(n *logv1.Needs) *state.Needs {
+	if n == nil {
+		return nil
+	}
+	out := &state.Needs{Cores: n.Cores}
+	if p := n.Profile; p != nil {
+		out.Profile = &state.Profile{SingleNS: p.SingleNs, Serial: p.Serial, SerialPPM: p.SerialPpm}
+		for _, q := range p.Points {
+			out.Profile.Points = append(out.Profile.Points, state.CurvePoint{Units: q.Units, Ratio: q.RatioPpm})
+		}
+	}
+	return out
+}
+
+func sameNeeds(x, y *state.Needs) bool {
+	if x == nil || y == nil {
+		return x == y
+	}
+	p, q := x.Profile, y.Profile
+	if p == nil || q == nil {
+		return p == q && slices.Equal(x.Cores, y.Cores)
+	}
+	return slices.Equal(x.Cores, y.Cores) && slices.Equal(p.Points, q.Points) &&
+		p.SingleNS == q.SingleNS && p.Serial == q.Serial && p.SerialPPM == q.SerialPPM
+}
+
+func sizeOfNeeds(n *state.Needs) int {
+	if n == nil {
+		return 0
+	}
+	size := needsOverhead + 4*len(n.Cores)
+	if n.Profile != nil {
+		size += needsOverhead + 16*len(n.Profile.Points)
+	}
+	return size
+}
+
+// newClasses is how many classes there would be with those that a submission
+// names; 0 if it names no new one.
+func (m *Model) newClasses(ns state.NamespaceID, actions []*logv1.Action) int {
+	fresh := make(map[string]bool)
+	for _, a := range actions {
+		if a.Class != "" && m.classes[className{ns, a.Class}] == nil {
+			fresh[a.Class] = true
+		}
+	}
+	if len(fresh) == 0 {
+		return 0
+	}
+	return len(m.classes) + len(fresh)
+}
+
+// join makes an action one of a class.
+func (m *Model) join(a *action, name string) {
+	if name == "" {
+		return
+	}
+	k := className{a.Namespace, name}
+	c := m.classes[k]
+	if c == nil {
+		m.lastClass++
+		c = &class{className: k, id: m.lastClass, widths: make(map[uint32]*width)}
+		m.classes[k] = c
+	}
+	c.live++
+	a.class, a.Class = c, c.id
+	m.touchClass(c)
+}
+
+func (m *Model) touchClass(c *class) {
+	if !c.touched {
+		c.touched = true
+		m.touchedClasses = append(m.touchedClasses, c)
+	}
+}
+
+// learn takes over how long an attempt took that succeeded.
+func (m *Model) learn(a *action, cores int, r *logv1.AttemptReport) {
+	good := state.EndReason(r.Reason) == state.EndExited && r.ExitCode == 0 && r.ExecNs > 0 && r.ExecNs <= execMax
+	if a.class == nil || !good {
+		return
+	}
+	m.touchClass(a.class)
+	units := uint32(cores)
+	if w := a.class.widths[units]; w != nil {
+		w.attempts++
+		w.mean += (r.ExecNs - w.mean) / int64(min(w.attempts, classMemory))
+		return
+	}
+	if len(a.class.widths) == widthsMax {
+		least := uint32(0)
+		for u, w := range a.class.widths {
+			if l := a.class.widths[least]; l == nil || w.attempts < l.attempts || w.attempts == l.attempts && u < least {
+				least = u
+			}
+		}
+		delete(a.class.widths, least)
+	}
+	a.class.widths[units] = &width{r.ExecNs, 1}
+}
+
+func (m *Model) deleteClass(c *logv1.DeleteClass, got *logv1.Result) error {
+	ns := m.namespaces[orDefault(c.Namespace)]
+	k := className{ns, c.Name}
+	var v verdict
+	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
+	v.refuse(ns != 0 && m.classes[k] == nil, "CLASS_NOT_FOUND")
+	v.refuse(m.classes[k] != nil && m.classes[k].live > 0, "CLASS_IN_USE")
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	if m.s.Class(m.classes[k].id) != nil {
+		return fmt.Errorf("class %s was deleted and is there", c.Name)
+	}
+	delete(m.classes, k)
+	return result(got, &logv1.Result{Count: 1})
+}
+
+// compareClasses: classes are what the reports say.
+func (m *Model) compareClasses(classes []*class) error {
+	for _, c := range classes {
+		c.touched = false
+		if m.classes[c.className] != c {
+			continue // deleted in this entry
+		}
+		got := m.s.ClassByName(c.namespace, c.name)
+		if got == nil || got.ID != c.id || m.s.ClassLive(c.id) != c.live || len(got.Seen) != len(c.widths) {
+			return fmt.Errorf("class %s is %+v, must be %d with %d live actions and %d widths", c.name, got, c.id, c.live, len(c.widths))
+		}
+		for _, w := range got.Seen {
+			if want := c.widths[w.Units]; want == nil || want.mean != w.MeanNS || want.attempts != w.Attempts {
+				return fmt.Errorf("class %s has seen %d attempts of %d ns with %d cores, must be %+v", c.name, w.Attempts, w.MeanNS, w.Units, want)
+			}
+		}
+	}
+	return nil
+}
+
+// compareAllClasses: there are no others.
+func (m *Model) compareAllClasses() error {
+	if got := m.s.ClassCount(); got != len(m.classes) {
+		return fmt.Errorf("there are %d classes, must be %d", got, len(m.classes))
+	}
+	all := make([]*class, 0, len(m.classes))
+	for _, c := range m.classes {
+		all = append(all, c)
+	}
+	return m.compareClasses(all)
+}
+
+// atMost is the largest number of cores that an action can use, of so many; 0 if
+// they are too few.
+func (a *action) atMost(cores int) int {
+	best := 0
+	if a.Needs == nil || len(a.Needs.Cores) == 0 {
+		if cores >= int(a.CoresMin) {
+			best = min(cores, int(a.CoresMax))
+		}
+		return best
+	}
+	for _, u := range a.Needs.Cores {
+		if int(u) <= cores {
+			best = int(u)
+		}
+	}
+	return best
+}
+
+// isWide: the number of cores is one that the action can use and, where nobody is
+// elastic, the most that there are, or half of what its class knows too well.
+func (m *Model) isWide(a *action, n *node, got int) error {
+	free := n.Free.Len()
+	want := a.atMost(free)
+	if c := a.class; c != nil && len(c.widths) == 1 && !a.hasCurve() {
+		if w := c.widths[uint32(want)]; w != nil && w.attempts >= exploreAfter && a.atMost(want/2) > 0 {
+			want = a.atMost(want / 2)
+		}
+	}
+	switch {
+	case want == 0 || got > free || a.atMost(got) != got:
+		return fmt.Errorf("action %d was granted %d of %d free cores on node %s, which it cannot use", a.ID, got, free, n.Name)
+	case got != want && !m.mayBeElastic(a.pool):
+		return fmt.Errorf("action %d was granted %d of %d free cores on node %s, must be %d", a.ID, got, free, n.Name, want)
+	}
+	return nil
+}
+
+func (a *action) hasCurve() bool {
+	return a.Needs != nil && a.Needs.Profile != nil && (a.Needs.Profile.Serial || len(a.Needs.Profile.Points) > 0)
+}
+
+// informed: it is known how much faster the action is with more cores.
+func (a *action) informed() bool {
+	seen := 0
+	if a.class != nil {
+		seen = len(a.class.widths)
+	}
+	timed := seen > 0 || a.Needs != nil && a.Needs.Profile != nil && a.Needs.Profile.SingleNS > 0
+	return a.CoresMax > a.CoresMin && (seen > 1 || a.hasCurve() && timed)
+}
+
+// mayBeElastic: among those that waited in a pool before this entry's decisions is
+// one that is known to be faster with more cores. Otherwise all is as if there
+// were no elasticity.
+func (m *Model) mayBeElastic(p *pool) bool {
+	if slices.ContainsFunc(p.queue.waiting, (*action).informed) {
+		return true
+	}
+	for _, n := range p.nodes {
+		if slices.ContainsFunc(n.queue.waiting, (*action).informed) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.touchedActions, func(a *action) bool {
+		return a.pool == p && a.informed() && a.State == state.ActionRunning && a.StartedAt == m.now
+	})
+}
+
+// choosesToWait: an action that could start on a node waits for more cores. It
+// may while something runs there, whose end is its next chance.
+func (m *Model) choosesToWait(a *action, n *node) bool {
+	runs := len(n.running) > 0
+	if a.Trajectory == 0 {
+		runs = slices.ContainsFunc(n.pool.nodes, func(o *node) bool { return o.usable() && len(o.running) > 0 })
+	}
+	if !runs {
+		return false
+	}
+	if m.mayBeElastic(a.pool) {
+		if n.chose == nil {
+			n.chose = make(map[state.ActionID]bool)
+		}
+		n.chose[a.ID] = true
+	}
+	return n.chose[a.ID]
+}

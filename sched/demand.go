@@ -1,0 +1,199 @@
+package sched
+
+import (
+	"rota/fsm/state"
+	"rota/sched/scale"
+)
+
+// CurveOf returns the curve of a profile, nil if it has none.
+func CurveOf(p *state.Profile) scale.Curve {
+	switch {
+	case p.Serial:
+		return scale.Serial(p.SerialPPM)
+	case len(p.Points) == 0:
+		return nil
+	}
+	t := make(scale.Table, len(p.Points))
+	for i, q := range p.Points {
+		t[i] = scale.Point{Units: int32(q.Units), Ratio: q.Ratio}
+	}
+	return t
+}
+
+// AmountsOf returns the amounts of its key resource that an action can use: GPUs
+// if it has any, else cores.
+func AmountsOf(a *state.Action) scale.Amounts {
+	set := keySet(a)
+	if len(set) == 0 {
+		amounts, err := scale.Range(int32(a.CoresMin), int32(a.CoresMax))
+		state.Assert(err == nil, "action %d: %v", a.ID, err)
+		return amounts
+	}
+	units := make([]int32, len(set))
+	for i, u := range set {
+		units[i] = int32(u)
+	}
+	amounts, err := scale.Set(units...)
+	state.Assert(err == nil, "action %d: %v", a.ID, err)
+	return amounts
+}
+
+// keySet has the allowed amounts of the key resource, none if it is a range.
+func keySet(a *state.Action) []uint32 {
+	switch {
+	case a.Needs == nil:
+		return nil
+	case a.Needs.GPUs != nil:
+		return a.Needs.GPUs.Degrees
+	}
+	return a.Needs.Cores
+}
+
+// KeyUnits is how much of its key resource an attempt holds: GPUs if it has any,
+// else cores.
+func KeyUnits(t *state.Attempt) uint32 {
+	if t.Chunk.Units > 0 {
+		return t.Chunk.Units
+	}
+	return uint32(t.Cores.Len())
+}
+
+// demands finds out what actions want. It remembers what actions of a class want
+// that have the same range.
+type demands struct {
+	view *state.State
+	// For look-up only.
+	known   map[kind]scale.Demand
+	learned map[state.ClassID][]scale.Seen
+}
+
+// kind is what demands by a class alone depend on.
+type kind struct {
+	class       state.ClassID
+	least, most uint32
+}
+
+// of returns what an action wants.
+func (d *demands) of(a *state.Action) scale.Demand {
+	profile := profileOf(a)
+	if profile == nil && a.Class == 0 {
+		return scale.Unknown(AmountsOf(a))
+	}
+	if profile != nil || len(keySet(a)) > 0 {
+		return demandOf(AmountsOf(a), profile, d.seen(a))
+	}
+	k := kind{a.Class, a.CoresMin, a.CoresMax}
+	if known, ok := d.known[k]; ok {
+		return known
+	}
+	if d.known == nil {
+		d.known = make(map[kind]scale.Demand)
+	}
+	d.known[k] = demandOf(AmountsOf(a), nil, d.seen(a))
+	return d.known[k]
+}
+
+func profileOf(a *state.Action) *state.Profile {
+	if a.Needs == nil {
+		return nil
+	}
+	return a.Needs.Profile
+}
+
+// seen returns what the class of an action has learned.
+func (d *demands) seen(a *state.Action) []scale.Seen {
+	if a.Class == 0 {
+		return nil
+	}
+	if seen, ok := d.learned[a.Class]; ok {
+		return seen
+	}
+	c := d.view.Class(a.Class)
+	seen := make([]scale.Seen, len(c.Seen))
+	for i := range c.Seen {
+		w := &c.Seen[i]
+		seen[i] = scale.Seen{Units: int32(w.Units), NS: w.MeanNS, Attempts: w.Weight()}
+	}
+	if d.learned == nil {
+		d.learned = make(map[state.ClassID][]scale.Seen)
+	}
+	d.learned[a.Class] = seen
+	return seen
+}
+
+// duration returns how long an action takes with so many units, if that is known.
+func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
+	if a.Class == 0 && profileOf(a) == nil {
+		return 0, false
+	}
+	amounts, err := scale.Range(units, units)
+	state.Assert(err == nil, "action %d: %v", a.ID, err)
+	one := demandOf(amounts, profileOf(a), d.seen(a))
+	return one.Duration(units)
+}
+
+// demandOf puts together what a client and a class know. What the client says
+// comes first; what it leaves out is taken from the class.
+func demandOf(a scale.Amounts, p *state.Profile, seen []scale.Seen) scale.Demand {
+	if p == nil {
+		p = &state.Profile{}
+	}
+	curve := CurveOf(p)
+	d, err := scale.Unknown(a), error(nil)
+	switch {
+	case curve != nil && p.SingleNS > 0:
+		d, err = scale.Scaled(a, curve, p.SingleNS)
+	case curve != nil && len(seen) > 0:
+		d, err = scale.Scaled(a, curve, singleBy(curve, seen[0]))
+	case curve != nil:
+	case p.SingleNS > 0 && len(seen) > 1:
+		d, err = scale.Learned(a, rescaled(seen, p.SingleNS))
+	case p.SingleNS > 0: // it is not known to be faster with its least amount
+		d, err = scale.Rigid(a, p.SingleNS)
+	case len(seen) > 1:
+		d, err = scale.Learned(a, seen)
+	case len(seen) == 1:
+		d, err = scale.Rigid(a, learnedWith(a.Least(), seen))
+	}
+	state.Assert(err == nil, "a demand cannot be: %v", err)
+	return d
+}
+
+// learnedWith returns how long an action takes with so many units, by what was
+// seen.
+func learnedWith(units int32, seen []scale.Seen) int64 {
+	one, err := scale.Range(units, units)
+	state.Assert(err == nil, "%d units: %v", units, err)
+	d, err := scale.Learned(one, seen)
+	state.Assert(err == nil, "what a class has seen: %v", err)
+	ns, _ := d.Duration(units)
+	return ns
+}
+
+// singleBy returns how long an action takes with one unit by a curve, if it takes
+// as long as was seen.
+func singleBy(curve scale.Curve, seen scale.Seen) int64 {
+	const trial = 1 << 50
+	units, err := scale.Range(seen.Units, seen.Units)
+	state.Assert(err == nil, "%d units: %v", seen.Units, err)
+	d, err := scale.Scaled(units, curve, trial)
+	state.Assert(err == nil, "a curve: %v", err)
+	ns, _ := d.Duration(seen.Units)
+	return between(1, scale.DurationMax, state.MulDiv(trial, uint64(seen.NS), uint64(ns)))
+}
+
+// rescaled returns what was seen, stretched so that it takes so long with one
+// unit.
+func rescaled(seen []scale.Seen, single int64) []scale.Seen {
+	learned := learnedWith(1, seen)
+	out := make([]scale.Seen, len(seen))
+	for i, s := range seen {
+		s.NS = between(1, scale.DurationMax, state.MulDiv(uint64(s.NS), uint64(single), uint64(learned)))
+		out[i] = s
+	}
+	return out
+}
+
+func between(least, most int64, n uint64) int64 {
+	return max(least, int64(min(n, uint64(most))))
+}

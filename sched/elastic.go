@@ -1,0 +1,409 @@
+package sched
+
+import (
+	"rota/fsm/state"
+	"rota/sched/place"
+	"rota/sched/scale"
+)
+
+const (
+	// sharesMax bounds among how many nodes a pass over a pool shares out what
+	// waits.
+	sharesMax = 64
+	// offersMax bounds how often those that better wait on one node are offered to
+	// the others.
+	offersMax = 8
+	// exploreAfter is how many attempts with the same width a class learns from
+	// before another is tried.
+	exploreAfter = 3
+)
+
+// plan is what a pass has decided together: who starts, where and how wide. It
+// holds until the state is another than it was made for.
+type plan struct {
+	through state.ActionID // the newest action that it is about; 0: there is no plan
+	// greedy: nobody is known to be elastic. Each takes what is free.
+	greedy bool
+	grants map[state.ActionID]grant // for look-up only
+}
+
+// grant is a place and a width.
+type grant struct {
+	node  state.NodeID
+	width int
+}
+
+// choose returns where an action starts now, and how wide: nil if it does not,
+// because it does not fit or better waits.
+func (p *Pass) choose(a *state.Action) (*state.Node, int) {
+	if a.ID > p.plan.through {
+		if p.nodeFor(a) == nil {
+			return nil, 0
+		}
+		p.makePlan(a)
+	}
+	if p.plan.greedy {
+		n := p.nodeFor(a)
+		if n == nil {
+			return nil, 0
+		}
+		return n, p.widest(a, 0, n.Free.Len())
+	}
+	g, ok := p.plan.grants[a.ID]
+	if !ok {
+		// Nobody younger starts but by the plan.
+		p.over = len(p.plan.grants) == 0 && p.plan.through == newest
+		return nil, 0
+	}
+	delete(p.plan.grants, a.ID)
+	n := p.view.Node(g.node)
+	if place.Fits(n, a) && g.width <= n.Free.Len() {
+		return n, g.width
+	}
+	p.plan = plan{} // something else was done than decided
+	return p.choose(a)
+}
+
+// newest is not older than any action.
+const newest = ^state.ActionID(0)
+
+// widest returns the width of an action of which nobody knows what more cores
+// would bring: all that are free, if it can use them. One that more does not help
+// gets its least amount.
+func (p *Pass) widest(a *state.Action, has, free int) int {
+	amounts := AmountsOf(a)
+	if amounts.Len() == 1 {
+		return int(amounts.Least())
+	}
+	if d := p.demands.of(a); !d.Rigid() {
+		return max(has, int(amounts.Least()))
+	}
+	return p.explore(a, amounts, amounts.AtMost(has+free), has+free)
+}
+
+// explore returns another width than an action would get if its class learns by
+// that. A class that has seen one width only needs a second to know a curve: half
+// of it. One that still gains at the end of its curve is tried beyond.
+func (p *Pass) explore(a *state.Action, amounts scale.Amounts, width, free int) int {
+	c := p.view.Class(a.Class)
+	if c == nil || len(c.Seen) == 0 {
+		return width
+	}
+	if profile := profileOf(a); profile != nil && CurveOf(profile) != nil {
+		return width
+	}
+	last := c.Seen[len(c.Seen)-1]
+	switch {
+	case int(last.Units) != width:
+	case len(c.Seen) > 1:
+		return max(width, amounts.AtMost(min(2*width, free)))
+	case last.Attempts >= exploreAfter:
+		if half := amounts.AtMost(width / 2); half > 0 {
+			return half
+		}
+	}
+	return width
+}
+
+// makePlan decides about an action that could start, together with others that
+// could.
+func (p *Pass) makePlan(a *state.Action) {
+	if through := p.nobodyElastic(a); through > 0 {
+		p.plan = plan{through: through, greedy: true}
+		return
+	}
+	m := p.newMeeting(a)
+	if !m.anyElastic() {
+		p.plan = plan{through: m.last(), greedy: true}
+		return
+	}
+	p.examined += len(m.waiters)
+	p.plan = plan{through: newest, grants: make(map[state.ActionID]grant)}
+	if m.cut {
+		p.plan.through = m.last()
+	}
+	m.decide()
+}
+
+// nobodyElastic looks at no more actions than could start, and returns the last
+// of them if none is elastic: that is cheap, and the case of those who know
+// nothing.
+func (p *Pass) nobodyElastic(a *state.Action) state.ActionID {
+	if p.isElastic(a) {
+		return 0
+	}
+	most, room := p.room()
+	last := a.ID
+	for i := 0; room > 1 && (i < len(p.ahead) || p.readAhead()); i++ {
+		b := p.view.Action(p.ahead[i].id)
+		if int(b.CoresMin) <= most {
+			if p.isElastic(b) {
+				return 0
+			}
+			room--
+		}
+		last = b.ID
+	}
+	return last
+}
+
+// isElastic reports whether an action is known to be faster with more cores.
+func (p *Pass) isElastic(a *state.Action) bool {
+	if a.CoresMax == a.CoresMin || a.Class == 0 && profileOf(a) == nil {
+		return false
+	}
+	d := p.demands.of(a)
+	return d.Elastic()
+}
+
+// room returns the most free cores of a node, and how many there are in all: at
+// most as many as actions are looked at.
+func (p *Pass) room() (most, all int) {
+	if p.node != 0 {
+		free := p.view.Node(p.node).Free.Len()
+		return free, min(free, LookAhead)
+	}
+	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
+		free := n.Free.Len()
+		most, all = max(most, free), all+free
+		return free > 0 && all < LookAhead
+	})
+	return most, min(all, LookAhead)
+}
+
+// meeting is those that could start together, and the nodes on which they could.
+type meeting struct {
+	*Pass
+	spots   []spot
+	waiters []waiter
+	cut     bool // there may be more who could start
+}
+
+// spot is a node with what the plan leaves of it.
+type spot struct {
+	node   *state.Node
+	free   int
+	memory uint64
+	wants  []int // those who are to start there, by their place in the meeting
+}
+
+// waiter is an action that could start, or waits behind those that could.
+type waiter struct {
+	action *state.Action
+	demand scale.Demand
+	own    bool // it waits for this node alone
+	spot   int  // where it is to start; -1: nowhere
+	starts bool
+}
+
+// newMeeting reads those that could start together with a, with their least
+// amounts, and some of those behind them.
+func (p *Pass) newMeeting(a *state.Action) *meeting {
+	m := &meeting{Pass: p}
+	p.findSpots(m)
+	m.join(a, p.node != 0 && a.Trajectory != 0)
+	unfit := make([]int, len(p.queues))
+	behind := 0
+	for i := 0; behind < LookAhead && (i < len(p.ahead) || p.readAhead()); i++ {
+		if len(m.waiters)-behind == scale.CandidatesMax {
+			m.cut = true
+			break
+		}
+		e := p.ahead[i]
+		b := p.view.Action(e.id)
+		if unfit[e.line] >= LookAhead || ending(p.view, b) {
+			continue
+		}
+		if m.join(b, p.node != 0 && e.line == 0) {
+			continue
+		}
+		if len(m.spots) == sharesMax { // it may fit another node
+			m.waiters = m.waiters[:len(m.waiters)-1]
+			m.cut = true
+			break
+		}
+		unfit[e.line]++
+		behind++
+	}
+	return m
+}
+
+func (p *Pass) findSpots(m *meeting) {
+	if p.node != 0 {
+		n := p.view.Node(p.node)
+		m.spots = []spot{{node: n, free: n.Free.Len(), memory: n.FreeMemory}}
+		return
+	}
+	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
+		if n.Free != (state.CoreSet{}) {
+			m.spots = append(m.spots, spot{node: n, free: n.Free.Len(), memory: n.FreeMemory})
+		}
+		return n.Free != state.CoreSet{} && len(m.spots) < sharesMax
+	})
+}
+
+// join adds an action and reports whether it could start.
+func (m *meeting) join(a *state.Action, own bool) bool {
+	m.waiters = append(m.waiters, waiter{action: a, demand: m.demands.of(a), own: own, spot: -1})
+	return m.assign(len(m.waiters)-1, 0)
+}
+
+// assign gives an action a place: among the spots from first on the one with the
+// most free cores that it fits, as in package place.
+func (m *meeting) assign(i, first int) bool {
+	w := &m.waiters[i]
+	least, memory := int(w.action.CoresMin), place.Reserves(w.action)
+	w.spot = -1
+	for j := first; j < len(m.spots); j++ {
+		s := &m.spots[j]
+		kept := s.node.HeldFor != 0 && s.node.HeldFor < w.action.ID
+		if !kept && s.free >= least && s.memory >= memory && (w.spot < 0 || s.free > m.spots[w.spot].free) {
+			w.spot = j
+		}
+	}
+	if w.spot < 0 {
+		return false
+	}
+	s := &m.spots[w.spot]
+	s.free -= least
+	s.memory -= memory
+	s.wants = append(s.wants, i)
+	return true
+}
+
+func (m *meeting) last() state.ActionID { return m.waiters[len(m.waiters)-1].action.ID }
+
+func (m *meeting) anyElastic() bool {
+	for i := range m.waiters {
+		if w := &m.waiters[i]; w.spot >= 0 && w.demand.Elastic() {
+			return true
+		}
+	}
+	return false
+}
+
+// decide goes from node to node, the one with the most free cores first. Those
+// that better wait there are offered to the nodes after it.
+func (m *meeting) decide() {
+	if m.elastic == nil {
+		m.elastic = new(scale.Elastic)
+	}
+	offers := 0
+	for j := range m.spots {
+		all := m.decideOn(j)
+		if !all && j+1 < len(m.spots) && offers < offersMax {
+			m.offer(j + 1)
+			offers++
+		}
+	}
+}
+
+// offer places everybody anew who does not start yet, on the spots from first on.
+func (m *meeting) offer(first int) {
+	for j := first; j < len(m.spots); j++ {
+		s := &m.spots[j]
+		s.free, s.memory, s.wants = s.node.Free.Len(), s.node.FreeMemory, s.wants[:0]
+	}
+	for i := range m.waiters {
+		if !m.waiters[i].starts {
+			m.assign(i, first)
+		}
+	}
+}
+
+// decideOn decides who starts on one node and how wide (§4.2, Algorithm 1). It
+// reports whether all do that are to.
+func (m *meeting) decideOn(j int) (all bool) {
+	s := &m.spots[j]
+	if len(s.wants) == 0 {
+		return true
+	}
+	g := scale.Group{Free: s.node.Free.Len(), Candidates: len(s.wants)}
+	for k, i := range s.wants {
+		a := m.waiters[i].action
+		g.Queue = append(g.Queue, m.waiters[i].demand)
+		if a.HeldOn == s.node.ID || !m.mayBypass(a) {
+			g.Must = k + 1
+		}
+	}
+	m.addBehind(&g, s)
+	g.Running = m.running(s.node, meanOf(g.Queue))
+	widths := m.elastic.Decide(g)
+	left := g.Free
+	for _, w := range widths {
+		left -= int(w)
+	}
+	for k, w := range widths {
+		x := &m.waiters[s.wants[k]]
+		width := m.widen(x, int(w), left)
+		left -= width - int(w)
+		x.starts = true
+		m.plan.grants[x.action.ID] = grant{s.node.ID, width}
+	}
+	return len(widths) == len(s.wants)
+}
+
+// widen gives an action what nobody is known to gain from: as without a plan if
+// nobody knows what more would bring, and to learn.
+func (m *meeting) widen(x *waiter, width, left int) int {
+	if x.demand.Rigid() {
+		return m.widest(x.action, width, left)
+	}
+	return m.explore(x.action, x.demand.Amounts(), width, width+left)
+}
+
+// addBehind adds those that wait behind the candidates of a node. Those that any
+// node of the pool may run are shared among its nodes.
+func (m *meeting) addBehind(g *scale.Group, s *spot) {
+	nodes := max(1, m.view.UsableNodes(m.pool))
+	own, pooled := 0, 0
+	for i := range m.waiters {
+		switch w := &m.waiters[i]; {
+		case w.own:
+			own++
+			if w.spot < 0 {
+				g.Queue = append(g.Queue, w.demand)
+			}
+		case !w.starts && w.spot < 0 && pooled%nodes == 0:
+			g.Queue = append(g.Queue, w.demand)
+			fallthrough
+		default:
+			pooled++
+		}
+	}
+	g.Behind = m.view.QueueLen(state.NodeInstance(s.node.ID)) - own
+	if rest := m.view.QueueLen(state.PoolInstance(m.pool)) - pooled; rest > 0 && !s.node.Draining {
+		g.Behind += rest / nodes
+	}
+}
+
+// meanOf returns the mean known duration with the least amount, 0 if none is.
+func meanOf(demands []scale.Demand) int64 {
+	sum, known := int64(0), int64(0)
+	for i := range demands {
+		d := &demands[i]
+		if ns, ok := d.Duration(d.Amounts().Least()); ok {
+			sum += ns
+			known++
+		}
+	}
+	return sum / max(1, known)
+}
+
+// running returns when what runs on a node will end, as far as is known. What is
+// not takes a mean duration.
+func (m *meeting) running(n *state.Node, mean int64) []int64 {
+	ends := make([]int64, 0, n.Running)
+	m.view.Attempts(n.ID, func(t *state.Attempt) bool {
+		if t.Cores == (state.CoreSet{}) {
+			return true
+		}
+		ns, known := m.demands.duration(m.view.Action(t.Action), int32(KeyUnits(t)))
+		if !known {
+			ns = mean
+		}
+		ends = append(ends, max(0, ns-(m.view.Meta().Now-t.StartedAt)))
+		return true
+	})
+	return ends
+}

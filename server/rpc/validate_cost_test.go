@@ -1,0 +1,65 @@
+package rpc
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func TestCostsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
+	cases := []struct {
+		name  string
+		spoil func(*rotav1.ActionSpec)
+		want  string // empty: nothing is wrong
+	}{
+		{"a set", func(s *rotav1.ActionSpec) { s.Resources = &rotav1.Resources{AllowedCores: []uint32{1, 2, 4}} }, ""},
+		{"a curve", func(s *rotav1.ActionSpec) { s.Profile = curve(2, 950_000, 4, 800_000) }, ""},
+		{"cores said twice", func(s *rotav1.ActionSpec) { s.Resources.AllowedCores = []uint32{1, 2} }, "resources.allowed_cores says all about cores: leave out cores and max_cores"},
+		{"set of no cores", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{AllowedCores: []uint32{0, 2}}
+		}, "resources.allowed_cores must be at least 1 each, has 0"},
+		{"set that falls", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{AllowedCores: []uint32{1, 4, 4}}
+		}, "resources.allowed_cores must ascend: 4 comes after 4"},
+		{"set beyond any node", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{AllowedCores: []uint32{1, 513}}
+		}, "resources.allowed_cores must be at most 512 each, has 513"},
+		{"class", func(s *rotav1.ActionSpec) { s.Class = strings.Repeat("c", 129) }, "class must have at most 128 bytes, has 129"},
+		{"profile of no time", func(s *rotav1.ActionSpec) {
+			s.Profile = &rotav1.Profile{Duration: durationpb.New(0)}
+		}, "profile.duration must not be 0: leave it out if it is not known"},
+		{"profile of negative time", func(s *rotav1.ActionSpec) {
+			s.Profile = &rotav1.Profile{Duration: durationpb.New(-1)}
+		}, "profile.duration must not be negative, is -1ns"},
+		{"more serial than all", func(s *rotav1.ActionSpec) {
+			s.Profile = &rotav1.Profile{Speedup: &rotav1.Profile_SerialPpm{SerialPpm: 1_000_001}}
+		}, "profile.serial_ppm must be at most 1000000, is 1000001"},
+		{"no points", func(s *rotav1.ActionSpec) { s.Profile = curve() }, "profile.table.points must have at least one point"},
+		{"points that fall back", func(s *rotav1.ActionSpec) { s.Profile = curve(4, 900_000, 2, 950_000) }, "profile.table.points must ascend in units, from 1 to 1048576: 2 comes after 4"},
+		{"better than perfect", func(s *rotav1.ActionSpec) { s.Profile = curve(2, 1_000_001) }, "profile.table.points must have ratios between 1 and 1000000 ppm: it is 1000001 for 2 units"},
+		{"one unit is one", func(s *rotav1.ActionSpec) { s.Profile = curve(1, 999_999) }, "profile.table.points must have a ratio of 1000000 ppm for 1 unit: it is 999999"},
+		{"slower with more", func(s *rotav1.ActionSpec) { s.Profile = curve(4, 800_000, 8, 390_000) }, "profile.table.points must not fall in speed: 8 units would be slower than 4"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := goodSpec()
+			c.spoil(s)
+			err := checkSpec(s).err()
+			if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+// curve is a profile by pairs of units and ratios.
+func curve(pairs ...uint32) *rotav1.Profile {
+	t := &rotav1.SpeedupTable{}
+	for i := 0; i < len(pairs); i += 2 {
+		t.Points = append(t.Points, &rotav1.SpeedupPoint{Units: pairs[i], RatioPpm: pairs[i+1]})
+	}
+	return &rotav1.Profile{Speedup: &rotav1.Profile_Table{Table: t}}
+}
