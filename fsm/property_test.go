@@ -123,7 +123,7 @@ func gpuLine(n func(string, int) int) string {
 func quotaSubmission(n func(string, int) int) string {
 	quotas := []string{"calls:%d", "tokens:%d", "calls:%d,search", "search,tokens:%d", "pair:%d", "calls,pair:%d,nobody"}[n("quotas", 5)]
 	line := fmt.Sprintf("submit n=%d cores=%d attempts=%d quotas="+quotas, 1+n("n", 3), n("cores", 1), 1+n("attempts", 1), 1+n("units", 3))
-	return line + []string{"", " traj=1", " traj=2", " memory=300", " timeout=7s"}[n("with", 4)]
+	return line + []string{"", " traj=1", " traj=2", " memory=300", " timeout=7s", " class=c0", " max=4 class=c1"}[n("with", 6)]
 }
 
 // quotaLine draws what an operator does to quotas.

@@ -225,14 +225,22 @@ func (a *action) hasCurve() bool {
 	return a.Needs != nil && a.Needs.Profile != nil && (a.Needs.Profile.Serial || len(a.Needs.Profile.Points) > 0)
 }
 
+// widthsSeen is with how many widths actions of its class have succeeded.
+func (a *action) widthsSeen() int {
+	if a.class == nil {
+		return 0
+	}
+	return len(a.class.widths)
+}
+
+// timed: something is known of how long the action takes.
+func (a *action) timed() bool {
+	return a.widthsSeen() > 0 || a.Needs != nil && a.Needs.Profile != nil && a.Needs.Profile.SingleNS > 0
+}
+
 // informed: it is known how much faster the action is with more cores.
 func (a *action) informed() bool {
-	seen := 0
-	if a.class != nil {
-		seen = len(a.class.widths)
-	}
-	timed := seen > 0 || a.Needs != nil && a.Needs.Profile != nil && a.Needs.Profile.SingleNS > 0
-	return a.CoresMax > a.CoresMin && (seen > 1 || a.hasCurve() && timed)
+	return a.CoresMax > a.CoresMin && (a.widthsSeen() > 1 || a.hasCurve() && a.timed())
 }
 
 // mayBeElastic: among those that waited in a pool before this entry's decisions is

@@ -299,13 +299,11 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 	return oldest
 }
 
+// elastic: it is known how much faster the action is with more GPUs, or where its
+// model is.
 func (a *action) elastic() bool {
 	d := a.GPUs()
-	if d == nil || a.Needs.Profile == nil {
-		return false
-	}
-	p := a.Needs.Profile
-	return len(d.Degrees) > 1 && p.SingleNS > 0 && (p.Serial || len(p.Points) > 0)
+	return d != nil && len(d.Degrees) > 1 && a.timed() && (a.hasCurve() || a.widthsSeen() > 1 || d.SetUpNS > 0)
 }
 
 // somebodyIsElastic: one that waits or runs on the class of an action is known to
