@@ -47,6 +47,13 @@ func (m *Model) finish() error {
 	if err := m.compareClasses(m.touchedClasses); err != nil {
 		return err
 	}
+	for _, id := range m.touchedRequests {
+		if r := m.requests[id]; r != nil { // it was not forgotten since
+			if err := m.compareRequest(id, r); err != nil {
+				return err
+			}
+		}
+	}
 	for _, n := range m.touchedNodes {
 		n.touched = false
 		if err := m.compareNode(n); err != nil {
