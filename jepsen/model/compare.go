@@ -32,11 +32,14 @@ func (m *Model) finish() error {
 	}
 	for _, p := range m.touchedPools {
 		p.touched = false
-		m.learnHolds(p)
 		m.learnPatience(&p.queue)
 		for _, q := range p.gpuQueues {
 			m.learnPatience(q)
 		}
+		for _, n := range p.nodes {
+			m.learnPatience(&n.queue)
+		}
+		m.learnHolds(p)
 		if m.s.HasWork() {
 			continue
 		}
@@ -101,7 +104,6 @@ func (m *Model) learnStops() {
 // says.
 func (m *Model) learnHolds(p *pool) {
 	for _, n := range p.nodes {
-		m.learnPatience(&n.queue)
 		held := m.heldFor(n)
 		n.served = false
 		if n.HeldFor == held {
