@@ -80,24 +80,25 @@ func (s *State) InDomain(t *Trajectory, domain string) int {
 	return k.trajectories
 }
 
-// Spreads reports whether an open trajectory is spread over a label, and over how
-// many labels all of them are.
+// Spreads reports whether a trajectory that has not ended is spread over a label,
+// and over how many labels all of them are.
 func (s *State) Spreads(label string) (already bool, labels int) {
 	_, already = s.index.spreadLabels.Get(label)
 	return already, s.index.spreadLabels.Len()
 }
 
-// Domains visits the domains of a label in a pool, those of its usable nodes. The
-// label is one that an open trajectory is spread over.
-func (s *State) Domains(pool PoolID, label string, fn func(domain string) bool) {
+// Domains visits the domains of the usable nodes of a pool: of each the node that
+// comes first by free memory. The label is one that a trajectory is spread over
+// which has not ended.
+func (s *State) Domains(pool PoolID, label string, fn func(*Node) bool) {
 	next := domainRank{label: label, memoryRank: memoryRank{pool: pool, free: 1<<64 - 1}}
 	for {
-		var hit *domainRank
+		var hit domainRank
 		s.index.domains.Ascend(next, func(k domainRank) bool {
-			hit = &k
+			hit = k
 			return false
 		})
-		if hit == nil || hit.pool != pool || hit.label != label || !fn(hit.domain) {
+		if hit.pool != pool || hit.label != label || !fn(s.nodes.get(hit.node)) {
 			return
 		}
 		next.domain = hit.domain

@@ -12,7 +12,7 @@ const TrajectoriesPerNodeMax = 4096
 type Nodes interface {
 	NodesByFreeCores(state.PoolID, func(*state.Node) bool)
 	NodesByFreeMemory(state.PoolID, func(*state.Node) bool)
-	Domains(pool state.PoolID, label string, fn func(domain string) bool)
+	Domains(pool state.PoolID, label string, fn func(*state.Node) bool)
 	NodesOfDomain(pool state.PoolID, label, domain string, fn func(*state.Node) bool)
 	InDomain(t *state.Trajectory, domain string) int
 }

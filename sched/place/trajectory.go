@@ -48,17 +48,17 @@ type search struct {
 	steps int
 }
 
-// domains offers the best node of each domain.
+// domains offers the node with the most free memory of each domain.
 func (s *search) domains() {
 	label := s.t.Spread.Label
-	s.v.Domains(s.t.Pool, label, func(domain string) bool {
+	s.v.Domains(s.t.Pool, label, func(n *state.Node) bool {
 		if s.steps++; s.steps > domainsExamined {
 			return false
 		}
-		n := roomiest(s.t, func(fn func(*state.Node) bool) { s.v.NodesOfDomain(s.t.Pool, label, domain, fn) })
-		if n != nil {
-			s.offer(n, s.v.InDomain(s.t, domain))
+		if n.Trajectories >= TrajectoriesPerNodeMax {
+			n = roomiest(s.t, func(fn func(*state.Node) bool) { s.v.NodesOfDomain(s.t.Pool, label, n.Label(label), fn) })
 		}
+		s.offer(n)
 		return true
 	})
 }
@@ -67,20 +67,19 @@ func (s *search) domains() {
 func (s *search) nodes() {
 	left := nodesExamined
 	s.v.NodesByFreeMemory(s.t.Pool, func(n *state.Node) bool {
-		if n.FreeMemory < s.t.Memory {
-			return false
-		}
-		if n.Trajectories < TrajectoriesPerNodeMax {
-			s.offer(n, s.v.InDomain(s.t, n.Label(s.t.Spread.Label)))
-		}
+		s.offer(n)
 		s.steps++
 		left--
-		return left > 0
+		return left > 0 && n.FreeMemory >= s.t.Memory
 	})
 }
 
-// offer takes a node with so many of the group in its domain if it is better.
-func (s *search) offer(n *state.Node, group int) {
+// offer takes a node if it is better. It may be nil, or one that takes nothing.
+func (s *search) offer(n *state.Node) {
+	if n == nil || n.FreeMemory < s.t.Memory || n.Trajectories >= TrajectoriesPerNodeMax {
+		return
+	}
+	group := s.v.InDomain(s.t, n.Label(s.t.Spread.Label))
 	if s.best == nil || group < s.group || group == s.group && n.Roomier(s.best) {
 		s.best, s.group = n, group
 	}
