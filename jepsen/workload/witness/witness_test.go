@@ -72,7 +72,7 @@ func listen(t *testing.T) *Witness {
 // start runs a probe as an agent would, with a token.
 func start(t *testing.T, w *Witness, token string, work Work, env ...string) *exec.Cmd {
 	t.Helper()
-	command := w.Command("request-"+token, work)
+	command := w.Command("request-"+token, history.Asked{}, work)
 	cmd := exec.Command(command.Argv[0], command.Argv[1:]...)
 	cmd.Env = slices.Concat(env, []string{"ROTA_TOKEN=" + token, "ROTA_NODE=node-1"})
 	for k, v := range command.Env {
