@@ -39,7 +39,7 @@ func gpus(ctx context.Context, env *Env, rate float64) error {
 		return errNoGPUs
 	}
 	return env.work(ctx, rate, func(w *worker) func(context.Context) {
-		return (&submitter{worker: w, next: w.newGPUJob}).step
+		return (&submitter{worker: w, several: 40, next: w.newGPUJob}).step
 	})
 }
 

@@ -15,10 +15,10 @@ import (
 
 // providers are limits of an outside. All are scarce: most calls wait for them.
 var providers = []*rotav1.CreateQuotaRequest{
-	{Name: "browser", Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: 4, Keys: 1},
-	{Name: "judge", Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: 2, Keys: 3},
-	{Name: "search", Kind: rotav1.QuotaKind_QUOTA_KIND_FIXED_WINDOW, Limit: 6, Keys: 1, Window: durationpb.New(400 * time.Millisecond)},
-	{Name: "chat", Kind: rotav1.QuotaKind_QUOTA_KIND_SLIDING_WINDOW, Limit: 4, Keys: 2, Window: durationpb.New(700 * time.Millisecond)},
+	{Name: "browser", Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: 3, Keys: 1},
+	{Name: "judge", Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: 2, Keys: 2},
+	{Name: "search", Kind: rotav1.QuotaKind_QUOTA_KIND_FIXED_WINDOW, Limit: 4, Keys: 1, Window: durationpb.New(500 * time.Millisecond)},
+	{Name: "chat", Kind: rotav1.QuotaKind_QUOTA_KIND_SLIDING_WINDOW, Limit: 3, Keys: 2, Window: durationpb.New(700 * time.Millisecond)},
 	{Name: trial, Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: trialMost, Keys: trialKeys},
 }
 
@@ -26,15 +26,15 @@ var providers = []*rotav1.CreateQuotaRequest{
 // are, so that it is known at any time how much of them may be in use.
 const (
 	trial     = "trial"
-	trialMost = 6
-	trialKeys = 3
+	trialMost = 5
+	trialKeys = 2
 )
 
 // unitsMost is the most that an action uses of a quota. No limit is below it, so
 // that everything can end.
 const unitsMost = 2
 
-// callers submit what calls providers, with cores or without, and operate the
+// caller submits what calls providers, with cores or without, and operates the
 // limits.
 type caller struct {
 	submitter
@@ -46,22 +46,21 @@ func quotas(ctx context.Context, env *Env, rate float64) error {
 		return errNoWitness
 	}
 	return env.work(ctx, rate, func(w *worker) func(context.Context) {
-		c := &caller{submitter: submitter{worker: w}}
+		c := &caller{submitter: submitter{worker: w, several: 70}}
 		c.next = c.newCalls
 		return c.step
 	})
 }
 
 func (c *caller) step(ctx context.Context) {
-	switch {
-	case c.created < len(providers):
-		op := c.createQuota(ctx, providers[c.created])
-		if op.Outcome == history.OK || op.Error == "QUOTA_EXISTS" {
-			c.created++
+	for ; c.created < len(providers); c.created++ {
+		if op := c.createQuota(ctx, providers[c.created]); op.Outcome != history.OK && op.Error != "QUOTA_EXISTS" {
+			return
 		}
-	case c.chance(10):
+	}
+	if c.chance(10) {
 		c.operate(ctx)
-	default:
+	} else {
 		c.submitter.step(ctx)
 	}
 }
@@ -104,7 +103,7 @@ func (c *caller) newCalls() job {
 			r.Quotas = append(r.Quotas, q)
 		}
 	}
-	work := witness.Work{For: c.between(2*time.Millisecond, 80*time.Millisecond)}
+	work := witness.Work{For: c.between(2*time.Millisecond, 120*time.Millisecond)}
 	if c.chance(10) {
 		work.For = c.between(200*time.Millisecond, 1500*time.Millisecond)
 	}

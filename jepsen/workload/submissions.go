@@ -44,9 +44,11 @@ type job struct {
 // submitter submits what agents execute.
 type submitter struct {
 	*worker
-	next   func() job
-	live   []uint64   // accepted and not seen to have ended, oldest first
-	recent []*request // with an unknown outcome, or accepted
+	// several is how often, in percent, a submission has several actions.
+	several int
+	next    func() job
+	live    []uint64   // accepted and not seen to have ended, oldest first
+	recent  []*request // with an unknown outcome, or accepted
 }
 
 func submissions(ctx context.Context, env *Env, rate float64) error {
@@ -54,7 +56,7 @@ func submissions(ctx context.Context, env *Env, rate float64) error {
 		return errNoWitness
 	}
 	return env.work(ctx, rate, func(w *worker) func(context.Context) {
-		return (&submitter{worker: w, next: w.newJob}).step
+		return (&submitter{worker: w, several: 20, next: w.newJob}).step
 	})
 }
 
@@ -70,7 +72,7 @@ func (s *submitter) step(ctx context.Context) {
 	case len(s.live) >= liveMax:
 		s.look(ctx)
 	default:
-		s.fresh(ctx, s.newRequest(ctx, 0, s.next))
+		s.fresh(ctx, s.newRequest(ctx, 0, s.several, s.next))
 	}
 }
 
@@ -105,12 +107,12 @@ func (s *submitter) look(ctx context.Context) {
 }
 
 // newRequest makes a submission of one job or a few, in a trajectory or in none.
-func (w *worker) newRequest(ctx context.Context, trajectory uint64, next func() job) *request {
+func (w *worker) newRequest(ctx context.Context, trajectory uint64, several int, next func() job) *request {
 	q := &request{retry: w.chance(50), message: &rotav1.SubmitActionsRequest{
 		RequestId: w.requestID(), ExpireTime: w.env.clock.expiry(ctx, w),
 	}}
 	n := 1
-	if w.chance(20) {
+	if w.chance(several) {
 		n += w.rand.IntN(3)
 	}
 	for i := range n {
