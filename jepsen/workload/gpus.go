@@ -61,6 +61,9 @@ func (w *worker) newGPUJob() job {
 	if w.chance(30) {
 		j.resources.Cores = proto.Uint32(1)
 	}
+	if w.chance(8) {
+		j.work.Child = w.between(100*time.Millisecond, 10*time.Second)
+	}
 	switch {
 	case w.chance(50):
 		j.profile = &rotav1.Profile{

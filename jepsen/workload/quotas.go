@@ -107,5 +107,8 @@ func (c *caller) newCalls() job {
 	if c.chance(10) {
 		work.For = c.between(200*time.Millisecond, 1500*time.Millisecond)
 	}
+	if c.chance(8) {
+		work.Child = c.between(100*time.Millisecond, 10*time.Second)
+	}
 	return job{resources: r, work: work}
 }
