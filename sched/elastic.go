@@ -181,14 +181,30 @@ type meeting struct {
 
 // spot is a node with what the plan leaves of it.
 type spot struct {
-	node              *state.Node
-	free              int
-	memory, bandwidth uint64
-	wants             []int // those who are to start there, by their place in the meeting
+	node      *state.Node
+	free      int    // cores
+	memory    uint64 // bytes
+	bandwidth uint64 // bits/s
+	wants     []int  // those who are to start there, by their place in the meeting
 }
 
+// spotOf is a node that nobody was given anything of yet.
 func spotOf(n *state.Node) spot {
 	return spot{node: n, free: n.Free.Len(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
+}
+
+// fits is place.Fits with what the plan leaves.
+func (s *spot) fits(a *state.Action) bool {
+	kept := s.node.HeldFor != 0 && s.node.HeldFor < a.ID
+	return !kept && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
+}
+
+// take gives one of the waiters its least amount.
+func (s *spot) take(i int, a *state.Action) {
+	s.free -= int(a.CoresMin)
+	s.memory -= place.Reserves(a)
+	s.bandwidth -= a.Bandwidth()
+	s.wants = append(s.wants, i)
 }
 
 // waiter is an action that could start, or waits behind those that could.
@@ -264,18 +280,8 @@ func (m *meeting) assign(i, first int) bool {
 	if w.spot < 0 {
 		return false
 	}
-	s := &m.spots[w.spot]
-	s.free -= int(w.action.CoresMin)
-	s.memory -= place.Reserves(w.action)
-	s.bandwidth -= w.action.Bandwidth()
-	s.wants = append(s.wants, i)
+	m.spots[w.spot].take(i, w.action)
 	return true
-}
-
-// fits is place.Fits for what the plan leaves of the node.
-func (s *spot) fits(a *state.Action) bool {
-	kept := s.node.HeldFor != 0 && s.node.HeldFor < a.ID
-	return !kept && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
 }
 
 func (m *meeting) last() state.ActionID { return m.waiters[len(m.waiters)-1].action.ID }
