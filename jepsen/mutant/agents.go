@@ -53,7 +53,7 @@ var agents = []Mutant{
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
 		},
 		Hunt: run("kills"),
-	},	{
+	}, {
 		Name: "everybody-uses-the-first-key",
 		Bug:  "commands are told to use the first key of a quota, whichever their units are of",
 		Edits: []Edit{{"agent/spec.go",
