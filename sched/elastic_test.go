@@ -50,6 +50,7 @@ func (w *world) queue(a state.Action) state.ActionID {
 func (w *world) start(d Decision) {
 	n, a := *w.Node(d.Node.ID), *w.Action(d.Start.ID)
 	n.Free = n.Free.Minus(d.Cores)
+	n.FreeBandwidth -= a.Bandwidth()
 	n.Running++
 	w.PutNode(&n)
 	a.State, a.Node, a.Attempt, a.StartedAt = state.ActionRunning, n.ID, 1, w.Meta().Now
@@ -173,6 +174,23 @@ func TestUnknownTakesWhatIsLeft(t *testing.T) {
 	w.queue(amdahl(3, 10, 0))
 	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[5 3]" {
 		t.Errorf("widths %s, want [5 3]", got)
+	}
+}
+
+// TestBandwidthCounts: the node with the most free cores has no bandwidth left, and
+// on the other one there is enough for one action at a time.
+func TestBandwidthCounts(t *testing.T) {
+	w := newWorld(8, 4)
+	n := *w.Node(2)
+	n.Bandwidth, n.FreeBandwidth = 150, 150
+	w.PutNode(&n)
+	for range 2 {
+		a := amdahl(4, 10, 0)
+		a.Needs.Bandwidth = 100
+		w.queue(a)
+	}
+	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[4 0]" {
+		t.Errorf("widths %s, want [4 0]", got)
 	}
 }
 

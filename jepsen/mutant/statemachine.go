@@ -223,6 +223,22 @@ var stateMachine = []Mutant{
 		},
 		Hunt: simulate(),
 	},
+	{
+		Name: "group-remembers-the-ended",
+		Bug:  "a trajectory that has ended counts in its group's domain for as long as it is kept",
+		Edits: []Edit{{"fsm/state/spread.go",
+			"if r == nil || r.State != TrajectoryOpen || r.Spread.Group == \"\" {",
+			"if r == nil || r.Node == 0 || r.Spread.Group == \"\" {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "group-kept-together",
+		Bug:  "a trajectory goes to the domain where most of its group live",
+		Edits: []Edit{{"sched/place/trajectory.go",
+			"s.best == nil || group < s.group ||",
+			"s.best == nil || group > s.group ||"}},
+		Hunt: simulate(),
+	},
 }
 
 // gpus are bugs of chunks of GPUs, of what is resident on them, and of bandwidth.

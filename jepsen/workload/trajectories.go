@@ -64,8 +64,12 @@ func (p *pilot) opened(op history.Op) {
 
 func (p *pilot) newTrajectory(ctx context.Context) *rotav1.OpenTrajectoryRequest {
 	id := p.requestID()
-	return &rotav1.OpenTrajectoryRequest{
+	q := &rotav1.OpenTrajectoryRequest{
 		RequestId: id, ExpireTime: p.env.clock.expiry(ctx, p.worker),
 		Name: id, Pool: p.env.Pool, MemoryBytes: trajectoryBytes,
 	}
+	if p.chance(50) { // one group of all workers, over the label of the agents
+		q.SpreadGroup, q.SpreadLabel = "step", "rack"
+	}
+	return q
 }
