@@ -233,9 +233,18 @@ var broken = []caseOf{
 	{"widths", "more cores than it can use", "with 2 cores and can use [1]", func(t *testing.T, r *history.Record) {
 		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 }).Asked.Cores = []int{1}
 	}},
-	{"widths", "by the log, on a node that does not pin", "with 2 cores and can use [1 4]", func(t *testing.T, r *history.Record) {
+	{"widths", "a number of cores between", "with 2 cores and can use [1 4]", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 }).Asked.Cores = []int{1, 4}
+	}},
+	{"widths", "told another number of cores", "and was told that it has 1", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 }).Width = 1
+	}},
+	{"widths", "by the log, on a node that does not pin", "and was told that it has 1", func(t *testing.T, r *history.Record) {
 		x := pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 })
-		x.Cores, x.Asked.Cores = nil, []int{1, 4}
+		x.Cores, x.Width = nil, 1
+	}},
+	{"widths", "told that it has cores", "with 1 cores and can use [0]", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, onGPUs).Width = 2
 	}},
 	{"widths", "a number of GPUs between", "with 2 GPUs and can use [1 4]", func(t *testing.T, r *history.Record) {
 		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.GPUs) == 2 }).Asked.GPUs = []int{1, 4}

@@ -70,13 +70,21 @@ func gpus(e *evidence, f *findings) {
 }
 
 // widths: the number of cores and of GPUs of an execution is one that its action
-// can use. Only those that could have been given another number count as checked.
+// can use, and what it was told is what it has. Only those that could have been
+// given another number count as checked.
 func widths(e *evidence, f *findings) {
 	for _, x := range e.Executions {
-		if _, known := e.grantOf(x); known || len(x.Cores) > 0 {
-			width("cores", len(e.coresOf(x)), x.Asked.Cores, x, f)
+		cores := x.Width
+		if slices.Equal(x.Asked.Cores, []int{0}) {
+			cores-- // it is told 1, as it is to work with one
 		}
-		width("GPUs", len(x.GPUs), x.Asked.GPUs, x, f)
+		if used := e.coresOf(x); len(used) > 0 && len(used) != cores {
+			f.add(describeExecutions(x), "action %d ran on cores %v and was told that it has %d", x.Action, used, cores)
+		}
+		width("cores", cores, x.Asked.Cores, x, f)
+		if len(x.GPUs)+len(x.Asked.GPUs) > 0 {
+			width("GPUs", len(x.GPUs), x.Asked.GPUs, x, f)
+		}
 	}
 }
 
@@ -84,7 +92,7 @@ func width(what string, given int, allowed []int, x history.Execution, f *findin
 	if len(allowed) > 1 {
 		f.checked++
 	}
-	if !slices.Contains(allowed, given) && (given > 0 || len(allowed) > 0) {
+	if !slices.Contains(allowed, given) {
 		f.add(describeExecutions(x), "action %d ran with %d %s and can use %v", x.Action, given, what, allowed)
 	}
 }

@@ -133,6 +133,7 @@ func (p *play) execute(s *state.State, a *state.Attempt) {
 	for _, c := range a.Cores.Slice() {
 		x.Cores = append(x.Cores, int(c))
 	}
+	x.Width = max(1, len(x.Cores))
 	p.executeScarce(&x, s, a)
 	p.rec.Executions = append(p.rec.Executions, x)
 }

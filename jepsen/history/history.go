@@ -73,8 +73,10 @@ type Execution struct {
 	Incarnation uint64 `json:"incarnation"`
 	Node        string `json:"node"`
 	Cores       []int  `json:"cores,omitempty"` // of the affinity mask it ran with
-	GPUs        []int  `json:"gpus,omitempty"`  // that it was told to use
-	Uses        []Use  `json:"uses,omitempty"`  // of quotas
+	// Width is how many cores it was told that it has, 1 if none of its own.
+	Width int   `json:"width,omitempty"`
+	GPUs  []int `json:"gpus,omitempty"` // that it was told to use
+	Uses  []Use `json:"uses,omitempty"` // of quotas
 	// Asked is what its action had asked for. Its client has sent it along, so that
 	// nothing of it is rota's.
 	Asked Asked `json:"asked"`

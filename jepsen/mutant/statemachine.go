@@ -266,6 +266,16 @@ var gpus = []Mutant{
 		Hunt: simulate(),
 	},
 	{
+		Name: "gpus-free-when-told-to-stop",
+		Bug:  "the GPUs of an attempt are free as soon as it is told to stop, and again when it has",
+		Edits: []Edit{
+			{"fsm/transition.go", "	t.Stop = true\n	x.s.PutAttempt(&t)\n", "	t.Stop = true\n	x.s.PutAttempt(&t)\n	n := *x.s.Node(a.Node)\n	n.GPUs.Free |= t.Chunk.GPUs()\n	x.s.PutNode(&n)\n	x.nodeFreed(&n)\n"},
+			{"fsm/gpu.go", "	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, \"GPUs of action %d on node %s are free already\", t.Action, n.Name)\n", ""},
+			{"fsm/gpu.go", "	state.Assert(found, \"model %q of action %d is not resident on node %s\", use.Model, t.Action, n.Name)\n", "	if !found {\n		return\n	}\n"},
+		},
+		Hunt: run("resources"),
+	},
+	{
 		Name: "unaligned-chunk",
 		Bug:  "a chunk begins wherever enough GPUs in a row are free",
 		Edits: []Edit{

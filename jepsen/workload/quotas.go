@@ -58,7 +58,7 @@ func (c *caller) step(ctx context.Context) {
 			return
 		}
 	}
-	if c.chance(10) {
+	if c.chance(20) {
 		c.operate(ctx)
 	} else {
 		c.submitter.step(ctx)
@@ -68,7 +68,7 @@ func (c *caller) step(ctx context.Context) {
 // operate reads a limit, or changes the one that may be changed.
 func (c *caller) operate(ctx context.Context) {
 	switch dice := c.rand.IntN(100); {
-	case dice < 50:
+	case dice < 45:
 		c.getQuota(ctx, providers[c.rand.IntN(len(providers))].Name)
 	case dice < 80:
 		c.updateQuota(ctx, c.newLimit())

@@ -12,12 +12,12 @@ import (
 
 // What a probe sends, each a line: first its hello, then, once all work is done,
 // that it is complete. The fields of a hello are the token, the node, the request
-// ID of the submission, the CPUs that it may run on, the GPUs that it is to use,
-// the keys of quotas that it was given ("OPENAI=2,JUDGE=1"), and what its action
+// ID of the submission, the CPUs that it may run on, the number of cores that it
+// was told it has, the GPUs that it is to use, the keys of quotas that it was given ("OPENAI=2,JUDGE=1"), and what its action
 // has asked for, as JSON. Lists are like "0,2"; what there is none of is "-", such
 // as CPUs on nodes that do not pin.
 const (
-	helloFields  = 7
+	helloFields  = 8
 	completeLine = "complete"
 	nothing      = "-"
 )
@@ -29,7 +29,7 @@ var ack = []byte{'\n'}
 func parseHello(line string) (e history.Execution, err error) {
 	fields := strings.Fields(line)
 	if len(fields) != helloFields {
-		return e, fmt.Errorf("a probe began with %q, which is not: token node request cpus gpus keys asked", line)
+		return e, fmt.Errorf("a probe began with %q, which is not: token node request cpus width gpus keys asked", line)
 	}
 	e.Node, e.RequestID = fields[1], fields[2]
 	if e.Action, e.Attempt, e.Incarnation, err = parseToken(fields[0]); err != nil {
@@ -38,13 +38,16 @@ func parseHello(line string) (e history.Execution, err error) {
 	if e.Cores, err = parseNumbers(fields[3]); err != nil {
 		return e, fmt.Errorf("a probe runs on the CPUs %q: %w", fields[3], err)
 	}
-	if e.GPUs, err = parseNumbers(fields[4]); err != nil {
-		return e, fmt.Errorf("a probe uses the GPUs %q: %w", fields[4], err)
+	if e.Width, err = strconv.Atoi(fields[4]); err != nil {
+		return e, fmt.Errorf("a probe has %q cores: %w", fields[4], err)
 	}
-	if err := json.Unmarshal([]byte(fields[6]), &e.Asked); err != nil {
-		return e, fmt.Errorf("a probe has asked for %q: %w", fields[6], err)
+	if e.GPUs, err = parseNumbers(fields[5]); err != nil {
+		return e, fmt.Errorf("a probe uses the GPUs %q: %w", fields[5], err)
 	}
-	e.Uses, err = parseUses(fields[5], e.Asked.Quotas)
+	if err := json.Unmarshal([]byte(fields[7]), &e.Asked); err != nil {
+		return e, fmt.Errorf("a probe has asked for %q: %w", fields[7], err)
+	}
+	e.Uses, err = parseUses(fields[6], e.Asked.Quotas)
 	return e, err
 }
 

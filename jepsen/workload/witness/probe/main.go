@@ -104,7 +104,7 @@ func introduce(witness int) error {
 	}
 	hello := []string{
 		os.Getenv("ROTA_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"),
-		cpus, cmp.Or(os.Getenv("ROTA_GPUS"), nothing), quotaKeys(), os.Getenv("WITNESS_ASKED"),
+		cpus, cmp.Or(os.Getenv("ROTA_CORES"), "0"), cmp.Or(os.Getenv("ROTA_GPUS"), nothing), quotaKeys(), os.Getenv("WITNESS_ASKED"),
 	}
 	if err := say(witness, strings.Join(hello, " ")+"\n"); err != nil {
 		return err
