@@ -258,10 +258,11 @@ func replace[T any](ch chan T, v T) {
 }
 
 // logTime estimates log time: the newest entry's, and what has passed since. It
-// is 0 until this process has applied an entry or restored a snapshot.
+// is 0 until this process has applied the entry that gave the cluster its time, or
+// restored a snapshot.
 func (s *Server) logTime() int64 {
 	m := s.observed.Load()
-	if m.logNS == 0 {
+	if m.logNS < replica.WallFloor {
 		return 0
 	}
 	return m.logNS + int64(clock.Now().Sub(m.at))

@@ -105,7 +105,7 @@ var (
 )
 
 // freezing is how long processes may take to freeze.
-const freezing = 5 * time.Second
+const freezing = 20 * time.Second
 
 // FreezeAttempts pauses what an agent runs, but neither the agent nor its
 // supervisor, and returns when everything stands still. Attempts that start

@@ -29,7 +29,7 @@ func newLogClock(committed func() int64, now func() time.Time) *logClock {
 func (c *logClock) stamp(cmds []*logv1.Command) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.anchor < wallFloor && bootstraps(cmds) {
+	if c.anchor < WallFloor && bootstraps(cmds) {
 		c.since = c.now()
 		c.anchor = c.since.UnixNano()
 	}
@@ -38,8 +38,9 @@ func (c *logClock) stamp(cmds []*logv1.Command) int64 {
 	return c.last
 }
 
-// wallFloor is 2020-01-01: log time below it never came from a wall clock.
-const wallFloor = 1_577_836_800_000_000_000
+// WallFloor is 2020-01-01: log time below it never came from a wall clock, and the
+// cluster has no time yet. Nanoseconds.
+const WallFloor = 1_577_836_800_000_000_000
 
 func bootstraps(cmds []*logv1.Command) bool {
 	for _, c := range cmds {
