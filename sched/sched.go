@@ -253,7 +253,7 @@ func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision,
 	// A pass over n has what is pinned to n in its own queue.
 	if p.node == 0 {
 		if head := p.pinnedBefore(a, n); head != nil {
-			if n.HeldFor == 0 && !p.mayBypass(head) {
+			if !p.mayBypass(head) {
 				return p.keep(n, head)
 			}
 			d.Bypassed[1] = head
@@ -299,10 +299,10 @@ func (p *Pass) hold(head *state.Action) (Decision, bool) {
 		}
 		return p.keep(n, head)
 	}
-	if n := p.view.Node(p.node); n.HeldFor == 0 {
+	if n := p.view.Node(p.node); n.HeldFor == 0 || n.HeldFor > head.ID {
 		return p.keep(n, head)
 	}
-	p.over = true // kept for another: at least nothing younger starts in this pass
+	p.over = true // kept for an older one: at least nothing younger starts in this pass
 	return Decision{}, false
 }
 

@@ -132,6 +132,10 @@ type indexes struct {
 	queue    *btree.BTreeG[queued]
 	queueLen *btree.Map[Instance, int]
 	nsQueued *btree.Map[NamespaceID, int]
+	// Queued actions of a pool, those of them that wait for a quota, and those of the
+	// trajectories of a node: whatever they wait for.
+	poolQueued, poolForQuota *btree.Map[PoolID, int]
+	nodeQueued               *btree.Map[NodeID, int]
 	// pending has the trajectories that wait for a node.
 	pending      *btree.BTreeG[pendingTrajectory]
 	nodeAttempts *btree.BTreeG[nodeAttempt]
@@ -236,6 +240,9 @@ func newIndexes() indexes {
 		queue:          newSet(queued.less),
 		queueLen:       btree.NewMap[Instance, int](0),
 		nsQueued:       btree.NewMap[NamespaceID, int](0),
+		poolQueued:     btree.NewMap[PoolID, int](0),
+		poolForQuota:   btree.NewMap[PoolID, int](0),
+		nodeQueued:     btree.NewMap[NodeID, int](0),
 		pending:        newSet(pendingTrajectory.less),
 		nodeAttempts:   newSet(nodeAttempt.less),
 		residents:      newSet(resident.less),
@@ -267,6 +274,7 @@ func (x indexes) copy() indexes {
 	x.queue = x.queue.Copy()
 	x.queueLen = x.queueLen.Copy()
 	x.nsQueued = x.nsQueued.Copy()
+	x.poolQueued, x.poolForQuota, x.nodeQueued = x.poolQueued.Copy(), x.poolForQuota.Copy(), x.nodeQueued.Copy()
 	x.pending = x.pending.Copy()
 	x.nodeAttempts = x.nodeAttempts.Copy()
 	x.residents = x.residents.Copy()

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"cmp"
+
 	"fmt"
 
 	"github.com/tidwall/btree"
@@ -283,12 +285,23 @@ func (s *State) unindexAction(r *Action) {
 func (s *State) countQueued(r *Action, by int) {
 	x := &s.index
 	x.counts.Queued += by
-	n, _ := x.nsQueued.Get(r.Namespace)
-	x.nsQueued.Set(r.Namespace, n+by)
-	if q := r.Queue(); q != 0 {
-		n, _ := x.queueLen.Get(q)
-		x.queueLen.Set(q, n+by)
+	count(x.nsQueued, r.Namespace, by)
+	count(x.poolQueued, r.Pool, by)
+	if r.Trajectory != 0 && r.Node != 0 {
+		count(x.nodeQueued, r.Node, by)
 	}
+	q := r.Queue()
+	if q != 0 {
+		count(x.queueLen, q, by)
+	}
+	if _, quota := q.Quota(); quota {
+		count(x.poolForQuota, r.Pool, by)
+	}
+}
+
+func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
+	n, _ := m.Get(k)
+	m.Set(k, n+by)
 }
 
 // PutAttempt stores a live attempt.

@@ -69,8 +69,16 @@ var stateMachine = []Mutant{
 		Name: "request-forgotten-early",
 		Bug:  "a request ID is forgotten before it expires",
 		Edits: []Edit{{"fsm/request.go",
-			"&state.Request{ID: q.Id, Expires: expires,",
-			"&state.Request{ID: q.Id, Expires: x.now() + (expires-x.now())/4,"}},
+			"&state.Request{ID: q.Id, Expires: x.expiry(q),",
+			"&state.Request{ID: q.Id, Expires: x.now() + (x.expiry(q)-x.now())/4,"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "repetition-forgotten-early",
+		Bug:  "a request ID is forgotten before a repetition of it expires",
+		Edits: []Edit{{"fsm/request.go",
+			"if e := x.expiry(q); e > old.Expires {",
+			"if e := x.expiry(q); e > old.Expires && e < x.now() {"}},
 		Hunt: simulate(),
 	},
 	{
@@ -256,6 +264,16 @@ var gpus = []Mutant{
 			"	n.GPUs.Free &^= c.GPUs()\n",
 			"	n.GPUs.Free &^= state.Chunk{First: c.First, Units: (c.Units + 1) / 2}.GPUs()\n"}},
 		Hunt: simulate(),
+	},
+	{
+		Name: "gpus-free-when-told-to-stop",
+		Bug:  "the GPUs of an attempt are free as soon as it is told to stop, and again when it has",
+		Edits: []Edit{
+			{"fsm/transition.go", "	t.Stop = true\n	x.s.PutAttempt(&t)\n", "	t.Stop = true\n	x.s.PutAttempt(&t)\n	n := *x.s.Node(a.Node)\n	n.GPUs.Free |= t.Chunk.GPUs()\n	x.s.PutNode(&n)\n	x.nodeFreed(&n)\n"},
+			{"fsm/gpu.go", "	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, \"GPUs of action %d on node %s are free already\", t.Action, n.Name)\n", ""},
+			{"fsm/gpu.go", "	state.Assert(found, \"model %q of action %d is not resident on node %s\", use.Model, t.Action, n.Name)\n", "	if !found {\n		return\n	}\n"},
+		},
+		Hunt: run("resources"),
 	},
 	{
 		Name: "unaligned-chunk",

@@ -43,7 +43,7 @@ func (p *pilot) step(ctx context.Context) {
 		p.opened(p.openTrajectory(ctx, p.last))
 	case dice < 60:
 		// Also in one that has been closed, which must be refused.
-		p.submit(ctx, p.newRequest(ctx, p.any()))
+		p.submit(ctx, p.newRequest(ctx, p.any(), 20, p.newJob))
 	case dice < 85:
 		p.getTrajectory(ctx, p.any())
 	case len(p.open) > 0:

@@ -156,7 +156,7 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		MemoryBytes:      n.Memory,
 		FreeMemoryBytes:  n.FreeMemory,
 		OpenTrajectories: n.Trajectories,
-		QueuedActions:    uint32(st.QueueLen(state.NodeInstance(n.ID))),
+		QueuedActions:    uint32(st.NodeQueued(n.ID)),
 		RegistrationTime: timestamp(n.RegisteredAt),
 		Runtime:          n.Runtime,
 		BandwidthBps:     n.Bandwidth,
