@@ -103,6 +103,18 @@ func openOf(memory uint64, idle int64) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{MemoryBytes: memory, IdleTimeoutNs: idle}}}
 }
 
+// inGroup is spread over the zones of nodes.
+func inGroup() *logv1.Command {
+	c := openOf(10, 0)
+	c.GetOpenTrajectory().SpreadGroup, c.GetOpenTrajectory().SpreadLabel = "g", "zone"
+	return c
+}
+
+func inZone(c *logv1.Command, zone string) *logv1.Command {
+	c.GetRegisterNode().Labels = []*logv1.Label{{Key: "zone", Value: zone}}
+	return c
+}
+
 func cancelOf(ids ...uint64) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: ids}}}
 }
@@ -307,6 +319,28 @@ var disagreements = []disagreement{
 	{name: "without units", setup: commands{one[0], quotaOf(2)}, last: commands{calling(1)}, wants: "granted without units of quota q",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAction(s, 1, func(a *state.Action) { a.QuotasHeld, a.QuotaKeys = 0, nil })
+		}},
+	{name: "a group is kept together", wants: "on node n1 with 980 bytes free, 2 trajectories and 2 of its group in its domain, node n2 has 500, 0 and 0",
+		setup: []*logv1.Command{inZone(nodeOf("n1", 2, 1000), "a"), inGroup(), inGroup(), inZone(nodeOf("n2", 2, 500), "b")},
+		sabotage: func(s *state.State) {
+			for id := state.TrajectoryID(1); id <= 2; id++ {
+				u := *s.Trajectory(id)
+				u.Spread.Domain = "nowhere"
+				s.PutTrajectory(&u)
+			}
+		}, last: []*logv1.Command{inGroup()}},
+	{name: "a domain is not that of the node", setup: []*logv1.Command{inZone(nodeOf("n1", 2, 1000), "a")}, last: []*logv1.Command{inGroup()}, wants: "trajectory 1 is",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			u := *s.Trajectory(1)
+			u.Spread.Domain = "b"
+			s.PutTrajectory(&u)
+		}},
+	{name: "a relabelled node keeps its domain", wants: "trajectory 1 is",
+		setup: []*logv1.Command{inZone(nodeOf("n1", 2, 1000), "a"), inGroup()}, last: []*logv1.Command{inZone(nodeOf("n1", 2, 1000), "b")},
+		forge: func(s *state.State, _ []*logv1.Result) {
+			u := *s.Trajectory(1)
+			u.Spread.Domain = "a"
+			s.PutTrajectory(&u)
 		}},
 	{name: "an action disappears", last: commands{submitOf(cores(1))}, wants: "action 1 is missing",
 		forge: func(s *state.State, _ []*logv1.Result) {

@@ -59,8 +59,8 @@ func TestLostAnswersAreLearnedByRepeating(t *testing.T) {
 	if last, err := c.Run(t.Context(), spec("true"), func(*rotav1.RunActionResponse) {}); err != nil || !client.Final(last.State) {
 		t.Errorf("run: %v, %v", last, err)
 	}
-	traj, err := c.OpenTrajectory(t.Context(), &rotav1.OpenTrajectoryRequest{MemoryBytes: 1 << 20})
-	if err != nil || traj.Id != 1 || traj.Node != "n1" {
+	traj, err := c.OpenTrajectory(t.Context(), &rotav1.OpenTrajectoryRequest{MemoryBytes: 1 << 20, SpreadGroup: "step", SpreadLabel: "zone"})
+	if err != nil || traj.Id != 1 || traj.Node != "n1" || traj.SpreadGroup != "step" || traj.SpreadLabel != "zone" || traj.SpreadDomain != "a" {
 		t.Errorf("open: %v, %v", traj, err)
 	}
 	if traj, err = c.CloseTrajectory(t.Context(), 1); err != nil || traj.State < rotav1.TrajectoryState_TRAJECTORY_STATE_CLOSING {

@@ -200,3 +200,16 @@ func TestAServerRefusesUnsafeFlags(t *testing.T) {
 		}
 	}
 }
+
+func TestDomainOfATrajectory(t *testing.T) {
+	for want, m := range map[string]*rotav1.Trajectory{
+		"":       {Node: "n1"},
+		"zone":   {SpreadGroup: "g", SpreadLabel: "zone"},
+		"zone=a": {SpreadGroup: "g", SpreadLabel: "zone", SpreadDomain: "a", Node: "n1"},
+		"zone=":  {SpreadGroup: "g", SpreadLabel: "zone", Node: "n2"},
+	} {
+		if got := spreadDomain(m); got != want {
+			t.Errorf("%v is shown as %q, want %q", m, got, want)
+		}
+	}
+}
