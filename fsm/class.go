@@ -77,7 +77,7 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 		return
 	}
 	// What the set-up of a model takes is declared, and charged by itself.
-	x.s.PutClass(x.s.Class(a.Class).Learn(max(1, sched.KeyUnits(t)), max(1, r.ExecNS-t.SetUpNS)))
+	x.s.PutClass(x.s.Class(a.Class).Learn(max(1, sched.KeyUnits(t)), r.ExecNS-t.SetUpNS))
 }
 
 // deleteClass forgets a class that nothing live names.

@@ -54,7 +54,7 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 20) {
+	switch n("verb", 21) {
 	case 17, 18, 19, 20:
 		return gpuLine(n)
 	case 0:
@@ -109,21 +109,21 @@ func gpuLine(n func(string, int) int) string {
 	if n("gpus", 5) == 0 {
 		return line
 	}
-	line += fmt.Sprintf(" gpus=%s class=%s gpumem=%d", []string{"1", "2", "1,2,4,8", "4", "8", "2,4"}[n("degrees", 5)], []string{"", "H100", "L4"}[n("class", 2)], 20*n("gpumem", 4))
+	line += fmt.Sprintf(" gpus=%s gpuclass=%s gpumem=%d", []string{"1", "2", "1,2,4,8", "4", "8", "2,4"}[n("degrees", 5)], []string{"", "H100", "L4"}[n("class", 2)], 20*n("gpumem", 4))
 	if n("model", 2) > 0 {
 		line += fmt.Sprintf(" model=%s setup=%ds", []string{"a", "b", "c"}[n("name", 2)], n("setup", 4))
 	}
 	if n("known", 1) == 1 {
-		line += fmt.Sprintf(" takes=%ds serial=%d", 1+n("takes", 20), 100_000*n("serial", 6))
+		line += fmt.Sprintf(" single=%ds serial=%d", 1+n("takes", 20), 100_000*n("serial", 6))
 	}
-	return line
+	return line + []string{"", " class=c0", " class=c3"}[n("class", 2)]
 }
 
 // quotaSubmission draws actions that need quotas, with cores and without.
 func quotaSubmission(n func(string, int) int) string {
 	quotas := []string{"calls:%d", "tokens:%d", "calls:%d,search", "search,tokens:%d", "pair:%d", "calls,pair:%d,nobody"}[n("quotas", 5)]
 	line := fmt.Sprintf("submit n=%d cores=%d attempts=%d quotas="+quotas, 1+n("n", 3), n("cores", 1), 1+n("attempts", 1), 1+n("units", 3))
-	return line + []string{"", " traj=1", " traj=2", " memory=300", " timeout=7s"}[n("with", 4)]
+	return line + []string{"", " traj=1", " traj=2", " memory=300", " timeout=7s", " class=c0", " max=4 class=c1"}[n("with", 6)]
 }
 
 // quotaLine draws what an operator does to quotas.
@@ -230,7 +230,7 @@ func TestNothingStarves(t *testing.T) {
 // its cores, one that needs all of its GPUs starts after at most as many as may
 // bypass it, once what runs has ended.
 func TestNoGPUsStarve(t *testing.T) {
-	for _, rival := range []string{"submit n=2 gpus=1", "submit n=2 cores=1", "submit n=2 gpus=1,2,4 takes=9s serial=1000"} {
+	for _, rival := range []string{"submit n=2 gpus=1", "submit n=2 cores=1", "submit n=2 gpus=1,2,4 single=9s serial=1000"} {
 		s := newStory(t)
 		s.apply(t, parseCommand(t, "register node=n1 numa=4 gpus=H100:8")...)
 		s.apply(t, parseCommand(t, "submit n=3 cores=1 gpus=1")...)

@@ -181,10 +181,30 @@ type meeting struct {
 
 // spot is a node with what the plan leaves of it.
 type spot struct {
-	node   *state.Node
-	free   int
-	memory uint64
-	wants  []int // those who are to start there, by their place in the meeting
+	node      *state.Node
+	free      int    // cores
+	memory    uint64 // bytes
+	bandwidth uint64 // bits/s
+	wants     []int  // those who are to start there, by their place in the meeting
+}
+
+// spotOf is a node that nobody was given anything of yet.
+func spotOf(n *state.Node) spot {
+	return spot{node: n, free: n.Free.Len(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
+}
+
+// fits is place.Fits with what the plan leaves.
+func (s *spot) fits(a *state.Action) bool {
+	kept := s.node.HeldFor != 0 && s.node.HeldFor < a.ID
+	return !kept && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
+}
+
+// take gives one of the waiters its least amount.
+func (s *spot) take(i int, a *state.Action) {
+	s.free -= int(a.CoresMin)
+	s.memory -= place.Reserves(a)
+	s.bandwidth -= a.Bandwidth()
+	s.wants = append(s.wants, i)
 }
 
 // waiter is an action that could start, or waits behind those that could.
@@ -230,13 +250,12 @@ func (p *Pass) newMeeting(a *state.Action) *meeting {
 
 func (p *Pass) findSpots(m *meeting) {
 	if p.node != 0 {
-		n := p.view.Node(p.node)
-		m.spots = []spot{{node: n, free: n.Free.Len(), memory: n.FreeMemory}}
+		m.spots = []spot{spotOf(p.view.Node(p.node))}
 		return
 	}
 	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
 		if n.Free != (state.CoreSet{}) {
-			m.spots = append(m.spots, spot{node: n, free: n.Free.Len(), memory: n.FreeMemory})
+			m.spots = append(m.spots, spotOf(n))
 		}
 		return n.Free != state.CoreSet{} && len(m.spots) < sharesMax
 	})
@@ -252,22 +271,16 @@ func (m *meeting) join(a *state.Action, own bool) bool {
 // most free cores that it fits, as in package place.
 func (m *meeting) assign(i, first int) bool {
 	w := &m.waiters[i]
-	least, memory := int(w.action.CoresMin), place.Reserves(w.action)
 	w.spot = -1
 	for j := first; j < len(m.spots); j++ {
-		s := &m.spots[j]
-		kept := s.node.HeldFor != 0 && s.node.HeldFor < w.action.ID
-		if !kept && s.free >= least && s.memory >= memory && (w.spot < 0 || s.free > m.spots[w.spot].free) {
+		if s := &m.spots[j]; s.fits(w.action) && (w.spot < 0 || s.free > m.spots[w.spot].free) {
 			w.spot = j
 		}
 	}
 	if w.spot < 0 {
 		return false
 	}
-	s := &m.spots[w.spot]
-	s.free -= least
-	s.memory -= memory
-	s.wants = append(s.wants, i)
+	m.spots[w.spot].take(i, w.action)
 	return true
 }
 
@@ -301,8 +314,7 @@ func (m *meeting) decide() {
 // offer places everybody anew who does not start yet, on the spots from first on.
 func (m *meeting) offer(first int) {
 	for j := first; j < len(m.spots); j++ {
-		s := &m.spots[j]
-		s.free, s.memory, s.wants = s.node.Free.Len(), s.node.FreeMemory, s.wants[:0]
+		m.spots[j] = spotOf(m.spots[j].node)
 	}
 	for i := range m.waiters {
 		if !m.waiters[i].starts {

@@ -63,43 +63,6 @@ func risesOnly(points []*logv1.Point) bool {
 	return true
 }
 
-func needs(n *logv1.Needs) *state.Needs {
-	if n == nil {
-		return nil
-	}
-	out := &state.Needs{Cores: n.Cores}
-	if p := n.Profile; p != nil {
-		out.Profile = &state.Profile{SingleNS: p.SingleNs, Serial: p.Serial, SerialPPM: p.SerialPpm}
-		for _, q := range p.Points {
-			out.Profile.Points = append(out.Profile.Points, state.CurvePoint{Units: q.Units, Ratio: q.RatioPpm})
-		}
-	}
-	return out
-}
-
-func sameNeeds(x, y *state.Needs) bool {
-	if x == nil || y == nil {
-		return x == y
-	}
-	p, q := x.Profile, y.Profile
-	if p == nil || q == nil {
-		return p == q && slices.Equal(x.Cores, y.Cores)
-	}
-	return slices.Equal(x.Cores, y.Cores) && slices.Equal(p.Points, q.Points) &&
-		p.SingleNS == q.SingleNS && p.Serial == q.Serial && p.SerialPPM == q.SerialPPM
-}
-
-func sizeOfNeeds(n *state.Needs) int {
-	if n == nil {
-		return 0
-	}
-	size := needsOverhead + 4*len(n.Cores)
-	if n.Profile != nil {
-		size += needsOverhead + 16*len(n.Profile.Points)
-	}
-	return size
-}
-
 // newClasses is how many classes there would be with those that a submission
 // names; 0 if it names no new one.
 func (m *Model) newClasses(ns state.NamespaceID, actions []*logv1.Action) int {
@@ -139,17 +102,22 @@ func (m *Model) touchClass(c *class) {
 	}
 }
 
-// learn takes over how long an attempt took that succeeded.
-func (m *Model) learn(a *action, cores int, r *logv1.AttemptReport) {
-	good := state.EndReason(r.Reason) == state.EndExited && r.ExitCode == 0 && r.ExecNs > 0 && r.ExecNs <= execMax
+// learn takes over how long an attempt took that succeeded, but for the set-up
+// of its model, with so many GPUs or, without, cores.
+func (m *Model) learn(a *action, r *logv1.AttemptReport) {
+	took := r.ExecNs - a.setUp
+	good := state.EndReason(r.Reason) == state.EndExited && r.ExitCode == 0 && took > 0 && took <= execMax
 	if a.class == nil || !good {
 		return
 	}
 	m.touchClass(a.class)
-	units := uint32(cores)
+	units := max(1, uint32(a.cores.Len()))
+	if a.GPUs() != nil {
+		units = a.chunk.Units
+	}
 	if w := a.class.widths[units]; w != nil {
 		w.attempts++
-		w.mean += (r.ExecNs - w.mean) / int64(min(w.attempts, classMemory))
+		w.mean += (took - w.mean) / int64(min(w.attempts, classMemory))
 		return
 	}
 	if len(a.class.widths) == widthsMax {
@@ -161,7 +129,7 @@ func (m *Model) learn(a *action, cores int, r *logv1.AttemptReport) {
 		}
 		delete(a.class.widths, least)
 	}
-	a.class.widths[units] = &width{r.ExecNs, 1}
+	a.class.widths[units] = &width{took, 1}
 }
 
 func (m *Model) deleteClass(c *logv1.DeleteClass, got *logv1.Result) error {
@@ -234,6 +202,9 @@ func (a *action) atMost(cores int) int {
 // isWide: the number of cores is one that the action can use and, where nobody is
 // elastic, the most that there are, or half of what its class knows too well.
 func (m *Model) isWide(a *action, n *node, got int) error {
+	if a.CoresMin == 0 && got == 0 {
+		return nil
+	}
 	free := n.Free.Len()
 	want := a.atMost(free)
 	if c := a.class; c != nil && len(c.widths) == 1 && !a.hasCurve() {
@@ -254,14 +225,22 @@ func (a *action) hasCurve() bool {
 	return a.Needs != nil && a.Needs.Profile != nil && (a.Needs.Profile.Serial || len(a.Needs.Profile.Points) > 0)
 }
 
+// widthsSeen is with how many widths actions of its class have succeeded.
+func (a *action) widthsSeen() int {
+	if a.class == nil {
+		return 0
+	}
+	return len(a.class.widths)
+}
+
+// timed: something is known of how long the action takes.
+func (a *action) timed() bool {
+	return a.widthsSeen() > 0 || a.Needs != nil && a.Needs.Profile != nil && a.Needs.Profile.SingleNS > 0
+}
+
 // informed: it is known how much faster the action is with more cores.
 func (a *action) informed() bool {
-	seen := 0
-	if a.class != nil {
-		seen = len(a.class.widths)
-	}
-	timed := seen > 0 || a.Needs != nil && a.Needs.Profile != nil && a.Needs.Profile.SingleNS > 0
-	return a.CoresMax > a.CoresMin && (seen > 1 || a.hasCurve() && timed)
+	return a.CoresMax > a.CoresMin && (a.widthsSeen() > 1 || a.hasCurve() && a.timed())
 }
 
 // mayBeElastic: among those that waited in a pool before this entry's decisions is

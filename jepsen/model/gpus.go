@@ -14,13 +14,11 @@ import (
 // they were used until others need the memory.
 
 const (
-	gpusMax        = 64
-	gpuClassesMax  = 256
-	modelsPerGPU   = 16
-	modelBytesMax  = 128
-	setUpMax       = 30 * 24 * 3600 * 1_000_000_000
-	curvePointsMax = 64
-	durationMax    = 1 << 52
+	gpusMax       = 64
+	gpuClassesMax = 256
+	modelsPerGPU  = 16
+	modelBytesMax = 128
+	setUpMax      = 30 * 24 * 3600 * 1_000_000_000
 )
 
 // declares says whether a registration may have its GPUs, and puts them into the
@@ -51,9 +49,6 @@ func (m *Model) asks(v *verdict, a *logv1.Action) {
 	if n == nil {
 		return
 	}
-	if p := n.Profile; p != nil {
-		v.refuse(p.SingleNs < 0 || p.SingleNs > durationMax || !curveHolds(p), "INVALID")
-	}
 	g := n.Gpus
 	if g == nil {
 		return
@@ -66,24 +61,6 @@ func (m *Model) asks(v *verdict, a *logv1.Action) {
 		v.refuse(k <= last || !slices.Contains([]uint32{1, 2, 4, 8}, k), "INVALID")
 		last = k
 	}
-}
-
-// curveHolds: the part of a curve is a fraction, its points ascend and more units
-// are never slower.
-func curveHolds(p *logv1.Profile) bool {
-	if p.Serial {
-		return p.SerialPpm >= 0 && p.SerialPpm <= 1_000_000
-	}
-	units, speed := uint32(0), int64(1_000_000)
-	for _, point := range p.Points {
-		is := int64(point.Units) * point.RatioPpm
-		if point.Units <= units || point.Units > 1<<20 || point.RatioPpm < 1 || point.RatioPpm > 1_000_000 || is < speed ||
-			point.Units == 1 && point.RatioPpm != 1_000_000 {
-			return false
-		}
-		units, speed = point.Units, is
-	}
-	return len(p.Points) <= curvePointsMax
 }
 
 // needsOf is what the row of an action has of its needs.
@@ -322,13 +299,11 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 	return oldest
 }
 
+// elastic: it is known how much faster the action is with more GPUs, or where its
+// model is.
 func (a *action) elastic() bool {
 	d := a.GPUs()
-	if d == nil || a.Needs.Profile == nil {
-		return false
-	}
-	p := a.Needs.Profile
-	return len(d.Degrees) > 1 && p.SingleNS > 0 && (p.Serial || len(p.Points) > 0)
+	return d != nil && len(d.Degrees) > 1 && a.timed() && (a.hasCurve() || a.widthsSeen() > 1 || d.SetUpNS > 0)
 }
 
 // somebodyIsElastic: one that waits or runs on the class of an action is known to

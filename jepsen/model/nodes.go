@@ -176,7 +176,7 @@ func (m *Model) report(c *logv1.ReportAttempts, got *logv1.Result) error {
 			continue
 		}
 		count++
-		m.learn(a, a.cores.Len(), r)
+		m.learn(a, r)
 		m.release(a)
 		if err := m.emit(a, m.settle(a, r)); err != nil {
 			return fmt.Errorf("report of action %d: %w", a.ID, err)

@@ -233,6 +233,9 @@ func (m *Model) take(q *quota, a *action, key uint32) {
 	a.QuotaKeys = append(slices.Clone(a.QuotaKeys), key)
 	a.joined = m.applied
 	m.queueOf(a).add(a)
+	if a.Trajectory != 0 {
+		m.onlyArrivals = false // the pass is over the trajectory's node
+	}
 	m.touchAction(a)
 	m.touchPool(a.pool)
 }
