@@ -93,6 +93,16 @@ func (d *demands) of(a *state.Action) scale.Demand {
 	return d.known[k]
 }
 
+// informed reports whether it is known how an action's duration changes with its
+// units: without looking at how.
+func (d *demands) informed(a *state.Action) bool {
+	p, seen := profileOf(a), d.seen(a)
+	if p == nil {
+		return len(seen) > 1
+	}
+	return len(seen) > 1 || CurveOf(p) != nil && (p.SingleNS > 0 || len(seen) > 0)
+}
+
 func profileOf(a *state.Action) *state.Profile {
 	if a.Needs == nil {
 		return nil
