@@ -35,6 +35,11 @@ func (x *execution) replay(q *logv1.Request, verb state.Verb, count uint32) *log
 		if old.Verb != verb || old.Count != count || old.Digest != q.Digest {
 			return refuse(codeAlreadyExists, "REQUEST_MISMATCH", "request_id %q was used for a different request; use a new one for each", q.Id)
 		}
+		if e := x.expiry(q); e > old.Expires { // as long as its repetition may be repeated
+			kept := *old
+			kept.Expires = e
+			x.s.PutRequest(&kept)
+		}
 		return &logv1.Result{FirstId: old.FirstID, Count: old.Count, Replayed: true}
 	}
 	if x.s.RequestCount() >= int(x.settings().RequestsMax) {
@@ -48,11 +53,15 @@ func (x *execution) remember(q *logv1.Request, verb state.Verb, first uint64, co
 	if q == nil || q.Id == "" {
 		return
 	}
-	expires := q.ExpireNs
-	if expires == 0 {
-		expires = x.now() + requestTTLDefault
+	x.s.PutRequest(&state.Request{ID: q.Id, Expires: x.expiry(q), Verb: verb, Digest: q.Digest, FirstID: first, Count: count})
+}
+
+// expiry is until when a request is remembered, in log time.
+func (x *execution) expiry(q *logv1.Request) int64 {
+	if q.ExpireNs == 0 {
+		return x.now() + requestTTLDefault
 	}
-	x.s.PutRequest(&state.Request{ID: q.Id, Expires: expires, Verb: verb, Digest: q.Digest, FirstID: first, Count: count})
+	return q.ExpireNs
 }
 
 func itoa(i int) string { return strconv.Itoa(i) }

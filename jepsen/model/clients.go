@@ -32,20 +32,30 @@ func (m *Model) replayed(q *logv1.Request, verb state.Verb, count uint32, got *l
 	case old.verb != verb || old.count != count || old.digest != q.Digest:
 		return true, refused(got, "REQUEST_MISMATCH")
 	}
+	if e := m.expiry(q); e > old.expires {
+		old.expires = e
+		m.due.push(deadline{at: e, kind: forgetRequest, request: q.Id})
+		m.touchedRequests = append(m.touchedRequests, q.Id)
+	}
 	return true, result(got, &logv1.Result{FirstId: old.first, Count: old.count, Replayed: true})
 }
 
-func (m *Model) remember(q *logv1.Request, verb state.Verb, first uint64, count uint32) error {
+func (m *Model) remember(q *logv1.Request, verb state.Verb, first uint64, count uint32) {
 	if q.GetId() == "" {
-		return nil
+		return
 	}
-	r := &request{expires: q.ExpireNs, verb: verb, digest: q.Digest, first: first, count: count}
-	if r.expires == 0 {
-		r.expires = m.now + requestKept
-	}
+	r := &request{expires: m.expiry(q), verb: verb, digest: q.Digest, first: first, count: count}
 	m.requests[q.Id] = r
 	m.due.push(deadline{at: r.expires, kind: forgetRequest, request: q.Id})
-	return m.compareRequest(q.Id, r)
+	m.touchedRequests = append(m.touchedRequests, q.Id)
+}
+
+// expiry: a request is known for as long as it, or a repetition, may be repeated.
+func (m *Model) expiry(q *logv1.Request) int64 {
+	if q.ExpireNs == 0 {
+		return m.now + requestKept
+	}
+	return q.ExpireNs
 }
 
 func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
@@ -68,7 +78,8 @@ func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 			return err
 		}
 	}
-	return m.remember(c.Request, state.VerbSubmit, uint64(first), n)
+	m.remember(c.Request, state.VerbSubmit, uint64(first), n)
+	return nil
 }
 
 // admits says why a submission must or may be refused.
@@ -223,9 +234,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	if err := m.expect(t.event()); err != nil {
 		return err
 	}
-	if err := m.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1); err != nil {
-		return err
-	}
+	m.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(t.ID), Count: 1})
 }
 

@@ -32,11 +32,14 @@ func (m *Model) finish() error {
 	}
 	for _, p := range m.touchedPools {
 		p.touched = false
-		m.learnHolds(p)
 		m.learnPatience(&p.queue)
 		for _, q := range p.gpuQueues {
 			m.learnPatience(q)
 		}
+		for _, n := range p.nodes {
+			m.learnPatience(&n.queue)
+		}
+		m.learnHolds(p)
 		if m.s.HasWork() {
 			continue
 		}
@@ -46,6 +49,13 @@ func (m *Model) finish() error {
 	}
 	if err := m.compareClasses(m.touchedClasses); err != nil {
 		return err
+	}
+	for _, id := range m.touchedRequests {
+		if r := m.requests[id]; r != nil { // it was not forgotten since
+			if err := m.compareRequest(id, r); err != nil {
+				return err
+			}
+		}
 	}
 	for _, n := range m.touchedNodes {
 		n.touched = false
@@ -94,7 +104,6 @@ func (m *Model) learnStops() {
 // says.
 func (m *Model) learnHolds(p *pool) {
 	for _, n := range p.nodes {
-		m.learnPatience(&n.queue)
 		held := m.heldFor(n)
 		n.served = false
 		if n.HeldFor == held {

@@ -59,6 +59,7 @@ type step struct {
 	touchedNodes        []*node
 	touchedPools        []*pool
 	touchedClasses      []*class
+	touchedRequests     []string
 	// onlyArrivals: no node was changed by the commands, so that every pass is
 	// over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
@@ -114,6 +115,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 		s: s, onlyArrivals: !s.HasWork(), budget: stepsPerEntry,
 		touchedActions: m.touchedActions[:0], touchedTrajectories: m.touchedTrajectories[:0],
 		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0], touchedClasses: m.touchedClasses[:0],
+		touchedRequests: m.touchedRequests[:0],
 	}
 	if len(results) != len(e.Commands) {
 		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))

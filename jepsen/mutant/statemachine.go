@@ -69,8 +69,16 @@ var stateMachine = []Mutant{
 		Name: "request-forgotten-early",
 		Bug:  "a request ID is forgotten before it expires",
 		Edits: []Edit{{"fsm/request.go",
-			"&state.Request{ID: q.Id, Expires: expires,",
-			"&state.Request{ID: q.Id, Expires: x.now() + (expires-x.now())/4,"}},
+			"&state.Request{ID: q.Id, Expires: x.expiry(q),",
+			"&state.Request{ID: q.Id, Expires: x.now() + (x.expiry(q)-x.now())/4,"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "repetition-forgotten-early",
+		Bug:  "a request ID is forgotten before a repetition of it expires",
+		Edits: []Edit{{"fsm/request.go",
+			"if e := x.expiry(q); e > old.Expires {",
+			"if e := x.expiry(q); e > old.Expires && e < x.now() {"}},
 		Hunt: simulate(),
 	},
 	{
