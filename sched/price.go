@@ -84,15 +84,18 @@ func (p *Pass) meanDuration(a *state.Action) int64 {
 	}
 }
 
+// coming is how many actions are always taken to be about to come.
+const coming = 2
+
 // price is what cores of a node cost the others when one of those who wait has
-// them: those behind it, and those to come. As many are taken to come as run that
-// could have been narrower, and half as many again: actions come in bursts, and who
-// came too wide cannot be made narrower.
+// them: those behind it, and those to come. For as long as a crowd is there, as many
+// are taken to come as run that could have been narrower, and half as many again:
+// who came too wide cannot be made narrower.
 func (m *meeting) price(i int, s *spot) scale.Price {
 	u, cores := m.usageOf(s), s.node.Cores().Len()
 	behind := max(0, u.waiting-1-i/len(m.spots))
 	return scale.Price{
-		Waiting: (behind + u.elastic) * 3 / 2, Units: cores, Until: u.work / int64(cores),
+		Units: cores, Waiting: (behind + u.elastic) * 3 / 2, Until: u.work / int64(cores), Coming: coming,
 		Alone: m.served(m.waiters[i].action, s.node),
 	}
 }

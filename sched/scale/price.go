@@ -1,20 +1,23 @@
 package scale
 
-// Price says what it costs the others that an action has units. Algorithm 2 knows
-// of those that wait that they will start one after the other, but not that those
-// to come will need units too, or that one which waits may get more than another.
+// Price says what it costs the others that an action has units. Algorithm 2 sees
+// that those who wait start one after the other, each with its least amount. It does
+// not see that units that come free together are worth waiting for, or that others
+// will come.
 //
-// A unit in use for a second delays everybody who would use it. So an action's
-// cost is the time to its end, and for each unit and second another Waiting/Units
-// seconds. With Amdahl's law the best width then depends on the load alone, not
-// on the action's length. Units cost nothing after Until, when those who wait will
-// have had theirs: who takes longer than that need not be as narrow.
+// A unit that is in use for a second delays everybody who could use it by as much
+// as there are units. So an action costs the time to its end and, for each unit and
+// second, as many seconds more as others want one of the units. With Amdahl's law the
+// best width then depends on the crowd alone, and not on how long the action is.
+// When the crowd has gone units are cheap: so a long action may be worth starting
+// late and wide.
 type Price struct {
-	// Waiting is how many others the units are short for, of Units in all.
-	Waiting, Units int
-	// Until is in how many nanoseconds nobody waits any more.
-	Until int64
-	// Alone: nobody starts before the action does. So to wait costs too.
+	// Units is how many there are in all. Waiting is how many others want them
+	// until so many nanoseconds from now, beside those who always may come.
+	Units, Waiting int
+	Until          int64
+	Coming         int
+	// Alone: nobody else starts before the action does. So to wait costs too.
 	Alone bool
 }
 
@@ -24,11 +27,12 @@ type End struct {
 	Units int32
 }
 
-// cost of so many units for ns nanoseconds, beginning at a time; times Units.
+// cost is that of so many units for ns nanoseconds, beginning at a time; times Units.
 func (p *Price) cost(at, ns int64, units int32) total {
 	t := total{}.plus(uint64(at+ns), uint64(p.Units), 1)
-	if dear := min(at+ns, p.Until) - at; dear > 0 {
-		t = t.plus(uint64(p.Waiting)*uint64(units), uint64(dear), 1)
+	t = t.plus(uint64(p.Coming)*uint64(units), uint64(ns), 1)
+	if crowded := min(at+ns, p.Until) - at; crowded > 0 {
+		t = t.plus(uint64(p.Waiting)*uint64(units), uint64(crowded), 1)
 	}
 	if p.Alone {
 		t = t.plus(uint64(p.Waiting)*uint64(p.Units), uint64(at), 1)
@@ -37,7 +41,7 @@ func (p *Price) cost(at, ns int64, units int32) total {
 }
 
 // best returns which of an action's amounts up to some units costs the least if it
-// begins at a time, and how much. The least fits.
+// begins at a time, and how much. The least amount fits.
 func (p *Price) best(d *Demand, units int, at int64) (choice int, least total) {
 	for i, ns := range d.ns {
 		k := d.amounts.At(i)
@@ -69,16 +73,13 @@ func (p *Price) Waits(d *Demand, free int, ends []End) bool {
 		return false
 	}
 	_, now := p.best(d, free, 0)
-	for at := 0; at < len(ends); {
-		more := free
-		for ; at < len(ends) && more < 2*free; at++ {
-			more += int(ends[at].Units)
-		}
-		if more < 2*free {
-			return false
+	more := free
+	for _, end := range ends {
+		if more += int(end.Units); more < 2*free {
+			continue
 		}
 		free = more
-		if _, later := p.best(d, free, ends[at-1].At); later.less(now) {
+		if _, later := p.best(d, free, end.At); later.less(now) {
 			return true
 		}
 	}
