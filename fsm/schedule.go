@@ -182,8 +182,8 @@ func (x *execution) countBypass(a *state.Action) {
 	x.s.PutAction(&b)
 }
 
-// hold keeps a node free for a starved action. Without a node the action's
-// patience starts anew.
+// hold keeps a node free for a starved action, even if it was kept for a younger
+// one. Without a node the action's patience starts anew.
 func (x *execution) hold(a *state.Action, n *state.Node) {
 	b := *a
 	if n == nil {
@@ -191,9 +191,12 @@ func (x *execution) hold(a *state.Action, n *state.Node) {
 		x.s.PutAction(&b)
 		return
 	}
+	if younger := x.s.Action(n.HeldFor); younger != nil {
+		x.dirty.add(x.unhold(younger).Queue())
+	}
 	b.HeldOn = n.ID
 	x.s.PutAction(&b)
-	m := *n
+	m := *x.s.Node(n.ID)
 	m.HeldFor = a.ID
 	x.s.PutNode(&m)
 	if place.Fits(&m, &b) { // it waited by choice

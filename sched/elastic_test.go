@@ -50,6 +50,7 @@ func (w *world) queue(a state.Action) state.ActionID {
 func (w *world) start(d Decision) {
 	n, a := *w.Node(d.Node.ID), *w.Action(d.Start.ID)
 	n.Free = n.Free.Minus(d.Cores)
+	n.FreeBandwidth -= a.Bandwidth()
 	n.Running++
 	w.PutNode(&n)
 	a.State, a.Node, a.Attempt, a.StartedAt = state.ActionRunning, n.ID, 1, w.Meta().Now
@@ -176,6 +177,23 @@ func TestUnknownTakesWhatIsLeft(t *testing.T) {
 	}
 }
 
+// TestBandwidthCounts: the node with the most free cores has no bandwidth left, and
+// on the other one there is enough for one action at a time.
+func TestBandwidthCounts(t *testing.T) {
+	w := newWorld(8, 4)
+	n := *w.Node(2)
+	n.Bandwidth, n.FreeBandwidth = 150, 150
+	w.PutNode(&n)
+	for range 2 {
+		a := amdahl(4, 10, 0)
+		a.Needs.Bandwidth = 100
+		w.queue(a)
+	}
+	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[4 0]" {
+		t.Errorf("widths %s, want [4 0]", got)
+	}
+}
+
 // TestExploration: a class gets a second width, and one that gains at the end of
 // its curve a wider one.
 func TestExploration(t *testing.T) {
@@ -277,12 +295,11 @@ func BenchmarkElasticPass(b *testing.B) {
 
 // busy has half of the node in use.
 func (w *world) busy(rng *rand.Rand, l load) {
-	n := w.Node(1)
 	for range 128 {
 		id := w.queue(l.action(w, rng))
 		w.start(Decision{Start: w.Action(id), Node: w.Node(1), Cores: w.Node(1).Free.First(1)})
 	}
-	if n = w.Node(1); n.Free.Len() != 128 {
+	if n := w.Node(1); n.Free.Len() != 128 {
 		panic("not half of it")
 	}
 }

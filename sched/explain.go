@@ -8,8 +8,12 @@ import (
 	"rota/sched/place"
 )
 
-// aheadCounted bounds the work of counting who is ahead.
-const aheadCounted = 1000
+const (
+	// aheadCounted bounds the work of counting who is ahead.
+	aheadCounted = 1000
+	// elsewhereMax bounds the nodes that are looked at to say what is free.
+	elsewhereMax = 64
+)
 
 // Explain says in one sentence what a queued action waits for at a log time, which
 // may be later than that of the state; empty if it does not wait.
@@ -20,6 +24,9 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 	pool := v.Pool(a.Pool)
 	if pool.Halted != "" {
 		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
+	}
+	if ending(v, a) && a.Queue() != 0 {
+		return fmt.Sprintf("waits to be canceled with its trajectory %d, which is being closed", a.Trajectory)
 	}
 	if use, ok := a.Missing(); ok && a.Queue() != 0 {
 		return explainQuota(v, a, use, max(now, v.Meta().Now))
@@ -55,6 +62,10 @@ func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
 	if v.HasWork() {
 		return fmt.Sprintf("waits for its turn: it could start on node %s%s", n.Name, ahead(v, a))
 	}
+	if behindUnfit(v, a) {
+		return fmt.Sprintf("could start on node %s, and waits until one of the %d actions before it that do not fit anywhere has left the queue%s",
+			n.Name, LookAhead, ahead(v, a))
+	}
 	d, next, known := demands{view: v}, int64(0), 0
 	v.Attempts(n.ID, func(t *state.Attempt) bool {
 		if ns, ok := d.duration(v.Action(t.Action), max(1, int32(KeyUnits(t)))); ok {
@@ -65,18 +76,36 @@ func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
 		}
 		return true
 	})
-	expected := ""
-	if known > 0 {
-		expected = fmt.Sprintf(", the first of them is expected to end in %d ms", next/1_000_000)
+	running, which := fmt.Sprintf("%d actions run there", n.Running), "the first of them"
+	if n.Running == 1 {
+		running, which = "1 action runs there", "which"
 	}
-	return fmt.Sprintf("could start with %s on node %s, where %d are free, and waits because more cores for each are better on the whole: %d actions run there%s%s",
-		cores(a.CoresMin), n.Name, n.Free.Len(), n.Running, expected, ahead(v, a))
+	if known > 0 {
+		running += fmt.Sprintf(", %s is expected to end in %d ms", which, next/1_000_000)
+	}
+	return fmt.Sprintf("could start with %s on node %s, where %d are free, and waits because more cores for each are better on the whole: %s%s",
+		cores(a.CoresMin), n.Name, n.Free.Len(), running, ahead(v, a))
+}
+
+// behindUnfit reports whether so many older actions do not fit anywhere that no
+// pass comes to this one.
+func behindUnfit(v *state.State, a *state.Action) bool {
+	unfit := 0
+	for _, id := range order.Oldest(v, []state.Instance{a.Queue()}, 0, aheadCounted) {
+		if id >= a.ID || unfit == LookAhead {
+			break
+		}
+		if b := v.Action(id); !ending(v, b) && couldStart(v, b) == nil {
+			unfit++
+		}
+	}
+	return unfit == LookAhead
 }
 
 func explainPinned(v *state.State, a *state.Action) string {
 	if a.Node == 0 {
 		t := v.Trajectory(a.Trajectory)
-		return fmt.Sprintf("waits for its trajectory %d, which waits for a node with %d bytes of free memory", t.ID, t.Memory)
+		return fmt.Sprintf("waits for its trajectory %d, which waits for a node with %d bytes of free memory%s", t.ID, t.Memory, mostMemory(v, a.Pool))
 	}
 	n := v.Node(a.Node)
 	if b := a.Bandwidth(); b > n.FreeBandwidth && n.Free.Len() >= int(a.CoresMin) {
@@ -106,6 +135,12 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 	}
 	what = fmt.Sprintf("waits for %s of class %s", what, v.GPUClass(d.Class).Name)
 	usable, fleet := false, newGPUFleet(v, a.Queue())
+	others := 0
+	for i := range fleet.nodes {
+		if fleet.nodes[i].row.HeldFor != 0 {
+			others++
+		}
+	}
 	v.NodesByFreeGPUs(a.Queue(), func(*state.Node) bool { usable = true; return false })
 	switch {
 	case !usable:
@@ -120,40 +155,104 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 	} else if ok {
 		return fmt.Sprintf("%s with %s free on the same node%s", what, besides(a), ahead(v, a))
 	}
-	return fmt.Sprintf("%s; free are %d chunks of 8, %d of 4, %d of 2 and %d of 1%s", what, free[3], free[2], free[1], free[0], ahead(v, a))
+	what = fmt.Sprintf("%s; free are %d chunks of 8, %d of 4, %d of 2 and %d of 1", what, free[3], free[2], free[1], free[0])
+	if others > 0 {
+		what += fmt.Sprintf(", and those of %s for older actions", keptNodes(others))
+	}
+	return what + ahead(v, a)
 }
 
 func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
-	usable, most := false, 0
-	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
-		usable, most = true, n.Free.Len()
-		return false
-	})
+	most := mostFree(v, a)
 	switch {
-	case !usable:
-		return fmt.Sprintf("waits for a node: pool %q has none that is up and not draining", pool.Name)
+	case !most.usable:
+		return noNode(pool)
 	case a.HeldOn != 0:
 		n := v.Node(a.HeldOn)
-		return fmt.Sprintf("waits for %s on node %s, which is kept free for it and has %d free",
-			cores(a.CoresMin), n.Name, n.Free.Len())
-	case most >= int(a.CoresMin) && (place.Reserves(a) > 0 || a.Bandwidth() > 0):
-		return fmt.Sprintf("waits for a node of pool %q with %s free together%s", pool.Name, besides(a), ahead(v, a))
+		return fmt.Sprintf("waits for %s on node %s, which is kept free for it and has %s free",
+			besides(a), n.Name, freeOf(n.Free.Len(), n.FreeMemory, n.FreeBandwidth, a))
+	case most.cores < int(a.CoresMin):
+		return fmt.Sprintf("waits for %s on one node of pool %q, where the most free are %d%s",
+			cores(a.CoresMin), pool.Name, most.cores, ahead(v, a))
+	case most.memory < place.Reserves(a) || most.bandwidth < a.Bandwidth() || most.kept == 0:
+		return fmt.Sprintf("waits for a node of pool %q with %s free together: those with the cores have %s at most%s",
+			pool.Name, besides(a), freeOf(most.cores, most.memory, most.bandwidth, a), ahead(v, a))
 	}
-	return fmt.Sprintf("waits for %s on one node of pool %q, where the most free are %d%s",
-		cores(a.CoresMin), pool.Name, most, ahead(v, a))
+	return fmt.Sprintf("waits for %s on one node of pool %q: what is free is on %s for older actions%s",
+		besides(a), pool.Name, keptNodes(most.kept), ahead(v, a))
+}
+
+func noNode(pool *state.Pool) string {
+	return fmt.Sprintf("waits for a node: pool %q has none that is up and not draining", pool.Name)
+}
+
+// keptNodes is "1 node that is kept".
+func keptNodes(n int) string {
+	if n == 1 {
+		return "1 node that is kept"
+	}
+	return fmt.Sprintf("%d nodes that are kept", n)
+}
+
+// freeMost is what is free of a pool's nodes: the most of each resource, not all of
+// the same node.
+type freeMost struct {
+	usable bool
+	cores  int
+	// Of the nodes with the cores that an action asks for.
+	memory, bandwidth uint64
+	kept              int // how many have all that it asks for, and are kept for others
+}
+
+// mostFree looks at no more nodes than the scheduler does.
+func mostFree(v *state.State, a *state.Action) (most freeMost) {
+	left := elsewhereMax
+	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
+		most.usable, most.cores = true, max(most.cores, n.Free.Len())
+		if n.Free.Len() < int(a.CoresMin) {
+			return false
+		}
+		most.memory, most.bandwidth = max(most.memory, n.FreeMemory), max(most.bandwidth, n.FreeBandwidth)
+		if n.HeldFor != 0 && n.HeldFor < a.ID && n.FreeMemory >= place.Reserves(a) && n.FreeBandwidth >= a.Bandwidth() {
+			most.kept++
+		}
+		left--
+		return left > 0
+	})
+	return most
+}
+
+// freeOf names what is free of that which an action asks for.
+func freeOf(n int, memory, bandwidth uint64, a *state.Action) string {
+	out := cores(uint32(n))
+	if a.Bandwidth() > 0 {
+		out += fmt.Sprintf(", %d bit/s", bandwidth)
+	}
+	if place.Reserves(a) > 0 {
+		out += fmt.Sprintf(" and %d bytes", memory)
+	}
+	return out
+}
+
+// mostMemory says what the most free memory of a pool's nodes is.
+func mostMemory(v *state.State, pool state.PoolID) (text string) {
+	v.NodesByFreeMemory(pool, func(n *state.Node) bool {
+		text = fmt.Sprintf("; the most free are %d", n.FreeMemory)
+		return false
+	})
+	return text
 }
 
 // explainCoreless: one without cores waits for memory, or for a node at all.
 func explainCoreless(v *state.State, a *state.Action, pool *state.Pool) string {
-	usable := false
-	v.NodesByFreeMemory(a.Pool, func(*state.Node) bool {
-		usable = true
-		return false
-	})
-	if !usable {
-		return fmt.Sprintf("waits for a node: pool %q has none that is up and not draining", pool.Name)
+	most := mostMemory(v, a.Pool)
+	switch n := place.Coreless(v, a); {
+	case most == "":
+		return noNode(pool)
+	case n != nil:
+		return fmt.Sprintf("waits for its turn: it could start on node %s%s", n.Name, ahead(v, a))
 	}
-	return fmt.Sprintf("waits for %d bytes of memory on one node of pool %q%s", a.Memory, pool.Name, ahead(v, a))
+	return fmt.Sprintf("waits for %d bytes of memory on one node of pool %q%s%s", a.Memory, pool.Name, most, ahead(v, a))
 }
 
 // explainQuota says what is in use of a quota and when some of it comes back.
@@ -171,6 +270,9 @@ func explainQuota(v *state.State, a *state.Action, use state.QuotaUse, now int64
 	}
 	held, windowed, limit := q.Total()
 	text := fmt.Sprintf("waits for %s of quota %s: %d of %d are in use", units, q.Name, held+windowed, limit)
+	if q.Keys > 1 {
+		text += fmt.Sprintf(", and of no key more than %d are free", mostUnits(q))
+	}
 	switch n := older(v, a); n {
 	case 0:
 	case 1:
@@ -185,6 +287,14 @@ func explainQuota(v *state.State, a *state.Action, use state.QuotaUse, now int64
 		text += fmt.Sprintf("; the next unit comes back in %d.%d s", tenths/10, tenths%10)
 	}
 	return text
+}
+
+// mostUnits is how much the key has free that has the most.
+func mostUnits(q *state.Quota) (most uint32) {
+	for _, use := range q.Uses[:q.Keys] {
+		most = max(most, q.Limit-min(q.Limit, use.InUse()))
+	}
+	return most
 }
 
 func cores(n uint32) string {

@@ -161,7 +161,7 @@ func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision 
 	}
 	if a.CoresMin > 0 || place.Reserves(a) > 0 || a.Bandwidth() > 0 {
 		if pinned := p.pinnedBefore(a, n); pinned != nil {
-			if n.HeldFor == 0 && !p.mayBypass(pinned) {
+			if !p.mayBypass(pinned) {
 				return p.keepFor(n, pinned)
 			}
 			d.Bypassed[1] = pinned

@@ -144,8 +144,8 @@ func (p *Pass) nextPlacement() (Decision, bool) {
 	if t == nil {
 		return Decision{}, false
 	}
-	p.examined++
-	n := place.ForTrajectory(p.view, p.pool, t.Memory)
+	n, steps := place.ForTrajectory(p.view, t)
+	p.examined += steps
 	return Decision{Place: t, Node: n}, n != nil
 }
 
@@ -273,7 +273,7 @@ func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision,
 	// A pass over n has what is pinned to n in its own queue.
 	if p.node == 0 {
 		if head := p.pinnedBefore(a, n); head != nil {
-			if n.HeldFor == 0 && !p.mayBypass(head) {
+			if !p.mayBypass(head) {
 				return p.keep(n, head)
 			}
 			d.Bypassed[1] = head
@@ -320,10 +320,10 @@ func (p *Pass) hold(head *state.Action) (Decision, bool) {
 		}
 		return p.keep(n, head)
 	}
-	if n := p.view.Node(p.node); n.HeldFor == 0 {
+	if n := p.view.Node(p.node); n.HeldFor == 0 || n.HeldFor > head.ID {
 		return p.keep(n, head)
 	}
-	p.over = true // kept for another: at least nothing younger starts in this pass
+	p.over = true // kept for an older one: at least nothing younger starts in this pass
 	return Decision{}, false
 }
 

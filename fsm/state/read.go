@@ -218,6 +218,25 @@ func (s *State) NamespaceQueued(id NamespaceID) int {
 	return n
 }
 
+// PoolQueued returns how many actions of a pool are queued, whatever they wait for,
+// and how many of them wait for a quota and for GPUs.
+func (s *State) PoolQueued(id PoolID) (all, forQuotas, forGPUs int) {
+	all, _ = s.index.poolQueued.Get(id)
+	forQuotas, _ = s.index.poolForQuota.Get(id)
+	s.GPUClasses(func(c *GPUClass) bool {
+		forGPUs += s.QueueLen(GPUInstance(id, c.ID))
+		return true
+	})
+	return all, forQuotas, forGPUs
+}
+
+// NodeQueued returns how many actions of the trajectories of a node are queued,
+// whatever they wait for.
+func (s *State) NodeQueued(id NodeID) int {
+	n, _ := s.index.nodeQueued.Get(id)
+	return n
+}
+
 // Counts returns totals over the cluster.
 func (s *State) Counts() Counts { return s.index.counts }
 

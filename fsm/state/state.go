@@ -132,6 +132,10 @@ type indexes struct {
 	queue    *btree.BTreeG[queued]
 	queueLen *btree.Map[Instance, int]
 	nsQueued *btree.Map[NamespaceID, int]
+	// Queued actions of a pool, those of them that wait for a quota, and those of the
+	// trajectories of a node: whatever they wait for.
+	poolQueued, poolForQuota *btree.Map[PoolID, int]
+	nodeQueued               *btree.Map[NodeID, int]
 	// pending has the trajectories that wait for a node.
 	pending      *btree.BTreeG[pendingTrajectory]
 	nodeAttempts *btree.BTreeG[nodeAttempt]
@@ -149,6 +153,11 @@ type indexes struct {
 	// not ended.
 	classNames *btree.BTreeG[className]
 	classLive  *btree.Map[ClassID, int]
+	// groups counts the open trajectories that are spread, spreadLabels those of
+	// them that have not ended by label, domains orders the usable nodes by domain.
+	groups       *btree.BTreeG[groupCount]
+	spreadLabels *btree.Map[string, int]
+	domains      *btree.BTreeG[domainRank]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -231,6 +240,9 @@ func newIndexes() indexes {
 		queue:          newSet(queued.less),
 		queueLen:       btree.NewMap[Instance, int](0),
 		nsQueued:       btree.NewMap[NamespaceID, int](0),
+		poolQueued:     btree.NewMap[PoolID, int](0),
+		poolForQuota:   btree.NewMap[PoolID, int](0),
+		nodeQueued:     btree.NewMap[NodeID, int](0),
 		pending:        newSet(pendingTrajectory.less),
 		nodeAttempts:   newSet(nodeAttempt.less),
 		residents:      newSet(resident.less),
@@ -242,6 +254,9 @@ func newIndexes() indexes {
 		usable:         btree.NewMap[PoolID, int](0),
 		classNames:     newSet(className.less),
 		classLive:      btree.NewMap[ClassID, int](0),
+		groups:         newSet(groupCount.less),
+		spreadLabels:   btree.NewMap[string, int](0),
+		domains:        newSet(domainRank.less),
 	}
 }
 
@@ -259,6 +274,7 @@ func (x indexes) copy() indexes {
 	x.queue = x.queue.Copy()
 	x.queueLen = x.queueLen.Copy()
 	x.nsQueued = x.nsQueued.Copy()
+	x.poolQueued, x.poolForQuota, x.nodeQueued = x.poolQueued.Copy(), x.poolForQuota.Copy(), x.nodeQueued.Copy()
 	x.pending = x.pending.Copy()
 	x.nodeAttempts = x.nodeAttempts.Copy()
 	x.residents = x.residents.Copy()
@@ -270,6 +286,9 @@ func (x indexes) copy() indexes {
 	x.usable = x.usable.Copy()
 	x.classNames = x.classNames.Copy()
 	x.classLive = x.classLive.Copy()
+	x.groups = x.groups.Copy()
+	x.spreadLabels = x.spreadLabels.Copy()
+	x.domains = x.domains.Copy()
 	return x
 }
 

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"cmp"
+
 	"fmt"
 
 	"github.com/tidwall/btree"
@@ -88,6 +90,7 @@ func (s *State) reindexNode(old, r *Node) {
 	move(x.freeCores, was, is, (*Node).coreRank)
 	move(x.freeMemory, was, is, (*Node).memoryRank)
 	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
+	s.reindexDomains(was, is)
 	if old == nil || r == nil || old.size() != r.size() {
 		s.countShape(old, -1)
 		s.countShape(r, 1)
@@ -143,9 +146,11 @@ func (s *State) countShape(r *Node, by int) {
 
 // PutTrajectory stores a trajectory.
 func (s *State) PutTrajectory(r *Trajectory) {
-	if old := s.trajectories.put(s.enc, r.ID, r); old != nil {
+	old := s.trajectories.put(s.enc, r.ID, r)
+	if old != nil {
 		s.unindexTrajectory(old)
 	}
+	s.reindexSpread(old, r)
 	if r.State == TrajectoryPending {
 		s.index.pending.Set(pendingTrajectory{r.Pool, r.ID})
 	}
@@ -164,6 +169,7 @@ func (s *State) PutTrajectory(r *Trajectory) {
 func (s *State) DeleteTrajectory(id TrajectoryID) {
 	if old := s.trajectories.delete(id); old != nil {
 		s.unindexTrajectory(old)
+		s.reindexSpread(old, nil)
 	}
 }
 
@@ -279,12 +285,23 @@ func (s *State) unindexAction(r *Action) {
 func (s *State) countQueued(r *Action, by int) {
 	x := &s.index
 	x.counts.Queued += by
-	n, _ := x.nsQueued.Get(r.Namespace)
-	x.nsQueued.Set(r.Namespace, n+by)
-	if q := r.Queue(); q != 0 {
-		n, _ := x.queueLen.Get(q)
-		x.queueLen.Set(q, n+by)
+	count(x.nsQueued, r.Namespace, by)
+	count(x.poolQueued, r.Pool, by)
+	if r.Trajectory != 0 && r.Node != 0 {
+		count(x.nodeQueued, r.Node, by)
 	}
+	q := r.Queue()
+	if q != 0 {
+		count(x.queueLen, q, by)
+	}
+	if _, quota := q.Quota(); quota {
+		count(x.poolForQuota, r.Pool, by)
+	}
+}
+
+func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
+	n, _ := m.Get(k)
+	m.Set(k, n+by)
 }
 
 // PutAttempt stores a live attempt.

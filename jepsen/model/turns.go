@@ -182,26 +182,11 @@ func (m *Model) forgottenOn(n *node) *action {
 	}
 	for _, q := range queues {
 		for _, a := range q[:min(len(q), window)] {
-			kept := n.HeldFor == 0 || n.HeldFor == a.ID && !m.yields(a, n)
+			kept := n.HeldFor == 0 || n.HeldFor == a.ID
 			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept && !m.choosesToWait(a, n) {
 				return a
 			}
 		}
 	}
 	return nil
-}
-
-// yields: a node is kept for an action, and an older one waits for that node
-// alone and may not be bypassed any more.
-func (m *Model) yields(a *action, n *node) bool {
-	for _, older := range n.queue.waiting {
-		if older.ID >= a.ID {
-			return false
-		}
-		row := m.s.Action(older.ID)
-		if row.Bypassed > 0 && (row.Bypassed >= m.settings.BypassMax || m.now-row.BlockedAt >= m.settings.BypassNSMax) {
-			return true
-		}
-	}
-	return false
 }

@@ -131,6 +131,10 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		EndTime:     timestamp(t.EndedAt),
 		LiveActions: t.Live,
 		IdleTimeout: duration(t.IdleTimeoutNS),
+
+		SpreadGroup:  t.Spread.Group,
+		SpreadLabel:  t.Spread.Label,
+		SpreadDomain: t.Spread.Domain,
 	}
 	if n := st.Namespace(t.Namespace); n != nil {
 		m.Namespace = n.Name
@@ -152,7 +156,7 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		MemoryBytes:      n.Memory,
 		FreeMemoryBytes:  n.FreeMemory,
 		OpenTrajectories: n.Trajectories,
-		QueuedActions:    uint32(st.QueueLen(state.NodeInstance(n.ID))),
+		QueuedActions:    uint32(st.NodeQueued(n.ID)),
 		RegistrationTime: timestamp(n.RegisteredAt),
 		Runtime:          n.Runtime,
 		BandwidthBps:     n.Bandwidth,

@@ -84,16 +84,18 @@ func (s *Server) ListPools(ctx context.Context, _ *rotav1.ListPoolsRequest) (*ro
 	byID := map[state.PoolID]*rotav1.Pool{}
 	st := s.Machine.Fork()
 	st.Pools(func(p *state.Pool) bool {
-		m := &rotav1.Pool{Name: p.Name, Halted: p.Halted, QueuedActions: uint64(st.QueueLen(state.PoolInstance(p.ID)))}
+		all, forQuotas, forGPUs := st.PoolQueued(p.ID)
+		m := &rotav1.Pool{
+			Name: p.Name, Halted: p.Halted, QueuedActions: uint64(all),
+			QueuedForQuotas: uint64(forQuotas), QueuedForGpus: uint64(forGPUs),
+		}
 		byID[p.ID] = m
 		resp.Pools = append(resp.Pools, m)
 		return true
 	})
 	st.Nodes(0, func(n *state.Node) bool {
-		m := byID[n.Pool]
-		m.QueuedActions += uint64(st.QueueLen(state.NodeInstance(n.ID)))
 		if n.State == state.NodeUp {
-			m.NodesUp++
+			byID[n.Pool].NodesUp++
 		}
 		return true
 	})

@@ -104,3 +104,53 @@ func TestBadQuotasAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolsCountWhateverIsWaitedFor: cores, quotas, GPUs, memory, the node of a
+// trajectory.
+func TestPoolsCountWhateverIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	node := registration("n1", "127.0.0.1:1")
+	node.MemoryBytes, node.Gpus = 1000, &rotav1.GpuInventory{Class: "simulated-H100", Count: 1, MemoryBytes: 80 << 30}
+	if _, err := w.agents().RegisterNode(ctx, node); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.quotas().CreateQuota(ctx, &rotav1.CreateQuotaRequest{Name: "judge", Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: 1}); err != nil {
+		t.Fatal(err)
+	}
+	trajectories := rotav1connect.NewTrajectoryServiceClient(w.http, w.url, codec.ForClient())
+	open := func(memory uint64) uint64 {
+		opened, err := trajectories.OpenTrajectory(ctx, &rotav1.OpenTrajectoryRequest{MemoryBytes: memory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return opened.Trajectory.Id
+	}
+	lives, pending := open(600), open(999)
+	const cores = 4
+	judge := []*rotav1.QuotaDemand{{Quota: "judge"}}
+	submit := func(trajectory uint64, r *rotav1.Resources) {
+		s := spec("true")
+		s.TrajectoryId, s.Resources = trajectory, r
+		w.submit(s)
+	}
+	submit(0, &rotav1.Resources{Cores: proto.Uint32(cores), Quotas: judge}) // runs
+	submit(0, &rotav1.Resources{})                                          // waits for cores
+	submit(lives, &rotav1.Resources{})                                      // for cores of that node
+	submit(lives, &rotav1.Resources{Quotas: judge})                         // for a quota, and will live on that node
+	submit(0, &rotav1.Resources{Cores: proto.Uint32(0), Quotas: judge})     // for a quota
+	submit(0, &rotav1.Resources{Cores: proto.Uint32(0), Gpus: &rotav1.GpuDemand{Gpus: []uint32{1}}})
+	submit(0, &rotav1.Resources{Cores: proto.Uint32(0), Gpus: &rotav1.GpuDemand{Gpus: []uint32{1}}}) // for a GPU
+	submit(pending, &rotav1.Resources{})                                                             // for a node with the memory
+	pools, err := w.operators().ListPools(ctx, &rotav1.ListPoolsRequest{})
+	if err != nil || len(pools.Pools) != 1 {
+		t.Fatal(pools, err)
+	}
+	if p := pools.Pools[0]; p.QueuedActions != 6 || p.QueuedForQuotas != 2 || p.QueuedForGpus != 1 {
+		t.Errorf("pool is %v, want 6 queued, 2 of them for quotas and 1 for GPUs", p)
+	}
+	got, err := rotav1connect.NewNodeServiceClient(w.http, w.url, codec.ForClient()).GetNode(ctx, &rotav1.GetNodeRequest{Name: "n1"})
+	if err != nil || got.Node.QueuedActions != 2 || got.Node.RunningActions != 2 {
+		t.Errorf("node is %v, %v, want 2 queued and 2 running", got, err)
+	}
+}

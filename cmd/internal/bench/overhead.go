@@ -21,7 +21,8 @@ type OverheadOptions struct {
 	Cluster ClusterOptions
 	// Trajectories are open at the same time; one that ends is followed by another.
 	Trajectories int
-	// Duration is the measured time, after WarmUp.
+	// Duration is the measured time, after WarmUp. What begins in it counts, and is
+	// waited for: were those left out that end later, the long ones would be missing.
 	Duration, WarmUp time.Duration
 	Seed             uint64
 }
@@ -34,8 +35,8 @@ type OverheadResult struct {
 	ActionsPerSecond float64 `json:"actions_per_second"`
 	ActMS            float64 `json:"act_ms"`
 	ExecMS           float64 `json:"exec_ms"`
-	// OverheadMS is all of ActMS that is not ExecMS: there are cores for
-	// everybody, so nothing waits for any.
+	// OverheadMS is all of ActMS that is not ExecMS, a wait for cores included.
+	// There are 512, so hardly anything waits.
 	OverheadMS float64 `json:"overhead_ms"`
 	// OverheadP50MS is the median of the same.
 	OverheadP50MS float64 `json:"overhead_p50_ms"`
@@ -111,23 +112,23 @@ func (m *overhead) measure(ctx context.Context, g *workload.Generator) (*Overhea
 	if err != nil {
 		return nil, err
 	}
-	cancel(nil)
 	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	return m.result(after.since(before))
 }
 
-// trajectories lives through one trajectory again and again. The first time it
-// begins somewhere in its midst, so that all are at different turns.
+// trajectories lives through one trajectory again and again, until the end of the
+// measurement. The first time it begins somewhere in its midst, so that all are at
+// different turns.
 func (m *overhead) trajectories(ctx context.Context, t workload.Trajectory) error {
-	for turn := t.Number * len(t.Turns) / m.o.Trajectories; ; turn = 0 {
-		err := m.live(ctx, t, turn)
-		if ctx.Err() != nil {
-			return nil // the measurement is over, or has failed elsewhere
-		}
-		if err != nil {
+	for turn := t.Number * len(t.Turns) / m.o.Trajectories; time.Now().Before(m.end); turn = 0 {
+		if err := m.live(ctx, t, turn); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 func (m *overhead) live(ctx context.Context, t workload.Trajectory, turn int) error {
@@ -142,7 +143,11 @@ func (m *overhead) live(ctx context.Context, t workload.Trajectory, turn int) er
 		_, _ = m.h.api.CloseTrajectory(end, opened.Id)
 	}()
 	for ; turn < len(t.Turns); turn++ {
-		if err := sleepUntil(ctx, time.Now().Add(time.Duration(t.Turns[turn].Think))); err != nil {
+		thought := time.Now().Add(time.Duration(t.Turns[turn].Think))
+		if thought.After(m.end) {
+			return sleepUntil(ctx, m.end)
+		}
+		if err := sleepUntil(ctx, thought); err != nil {
 			return err
 		}
 		if err := m.run(ctx, opened.Id, &t.Turns[turn].Action); err != nil {
@@ -172,11 +177,11 @@ func (m *overhead) run(ctx context.Context, trajectory uint64, a *workload.Actio
 	if action.State != rotav1.ActionState_ACTION_STATE_SUCCEEDED {
 		return fmt.Errorf("action %d: %v: %v", action.Id, action.State, action.Result)
 	}
-	ended := time.Now()
-	if ended.After(m.begin) && ended.Before(m.end) {
+	took := time.Since(began)
+	if began.After(m.begin) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.act = append(m.act, ended.Sub(began))
+		m.act = append(m.act, took)
 		m.exec = append(m.exec, action.Result.ExecDuration.AsDuration())
 	}
 	return nil
@@ -187,7 +192,7 @@ func (m *overhead) result(busyPPM int64) (*OverheadResult, error) {
 	defer m.mu.Unlock()
 	n := len(m.act)
 	if n == 0 {
-		return nil, errors.New("no action ended within the measured time; make it longer")
+		return nil, errors.New("no action began within the measured time; make it longer")
 	}
 	var act, exec time.Duration
 	each := make([]time.Duration, n)

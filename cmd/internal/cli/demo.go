@@ -17,7 +17,9 @@ func (a *app) demoCmd() *cobra.Command {
 alternate thinking and real go build, vet and test commands, kills the leader
 with SIGKILL half-way, starts it again, and accounts for every action. The same
 trajectories also run with a core reserved for each as long as it lives, for
-comparison: a trajectory's wait for its core counts for its first action.
+comparison: a trajectory's wait for its core counts for its first action. Then a
+parallel test suite shows how many cores it gets when the machine is idle and
+when it is not, once rota has learned how long it takes.
 
 Takes about a minute on two cores and needs Go. Exits with 0 only if no
 acknowledged action was lost, none ran twice, and all servers hold the same

@@ -109,9 +109,9 @@ func (a *app) poolListCmd() *cobra.Command {
 			}
 			rows := make([][]string, 0, len(resp.Pools))
 			for _, p := range resp.Pools {
-				rows = append(rows, []string{p.Name, fmt.Sprint(p.NodesUp), fmt.Sprint(p.QueuedActions), p.Halted})
+				rows = append(rows, []string{p.Name, fmt.Sprint(p.NodesUp), fmt.Sprint(p.QueuedActions), fmt.Sprint(p.QueuedForQuotas), fmt.Sprint(p.QueuedForGpus), p.Halted})
 			}
-			return a.print(resp, []string{"name", "nodes up", "queued", "halted"}, rows)
+			return a.print(resp, []string{"name", "nodes up", "queued", "for quotas", "for GPUs", "halted"}, rows)
 		},
 	}
 }

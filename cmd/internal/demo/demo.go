@@ -51,6 +51,9 @@ type demo struct {
 	reserved *reserved
 	batches  [][]trajectory
 	kill     kill
+	cores    int
+
+	elasticity *Elasticity // nil on a machine with one core
 
 	rotaSamples, reservedSamples []sample
 }
@@ -90,6 +93,9 @@ func Run(ctx context.Context, options Options) (*Summary, error) {
 			return nil, err
 		}
 	}
+	if err := d.beElastic(ctx); err != nil {
+		return nil, fmt.Errorf("elastic test suites: %w", err)
+	}
 	return d.account(ctx)
 }
 
@@ -110,11 +116,15 @@ func (d *demo) prepare(ctx context.Context, dir string) error {
 	if err := d.tools.warm(ctx, "gocache-rota", "gocache-reserved"); err != nil {
 		return err
 	}
+	if err := d.tools.buildSuite(ctx, "gocache-rota"); err != nil {
+		return err
+	}
 	d.progress.begin("starting three servers and an agent", 0, nil)
 	cpus, err := usableCPUs()
 	if err != nil {
 		return err
 	}
+	d.cores = len(cpus)
 	d.cluster, err = devcluster.Start(devcluster.Config{
 		Binary: d.options.Binary, Dir: filepath.Join(dir, "cluster"), Servers: 3, Agents: 1,
 	})
@@ -133,14 +143,14 @@ func (d *demo) prepare(ctx context.Context, dir string) error {
 	}
 	n := d.options.Trajectories
 	if n == 0 {
-		n = 3 * len(cpus)
+		n = 3 * d.cores
 	}
 	for i := range batches {
-		d.batches = append(d.batches, makeTrajectories(d.options.Seed, i, n, uint32(len(cpus))))
+		d.batches = append(d.batches, makeTrajectories(d.options.Seed, i, n, uint32(d.cores)))
 	}
 	d.rota = &withRota{api: d.api, env: d.tools.env("gocache-rota"), witness: witness{filepath.Join(dir, "witness")}}
 	d.reserved = newReserved(cpus, envList(d.tools.env("gocache-reserved")), dir)
-	d.progress.say("three servers and an agent with %d cores are up; %d trajectories a batch", len(cpus), n)
+	d.progress.say("three servers and an agent with %d cores are up; %d trajectories a batch", d.cores, n)
 	return nil
 }
 
@@ -214,14 +224,9 @@ func (d *demo) account(ctx context.Context) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Summary{ActionsSubmitted: d.rota.submitted, LeaderKills: 1, FailoverMS: ms(d.kill.took)}
+	s := &Summary{ActionsSubmitted: d.rota.submitted, LeaderKills: 1, FailoverMS: ms(d.kill.took), Elasticity: d.elasticity}
 	for _, n := range executions {
 		s.DuplicateExecutions += max(0, n-1)
-	}
-	for _, x := range d.rotaSamples {
-		if x.succeeded {
-			s.ActionsSucceeded++
-		}
 	}
 	for _, id := range d.rota.acknowledged {
 		action, err := d.api.Get(ctx, id)
@@ -232,6 +237,8 @@ func (d *demo) account(ctx context.Context) (*Summary, error) {
 			s.AcknowledgedLost++
 		case succeeded(action) && executions[id] == 0:
 			s.AcknowledgedLost++
+		case succeeded(action):
+			s.ActionsSucceeded++
 		}
 	}
 	report, err := d.cluster.HashesEqual(ctx)

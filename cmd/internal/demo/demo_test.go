@@ -151,9 +151,24 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+func TestElasticityIsATable(t *testing.T) {
+	var out strings.Builder
+	e := Elasticity{
+		Class: "suite", Learned: []Width{{1, 1000.4, 1}, {2, 800, 3}}, CoresIdle: 2, CoresBusy: []int{1, 1},
+	}
+	e.write(&out)
+	want := `class  learned: cores, mean  cores when idle  cores when 2 come together
+suite  1: 1s of 1 attempts   2                1 1
+       2: 800ms of 3 attempts
+`
+	if got := out.String(); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // The keys are a promise to scripts.
 func TestSummaryKeys(t *testing.T) {
-	raw, err := json.Marshal(Summary{})
+	raw, err := json.Marshal(Summary{Elasticity: &Elasticity{Learned: make([]Width, 1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,13 +179,14 @@ func TestSummaryKeys(t *testing.T) {
 		if err != nil {
 			break
 		}
-		if key, ok := tok.(string); ok {
+		if key, ok := tok.(string); ok && key != "" {
 			got = append(got, key)
 		}
 	}
 	want := strings.Fields(`actions_submitted actions_succeeded acknowledged_lost duplicate_executions
 		leader_kills failover_ms act_mean_ms act_p50_ms act_p99_ms queue_mean_ms exec_mean_ms
-		overhead_mean_ms overhead_ratio reserved_act_mean_ms state_hashes_equal`)
+		overhead_mean_ms overhead_ratio reserved_act_mean_ms state_hashes_equal
+		elasticity class learned cores mean_ms attempts cores_idle cores_busy`)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("keys %v\nwant %v", got, want)
 	}

@@ -13,4 +13,9 @@
 // time it is part of. Both ways run the same commands pinned to the same cores,
 // each with its own copy of one warmed build cache, in the order reserved, rota,
 // rota, reserved, so that a machine that gets slower or faster favors neither.
+//
+// At the end comes a parallel test suite (folder suite) of a class that rota knows
+// nothing of. It learns by the first ones how long a suite takes with how many cores,
+// and from then on gives one that is alone the cores that help it, and fewer to each of
+// several that come together.
 package demo

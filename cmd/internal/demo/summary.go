@@ -34,6 +34,8 @@ type Summary struct {
 	OverheadRatio     float64 `json:"overhead_ratio"`
 	ReservedActMeanMS float64 `json:"reserved_act_mean_ms"`
 	StateHashesEqual  bool    `json:"state_hashes_equal"`
+	// Elasticity is nil on a machine with one core.
+	Elasticity *Elasticity `json:"elasticity"`
 }
 
 // OK reports whether nothing was lost, nothing ran twice and all servers agree.
@@ -105,11 +107,14 @@ with reserved cores     %8.0f ms mean, %.1f times as long
   (one core for each trajectory, also while it thinks; its wait for the core
   counts for its first action)
 
-%s
 `, s.ActionsSubmitted, s.ActionsSucceeded, s.AcknowledgedLost, s.DuplicateExecutions,
 		s.LeaderKills, s.FailoverMS, hashWord(s.StateHashesEqual),
 		s.ActMeanMS, s.ActP50MS, s.ActP99MS, s.QueueMeanMS, s.ExecMeanMS,
-		s.OverheadMeanMS, 100*s.OverheadRatio, s.ReservedActMeanMS, ratio(s.ReservedActMeanMS, s.ActMeanMS), verdict)
+		s.OverheadMeanMS, 100*s.OverheadRatio, s.ReservedActMeanMS, ratio(s.ReservedActMeanMS, s.ActMeanMS))
+	if s.Elasticity != nil {
+		s.Elasticity.write(w)
+	}
+	fmt.Fprintf(w, "\n%s\n", verdict)
 }
 
 func hashWord(equal bool) string {

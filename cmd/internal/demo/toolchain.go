@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -64,6 +65,27 @@ func (t *toolchain) warm(ctx context.Context, caches ...string) error {
 		if err := os.CopyFS(filepath.Join(t.dir, cache), first); err != nil {
 			return fmt.Errorf("copy the build cache: %w", err)
 		}
+	}
+	return nil
+}
+
+// suiteSource is the test suite whose cores are elastic.
+//
+//go:embed suite/suite_test.go
+var suiteSource []byte
+
+// suite is the program that buildSuite makes of it.
+func (t *toolchain) suite() string { return filepath.Join(t.dir, "suite.test") }
+
+func (t *toolchain) buildSuite(ctx context.Context, cache string) error {
+	source := filepath.Join(t.dir, "suite_test.go")
+	if err := os.WriteFile(source, suiteSource, 0o644); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(t.bin, "go"), "test", "-c", "-o", t.suite(), source)
+	cmd.Dir, cmd.Env = t.dir, envList(t.env(cache))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the test suite: %w\n%s", err, tail(out, 2000))
 	}
 	return nil
 }

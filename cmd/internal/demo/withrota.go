@@ -39,26 +39,15 @@ func (w *withRota) open(ctx context.Context, t trajectory) (actFunc, func(), err
 }
 
 func (w *withRota) act(ctx context.Context, trajectory uint64, t turn) (sample, error) {
-	w.mu.Lock()
-	w.submitted++
-	w.mu.Unlock()
 	began := time.Now()
-	ids, err := w.api.Submit(ctx, &rotav1.ActionSpec{
-		TrajectoryId: trajectory,
-		Name:         t.argv[1],
-		Command:      &rotav1.Command{Argv: w.witness.wrap(t.argv), Env: w.env},
-		Resources:    &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: t.maxCores},
-	})
+	spec := w.spec(t.argv)
+	spec.TrajectoryId, spec.Name = trajectory, t.argv[1]
+	spec.Resources = &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: t.maxCores}
+	actions, err := w.run(ctx, spec)
 	if err != nil {
 		return sample{}, err
 	}
-	w.mu.Lock()
-	w.acknowledged = append(w.acknowledged, ids[0])
-	w.mu.Unlock()
-	action, err := w.api.Wait(ctx, ids[0])
-	if err != nil {
-		return sample{}, err
-	}
+	action := actions[0]
 	return sample{
 		id:        action.Id,
 		succeeded: succeeded(action),
@@ -66,6 +55,32 @@ func (w *withRota) act(ctx context.Context, trajectory uint64, t turn) (sample, 
 		queue:     action.StartTime.AsTime().Sub(action.SubmitTime.AsTime()),
 		exec:      action.GetResult().GetExecDuration().AsDuration(),
 	}, nil
+}
+
+// spec is an action that bears witness.
+func (w *withRota) spec(argv []string) *rotav1.ActionSpec {
+	return &rotav1.ActionSpec{Command: &rotav1.Command{Argv: w.witness.wrap(argv), Env: w.env}}
+}
+
+// run submits actions together and returns them when all have ended.
+func (w *withRota) run(ctx context.Context, specs ...*rotav1.ActionSpec) ([]*rotav1.Action, error) {
+	w.mu.Lock()
+	w.submitted += len(specs)
+	w.mu.Unlock()
+	ids, err := w.api.Submit(ctx, specs...)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.acknowledged = append(w.acknowledged, ids...)
+	w.mu.Unlock()
+	ended := make([]*rotav1.Action, len(ids))
+	for i, id := range ids {
+		if ended[i], err = w.api.Wait(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	return ended, nil
 }
 
 func succeeded(a *rotav1.Action) bool {

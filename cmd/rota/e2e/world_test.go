@@ -45,7 +45,7 @@ func newWorld(t *testing.T, l lease, config devcluster.Config) *world {
 	w := &world{T: t, dir: t.ArtifactDir(), lease: l}
 	config.Binary, config.Dir = binary, w.dir
 	config.ServerArgs = append(config.ServerArgs, "--lease", l.duration.String(), "--lease-margin", l.margin.String())
-	config.AgentArgs = append(config.AgentArgs, "--cores", "4", "--oversubscribe")
+	config.AgentArgs = append([]string{"--cores", "4", "--oversubscribe"}, config.AgentArgs...)
 	var err error
 	if w.cluster, err = devcluster.Start(config); err != nil {
 		t.Fatal(err)

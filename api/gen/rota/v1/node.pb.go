@@ -370,14 +370,15 @@ type Node struct {
 	// Grows with every registration that starts from nothing.
 	Incarnation uint64 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Address at which the agent serves output to servers.
-	Address          string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
-	Labels           map[string]string      `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	NumaNodes        []*NumaNode            `protobuf:"bytes,8,rep,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
-	FreeCpus         []uint32               `protobuf:"varint,9,rep,packed,name=free_cpus,json=freeCpus,proto3" json:"free_cpus,omitempty"`
-	MemoryBytes      uint64                 `protobuf:"varint,10,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	FreeMemoryBytes  uint64                 `protobuf:"varint,11,opt,name=free_memory_bytes,json=freeMemoryBytes,proto3" json:"free_memory_bytes,omitempty"`
-	RunningActions   uint32                 `protobuf:"varint,12,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
-	OpenTrajectories uint32                 `protobuf:"varint,13,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
+	Address          string            `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
+	Labels           map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	NumaNodes        []*NumaNode       `protobuf:"bytes,8,rep,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	FreeCpus         []uint32          `protobuf:"varint,9,rep,packed,name=free_cpus,json=freeCpus,proto3" json:"free_cpus,omitempty"`
+	MemoryBytes      uint64            `protobuf:"varint,10,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	FreeMemoryBytes  uint64            `protobuf:"varint,11,opt,name=free_memory_bytes,json=freeMemoryBytes,proto3" json:"free_memory_bytes,omitempty"`
+	RunningActions   uint32            `protobuf:"varint,12,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
+	OpenTrajectories uint32            `protobuf:"varint,13,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
+	// Of its trajectories, whatever they wait for.
 	QueuedActions    uint32                 `protobuf:"varint,14,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
 	RegistrationTime *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=registration_time,json=registrationTime,proto3" json:"registration_time,omitempty"`
 	// What the agent can and cannot enforce, such as "cgroup-v2" or "affinity".

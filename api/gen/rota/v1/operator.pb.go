@@ -1077,11 +1077,16 @@ type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Why its scheduling is halted; empty if it is not.
-	Halted        string `protobuf:"bytes,2,opt,name=halted,proto3" json:"halted,omitempty"`
+	Halted string `protobuf:"bytes,2,opt,name=halted,proto3" json:"halted,omitempty"`
+	// All that wait, for whatever it is.
 	QueuedActions uint64 `protobuf:"varint,3,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
 	NodesUp       uint64 `protobuf:"varint,4,opt,name=nodes_up,json=nodesUp,proto3" json:"nodes_up,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Those of them that wait for units of a quota, and for GPUs. The others wait for
+	// cores or memory of a node, or with their trajectory for a node.
+	QueuedForQuotas uint64 `protobuf:"varint,5,opt,name=queued_for_quotas,json=queuedForQuotas,proto3" json:"queued_for_quotas,omitempty"`
+	QueuedForGpus   uint64 `protobuf:"varint,6,opt,name=queued_for_gpus,json=queuedForGpus,proto3" json:"queued_for_gpus,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Pool) Reset() {
@@ -1138,6 +1143,20 @@ func (x *Pool) GetQueuedActions() uint64 {
 func (x *Pool) GetNodesUp() uint64 {
 	if x != nil {
 		return x.NodesUp
+	}
+	return 0
+}
+
+func (x *Pool) GetQueuedForQuotas() uint64 {
+	if x != nil {
+		return x.QueuedForQuotas
+	}
+	return 0
+}
+
+func (x *Pool) GetQueuedForGpus() uint64 {
+	if x != nil {
+		return x.QueuedForGpus
 	}
 	return 0
 }
@@ -1451,12 +1470,14 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x16ListNamespacesResponse\x122\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x12.rota.v1.NamespaceR\n" +
-	"namespaces\"t\n" +
+	"namespaces\"\xc8\x01\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06halted\x18\x02 \x01(\tR\x06halted\x12%\n" +
 	"\x0equeued_actions\x18\x03 \x01(\x04R\rqueuedActions\x12\x19\n" +
-	"\bnodes_up\x18\x04 \x01(\x04R\anodesUp\"\x12\n" +
+	"\bnodes_up\x18\x04 \x01(\x04R\anodesUp\x12*\n" +
+	"\x11queued_for_quotas\x18\x05 \x01(\x04R\x0fqueuedForQuotas\x12&\n" +
+	"\x0fqueued_for_gpus\x18\x06 \x01(\x04R\rqueuedForGpus\"\x12\n" +
 	"\x10ListPoolsRequest\"8\n" +
 	"\x11ListPoolsResponse\x12#\n" +
 	"\x05pools\x18\x01 \x03(\v2\r.rota.v1.PoolR\x05pools\"'\n" +

@@ -1001,6 +1001,16 @@ func (m *Pool) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.QueuedForGpus != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.QueuedForGpus))
+		i--
+		dAtA[i] = 0x30
+	}
+	if m.QueuedForQuotas != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.QueuedForQuotas))
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.NodesUp != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.NodesUp))
 		i--
@@ -1614,6 +1624,12 @@ func (m *Pool) SizeVT() (n int) {
 	}
 	if m.NodesUp != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.NodesUp))
+	}
+	if m.QueuedForQuotas != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.QueuedForQuotas))
+	}
+	if m.QueuedForGpus != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.QueuedForGpus))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3892,6 +3908,44 @@ func (m *Pool) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.NodesUp |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field QueuedForQuotas", wireType)
+			}
+			m.QueuedForQuotas = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.QueuedForQuotas |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field QueuedForGpus", wireType)
+			}
+			m.QueuedForGpus = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.QueuedForGpus |= uint64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
