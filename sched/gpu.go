@@ -34,11 +34,11 @@ type GPUs struct {
 type gpuPass struct {
 	Pass
 	instance state.Instance
-	demands  demands
 	nodes    *gpuFleet
 	batch    []planned
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
 	last     state.ActionID // newest read
+	blocked  state.ActionID // oldest seen that does not start
 	unfit    int
 	evicting bool // the plan lets those that are left wait
 	stale    []state.NodeID
@@ -46,7 +46,7 @@ type gpuPass struct {
 
 func newGPUPass(view *state.State, i state.Instance) *gpuPass {
 	pool, class, _ := i.GPU()
-	p := &gpuPass{Pass: Pass{view: view, pool: pool}, instance: i, demands: demands{view: view}}
+	p := &gpuPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, instance: i}
 	if row := view.Pool(pool); row == nil || row.Halted != "" || view.GPUClass(class) == nil {
 		p.over = true
 	}
@@ -190,7 +190,7 @@ func (p *gpuPass) poolBefore(a *state.Action, n *state.Node) *state.Action {
 			break
 		}
 		p.examined++
-		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) {
+		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && !p.bides(b, n) {
 			return b
 		}
 	}
