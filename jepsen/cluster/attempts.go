@@ -244,7 +244,9 @@ func (f freezer) frozen() bool {
 	file, want := filepath.Join(f.v2, "cgroup.events"), "frozen 1"
 	switch {
 	case f.pid != 0:
-		return slices.Contains([]string{"T", "t", "Z", "X", ""}, processState(f.pid))
+		// D is one whose child was stopped between vfork and exec, or that waits for a
+		// disk: it stops before it gets to its own code again.
+		return slices.Contains([]string{"T", "t", "D", "Z", "X", ""}, processState(f.pid))
 	case f.v1 != "":
 		file, want = filepath.Join(f.v1, "freezer.state"), "FROZEN"
 	}
