@@ -75,7 +75,8 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 // waited for long. Nobody bypasses it while it does.
 func (m *Model) bides(a *action, n *node) bool {
 	fits := a.CoresMin <= uint32(n.Free.Len()) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
-	kept := n.HeldFor != 0 && n.HeldFor < a.ID
+	holder := m.actions[n.HeldFor] // which may have started meanwhile
+	kept := holder != nil && holder.ID < a.ID && holder.State == state.ActionQueued
 	return a.informed() && fits && !kept && m.now-a.SubmittedAt < bideMax
 }
 
