@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	numaNodesMax = 64
-	labelsMax    = 64
+	numaNodesMax  = 64
+	labelsMax     = 64
+	labelBytesMax = 512 // of key and value together
 )
 
 // registerNode admits a node, new or come back. It keeps its incarnation only if
@@ -89,8 +90,8 @@ func nodeRow(c *logv1.RegisterNode) (*state.Node, *logv1.Result) {
 		row.NUMA = append(row.NUMA, cores)
 	}
 	for _, l := range c.Labels {
-		if len(l.Key)+len(l.Value) > 512 {
-			return nil, refuse(codeInvalidArgument, "INVALID", "label %.40q of node %q is longer than 512 bytes", l.Key, c.Name)
+		if len(l.Key)+len(l.Value) > labelBytesMax {
+			return nil, refuse(codeInvalidArgument, "INVALID", "label %.40q of node %q is longer than %d bytes", l.Key, c.Name, labelBytesMax)
 		}
 		row.Labels = append(row.Labels, state.Label{Key: l.Key, Value: l.Value})
 	}
@@ -102,13 +103,34 @@ func sameMachine(a, b *state.Node) bool {
 		sameGPUs(a.GPUs, b.GPUs) && a.Bandwidth == b.Bandwidth
 }
 
-// refreshNode updates what may change while a node goes on.
+// refreshNode updates what may change while a node goes on. With its labels, the
+// failure domains of what lives there change.
 func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 	n := *old
 	n.Address, n.Runtime, n.Labels = row.Address, row.Runtime, row.Labels
 	x.s.PutNode(&n)
 	x.dirtyNodes.add(n.ID)
+	if !slices.Equal(old.Labels, n.Labels) {
+		x.moveDomains(&n)
+	}
 	return &logv1.Result{Incarnation: n.Incarnation}
+}
+
+// moveDomains counts the open trajectories of a node in the domains that it is in
+// by its labels.
+func (x *execution) moveDomains(n *state.Node) {
+	var moved []*state.Trajectory
+	x.s.Residents(n.ID, func(t *state.Trajectory) bool {
+		if domain := domainOn(n, t); t.State == state.TrajectoryOpen && domain != t.Spread.Domain {
+			u := *t
+			u.Spread.Domain = domain
+			moved = append(moved, &u)
+		}
+		return true
+	})
+	for _, t := range moved {
+		x.s.PutTrajectory(t)
+	}
 }
 
 // enterNode makes a node available under a new incarnation, with nothing on it

@@ -66,7 +66,8 @@ func randomLine(r *rapid.T, s *story) string {
 	case 3:
 		return fmt.Sprintf("submit cores=%d timeout=%ds ns=%s", 1+n("cores", 3), n("timeout", 30), []string{"", "team", "nobody"}[n("ns", 2)])
 	case 4:
-		return fmt.Sprintf("open memory=%d idle=%ds", 100*n("memory", 5), n("idle", 40))
+		group := []string{"", " group=g label=zone", " group=h label=zone", " group=g label=rack", " group=g"}[n("group", 4)]
+		return fmt.Sprintf("open memory=%d idle=%ds%s", 100*n("memory", 5), n("idle", 40), group)
 	case 5:
 		return fmt.Sprintf("close id=%d", n("traj", int(m.LastTrajectory)+1))
 	case 6:
@@ -75,7 +76,8 @@ func randomLine(r *rapid.T, s *story) string {
 			inc = int(row.Incarnation) * n("known", 1)
 		}
 		gpus := []string{"", "H100:8", "H100:4", "L4:3"}[n("gpus", 3)]
-		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d net=%d gpus=%s", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus)
+		labels := []string{"", "zone:a", "zone:b", "rack:" + node + ",zone:a"}[n("labels", 3)]
+		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels)
 	case 7, 8, 9:
 		return liveReport(r, s, action)
 	case 13, 14, 15:

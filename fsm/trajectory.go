@@ -32,6 +32,9 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if r := x.satisfiable(p, &state.Action{CoresMin: 1, Memory: c.MemoryBytes}); r != nil {
 		return r
 	}
+	if r := x.mayBeSpread(c.SpreadGroup, c.SpreadLabel); r != nil {
+		return r
+	}
 	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_TRAJECTORIES", "%d trajectories are open, which is the limit; close some", n), 1_000_000_000)
 	}
@@ -41,11 +44,26 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	t := &state.Trajectory{
 		ID: m.LastTrajectory, Namespace: ns.ID, Pool: p.ID, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: x.now(), OpenedAt: x.now(),
+		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel},
 	}
 	x.putTrajectory(t)
 	x.dirty.add(state.PoolInstance(p.ID))
 	x.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
+}
+
+// mayBeSpread refuses half of what it takes to be spread, and more labels than the
+// nodes are kept in order for.
+func (x *execution) mayBeSpread(group, label string) *logv1.Result {
+	if len(group) > nameBytesMax || len(label) > labelBytesMax || (group == "") != (label == "") {
+		return refuse(codeInvalidArgument, "INVALID", "spread_group must be at most %d bytes and spread_label at most %d, and neither goes without the other", nameBytesMax, labelBytesMax)
+	}
+	already, labels := x.s.Spreads(label)
+	if group != "" && !already && labels >= state.SpreadLabelsMax {
+		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_SPREAD_LABELS",
+			"open trajectories are spread over %d labels, which is the limit; use one of theirs, or leave spread_group empty", labels), 1_000_000_000)
+	}
+	return nil
 }
 
 // place gives a pending trajectory its node and moves its actions, if it has any
@@ -58,6 +76,7 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	x.s.PutNode(&m)
 	u := *t
 	u.State, u.Node = state.TrajectoryOpen, n.ID
+	u.Spread.Domain = domainOn(n, t)
 	x.putTrajectory(&u)
 	for _, a := range x.s.LiveActions(t.ID) {
 		b := *a
@@ -66,6 +85,14 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 		x.dirty.add(b.Queue())
 	}
 	x.dirty.add(state.NodeInstance(n.ID))
+}
+
+// domainOn returns the failure domain of a trajectory on a node.
+func domainOn(n *state.Node, t *state.Trajectory) string {
+	if t.Spread.Group == "" {
+		return ""
+	}
+	return n.Label(t.Spread.Label)
 }
 
 // closeTrajectory begins the end of a trajectory. Closing one that is ending

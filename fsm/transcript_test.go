@@ -261,6 +261,12 @@ func (s *story) show() string {
 		}
 		return true
 	})
+	s.state.Trajectories(0, func(t *state.Trajectory) bool {
+		if t.State == state.TrajectoryOpen && t.Spread.Group != "" {
+			fmt.Fprintf(&out, "trajectory %d: group %s, %s=%s with %d of them\n", t.ID, t.Spread.Group, t.Spread.Label, t.Spread.Domain, s.state.InDomain(t, t.Spread.Domain))
+		}
+		return true
+	})
 	s.state.Pools(func(p *state.Pool) bool {
 		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.QueueLen(state.PoolInstance(p.ID)))
 		if p.Halted != "" {
@@ -304,6 +310,7 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 	case "open":
 		return one(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
 			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
+			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
 		}}})
 	case "close":
 		return one(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}})
@@ -412,6 +419,10 @@ func registerOf(a args) *logv1.Command {
 	c := &logv1.RegisterNode{
 		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
 		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000), BandwidthBps: a.num("net", 0),
+	}
+	for _, l := range strings.FieldsFunc(a.text("labels"), func(r rune) bool { return r == ',' }) {
+		key, value, _ := strings.Cut(l, ":")
+		c.Labels = append(c.Labels, &logv1.Label{Key: key, Value: value})
 	}
 	if class, count, ok := strings.Cut(a.text("gpus"), ":"); ok {
 		n, err := strconv.ParseUint(count, 10, 32)

@@ -295,12 +295,11 @@ func BenchmarkElasticPass(b *testing.B) {
 
 // busy has half of the node in use.
 func (w *world) busy(rng *rand.Rand, l load) {
-	n := w.Node(1)
 	for range 128 {
 		id := w.queue(l.action(w, rng))
 		w.start(Decision{Start: w.Action(id), Node: w.Node(1), Cores: w.Node(1).Free.First(1)})
 	}
-	if n = w.Node(1); n.Free.Len() != 128 {
+	if n := w.Node(1); n.Free.Len() != 128 {
 		panic("not half of it")
 	}
 }

@@ -144,8 +144,8 @@ func (p *Pass) nextPlacement() (Decision, bool) {
 	if t == nil {
 		return Decision{}, false
 	}
-	p.examined++
-	n := place.ForTrajectory(p.view, p.pool, t.Memory)
+	n, steps := place.ForTrajectory(p.view, t)
+	p.examined += steps
 	return Decision{Place: t, Node: n}, n != nil
 }
 

@@ -132,6 +132,9 @@ type NodeOptions struct {
 	// GPUs of the machine, nil for none, and the bandwidth of its network.
 	GPUs      *logv1.GpuInventory
 	Bandwidth uint64
+	// Labels returns those of the machine, sorted by key, when it registers at a
+	// time; nil for a machine that never has any.
+	Labels func(at int64) []*logv1.Label
 	// PPM is how much the machine's clock gains.
 	PPM     int64
 	Servers Servers
@@ -300,6 +303,9 @@ func (n *Node) registration(incarnation uint64) *logv1.RegisterNode {
 	c := &logv1.RegisterNode{
 		Name: n.opts.Name, Incarnation: incarnation, JournalId: n.disk.id, Pool: n.opts.Pool, MemoryBytes: n.opts.Memory,
 		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth,
+	}
+	if n.opts.Labels != nil {
+		c.Labels = n.opts.Labels(n.opts.Loop.Now())
 	}
 	cpu := uint32(0)
 	for _, cores := range n.opts.NUMA {

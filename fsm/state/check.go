@@ -158,6 +158,8 @@ func (s *State) checkTrajectories() (err error) {
 			err = fmt.Errorf("trajectory %d: state %d on node %d", t.ID, t.State, t.Node)
 		case t.State.Ended() && live > 0:
 			err = fmt.Errorf("trajectory %d has ended with %d live actions", t.ID, live)
+		default:
+			err = s.checkSpread(t)
 		}
 		return err == nil
 	})
@@ -194,6 +196,9 @@ func (s *State) checkIndexes(fresh *State) error {
 		{"classNames", sameItems(x.classNames, y.classNames)},
 		{"classLive", sameCounts(x.classLive, y.classLive)},
 		{"quotaUsers", sameCounts(x.quotaUsers, y.quotaUsers)},
+		{"groups", sameItems(x.groups, y.groups)},
+		{"spreadLabels", sameCounts(x.spreadLabels, y.spreadLabels)},
+		{"domains", sameItems(x.domains, y.domains)},
 	} {
 		if !index.equal {
 			return fmt.Errorf("index %s differs from the rows", index.name)

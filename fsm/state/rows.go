@@ -139,6 +139,7 @@ type Trajectory struct {
 	IdleSince     int64 // log time of the last change of Live to 0
 	OpenedAt      int64
 	EndedAt       int64
+	Spread        Spread
 }
 
 // Action is one atomic use of resources.

@@ -57,6 +57,7 @@ func (r *Trajectory) code(c *codec) {
 	signed(c, &r.IdleSince)
 	signed(c, &r.OpenedAt)
 	signed(c, &r.EndedAt)
+	r.Spread.code(c)
 }
 
 func (r *Action) code(c *codec) {

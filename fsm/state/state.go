@@ -153,6 +153,11 @@ type indexes struct {
 	// not ended.
 	classNames *btree.BTreeG[className]
 	classLive  *btree.Map[ClassID, int]
+	// groups counts the open trajectories that are spread, spreadLabels those of
+	// them that have not ended by label, domains orders the usable nodes by domain.
+	groups       *btree.BTreeG[groupCount]
+	spreadLabels *btree.Map[string, int]
+	domains      *btree.BTreeG[domainRank]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -249,6 +254,9 @@ func newIndexes() indexes {
 		usable:         btree.NewMap[PoolID, int](0),
 		classNames:     newSet(className.less),
 		classLive:      btree.NewMap[ClassID, int](0),
+		groups:         newSet(groupCount.less),
+		spreadLabels:   btree.NewMap[string, int](0),
+		domains:        newSet(domainRank.less),
 	}
 }
 
@@ -278,6 +286,9 @@ func (x indexes) copy() indexes {
 	x.usable = x.usable.Copy()
 	x.classNames = x.classNames.Copy()
 	x.classLive = x.classLive.Copy()
+	x.groups = x.groups.Copy()
+	x.spreadLabels = x.spreadLabels.Copy()
+	x.domains = x.domains.Copy()
 	return x
 }
 

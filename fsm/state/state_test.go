@@ -22,7 +22,7 @@ func sample() *State {
 		Labels: []Label{{"arch", "amd64"}}, NUMA: []CoreSet{CoreRange(0, 2), CoreRange(500, 4)},
 		Free: CoreRange(0, 2).Union(CoreRange(501, 3)), Memory: 1000, FreeMemory: 700, Running: 1, Trajectories: 1,
 	})
-	s.PutTrajectory(&Trajectory{ID: 1, Namespace: 1, Pool: 1, Node: 1, Name: "t", State: TrajectoryOpen, Memory: 300, Live: 1, IdleTimeoutNS: 5})
+	s.PutTrajectory(&Trajectory{ID: 1, Namespace: 1, Pool: 1, Node: 1, Name: "t", State: TrajectoryOpen, Memory: 300, Live: 1, IdleTimeoutNS: 5, Spread: Spread{"g", "arch", "amd64"}})
 	s.PutAction(&Action{ID: 1, Namespace: 1, Pool: 1, Trajectory: 1, Node: 1, State: ActionRunning, CoresMin: 1, CoresMax: 2, AttemptsMax: 1, Attempt: 1, Spec: []byte("s")})
 	s.PutAttempt(&Attempt{Node: 1, Action: 1, Number: 1, Incarnation: 3, Cores: CoreRange(500, 1), Limit: 300})
 	s.PutAction(&Action{ID: 2, Namespace: 1, Pool: 1, State: ActionQueued, CoresMin: 1, CoresMax: 1, QueueDeadline: 99})

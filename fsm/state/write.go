@@ -90,6 +90,7 @@ func (s *State) reindexNode(old, r *Node) {
 	move(x.freeCores, was, is, (*Node).coreRank)
 	move(x.freeMemory, was, is, (*Node).memoryRank)
 	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
+	s.reindexDomains(was, is)
 	if old == nil || r == nil || old.size() != r.size() {
 		s.countShape(old, -1)
 		s.countShape(r, 1)
@@ -145,9 +146,11 @@ func (s *State) countShape(r *Node, by int) {
 
 // PutTrajectory stores a trajectory.
 func (s *State) PutTrajectory(r *Trajectory) {
-	if old := s.trajectories.put(s.enc, r.ID, r); old != nil {
+	old := s.trajectories.put(s.enc, r.ID, r)
+	if old != nil {
 		s.unindexTrajectory(old)
 	}
+	s.reindexSpread(old, r)
 	if r.State == TrajectoryPending {
 		s.index.pending.Set(pendingTrajectory{r.Pool, r.ID})
 	}
@@ -166,6 +169,7 @@ func (s *State) PutTrajectory(r *Trajectory) {
 func (s *State) DeleteTrajectory(id TrajectoryID) {
 	if old := s.trajectories.delete(id); old != nil {
 		s.unindexTrajectory(old)
+		s.reindexSpread(old, nil)
 	}
 }
 

@@ -38,7 +38,8 @@ func replayedSubmit(op *history.Op) bool {
 
 func succeeded(a *history.Action) bool { return a.State == "SUCCEEDED" }
 
-// once is an execution of an action that may be repeated or not, and was not.
+// once is an execution on cores of an action that may be repeated or not, and was
+// not.
 func once(r *history.Record, retry bool) func(*history.Execution) bool {
 	return func(x *history.Execution) bool {
 		n := 0
@@ -47,7 +48,7 @@ func once(r *history.Record, retry bool) func(*history.Execution) bool {
 				n++
 			}
 		}
-		return n == 1 && x.Complete && requestsOf(r.Ops)[x.RequestID].retry == retry
+		return n == 1 && x.Complete && len(x.Cores) > 0 && requestsOf(r.Ops)[x.RequestID].retry == retry
 	}
 }
 
@@ -222,12 +223,96 @@ var broken = []caseOf{
 		r.Executions = append(r.Executions, y, z)
 	}},
 	{"cores", "two users of what is not pinned", "has two users", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, once(r, true)).End += 20 * second
 		for i := range r.Executions {
 			r.Executions[i].Cores = nil
 		}
-		pick(t, r.Executions, once(r, true)).End += 20 * second
 	}},
 	{"cores", "not those that were granted", "and was granted", func(_ *testing.T, r *history.Record) { r.Executions[2].Cores = []int{40, 41} }},
+
+	{"widths", "more cores than it can use", "with 2 cores and can use [1]", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 }).Asked.Cores = []int{1}
+	}},
+	{"widths", "a number of cores between", "with 2 cores and can use [1 4]", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 }).Asked.Cores = []int{1, 4}
+	}},
+	{"widths", "told another number of cores", "and was told that it has 1", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 }).Width = 1
+	}},
+	{"widths", "by the log, on a node that does not pin", "and was told that it has 1", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Cores) == 2 })
+		x.Cores, x.Width = nil, 1
+	}},
+	{"widths", "told that it has cores", "with 1 cores and can use [0]", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, onGPUs).Width = 2
+	}},
+	{"widths", "a number of GPUs between", "with 2 GPUs and can use [1 4]", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.GPUs) == 2 }).Asked.GPUs = []int{1, 4}
+	}},
+	{"widths", "GPUs that it has no use for", "can use []", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, onGPUs).Asked.GPUs = nil
+	}},
+	{"widths", "no GPUs", "with 0 GPUs", func(t *testing.T, r *history.Record) { pick(t, r.Executions, onGPUs).GPUs = nil }},
+
+	{"gpus", "two users", "has two users", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, onGPUs)
+		y := *x
+		y.Action, y.Start, y.End = 9999, (x.Start+x.End)/2, x.End+second
+		r.Executions = append(r.Executions, y)
+	}},
+	{"gpus", "not those that were granted", "and was granted", func(t *testing.T, r *history.Record) {
+		for i, gpu := range pick(t, r.Executions, onGPUs).GPUs {
+			pick(t, r.Executions, onGPUs).GPUs[i] = 8 + gpu
+		}
+	}},
+	{"gpus", "not aligned", "GPUs [1 2], which are no chunk", func(t *testing.T, r *history.Record) { pick(t, r.Executions, onGPUs).GPUs = []int{1, 2} }},
+	{"gpus", "with a gap", "GPUs [0 2], which are no chunk", func(t *testing.T, r *history.Record) { pick(t, r.Executions, onGPUs).GPUs = []int{0, 2} }},
+	{"gpus", "three of them", "GPUs [0 1 2], which are no chunk", func(t *testing.T, r *history.Record) { pick(t, r.Executions, onGPUs).GPUs = []int{0, 1, 2} }},
+
+	{"quotas", "one that does not end", "of quota \"browser\" are in use at", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, using("browser")).End = 0
+	}},
+	{"quotas", "the sum of many", "4 units of key 1", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, using("browser"))
+		x.Uses = []history.Use{{Quota: "browser", Units: 1, Key: 1}}
+		for range quotaLimit {
+			r.Executions = append(r.Executions, *x)
+		}
+	}},
+	{"quotas", "told no key", "was told to use key 0", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, using("browser")).Uses[0].Key = 0
+	}},
+	{"quotas", "a key that there is not", "key 3 of quota \"browser\", which has 2", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, using("browser")).Uses[0].Key = 3
+	}},
+	{"quotas", "nobody made it", "which nobody has created", func(_ *testing.T, r *history.Record) {
+		r.Ops = slices.DeleteFunc(r.Ops, func(op history.Op) bool { return op.Verb == history.CreateQuota })
+	}},
+	{"quotas", "a lower limit", "its limit is 1", func(_ *testing.T, r *history.Record) {
+		for i := range r.Ops {
+			r.Ops[i].Limit = min(r.Ops[i].Limit, 1)
+		}
+	}},
+	{"windows", "a longer window", "of quota \"search\" are in use at", func(_ *testing.T, r *history.Record) { longerWindow(r) }},
+	{"windows", "a longer window, clocks were wrong before", "of quota \"search\" are in use at", func(_ *testing.T, r *history.Record) {
+		longerWindow(r)
+		r.Faults = append(r.Faults, history.Fault{Name: "clock-drift", Start: 1, End: 2, Happened: "off by 1s"})
+	}},
+	{"windows", "an end that was known too late", "of quota \"search\" are in use at", func(t *testing.T, r *history.Record) {
+		for i := range r.Executions {
+			if x := &r.Executions[i]; using("search")(x) {
+				x.Alive, x.End = x.Alive+2*second, x.End+2*second
+			}
+		}
+	}},
+	{"windows", "a limit that was lowered before", "its limit is 1", func(t *testing.T, r *history.Record) {
+		op := *pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.CreateQuota && op.Quota == "search" })
+		op.Verb, op.Limit, op.Start, op.End = history.UpdateQuota, 1, op.End+1, op.End+2
+		r.Ops = append(r.Ops, op)
+	}},
+	{"windows", "told no key", "was told to use key 0", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, using("search")).Uses[0].Key = 0
+	}},
 
 	{"nothing-lost", "gone", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) { r.Final = r.Final[1:] }},
 	{"nothing-lost", "gone, compacted logs", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) {
@@ -341,6 +426,21 @@ var broken = []caseOf{
 	}},
 }
 
+func onGPUs(x *history.Execution) bool { return len(x.GPUs) > 0 }
+
+func using(quota string) func(*history.Execution) bool {
+	return func(x *history.Execution) bool { return len(x.Uses) > 0 && x.Uses[0].Quota == quota }
+}
+
+// longerWindow has clients ask for a window that the log does not keep.
+func longerWindow(r *history.Record) {
+	for i := range r.Ops {
+		if r.Ops[i].WindowNS > 0 {
+			r.Ops[i].WindowNS += 3 * second
+		}
+	}
+}
+
 // addVoters puts a change of the configuration at the end of all logs.
 func addVoters(r *history.Record, voters ...[]string) {
 	for i := range r.Logs {
@@ -382,6 +482,33 @@ var unsuspicious = []caseOf{
 			{At: 3, Change: "remove", ID: "s4", Outcome: history.OK}, {At: 4, Change: "add-voter", ID: "s4", Outcome: history.Unknown},
 			{At: 5, Change: "remove", ID: "s9", Outcome: history.Fail}, {At: 6, Change: "remove", ID: "s1", Outcome: history.Unknown},
 		}
+	}},
+	{name: "a window passes on a clock that was made to run fast", change: func(_ *testing.T, r *history.Record) {
+		longerWindow(r)
+		r.Faults = append(r.Faults, history.Fault{Name: "clock-drift", Start: 1, End: r.Duration, Happened: "off by 1s"})
+	}},
+	{name: "a witness that records the ends of calls late", change: func(_ *testing.T, r *history.Record) {
+		for i := range r.Executions {
+			if x := &r.Executions[i]; using("search")(x) {
+				x.End += 20 * second
+			}
+		}
+	}},
+	{name: "a limit that somebody may have lowered", change: func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.UpdateQuota, Quota: "search", Limit: 1, Start: 1, End: 2, Outcome: history.Unknown})
+	}},
+	{name: "a limit that somebody may have raised", change: func(t *testing.T, r *history.Record) {
+		pick(t, r.Ops, func(op *history.Op) bool { return op.Verb == history.CreateQuota && op.Quota == "search" }).Limit = 1
+		r.Ops = append(r.Ops, history.Op{Verb: history.UpdateQuota, Quota: "search", Limit: quotaLimit, Start: 1, End: 2, Outcome: history.Unknown})
+	}},
+	{name: "a limit that is lowered while more is in use", change: func(t *testing.T, r *history.Record) {
+		last := r.Executions[0]
+		for _, x := range r.Executions {
+			if using("search")(&x) {
+				last = x
+			}
+		}
+		r.Ops = append(r.Ops, history.Op{Verb: history.UpdateQuota, Quota: "search", Limit: 1, Start: last.Start + 1, End: last.Start + 2, Outcome: history.OK})
 	}},
 	{name: "a watcher is quicker than the witness", change: func(_ *testing.T, r *history.Record) {
 		for i := range r.Watch {

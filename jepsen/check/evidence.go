@@ -116,6 +116,8 @@ func describeOp(op history.Op) string {
 		{op.RequestID != "", " request " + op.RequestID},
 		{op.Target != 0, fmt.Sprintf(" of %d", op.Target)},
 		{op.Node != "", " node " + op.Node},
+		{op.Quota != "", " quota " + op.Quota},
+		{op.Limit+op.Keys != 0, fmt.Sprintf(" limit %d of %d keys", op.Limit, op.Keys)},
 		{op.Server != "", " at " + op.Server},
 		{true, ": " + string(op.Outcome)},
 		{op.Error != "", " " + op.Error},
@@ -147,8 +149,15 @@ func describeExecution(x history.Execution) string {
 	if x.Complete {
 		done = ", complete"
 	}
-	return fmt.Sprintf("%s %s: action %d attempt %d (incarnation %d) of request %s on %s cores %v%s",
-		at(x.Start), until, x.Action, x.Attempt, x.Incarnation, x.RequestID, x.Node, x.Cores, done)
+	has := fmt.Sprintf("cores %v", x.Cores)
+	if len(x.GPUs) > 0 {
+		has += fmt.Sprintf(", GPUs %v", x.GPUs)
+	}
+	for _, use := range x.Uses {
+		has += fmt.Sprintf(", %d of key %d of %s", use.Units, use.Key, use.Quota)
+	}
+	return fmt.Sprintf("%s %s: action %d attempt %d (incarnation %d) of request %s on %s %s%s",
+		at(x.Start), until, x.Action, x.Attempt, x.Incarnation, x.RequestID, x.Node, has, done)
 }
 
 func describeExecutions(list ...history.Execution) (lines []string) {

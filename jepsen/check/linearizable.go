@@ -22,8 +22,8 @@ const (
 	witnessMax   = 16 // calls that are shown
 )
 
-// linearizable: the calls to each request ID, action, trajectory and node can be
-// put into one order that explains every answer, in which a call that ended
+// linearizable: the calls to each request ID, action, trajectory, node and quota
+// can be put into one order that explains every answer, in which a call that ended
 // before another began comes first. Over all objects, what is numbered in the
 // order of commits only grows: revisions that are read, and IDs that are given.
 //
@@ -97,11 +97,14 @@ func (h *calls) add(op *history.Op) { h.calls = append(h.calls, op) }
 // it could have changed something. Reads without an answer say nothing, and
 // changes that were refused did nothing.
 func answered(op *history.Op) bool {
-	read := op.Verb == history.Get || op.Verb == history.GetTrajectory || op.Verb == history.GetNode
+	read := op.Verb == history.Get || op.Verb == history.GetTrajectory || op.Verb == history.GetNode || op.Verb == history.GetQuota
 	switch op.Outcome {
 	case history.Unknown:
 		return !read
 	case history.Fail:
+		if op.Quota != "" {
+			return slices.Contains([]string{"QUOTA_EXISTS", "QUOTA_NOT_FOUND", "QUOTA_IN_USE"}, op.Error)
+		}
 		return op.Error == "ACTION_NOT_FOUND" && op.Verb == history.Get || op.Error == "TRAJECTORY_NOT_FOUND" && op.Verb == history.GetTrajectory
 	}
 	return true
@@ -139,6 +142,8 @@ func (e *evidence) histories() []*calls {
 			}
 		case history.Drain, history.GetNode:
 			of("node "+op.Node, nodeObject).add(op)
+		case history.CreateQuota, history.UpdateQuota, history.DeleteQuota, history.GetQuota:
+			of("quota "+op.Quota, quotaObject).add(op)
 		}
 	}
 	e.addCreations(all)

@@ -142,3 +142,37 @@ var nodeObject = object(nodeState{}, func(s nodeState, op *history.Op) (nodeStat
 	s.incarnation = op.Incarnation
 	return s, ok
 })
+
+// quotaState is a quota as operators made it.
+type quotaState struct {
+	exists      bool
+	limit, keys uint32
+}
+
+// quotaObject: a quota is as it was set last. One that exists is not created again,
+// and one that does not cannot be changed. A call may have been sent more than once
+// on its way, so that its own answer is that of a repetition.
+var quotaObject = object(quotaState{}, func(s quotaState, op *history.Op) (quotaState, bool) {
+	had := s.exists
+	switch op.Verb {
+	case history.CreateQuota:
+		if !had {
+			s = quotaState{true, op.Limit, op.Keys}
+		}
+		return s, !had || op.Outcome != history.OK
+	case history.DeleteQuota:
+		if op.Error == "QUOTA_IN_USE" {
+			return s, had
+		}
+		return quotaState{}, had || op.Outcome != history.OK
+	case history.UpdateQuota:
+		if had && op.Outcome != history.Fail {
+			s.limit, s.keys = cmp.Or(op.Limit, s.limit), cmp.Or(op.Keys, s.keys)
+		}
+	case history.GetQuota:
+		if op.Outcome == history.OK {
+			return s, s == quotaState{true, op.Limit, op.Keys}
+		}
+	}
+	return s, op.Outcome == history.Unknown || had == (op.Outcome == history.OK)
+})

@@ -44,6 +44,16 @@ func shut(o history.Outcome, state string) history.Op {
 	return history.Op{Verb: history.CloseTrajectory, Target: 3, Outcome: o, State: state}
 }
 
+func quota(verb history.Verb, o history.Outcome, limit, keys uint32) history.Op {
+	return history.Op{Verb: verb, Quota: "q", Outcome: o, Limit: limit, Keys: keys}
+}
+
+func existing(verb history.Verb, reason string) history.Op {
+	return history.Op{Verb: verb, Quota: "q", Outcome: fail, Error: reason}
+}
+
+func noQuota(verb history.Verb) history.Op { return existing(verb, "QUOTA_NOT_FOUND") }
+
 // during makes a call last from the start of the first call to now.
 func during(op history.Op) history.Op {
 	op.Start = 1
@@ -95,6 +105,17 @@ var histories = []struct {
 	{"a refused drain", true, []history.Op{drain(fail, true), node(false, 1)}},
 	{"two drains at once", true, []history.Op{drain(ok, true), during(drain(ok, false)), node(true, 1)}},
 	{"an incarnation goes back", false, []history.Op{node(false, 2), node(false, 1)}},
+
+	{"a quota", true, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.UpdateQuota, ok, 3, 0), quota(history.GetQuota, ok, 3, 2), quota(history.DeleteQuota, ok, 0, 0), noQuota(history.GetQuota), quota(history.CreateQuota, ok, 9, 1), quota(history.GetQuota, ok, 9, 1)}},
+	{"a limit that nobody set", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.GetQuota, ok, 5, 2)}},
+	{"a limit that is not seen", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.UpdateQuota, ok, 3, 1), quota(history.GetQuota, ok, 4, 1)}},
+	{"a limit that was refused", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.UpdateQuota, unknown, 3, 1), quota(history.GetQuota, ok, 3, 1), quota(history.GetQuota, ok, 4, 2)}},
+	{"a quota created twice", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.CreateQuota, ok, 4, 2)}},
+	{"a quota that exists", true, []history.Op{quota(history.CreateQuota, unknown, 4, 2), existing(history.CreateQuota, "QUOTA_EXISTS"), quota(history.GetQuota, ok, 4, 2)}},
+	{"a quota that exists and is missing", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), noQuota(history.UpdateQuota)}},
+	{"a quota that is missing and in use", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.DeleteQuota, ok, 0, 0), existing(history.DeleteQuota, "QUOTA_IN_USE")}},
+	{"a deletion without an answer", true, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.DeleteQuota, unknown, 0, 0), quota(history.GetQuota, ok, 4, 2), existing(history.DeleteQuota, "QUOTA_IN_USE"), noQuota(history.GetQuota)}},
+	{"a deleted quota is read", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.DeleteQuota, ok, 0, 0), quota(history.GetQuota, ok, 4, 2)}},
 
 	{"a trajectory", true, []history.Op{open("PENDING", ""), look("OPEN", "n"), shut(ok, "CLOSING"), look("CLOSING", "n"), look("CLOSED", "n"), shut(ok, "CLOSED")}},
 	{"a trajectory moves", false, []history.Op{open("OPEN", "n"), look("OPEN", "m")}},

@@ -32,6 +32,7 @@ type play struct {
 	seen    uint64 // revision
 	live    map[token]int
 	names   []string // of actions, by ID - 1
+	asked   []history.Asked
 }
 
 // healthy returns the record of a run of so many rounds.
@@ -45,6 +46,8 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	p.commit(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c"}}})
 	p.register("n1")
 	p.register("n2")
+	p.createQuota("browser", state.QuotaConcurrency, 0)
+	p.createQuota("search", state.QuotaSlidingWindow, 4*second)
 	for round := range rounds {
 		p.now += second
 		p.round(round, rounds)
@@ -66,6 +69,7 @@ func (p *play) round(round, rounds int) {
 	if round%4 == 1 {
 		p.cancel(uint64(len(p.names)))
 	}
+	p.changeQuota(round)
 	p.read(1 + p.draw.Uint64N(uint64(len(p.names))))
 	p.drain(round)
 	for _, k := range p.running() {
@@ -129,6 +133,8 @@ func (p *play) execute(s *state.State, a *state.Attempt) {
 	for _, c := range a.Cores.Slice() {
 		x.Cores = append(x.Cores, int(c))
 	}
+	x.Width = max(1, len(x.Cores))
+	p.executeScarce(&x, s, a)
 	p.rec.Executions = append(p.rec.Executions, x)
 }
 
@@ -154,7 +160,9 @@ func (p *play) submit(round int) {
 	retry := round%2 == 0
 	c := &logv1.SubmitActions{Request: &logv1.Request{Id: id, Digest: 1}}
 	for range n {
-		c.Actions = append(c.Actions, &logv1.Action{CoresMin: 1 + uint32(p.draw.IntN(2)), CoresMax: 2, AttemptsMax: 1 + 2*uint32(1-round%2), Spec: []byte("spec")})
+		a := &logv1.Action{CoresMin: 1 + uint32(p.draw.IntN(2)), CoresMax: 2, AttemptsMax: 1 + 2*uint32(1-round%2), Spec: []byte("spec")}
+		p.askScarce(a)
+		c.Actions = append(c.Actions, a)
 	}
 	command := &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}
 	op := history.Op{Client: 1, Verb: history.Submit, RequestID: id, Retry: retry, Start: p.now, Outcome: history.OK}
@@ -210,6 +218,7 @@ func (p *play) drain(round int) {
 func (p *play) register(node string) {
 	p.commit(&logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
 		Name: node, JournalId: "j", MemoryBytes: 1000, NumaNodes: []*logv1.NumaNode{{Cpus: []uint32{0, 1, 2, 3}}},
+		Gpus: &logv1.GpuInventory{Class: "simulated", Count: 8, MemoryBytes: 1000},
 	}}})
 }
 
@@ -266,8 +275,9 @@ func (p *play) finish() {
 	p.rec.Healing.Healed = p.now
 	p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
 	p.rec.Healing.FirstCommit = p.now
-	for len(p.live) > 0 {
+	for waiting := 1; len(p.live)+waiting > 0; p.machine.View(func(s *state.State) { waiting = s.Counts().Queued }) {
 		p.now += second / 2
+		p.commit(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: "n1"}}})
 		for _, k := range p.running() {
 			p.complete(k)
 		}

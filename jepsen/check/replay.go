@@ -53,7 +53,7 @@ type token struct {
 type grant struct {
 	node        string
 	incarnation uint64
-	cores       []int
+	cores, gpus []int
 }
 
 // acceptance is one submission or opening as the log has it, times in log time.
@@ -203,6 +203,9 @@ func (r *replayer) learnEvents(s *state.State) {
 			g := grant{node: s.Node(a.Node).Name, incarnation: a.Incarnation}
 			for _, core := range a.Cores.Slice() {
 				g.cores = append(g.cores, int(core))
+			}
+			for _, gpu := range a.Chunk.GPUs().Slice() {
+				g.gpus = append(g.gpus, int(gpu))
 			}
 			r.grants[token{e.Subject, e.Attempt}] = g
 		}

@@ -138,7 +138,7 @@ func (m *Member) serverArgs(r Route) []string {
 }
 
 func (m *Member) agentArgs() []string {
-	return append([]string{"agent", "--name", m.Name}, m.commonArgs(m.Gossip())...)
+	return append([]string{"agent", "--name", m.Name, "--label", "rack=" + m.Name}, m.commonArgs(m.Gossip())...)
 }
 
 // SetBinary makes another rota run from the next start on.

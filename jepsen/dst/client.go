@@ -241,6 +241,7 @@ func decodeWork(spec []byte) sim.Work {
 	}
 }
 
+// open opens a trajectory, or some of one group that are to be spread.
 func (c *client) open(e Event) {
 	d := sim.Draws(e.Luck).Of(0, 0)
 	v := &logv1.OpenTrajectory{Request: c.request(&d, e), Name: "t", MemoryBytes: uint64(d.Between(0, 16)) << 20}
@@ -248,6 +249,28 @@ func (c *client) open(e Event) {
 		v.IdleTimeoutNs = d.Between(5, 90) * second
 	}
 	v.Pool = c.w.config.pool(&d)
+	if d.Chance(600_000) {
+		c.openGroup(&d, v)
+		return
+	}
+	c.openOne(v)
+}
+
+// openGroup opens some like v of one group, only the first with a request ID. They
+// do not stay for long.
+func (c *client) openGroup(d *sim.Draw, v *logv1.OpenTrajectory) {
+	group, label := fmt.Sprintf("g%d", d.N(3)), []string{"zone", "zone", "rack", "nobody-has"}[d.N(4)]
+	request := v.Request
+	for range d.Between(2, 6) {
+		c.openOne(&logv1.OpenTrajectory{
+			Request: request, Name: v.Name, Pool: v.Pool, MemoryBytes: v.MemoryBytes / 4,
+			IdleTimeoutNs: d.Between(5, 90) * second, SpreadGroup: group, SpreadLabel: label,
+		})
+		request = nil
+	}
+}
+
+func (c *client) openOne(v *logv1.OpenTrajectory) {
 	c.do(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: v}}, triesMax, func(r *logv1.Result) {
 		if r.Refusal == nil {
 			c.trajectories = recent(c.trajectories, r.FirstId)

@@ -23,6 +23,7 @@ const (
 	luckNode    uint64 = 1 << 16
 	luckLink    uint64 = 1 << 20
 	luckLinkNth uint64 = 1 << 8
+	luckLabels  uint64 = 1 << 24
 )
 
 // config is the cluster of a seed: what stays when its plan shrinks.
@@ -90,6 +91,22 @@ func (c *config) newGPUs() {
 		c.gpus = append(c.gpus, g)
 		c.bandwidth = append(c.bandwidth, uint64(d.Between(0, 4))*500)
 	}
+}
+
+// relabel is how long a node says the same of itself.
+const relabel = 10 * minute
+
+// labels are what a node says of itself when it registers at a time: mostly where it
+// is. Now and then it turns out to be somewhere else.
+func (c *config) labels(node int, at int64) (labels []*logv1.Label) {
+	d := sim.Draws(c.seed).Of(luckLabels+uint64(node), at/relabel)
+	if d.Chance(800_000) {
+		labels = append(labels, &logv1.Label{Key: "rack", Value: []string{"r1", "r2", "r3"}[node%3]})
+	}
+	if d.Chance(900_000) {
+		labels = append(labels, &logv1.Label{Key: "zone", Value: []string{"a", "b"}[d.N(2)]})
+	}
+	return labels
 }
 
 // addNeeds has some actions ask for GPUs, and some for bandwidth. A few ask for

@@ -23,10 +23,14 @@ const (
 	OpenTrajectory  Verb = "open"   // Input RequestID; outputs IDs (one), Replayed, State, Node
 	CloseTrajectory Verb = "close"  // Input Target; output State
 	GetTrajectory   Verb = "get-trajectory"
-	Drain           Verb = "drain"    // Inputs Node, Draining
-	GetNode         Verb = "get-node" // Input Node; outputs Draining, Incarnation, State
-	List            Verb = "list"     // Outputs IDs, Revision
-	Status          Verb = "status"   // Outputs Revision
+	Drain           Verb = "drain"        // Inputs Node, Draining
+	GetNode         Verb = "get-node"     // Input Node; outputs Draining, Incarnation, State
+	List            Verb = "list"         // Outputs IDs, Revision
+	Status          Verb = "status"       // Outputs Revision
+	CreateQuota     Verb = "create-quota" // Inputs Quota, Limit, Keys, WindowNS
+	UpdateQuota     Verb = "update-quota" // Inputs Quota, Limit, Keys; 0: as it is
+	DeleteQuota     Verb = "delete-quota" // Input Quota
+	GetQuota        Verb = "get-quota"    // Input Quota; outputs Limit, Keys
 )
 
 // Op is one call of a client. One that was under way when the record was taken is
@@ -47,6 +51,10 @@ type Op struct {
 	Target   uint64 `json:"target,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Draining bool   `json:"draining,omitempty"`
+	Quota    string `json:"quota,omitempty"`
+	Limit    uint32 `json:"limit,omitempty"` // of each key
+	Keys     uint32 `json:"keys,omitempty"`
+	WindowNS int64  `json:"window_ns,omitempty"` // 0: a limit of concurrency
 
 	IDs         []uint64 `json:"ids,omitempty"`
 	Replayed    bool     `json:"replayed,omitempty"`
@@ -65,7 +73,14 @@ type Execution struct {
 	Incarnation uint64 `json:"incarnation"`
 	Node        string `json:"node"`
 	Cores       []int  `json:"cores,omitempty"` // of the affinity mask it ran with
-	Start       int64  `json:"start"`
+	// Width is how many cores it was told that it has, 1 if none of its own.
+	Width int   `json:"width,omitempty"`
+	GPUs  []int `json:"gpus,omitempty"` // that it was told to use
+	Uses  []Use `json:"uses,omitempty"` // of quotas
+	// Asked is what its action had asked for. Its client has sent it along, so that
+	// nothing of it is rota's.
+	Asked Asked `json:"asked"`
+	Start int64 `json:"start"`
 	// End is 0 for what was alive when the witness closed. A witness that was late
 	// has recorded it late.
 	End int64 `json:"end"`
@@ -74,6 +89,21 @@ type Execution struct {
 	Alive int64 `json:"alive,omitempty"`
 	// Complete: the command said that its work was done before it ended.
 	Complete bool `json:"complete,omitempty"`
+}
+
+// Use is what an execution used of a quota.
+type Use struct {
+	Quota string `json:"quota"`
+	Units uint32 `json:"units"`
+	// Key of the quota that it was told to use, from 1 on; 0: none.
+	Key uint32 `json:"key"`
+}
+
+// Asked is what an action may be given.
+type Asked struct {
+	Cores  []int `json:"cores,omitempty"`  // the numbers of cores that it can use, just 0 if it needs none
+	GPUs   []int `json:"gpus,omitempty"`   // of GPUs
+	Quotas []Use `json:"quotas,omitempty"` // without keys
 }
 
 // WatchEvent is one event that a watcher received.

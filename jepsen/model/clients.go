@@ -222,6 +222,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0, "INVALID")
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
+	m.asksToSpread(&v, c)
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -230,6 +231,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	t := &trajectory{pool: p, Trajectory: state.Trajectory{
 		ID: m.lastTrajectory, Namespace: ns, Pool: p.id, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: m.now, OpenedAt: m.now,
+		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel},
 	}}
 	m.trajectories[t.ID] = t
 	p.pending = append(p.pending, t)

@@ -6,6 +6,7 @@ const (
 	addressBytesMax   = 256
 	labelsMax         = 64
 	labelBytesMax     = 512
+	spreadLabelsMax   = 16
 	numaNodesMax      = 64
 	coresMax          = 512
 	attemptsMax       = 100

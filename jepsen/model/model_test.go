@@ -272,10 +272,19 @@ func (w *world) quotaCommand() *logv1.Command {
 }
 
 func (w *world) opening() *logv1.Command {
-	return &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
+	c := &logv1.OpenTrajectory{
 		Request: w.request(), Namespace: w.pick("", "", "team"), Pool: w.pick("", "", "big"),
 		MemoryBytes: uint64(w.rand.IntN(8) * 100), IdleTimeoutNs: w.rand.Int64N(2) * w.rand.Int64N(50*second),
-	}}}
+	}
+	switch w.rand.IntN(12) {
+	case 0:
+		c.SpreadGroup = "half"
+	case 1:
+		c.SpreadGroup, c.SpreadLabel = "g", "nobody-has"
+	case 2, 3, 4, 5, 6, 7:
+		c.SpreadGroup, c.SpreadLabel = w.pick("g", "g", "h"), w.pick("zone", "zone", "rack")
+	}
+	return &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: c}}
 }
 
 func (w *world) registration() *logv1.Command {
@@ -285,6 +294,9 @@ func (w *world) registration() *logv1.Command {
 	}
 	if w.rand.IntN(20) == 0 {
 		c.JournalId = "new"
+	}
+	if w.rand.IntN(6) > 0 {
+		c.Labels = []*logv1.Label{{Key: "rack", Value: name}, {Key: "zone", Value: w.pick("a", "b")}}
 	}
 	if name == "n5" {
 		c.Pool = "big"

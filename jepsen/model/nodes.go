@@ -34,6 +34,7 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	if old != nil && old.goesOn(row, c.Incarnation) {
 		old.Address, old.Runtime, old.Labels = row.Address, row.Runtime, row.Labels
 		m.touchNode(old)
+		m.relabel(old)
 		return result(got, &logv1.Result{Incarnation: old.Incarnation})
 	}
 	if old != nil {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 
 	"rota/fsm/state"
@@ -201,7 +202,8 @@ func (m *Model) heldFor(n *node) state.ActionID {
 }
 
 // place judges the choice of a node for a trajectory: the oldest that waits, on
-// the usable node with the most free memory.
+// the usable node with the fewest of its group in its domain, and of these the one
+// with the most free memory.
 func (m *Model) place(e state.Event) error {
 	t, n := m.trajectories[state.TrajectoryID(e.Subject)], m.nodeByID[e.Node]
 	switch {
@@ -212,12 +214,15 @@ func (m *Model) place(e state.Event) error {
 	case n.FreeMemory < t.Memory || len(n.residents) >= residentsMax:
 		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.residents))
 	}
-	if better := betterHome(t, n); better != nil {
-		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free and %d trajectories, node %s has %d and %d",
-			t.ID, n.Name, n.FreeMemory, len(n.residents), better.Name, better.FreeMemory, len(better.residents))
+	if better := m.betterHome(t, n); better != nil {
+		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free, %d trajectories and %d of its group in its domain, node %s has %d, %d and %d",
+			t.ID, n.Name, n.FreeMemory, len(n.residents), m.together(t, n), better.Name, better.FreeMemory, len(better.residents), m.together(t, better))
 	}
 	t.pool.pending = t.pool.pending[1:]
 	t.State, t.Node = state.TrajectoryOpen, n.ID
+	if t.spread() {
+		t.Spread.Domain = n.label(t.Spread.Label)
+	}
 	n.FreeMemory -= t.Memory
 	n.Trajectories++
 	n.residents = append(n.residents, t)
@@ -233,16 +238,16 @@ func (m *Model) place(e state.Event) error {
 }
 
 // betterHome returns a node that the trajectory should have been given instead.
-func betterHome(t *trajectory, n *node) *node {
+func (m *Model) betterHome(t *trajectory, n *node) *node {
 	if len(t.pool.nodes) > nodesExamined {
 		return nil
 	}
 	load := func(n *node) int { return len(n.residents) * 1_000_000 / max(1, n.Cores().Len()) }
 	for _, o := range t.pool.nodes {
-		if !o.usable() || len(o.residents) >= residentsMax {
+		if !o.usable() || len(o.residents) >= residentsMax || o.FreeMemory < t.Memory {
 			continue
 		}
-		if o.FreeMemory > n.FreeMemory || o.FreeMemory == n.FreeMemory && load(o) < load(n) {
+		if cmp.Or(cmp.Compare(m.together(t, o), m.together(t, n)), cmp.Compare(n.FreeMemory, o.FreeMemory), cmp.Compare(load(o), load(n))) < 0 {
 			return o
 		}
 	}

@@ -53,5 +53,28 @@ var agents = []Mutant{
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
 		},
 		Hunt: run("kills"),
+	}, {
+		Name: "everybody-uses-the-first-key",
+		Bug:  "commands are told to use the first key of a quota, whichever their units are of",
+		Edits: []Edit{{"agent/spec.go",
+			"strconv.FormatUint(uint64(q.GetKey()), 10)",
+			"strconv.FormatUint(min(1, uint64(q.GetKey())), 10)"}},
+		Hunt: run("resources"),
+	},
+	{
+		Name: "gpus-counted-from-zero",
+		Bug:  "commands are told to use the first GPUs of their node, as many as they were granted",
+		Edits: []Edit{{"agent/spec.go",
+			"	for _, gpu := range list {\n",
+			"	for i := range list {\n		gpu := uint32(i)\n"}},
+		Hunt: run("resources"),
+	},
+	{
+		Name: "all-cores-for-everybody",
+		Bug:  "an attempt runs on all cores of its node, however many it was granted",
+		Edits: []Edit{{"agent/spec.go",
+			"		spec.CPUs = cpus\n",
+			"		if len(cpus) > 0 {\n			spec.CPUs = slices.Concat(s.inv.NUMA...)\n		}\n"}},
+		Hunt: run("leader-kill"),
 	},
 }

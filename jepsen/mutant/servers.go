@@ -20,6 +20,14 @@ var servers = []Mutant{
 		Hunt: run("partitions"),
 	},
 	{
+		Name: "log-time-twice-as-fast",
+		Bug:  "log time passes faster than the leader's clock, so that windows of quotas end too early",
+		Edits: []Edit{{"server/replica/clock.go",
+			"	t := c.anchor + int64(c.now().Sub(c.since))\n",
+			"	t := c.anchor + 2*int64(c.now().Sub(c.since))\n"}},
+		Hunt: run("resources"),
+	},
+	{
 		Name: "report-acknowledged-before-commit",
 		Bug:  "an agent's report is answered when it has been proposed, and may be lost",
 		Edits: []Edit{{"server/rpc/agents.go",

@@ -223,6 +223,22 @@ var stateMachine = []Mutant{
 		},
 		Hunt: simulate(),
 	},
+	{
+		Name: "group-remembers-the-ended",
+		Bug:  "a trajectory that has ended counts in its group's domain for as long as it is kept",
+		Edits: []Edit{{"fsm/state/spread.go",
+			"if r == nil || r.State != TrajectoryOpen || r.Spread.Group == \"\" {",
+			"if r == nil || r.Node == 0 || r.Spread.Group == \"\" {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "group-kept-together",
+		Bug:  "a trajectory goes to the domain where most of its group live",
+		Edits: []Edit{{"sched/place/trajectory.go",
+			"s.best == nil || group < s.group ||",
+			"s.best == nil || group > s.group ||"}},
+		Hunt: simulate(),
+	},
 }
 
 // gpus are bugs of chunks of GPUs, of what is resident on them, and of bandwidth.
@@ -248,6 +264,16 @@ var gpus = []Mutant{
 			"	n.GPUs.Free &^= c.GPUs()\n",
 			"	n.GPUs.Free &^= state.Chunk{First: c.First, Units: (c.Units + 1) / 2}.GPUs()\n"}},
 		Hunt: simulate(),
+	},
+	{
+		Name: "gpus-free-when-told-to-stop",
+		Bug:  "the GPUs of an attempt are free as soon as it is told to stop, and again when it has",
+		Edits: []Edit{
+			{"fsm/transition.go", "	t.Stop = true\n	x.s.PutAttempt(&t)\n", "	t.Stop = true\n	x.s.PutAttempt(&t)\n	n := *x.s.Node(a.Node)\n	n.GPUs.Free |= t.Chunk.GPUs()\n	x.s.PutNode(&n)\n	x.nodeFreed(&n)\n"},
+			{"fsm/gpu.go", "	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, \"GPUs of action %d on node %s are free already\", t.Action, n.Name)\n", ""},
+			{"fsm/gpu.go", "	state.Assert(found, \"model %q of action %d is not resident on node %s\", use.Model, t.Action, n.Name)\n", "	if !found {\n		return\n	}\n"},
+		},
+		Hunt: run("resources"),
 	},
 	{
 		Name: "unaligned-chunk",

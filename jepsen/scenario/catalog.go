@@ -32,6 +32,9 @@ func All() []Scenario {
 		{Name: "agents", CI: true, About: "agents are lost for longer than their lease, and clocks are wrong",
 			Faults: []string{"agent-cut", "agent-deaf", "agent-mute", "agent-cut-leader-killed", "clock-drift", "clock-jump-server", "clock-jump-agent"}},
 
+		{Name: "resources", CI: true, About: "wide nodes, GPUs and quotas while leaders and agents are lost", Cores: 8, Agents: 2,
+			Faults: []string{"kill-leader", "kill-agent", "leader-alone", "agent-cut-leader-killed", "kill-all-servers"}},
+
 		{Name: "leader-kill", About: "the leader dies, once or as often as --count says", Faults: []string{"kill-leader"}},
 		{Name: "leader-kills", About: "the leader dies 100 times: how long does a failover take?",
 			Faults: []string{"kill-leader"}, Count: 100},

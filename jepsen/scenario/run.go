@@ -175,7 +175,7 @@ func (r *run) setEnv(w *witness.Witness, config cluster.Config) {
 	c := r.world.Cluster
 	r.env = &workload.Env{
 		Record: r.world.Record, TLS: c.TLS(), Witness: w, Seed: uint64(r.Seed),
-		Pool: agentPool, HeldPool: heldPool, Cores: config.Cores,
+		Pool: agentPool, HeldPool: heldPool, Cores: config.Cores, GPUs: gpusPerAgent,
 	}
 	var servers, agents []string
 	for _, m := range c.Servers[:r.Servers] {

@@ -18,6 +18,8 @@ type Scenario struct {
 	CI bool
 
 	Servers, Agents, Standbys int
+	// Cores of each agent, 0: 2. More than the machine has are only counted.
+	Cores int
 	// Disks of servers are faulty ones; Proxy: servers are reached through one.
 	Disks, Proxy bool
 	// Snapshots is the number of entries between two, 0: rota's own.
@@ -49,7 +51,12 @@ const (
 	heartbeat = 500 * time.Millisecond
 )
 
-const coresPerAgent = 2
+// What agents have. The GPUs do not exist.
+const (
+	coresPerAgent = 2
+	gpusPerAgent  = 8
+	gpusOfAgent   = "8xH100:80GiB"
+)
 
 // Names of pools: agents are in one, so that what is submitted to the default
 // pool waits for ever.
@@ -64,10 +71,10 @@ const trailingSnapshots = 3
 
 func (s *Scenario) cluster() cluster.Config {
 	c := cluster.Config{
-		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Cores: coresPerAgent,
+		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Cores: cmp.Or(s.Cores, coresPerAgent),
 		Lease: lease, Margin: margin, Heartbeat: heartbeat,
 		SnapshotThreshold: s.Snapshots, KeepLog: !s.Compact, Faults: true,
-		AgentArgs: []string{"--pool", agentPool},
+		AgentArgs: []string{"--pool", agentPool, "--simulated-gpus", gpusOfAgent},
 		// Nothing of a run is dropped before the checkers have seen it.
 		ServerArgs: []string{"--retention", "1h"},
 	}

@@ -118,6 +118,39 @@ func (w *worker) getTrajectory(ctx context.Context, id uint64) history.Op {
 	})
 }
 
+func (w *worker) createQuota(ctx context.Context, q *rotav1.CreateQuotaRequest) history.Op {
+	op := history.Op{Verb: history.CreateQuota, Quota: q.Name, Limit: q.Limit, Keys: q.Keys, WindowNS: int64(q.Window.AsDuration())}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.quotas.CreateQuota(ctx, q)
+		return err
+	})
+}
+
+func (w *worker) updateQuota(ctx context.Context, q *rotav1.UpdateQuotaRequest) history.Op {
+	op := history.Op{Verb: history.UpdateQuota, Quota: q.Name, Limit: q.Limit, Keys: q.Keys}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.quotas.UpdateQuota(ctx, q)
+		return err
+	})
+}
+
+func (w *worker) deleteQuota(ctx context.Context, name string) history.Op {
+	return w.call(ctx, history.Op{Verb: history.DeleteQuota, Quota: name}, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.quotas.DeleteQuota(ctx, &rotav1.DeleteQuotaRequest{Name: name})
+		return err
+	})
+}
+
+func (w *worker) getQuota(ctx context.Context, name string) history.Op {
+	return w.call(ctx, history.Op{Verb: history.GetQuota, Quota: name}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.quotas.GetQuota(ctx, &rotav1.GetQuotaRequest{Name: name})
+		if err == nil {
+			op.Limit, op.Keys = resp.Quota.Limit, resp.Quota.Keys
+		}
+		return err
+	})
+}
+
 func actionState(s rotav1.ActionState) string { return plain(s.String(), "ACTION_STATE_") }
 
 func trajectoryState(t *rotav1.Trajectory) string {

@@ -16,6 +16,7 @@ type conn struct {
 	actions      rotav1connect.ActionServiceClient
 	trajectories rotav1connect.TrajectoryServiceClient
 	nodes        rotav1connect.NodeServiceClient
+	quotas       rotav1connect.QuotaServiceClient
 	operator     rotav1connect.OperatorServiceClient
 
 	trouble atomic.Int64 // when it last did not answer, in nanoseconds of the record's clock
@@ -43,6 +44,7 @@ func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 			actions:      rotav1connect.NewActionServiceClient(http, base, codec),
 			trajectories: rotav1connect.NewTrajectoryServiceClient(http, base, codec),
 			nodes:        rotav1connect.NewNodeServiceClient(http, base, codec),
+			quotas:       rotav1connect.NewQuotaServiceClient(http, base, codec),
 			operator:     rotav1connect.NewOperatorServiceClient(http, base, codec),
 		})
 	}

@@ -27,8 +27,9 @@ type Env struct {
 	// so that what is submitted to it waits: the pool "default" has none if all
 	// agents are in another.
 	Pool, HeldPool string
-	// Cores of a node: no action asks for more.
+	// Cores and GPUs of a node: no action asks for more.
 	Cores   int
+	GPUs    int
 	Witness *witness.Witness
 	// Seed decides what is called, together with the order in which answers come.
 	Seed uint64
@@ -61,6 +62,8 @@ func All() []Workload {
 		{"held", "submits actions that only wait, and cancels them", 300, held},
 		{"reads", "reads actions and lists at every server, linearizably and not", 150, reads},
 		{"trajectories", "opens trajectories, runs actions in them and closes them", 20, trajectories},
+		{"quotas", "submits calls that contend for limits of an outside, and changes these limits", 15, quotas},
+		{"gpus", "submits actions on GPUs, of which some leave models behind", 8, gpus},
 		{"drains", "takes nodes out of use and back, and reads them", 10, drains},
 		{"watches", "follows all events at every server, and goes on after a loss", 0, watches},
 		{"observers", "samples status and state hash of every server", 5, observers},

@@ -26,8 +26,7 @@ func library(ctx context.Context, env *Env, rate float64) error {
 }
 
 func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
-	q := w.newRequest(ctx, 0)
-	q.message.Actions = q.message.Actions[:1]
+	q := w.newRequest(ctx, 0, 0, w.newJob)
 	call := w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Submit, RequestID: q.message.RequestId, Retry: q.retry})
 	resp, err := api.Actions.SubmitActions(ctx, q.message)
 	// Whether the answer was a replay is between the library and the server: as one

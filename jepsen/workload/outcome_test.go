@@ -143,7 +143,7 @@ func TestTheEndOfARunWaitsForNobody(t *testing.T) {
 		t.Run(workload.Name, func(t *testing.T) {
 			t.Parallel()
 			env := alone(silent.Addr().String(), silent.Addr().String())
-			env.CallTimeout, env.HeldPool, env.Pool, env.Nodes, env.Cores = time.Minute, "default", "work", []string{"n"}, 2
+			env.CallTimeout, env.HeldPool, env.Pool, env.Nodes, env.Cores, env.GPUs = time.Minute, "default", "work", []string{"n"}, 2, 2
 			env.Witness = newWitness(t, env)
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()

@@ -87,7 +87,7 @@ func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
 
 // rest ends what can be ended, and returns what is left.
 func (s *settler) rest(ctx context.Context) (left []string, err error) {
-	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes} {
+	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas} {
 		more, err := look(ctx)
 		if err != nil {
 			return left, err
@@ -174,9 +174,22 @@ func (s *settler) nodes(ctx context.Context) (left []string, err error) {
 			s.drain(ctx, name, false)
 		case len(n.FreeCpus) != cores || n.FreeMemoryBytes != n.MemoryBytes:
 			left = append(left, fmt.Sprintf("node %s holds %d cores and %d bytes", name, cores-len(n.FreeCpus), n.MemoryBytes-n.FreeMemoryBytes))
+		case len(n.FreeGpus) != int(n.GetGpus().GetCount()):
+			left = append(left, fmt.Sprintf("node %s holds GPUs: only %v of %d are free", name, n.FreeGpus, n.GetGpus().GetCount()))
 		}
 	}
 	return left, nil
+}
+
+// quotas whose units have not all come back.
+func (s *settler) quotas(ctx context.Context) (left []string, err error) {
+	list, err := s.api.Quotas.ListQuotas(ctx, &rotav1.ListQuotasRequest{})
+	for _, q := range list.GetQuotas() {
+		if q.HeldUnits+q.WindowUnits+q.WaitingActions > 0 || q.Halted != "" {
+			left = append(left, fmt.Sprintf("quota %s: %d units are held and %d in a window, %d actions wait %s", q.Name, q.HeldUnits, q.WindowUnits, q.WaitingActions, q.Halted))
+		}
+	}
+	return left, err
 }
 
 // final lists all actions as they ended.

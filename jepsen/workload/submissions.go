@@ -33,11 +33,22 @@ type request struct {
 	retry   bool
 }
 
+// job is what an action asks for and does.
+type job struct {
+	class     string
+	profile   *rotav1.Profile
+	resources *rotav1.Resources
+	work      witness.Work
+}
+
 // submitter submits what agents execute.
 type submitter struct {
 	*worker
-	live   []uint64   // accepted and not seen to have ended, oldest first
-	recent []*request // with an unknown outcome, or accepted
+	// several is how often, in percent, a submission has several actions.
+	several int
+	next    func() job
+	live    []uint64   // accepted and not seen to have ended, oldest first
+	recent  []*request // with an unknown outcome, or accepted
 }
 
 func submissions(ctx context.Context, env *Env, rate float64) error {
@@ -45,7 +56,7 @@ func submissions(ctx context.Context, env *Env, rate float64) error {
 		return errNoWitness
 	}
 	return env.work(ctx, rate, func(w *worker) func(context.Context) {
-		return (&submitter{worker: w}).step
+		return (&submitter{worker: w, several: 20, next: w.newJob}).step
 	})
 }
 
@@ -61,7 +72,7 @@ func (s *submitter) step(ctx context.Context) {
 	case len(s.live) >= liveMax:
 		s.look(ctx)
 	default:
-		s.fresh(ctx, s.newRequest(ctx, 0))
+		s.fresh(ctx, s.newRequest(ctx, 0, s.several, s.next))
 	}
 }
 
@@ -95,34 +106,32 @@ func (s *submitter) look(ctx context.Context) {
 	}
 }
 
-// newRequest makes a submission of one action or a few, in a trajectory or in
-// none.
-func (w *worker) newRequest(ctx context.Context, trajectory uint64) *request {
+// newRequest makes a submission of one job or a few, in a trajectory or in none.
+func (w *worker) newRequest(ctx context.Context, trajectory uint64, several int, next func() job) *request {
 	q := &request{retry: w.chance(50), message: &rotav1.SubmitActionsRequest{
 		RequestId: w.requestID(), ExpireTime: w.env.clock.expiry(ctx, w),
 	}}
 	n := 1
-	if w.chance(20) {
+	if w.chance(several) {
 		n += w.rand.IntN(3)
 	}
 	for i := range n {
-		q.message.Actions = append(q.message.Actions, w.newAction(q, i, trajectory))
+		q.message.Actions = append(q.message.Actions, w.newAction(q, i, trajectory, next()))
 	}
 	return q
 }
 
-func (w *worker) newAction(q *request, number int, trajectory uint64) *rotav1.ActionSpec {
+func (w *worker) newAction(q *request, number int, trajectory uint64, j job) *rotav1.ActionSpec {
 	spec := &rotav1.ActionSpec{
 		Name:         fmt.Sprintf("%s/%d", q.message.RequestId, number),
 		TrajectoryId: trajectory,
-		Command:      w.env.Witness.Command(q.message.RequestId, w.newWork()),
-		Resources:    w.newResources(),
+		Command:      w.env.Witness.Command(q.message.RequestId, asked(j.resources), j.work),
+		Resources:    j.resources,
+		Class:        j.class,
+		Profile:      j.profile,
 	}
 	if trajectory == 0 {
 		spec.Pool = w.env.Pool
-	}
-	if w.chance(40) { // what it takes is learned, and decides how wide the next ones are
-		spec.Class = fmt.Sprintf("work-%d", w.rand.IntN(3))
 	}
 	if q.retry {
 		spec.LossPolicy, spec.MaxAttempts = rotav1.LossPolicy_LOSS_POLICY_RETRY, attemptsMax
@@ -130,9 +139,52 @@ func (w *worker) newAction(q *request, number int, trajectory uint64) *rotav1.Ac
 	return spec
 }
 
-// newResources asks for one core, for several, or for as many as there are.
+// asked is what resources allow an attempt to be given.
+func asked(r *rotav1.Resources) (a history.Asked) {
+	for _, n := range r.AllowedCores {
+		a.Cores = append(a.Cores, int(n))
+	}
+	if len(a.Cores) == 0 {
+		for n := r.GetCores(); n <= max(r.GetCores(), r.MaxCores); n++ {
+			a.Cores = append(a.Cores, int(n))
+		}
+	}
+	for _, n := range r.GetGpus().GetGpus() {
+		a.GPUs = append(a.GPUs, int(n))
+	}
+	for _, q := range r.Quotas {
+		a.Quotas = append(a.Quotas, history.Use{Quota: q.Quota, Units: q.Units})
+	}
+	return a
+}
+
+// classes is how many there are, of 0 to all of their work in parallel.
+const classes = 3
+
+// newJob is for cores. Some are of a class: what these take is learned, and
+// decides how wide the next ones are.
+func (w *worker) newJob() job {
+	j := job{resources: w.newResources(), work: w.newWork()}
+	if class := w.rand.IntN(classes); w.chance(40) {
+		const all = 80 * time.Millisecond
+		j.class = fmt.Sprintf("work-%d", class)
+		j.work.Parallel = all * time.Duration(class) / (classes - 1)
+		j.work.For = 5*time.Millisecond + all - j.work.Parallel
+	}
+	return j
+}
+
+// newResources asks for one core, for several, for as many as there are, or for a
+// power of two.
 func (w *worker) newResources() *rotav1.Resources {
-	r := &rotav1.Resources{Cores: proto.Uint32(1)}
+	r := &rotav1.Resources{}
+	if w.chance(25) {
+		for n := 1; n <= w.env.Cores; n *= 2 {
+			r.AllowedCores = append(r.AllowedCores, uint32(n))
+		}
+		return r
+	}
+	r.Cores = proto.Uint32(1)
 	if w.chance(30) {
 		r.Cores = proto.Uint32(uint32(1 + w.rand.IntN(w.env.Cores)))
 	}

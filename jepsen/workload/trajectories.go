@@ -43,7 +43,7 @@ func (p *pilot) step(ctx context.Context) {
 		p.opened(p.openTrajectory(ctx, p.last))
 	case dice < 60:
 		// Also in one that has been closed, which must be refused.
-		p.submit(ctx, p.newRequest(ctx, p.any()))
+		p.submit(ctx, p.newRequest(ctx, p.any(), 20, p.newJob))
 	case dice < 85:
 		p.getTrajectory(ctx, p.any())
 	case len(p.open) > 0:
@@ -64,8 +64,12 @@ func (p *pilot) opened(op history.Op) {
 
 func (p *pilot) newTrajectory(ctx context.Context) *rotav1.OpenTrajectoryRequest {
 	id := p.requestID()
-	return &rotav1.OpenTrajectoryRequest{
+	q := &rotav1.OpenTrajectoryRequest{
 		RequestId: id, ExpireTime: p.env.clock.expiry(ctx, p.worker),
 		Name: id, Pool: p.env.Pool, MemoryBytes: trajectoryBytes,
 	}
+	if p.chance(50) { // one group of all workers, over the label of the agents
+		q.SpreadGroup, q.SpreadLabel = "step", "rack"
+	}
+	return q
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
 )
 
@@ -25,12 +26,59 @@ func TestAllWorkloadsTogether(t *testing.T) {
 	rec := settle(t, c.env)
 	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
 	unknown := checkCalls(t, rec, history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
-		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status)
+		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status,
+		history.CreateQuota, history.GetQuota)
 	if unknown > len(rec.Ops)/10 {
 		t.Errorf("%d of %d calls have an unknown outcome without any fault", unknown, len(rec.Ops))
 	}
 	checkActions(t, rec)
 	checkEvents(t, rec)
+	checkScarce(t, rec)
+}
+
+// checkScarce: executions had keys of quotas, and chunks of GPUs of several sizes.
+func checkScarce(t *testing.T, rec *history.Record) {
+	t.Helper()
+	quotas, chunks := map[string]int{}, map[int]int{}
+	for _, x := range rec.Executions {
+		for _, use := range x.Uses {
+			if quotas[use.Quota]++; use.Key == 0 || use.Units == 0 {
+				t.Errorf("execution: %+v", x)
+			}
+		}
+		chunks[len(x.GPUs)]++
+	}
+	t.Logf("quotas: %v, GPUs: %v", quotas, chunks)
+	for _, q := range providers {
+		if quotas[q.Name] == 0 {
+			t.Errorf("nothing used quota %s", q.Name)
+		}
+	}
+	if len(chunks) < 3 { // none is one of the sizes
+		t.Errorf("executions by their number of GPUs: %v", chunks)
+	}
+}
+
+// TestAsked: what the witness is told that an attempt may be given is what the
+// resources say.
+func TestAsked(t *testing.T) {
+	core := func(n uint32) *uint32 { return &n }
+	for _, c := range []struct {
+		resources *rotav1.Resources
+		want      history.Asked
+	}{
+		{&rotav1.Resources{Cores: core(2)}, history.Asked{Cores: []int{2}}},
+		{&rotav1.Resources{Cores: core(2), MaxCores: 4}, history.Asked{Cores: []int{2, 3, 4}}},
+		{&rotav1.Resources{AllowedCores: []uint32{1, 4}}, history.Asked{Cores: []int{1, 4}}},
+		{
+			&rotav1.Resources{Cores: core(0), Gpus: &rotav1.GpuDemand{Gpus: []uint32{2, 8}}, Quotas: []*rotav1.QuotaDemand{{Quota: "q", Units: 3}}},
+			history.Asked{Cores: []int{0}, GPUs: []int{2, 8}, Quotas: []history.Use{{Quota: "q", Units: 3}}},
+		},
+	} {
+		if got := asked(c.resources); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%v: %+v, want %+v", c.resources, got, c.want)
+		}
+	}
 }
 
 // TestOutcomesAreRightWhileTheLeaderIsFrozen: what was recorded as failed has not

@@ -82,7 +82,7 @@ type cluster struct {
 func start(t *testing.T) *cluster {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command(built.rota, "dev", "--servers", "3", "--agents", "2", "--port", "0", "--dir", dir)
+	cmd := exec.Command(built.rota, "dev", "--servers", "3", "--agents", "2", "--port", "0", "--dir", dir, "--simulated-gpus", "8xH100:80GiB")
 	cmd.Env = append(os.Environ(), "ROTA_AGENT_POOL=work", "ROTA_AGENT_CORES=4", "ROTA_AGENT_OVERSUBSCRIBE=true")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -105,7 +105,7 @@ func start(t *testing.T) *cluster {
 	}
 	env := &Env{
 		Record: history.NewRecorder(history.Record{Scenario: t.Name()}),
-		Nodes:  []string{"node-1", "node-2"}, Pool: "work", HeldPool: "default", Cores: 4, Seed: 1,
+		Nodes:  []string{"node-1", "node-2"}, Pool: "work", HeldPool: "default", Cores: 4, GPUs: 8, Seed: 1,
 	}
 	for i, addr := range ready.Servers {
 		env.Servers = append(env.Servers, Server{ID: fmt.Sprintf("server-%d", i+1), Addr: addr})

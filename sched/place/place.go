@@ -12,6 +12,9 @@ const TrajectoriesPerNodeMax = 4096
 type Nodes interface {
 	NodesByFreeCores(state.PoolID, func(*state.Node) bool)
 	NodesByFreeMemory(state.PoolID, func(*state.Node) bool)
+	Domains(pool state.PoolID, label string, fn func(*state.Node) bool)
+	NodesOfDomain(pool state.PoolID, label, domain string, fn func(*state.Node) bool)
+	InDomain(t *state.Trajectory, domain string) int
 }
 
 // Cores picks n of the free cores: from the NUMA node that they leave the least
@@ -44,25 +47,6 @@ func better(a, b, n int) bool {
 		return b < n || a < b
 	}
 	return a > b
-}
-
-// ForTrajectory returns the node for a new trajectory: the one with the most
-// free memory, and among equals with the fewest trajectories per core. Nil if
-// none has enough.
-func ForTrajectory(v Nodes, pool state.PoolID, memory uint64) *state.Node {
-	var hit *state.Node
-	left := nodesExamined
-	v.NodesByFreeMemory(pool, func(n *state.Node) bool {
-		if n.FreeMemory < memory {
-			return false
-		}
-		if n.Trajectories < TrajectoriesPerNodeMax {
-			hit = n
-		}
-		left--
-		return hit == nil && left > 0
-	})
-	return hit
 }
 
 // ForAction returns the node for an action without a trajectory: the one with

@@ -131,6 +131,10 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		EndTime:     timestamp(t.EndedAt),
 		LiveActions: t.Live,
 		IdleTimeout: duration(t.IdleTimeoutNS),
+
+		SpreadGroup:  t.Spread.Group,
+		SpreadLabel:  t.Spread.Label,
+		SpreadDomain: t.Spread.Domain,
 	}
 	if n := st.Namespace(t.Namespace); n != nil {
 		m.Namespace = n.Name

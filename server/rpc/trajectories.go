@@ -12,14 +12,7 @@ import (
 
 // OpenTrajectory opens a trajectory.
 func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
-	if err := firstOf(
-		checkName("namespace", req.Namespace),
-		checkRequest(req.RequestId, req.ExpireTime),
-		checkText("name", req.Name, nameBytesMax),
-		checkName("pool", req.Pool),
-		checkMemory("memory_bytes", req.MemoryBytes),
-		checkDuration("idle_timeout", req.IdleTimeout),
-	).err(); err != nil {
+	if err := checkOpen(req).err(); err != nil {
 		return nil, err
 	}
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
@@ -29,12 +22,16 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 			}
 			digestNumber(d, req.MemoryBytes)
 			digestNumber(d, uint64(req.IdleTimeout.AsDuration()))
+			digestText(d, req.SpreadGroup)
+			digestText(d, req.SpreadLabel)
 		}),
 		Namespace:     orDefault(req.Namespace),
 		Name:          req.Name,
 		Pool:          orDefault(req.Pool),
 		MemoryBytes:   req.MemoryBytes,
 		IdleTimeoutNs: int64(req.IdleTimeout.AsDuration()),
+		SpreadGroup:   req.SpreadGroup,
+		SpreadLabel:   req.SpreadLabel,
 	}}})
 	if err != nil {
 		return nil, err

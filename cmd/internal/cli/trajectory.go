@@ -20,14 +20,16 @@ func (a *app) trajectoryCmd() *cobra.Command {
 
 func (a *app) trajectoryOpenCmd() *cobra.Command {
 	var (
-		name, pool string
-		memory     size
-		idle       time.Duration
+		name, pool   string
+		group, label string
+		memory       size
+		idle         time.Duration
 	)
 	cmd := &cobra.Command{
 		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
 		Example: "  id=$(rota trajectory open --memory 512MiB -o json | jq -r .id)\n" +
-			"  rota run --trajectory $id -- pytest -x",
+			"  rota run --trajectory $id -- pytest -x\n" +
+			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
 			if err != nil {
@@ -35,6 +37,7 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			}
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
+				SpreadGroup: group, SpreadLabel: label,
 			}
 			if idle > 0 {
 				req.IdleTimeout = durationpb.New(idle)
@@ -49,6 +52,8 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "free text for people")
 	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
 	cmd.Flags().Var(&memory, "memory", "memory kept for the trajectory's life, such as 512MiB")
+	cmd.Flags().StringVar(&group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
+	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes whose values are the failure domains, such as zone")
 	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close it after this long without an action; 0: never")
 	return cmd
 }
@@ -132,11 +137,21 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"state", trajectoryState(t)},
 		{"pool", t.GetPool()},
 		{"node", t.GetNode()},
+		{"spread group", t.GetSpreadGroup()},
+		{"spread domain", spreadDomain(t)},
 		{"memory", formatSize(t.GetMemoryBytes())},
 		{"live actions", fmt.Sprint(t.GetLiveActions())},
 		{"opened", formatTime(t.GetOpenTime())},
 		{"ended", formatTime(t.GetEndTime())},
 	})
+}
+
+// spreadDomain is the failure domain as LABEL=VALUE.
+func spreadDomain(t *rotav1.Trajectory) string {
+	if t.GetSpreadLabel() == "" || t.GetNode() == "" {
+		return t.GetSpreadLabel()
+	}
+	return t.GetSpreadLabel() + "=" + t.GetSpreadDomain()
 }
 
 func trajectoryState(t *rotav1.Trajectory) string {

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,19 +10,22 @@ import (
 	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/jepsen/history"
 )
 
 // Environment of a probe, beside what agents set.
 const (
 	envSocket  = "WITNESS"
 	envRequest = "WITNESS_REQUEST"
+	envAsked   = "WITNESS_ASKED"
 )
 
 // Work is what a probe does between its start and its end.
 type Work struct {
-	// For is how long it works.
-	For time.Duration
-	// Spin keeps a core busy for that time, instead of sleeping.
+	// For is how long it works, and Parallel how much longer with one core, or GPU if
+	// it has some: with two it is half of that.
+	For, Parallel time.Duration
+	// Spin keeps its cores busy for that time, instead of sleeping.
 	Spin bool
 	// Child is how long a child stays on that the probe leaves behind; 0: none.
 	// An agent should end it with the attempt.
@@ -29,16 +33,23 @@ type Work struct {
 }
 
 // Command is a probe as the command of an action of the submission with this
-// request ID, which must be without spaces.
-func (w *Witness) Command(request string, work Work) *rotav1.Command {
+// request ID, which must be without spaces, that asks for so much.
+func (w *Witness) Command(request string, asked history.Asked, work Work) *rotav1.Command {
 	argv := []string{w.Probe, "-for", work.For.String()}
+	if work.Parallel > 0 {
+		argv = append(argv, "-parallel", work.Parallel.String())
+	}
 	if work.Spin {
 		argv = append(argv, "-spin")
 	}
 	if work.Child > 0 {
 		argv = append(argv, "-child", work.Child.String())
 	}
-	return &rotav1.Command{Argv: argv, Env: map[string]string{envSocket: w.path, envRequest: request}}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		panic(err) // numbers and names always have a text
+	}
+	return &rotav1.Command{Argv: argv, Env: map[string]string{envSocket: w.path, envRequest: request, envAsked: string(text)}}
 }
 
 // Build builds the probe into a folder and returns its path. It runs wherever

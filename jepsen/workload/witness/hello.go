@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,13 +11,15 @@ import (
 )
 
 // What a probe sends, each a line: first its hello, then, once all work is done,
-// that it is complete. The fields of a hello are the token, the node, the
-// request ID of the submission, and the CPUs that it may run on: "0,2", or "-" on
-// nodes that do not pin.
+// that it is complete. The fields of a hello are the token, the node, the request
+// ID of the submission, the CPUs that it may run on, the number of cores that it
+// was told it has, the GPUs that it is to use, the keys of quotas that it was given ("OPENAI=2,JUDGE=1"), and what its action
+// has asked for, as JSON. Lists are like "0,2"; what there is none of is "-", such
+// as CPUs on nodes that do not pin.
 const (
-	helloFields  = 4
+	helloFields  = 8
 	completeLine = "complete"
-	notPinned    = "-"
+	nothing      = "-"
 )
 
 // ack is the answer to a hello: the start is recorded, the probe may work.
@@ -26,14 +29,48 @@ var ack = []byte{'\n'}
 func parseHello(line string) (e history.Execution, err error) {
 	fields := strings.Fields(line)
 	if len(fields) != helloFields {
-		return e, fmt.Errorf("a probe began with %q, which is not: token node request cpus", line)
+		return e, fmt.Errorf("a probe began with %q, which is not: token node request cpus width gpus keys asked", line)
 	}
 	e.Node, e.RequestID = fields[1], fields[2]
 	if e.Action, e.Attempt, e.Incarnation, err = parseToken(fields[0]); err != nil {
 		return e, err
 	}
-	e.Cores, err = parseCPUs(fields[3])
+	if e.Cores, err = parseNumbers(fields[3]); err != nil {
+		return e, fmt.Errorf("a probe runs on the CPUs %q: %w", fields[3], err)
+	}
+	if e.Width, err = strconv.Atoi(fields[4]); err != nil {
+		return e, fmt.Errorf("a probe has %q cores: %w", fields[4], err)
+	}
+	if e.GPUs, err = parseNumbers(fields[5]); err != nil {
+		return e, fmt.Errorf("a probe uses the GPUs %q: %w", fields[5], err)
+	}
+	if err := json.Unmarshal([]byte(fields[7]), &e.Asked); err != nil {
+		return e, fmt.Errorf("a probe has asked for %q: %w", fields[7], err)
+	}
+	e.Uses, err = parseUses(fields[6], e.Asked.Quotas)
 	return e, err
+}
+
+// parseUses adds to what an action has asked of quotas the keys that its attempt
+// was given.
+func parseUses(list string, asked []history.Use) (uses []history.Use, err error) {
+	keys := make(map[string]uint32)
+	for field := range strings.SplitSeq(list, ",") {
+		name, number, _ := strings.Cut(field, "=")
+		if list == nothing {
+			break
+		}
+		key, err := strconv.ParseUint(number, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("a probe has the keys %q: %w", list, err)
+		}
+		keys[name] = uint32(key)
+	}
+	for _, use := range asked {
+		use.Key = keys[strings.ToUpper(use.Quota)]
+		uses = append(uses, use)
+	}
+	return uses, nil
 }
 
 // parseToken reads ROTA_TOKEN: action.attempt.incarnation.
@@ -51,17 +88,17 @@ func parseToken(token string) (action uint64, attempt uint32, incarnation uint64
 	return n[0], uint32(n[1]), n[2], nil
 }
 
-func parseCPUs(list string) (cpus []int, err error) {
-	if list == notPinned {
+func parseNumbers(list string) (numbers []int, err error) {
+	if list == nothing {
 		return nil, nil
 	}
 	for field := range strings.SplitSeq(list, ",") {
-		cpu, err := strconv.Atoi(field)
+		n, err := strconv.Atoi(field)
 		if err != nil {
-			return nil, fmt.Errorf("a probe runs on the CPUs %q: %w", list, err)
+			return nil, err
 		}
-		cpus = append(cpus, cpu)
+		numbers = append(numbers, n)
 	}
-	slices.Sort(cpus)
-	return cpus, nil
+	slices.Sort(numbers)
+	return numbers, nil
 }

@@ -72,7 +72,13 @@ func listen(t *testing.T) *Witness {
 // start runs a probe as an agent would, with a token.
 func start(t *testing.T, w *Witness, token string, work Work, env ...string) *exec.Cmd {
 	t.Helper()
-	command := w.Command("request-"+token, work)
+	return ask(t, w, token, history.Asked{}, work, env...)
+}
+
+// ask is start for an action that asks for something.
+func ask(t *testing.T, w *Witness, token string, asked history.Asked, work Work, env ...string) *exec.Cmd {
+	t.Helper()
+	command := w.Command("request-"+token, asked, work)
 	cmd := exec.Command(command.Argv[0], command.Argv[1:]...)
 	cmd.Env = slices.Concat(env, []string{"ROTA_TOKEN=" + token, "ROTA_NODE=node-1"})
 	for k, v := range command.Env {
@@ -122,6 +128,39 @@ func TestAPinnedExecutionTellsItsCPUs(t *testing.T) {
 	}
 	if e := w.Executions()[0]; len(e.Cores) == 0 || e.Cores[0] != own || !slices.IsSorted(e.Cores) {
 		t.Errorf("it ran on CPUs %v, the first of this process is %d", e.Cores, own)
+	}
+}
+
+// TestAnExecutionTellsWhatItWasGiven: GPUs and keys of quotas, beside what its
+// client said that it asks for.
+func TestAnExecutionTellsWhatItWasGiven(t *testing.T) {
+	w := listen(t)
+	asked := history.Asked{Cores: []int{0}, GPUs: []int{1, 2}, Quotas: []history.Use{{Quota: "chat", Units: 2}, {Quota: "judge", Units: 1}}}
+	if err := ask(t, w, "1.1.1", asked, Work{}, "ROTA_CORES=3", "ROTA_GPUS=5,4", "ROTA_QUOTA_CHAT=3", "ROTA_QUOTA_OTHER=1").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	e := w.Executions()[0]
+	uses := []history.Use{{Quota: "chat", Units: 2, Key: 3}, {Quota: "judge", Units: 1}}
+	if e.Width != 3 || !slices.Equal(e.GPUs, []int{4, 5}) || !slices.Equal(e.Uses, uses) || fmt.Sprint(e.Asked) != fmt.Sprint(asked) {
+		t.Errorf("seen: %+v", e)
+	}
+}
+
+// TestMoreCoresOrGPUsAreFaster: they share what can be shared.
+func TestMoreCoresOrGPUsAreFaster(t *testing.T) {
+	w := listen(t)
+	work := Work{For: 100 * time.Millisecond, Parallel: 4 * time.Second}
+	for i, env := range []string{"ROTA_CORES=8", "ROTA_GPUS=0,1,2,3,4,5,6,7", "ROTA_CORES=4"} {
+		if err := start(t, w, fmt.Sprintf("%d.1.1", i+1), work, env).Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "their ends are seen", func() bool { return len(w.Alive()) == 0 })
+	for i, least := range []time.Duration{600, 600, 1100} {
+		e := w.Executions()[i]
+		if took := time.Duration(e.End - e.Start); took < least*time.Millisecond || took > least*time.Millisecond+3*time.Second {
+			t.Errorf("execution %d took %v, at least %d ms are wanted", i+1, took, least)
+		}
 	}
 }
 
@@ -203,7 +242,7 @@ func TestAnEndIsRecordedBeforeTheStartThatFollows(t *testing.T) {
 					done <- err
 					return
 				}
-				fmt.Fprintf(c, "%d.%d.1 node request -\n", chain+1, link+1)
+				fmt.Fprintf(c, "%d.%d.1 node request - 0 - - {}\n", chain+1, link+1)
 				if _, err := bufio.NewReader(c).ReadByte(); err != nil {
 					done <- err
 					return
@@ -233,9 +272,9 @@ func TestAnEndIsRecordedBeforeTheStartThatFollows(t *testing.T) {
 
 func TestTwoAtTheSameTimeAreSeenAsSuch(t *testing.T) {
 	w := listen(t)
-	first := say(t, w, "5.1.1 a r -")
+	first := say(t, w, "5.1.1 a r - 0 - - {}")
 	until(t, "the first is alive", func() bool { return len(w.Alive()) == 1 })
-	say(t, w, "5.2.2 b r -")
+	say(t, w, "5.2.2 b r - 0 - - {}")
 	until(t, "both are alive", func() bool { return len(w.Alive()) == 2 })
 	first.Close()
 	until(t, "one has ended", func() bool { return len(w.Alive()) == 1 })
@@ -266,13 +305,13 @@ func endOf(t *testing.T, w *Witness, at int) history.Execution {
 // alive which was not.
 func TestALateWitnessKnowsUntilWhenAnExecutionWasAlive(t *testing.T) {
 	w := listen(t)
-	first, second := connect(t, w, "1.1.1 a r -"), connect(t, w, "2.1.1 a r -")
+	first, second := connect(t, w, "1.1.1 a r - 0 - - {}"), connect(t, w, "2.1.1 a r - 0 - - {}")
 	w.mu.Lock() // nothing can be recorded
 	first.Close()
 	firstGone := w.now()
 	time.Sleep(50 * time.Millisecond) // it looks, and stops at the first
 	second.Close()
-	say(t, w, "3.1.1 a r -").Close()
+	say(t, w, "3.1.1 a r - 0 - - {}").Close()
 	secondGone := w.now()
 	time.Sleep(50 * time.Millisecond)
 	late := w.now()
@@ -290,9 +329,9 @@ func TestALateWitnessKnowsUntilWhenAnExecutionWasAlive(t *testing.T) {
 
 func TestWhatOthersDoShowsThatAnExecutionIsAlive(t *testing.T) {
 	w := listen(t)
-	c := connect(t, w, "1.1.1 a r -")
+	c := connect(t, w, "1.1.1 a r - 0 - - {}")
 	since := w.now()
-	connect(t, w, "2.1.1 a r -") // is not heard in a look that began before
+	connect(t, w, "2.1.1 a r - 0 - - {}") // is not heard in a look that began before
 	c.Close()
 	if e := endOf(t, w, 0); e.Alive < since {
 		t.Errorf("it was alive at %d: %+v", since, e)
@@ -302,7 +341,7 @@ func TestWhatOthersDoShowsThatAnExecutionIsAlive(t *testing.T) {
 func TestAnExecutionIsSeenThoughNothingHappens(t *testing.T) {
 	w, at := listen(t), -1
 	until(t, "one is seen alive after its start", func() bool {
-		c := connect(t, w, "1.1.1 a r -")
+		c := connect(t, w, "1.1.1 a r - 0 - - {}")
 		time.Sleep(5 * lookEvery * time.Millisecond)
 		c.Close()
 		at++
@@ -314,10 +353,10 @@ func TestAnExecutionIsSeenThoughNothingHappens(t *testing.T) {
 // What did not fit into a look may have ended before it.
 func TestALookWithoutRoomForMoreShowsNothing(t *testing.T) {
 	w := listen(t)
-	c := connect(t, w, "1.1.1 a r -")
+	c := connect(t, w, "1.1.1 a r - 0 - - {}")
 	var crowd []net.Conn
 	for i := range eventsMax + 1 {
-		crowd = append(crowd, connect(t, w, fmt.Sprintf("%d.1.1 a r -", i+2)))
+		crowd = append(crowd, connect(t, w, fmt.Sprintf("%d.1.1 a r - 0 - - {}", i+2)))
 	}
 	w.mu.Lock()
 	crowd[0].Close()
@@ -336,7 +375,10 @@ func TestALookWithoutRoomForMoreShowsNothing(t *testing.T) {
 }
 
 func TestWhatTheWitnessDoesNotUnderstandMakesItBlind(t *testing.T) {
-	for _, hello := range []string{"nonsense", "1.1 node r -", "1.1.1 node r 0,x", "1.x.1 node r -", "1.1.1 node r -\nwhat"} {
+	for _, hello := range []string{
+		"nonsense", "1.1 node r - 0 - - {}", "1.1.1 node r 0,x 0 - - {}", "1.x.1 node r - 0 - - {}", "1.1.1 node r - 0 - - {}\nwhat",
+		"1.1.1 node r - x - - {}", "1.1.1 node r - 0 x - {}", "1.1.1 node r - 0 - A=x {}", "1.1.1 node r - 0 - - what", "1.1.1 node r - 0 - -",
+	} {
 		w := listen(t)
 		say(t, w, hello).(*net.UnixConn).CloseWrite()
 		until(t, "the witness noticed", func() bool {
@@ -363,7 +405,7 @@ func BenchmarkStarts(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		fmt.Fprintln(c, "1.1.1 node request -")
+		fmt.Fprintln(c, "1.1.1 node request - 0 - - {}")
 		bufio.NewReader(c).ReadByte()
 		c.Close()
 	}

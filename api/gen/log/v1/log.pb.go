@@ -1253,6 +1253,9 @@ type OpenTrajectory struct {
 	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	IdleTimeoutNs int64                  `protobuf:"varint,6,opt,name=idle_timeout_ns,json=idleTimeoutNs,proto3" json:"idle_timeout_ns,omitempty"`
+	// Both or neither.
+	SpreadGroup   string `protobuf:"bytes,7,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	SpreadLabel   string `protobuf:"bytes,8,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1327,6 +1330,20 @@ func (x *OpenTrajectory) GetIdleTimeoutNs() int64 {
 		return x.IdleTimeoutNs
 	}
 	return 0
+}
+
+func (x *OpenTrajectory) GetSpreadGroup() string {
+	if x != nil {
+		return x.SpreadGroup
+	}
+	return ""
+}
+
+func (x *OpenTrajectory) GetSpreadLabel() string {
+	if x != nil {
+		return x.SpreadLabel
+	}
+	return ""
 }
 
 type CloseTrajectory struct {
@@ -2728,14 +2745,16 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xcc\x01\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\x92\x02\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12&\n" +
-	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\"!\n" +
+	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\x12!\n" +
+	"\fspread_group\x18\a \x01(\tR\vspreadGroup\x12!\n" +
+	"\fspread_label\x18\b \x01(\tR\vspreadLabel\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\xf5\x02\n" +
 	"\fRegisterNode\x12\x12\n" +

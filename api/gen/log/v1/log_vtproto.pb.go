@@ -1233,6 +1233,20 @@ func (m *OpenTrajectory) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.SpreadLabel) > 0 {
+		i -= len(m.SpreadLabel)
+		copy(dAtA[i:], m.SpreadLabel)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SpreadLabel)))
+		i--
+		dAtA[i] = 0x42
+	}
+	if len(m.SpreadGroup) > 0 {
+		i -= len(m.SpreadGroup)
+		copy(dAtA[i:], m.SpreadGroup)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.SpreadGroup)))
+		i--
+		dAtA[i] = 0x3a
+	}
 	if m.IdleTimeoutNs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.IdleTimeoutNs))
 		i--
@@ -2985,6 +2999,14 @@ func (m *OpenTrajectory) SizeVT() (n int) {
 	}
 	if m.IdleTimeoutNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.IdleTimeoutNs))
+	}
+	l = len(m.SpreadGroup)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	l = len(m.SpreadLabel)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6472,6 +6494,70 @@ func (m *OpenTrajectory) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 7:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpreadGroup", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.SpreadGroup = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
+		case 8:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpreadLabel", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.SpreadLabel = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -99,7 +99,13 @@ type Trajectory struct {
 	// Actions that are queued or running.
 	LiveActions uint32 `protobuf:"varint,10,opt,name=live_actions,json=liveActions,proto3" json:"live_actions,omitempty"`
 	// Closed by itself after this long without a live action; 0: never.
-	IdleTimeout   *durationpb.Duration `protobuf:"bytes,11,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,11,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// As in OpenTrajectoryRequest.
+	SpreadGroup string `protobuf:"bytes,12,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	SpreadLabel string `protobuf:"bytes,13,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
+	// The value of that label where it lives, or lived; empty if its node does not
+	// have the label.
+	SpreadDomain  string `protobuf:"bytes,14,opt,name=spread_domain,json=spreadDomain,proto3" json:"spread_domain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -211,6 +217,27 @@ func (x *Trajectory) GetIdleTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *Trajectory) GetSpreadGroup() string {
+	if x != nil {
+		return x.SpreadGroup
+	}
+	return ""
+}
+
+func (x *Trajectory) GetSpreadLabel() string {
+	if x != nil {
+		return x.SpreadLabel
+	}
+	return ""
+}
+
+func (x *Trajectory) GetSpreadDomain() string {
+	if x != nil {
+		return x.SpreadDomain
+	}
+	return ""
+}
+
 type OpenTrajectoryRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -222,8 +249,16 @@ type OpenTrajectoryRequest struct {
 	// "default" if empty.
 	Pool string `protobuf:"bytes,5,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Memory kept for the trajectory's life, shared by its actions.
-	MemoryBytes   uint64               `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	IdleTimeout   *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	MemoryBytes uint64               `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// A group of the namespace, such as one step of a job, whose open trajectories
+	// are spread over failure domains; free text of at most 128 bytes. Of the nodes
+	// that have the memory, those are preferred in whose domain the fewest of the
+	// group live. Nothing waits for it.
+	SpreadGroup string `protobuf:"bytes,8,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	// The label of nodes, such as "zone" or "rack", whose values are the domains; at
+	// most 256 bytes. Nodes without it are one domain. Required with spread_group.
+	SpreadLabel   string `protobuf:"bytes,9,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -305,6 +340,20 @@ func (x *OpenTrajectoryRequest) GetIdleTimeout() *durationpb.Duration {
 		return x.IdleTimeout
 	}
 	return nil
+}
+
+func (x *OpenTrajectoryRequest) GetSpreadGroup() string {
+	if x != nil {
+		return x.SpreadGroup
+	}
+	return ""
+}
+
+func (x *OpenTrajectoryRequest) GetSpreadLabel() string {
+	if x != nil {
+		return x.SpreadLabel
+	}
+	return ""
 }
 
 type OpenTrajectoryResponse struct {
@@ -676,7 +725,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9a\x03\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x04\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -690,7 +739,10 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\bend_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12!\n" +
 	"\flive_actions\x18\n" +
 	" \x01(\rR\vliveActions\x12<\n" +
-	"\fidle_timeout\x18\v \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"\x9a\x02\n" +
+	"\fidle_timeout\x18\v \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12!\n" +
+	"\fspread_group\x18\f \x01(\tR\vspreadGroup\x12!\n" +
+	"\fspread_label\x18\r \x01(\tR\vspreadLabel\x12#\n" +
+	"\rspread_domain\x18\x0e \x01(\tR\fspreadDomain\"\xe0\x02\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -700,7 +752,9 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x05 \x01(\tR\x04pool\x12!\n" +
 	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\x12<\n" +
-	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"i\n" +
+	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12!\n" +
+	"\fspread_group\x18\b \x01(\tR\vspreadGroup\x12!\n" +
+	"\fspread_label\x18\t \x01(\tR\vspreadLabel\"i\n" +
 	"\x16OpenTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +

@@ -4,12 +4,14 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +22,8 @@ const exitUnseen = 77
 
 func main() {
 	work := flag.Duration("for", 0, "how long to work")
-	spin := flag.Bool("spin", false, "keep a core busy instead of sleeping")
+	parallel := flag.Duration("parallel", 0, "how much longer with one core or GPU; with two it is half of that")
+	spin := flag.Bool("spin", false, "keep all cores busy instead of sleeping")
 	child := flag.Duration("child", 0, "leave a child behind that stays for so long")
 	stay := flag.Duration("stay", 0, "be that child")
 	flag.Parse()
@@ -28,6 +31,7 @@ func main() {
 		time.Sleep(*stay)
 		return
 	}
+	*work += *parallel / time.Duration(width())
 	if err := run(*work, *spin, *child); err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(exitUnseen)
@@ -48,13 +52,36 @@ func run(work time.Duration, spin bool, child time.Duration) error {
 		}
 	}
 	if spin {
-		for begin := time.Now(); time.Since(begin) < work; {
-			continue
-		}
+		keepBusy(work)
 	} else {
 		time.Sleep(work)
 	}
 	return say(witness, "complete\n")
+}
+
+// width is how many can share the work: GPUs if there are some, else cores.
+func width() int {
+	if gpus := os.Getenv("ROTA_GPUS"); gpus != "" {
+		return strings.Count(gpus, ",") + 1
+	}
+	cores, err := strconv.Atoi(os.Getenv("ROTA_CORES"))
+	if err != nil {
+		return 1
+	}
+	return max(1, cores)
+}
+
+// keepBusy keeps as many cores busy as it was given.
+func keepBusy(work time.Duration) {
+	var all sync.WaitGroup
+	for range width() {
+		all.Go(func() {
+			for begin := time.Now(); time.Since(begin) < work; {
+				continue
+			}
+		})
+	}
+	all.Wait()
 }
 
 // connect connects to the witness. The connection is never closed: its end is
@@ -75,7 +102,10 @@ func introduce(witness int) error {
 	if err != nil {
 		return err
 	}
-	hello := []string{os.Getenv("ROTA_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"), cpus}
+	hello := []string{
+		os.Getenv("ROTA_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"),
+		cpus, cmp.Or(os.Getenv("ROTA_CORES"), "0"), cmp.Or(os.Getenv("ROTA_GPUS"), nothing), quotaKeys(), os.Getenv("WITNESS_ASKED"),
+	}
 	if err := say(witness, strings.Join(hello, " ")+"\n"); err != nil {
 		return err
 	}
@@ -93,11 +123,25 @@ func introduce(witness int) error {
 	}
 }
 
+// nothing stands for a list of none.
+const nothing = "-"
+
+// quotaKeys lists the keys of quotas that this process may use.
+func quotaKeys() string {
+	var keys []string
+	for _, v := range os.Environ() {
+		if key, is := strings.CutPrefix(v, "ROTA_QUOTA_"); is {
+			keys = append(keys, key)
+		}
+	}
+	return cmp.Or(strings.Join(keys, ","), nothing)
+}
+
 // affinity lists the CPUs that the kernel lets this process run on, "-" on a
 // node that does not pin.
 func affinity() (string, error) {
 	if os.Getenv("ROTA_CPUS") == "" {
-		return "-", nil
+		return nothing, nil
 	}
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

@@ -1,0 +1,26 @@
+package rpc
+
+import rotav1 "rota/api/gen/rota/v1"
+
+func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
+	return firstOf(
+		checkName("namespace", r.Namespace),
+		checkRequest(r.RequestId, r.ExpireTime),
+		checkText("name", r.Name, nameBytesMax),
+		checkName("pool", r.Pool),
+		checkMemory("memory_bytes", r.MemoryBytes),
+		checkDuration("idle_timeout", r.IdleTimeout),
+		checkSpread(r.SpreadGroup, r.SpreadLabel),
+	)
+}
+
+// checkSpread checks a group, and the label over whose values it is spread.
+func checkSpread(group, label string) *violation {
+	switch {
+	case group != "" && label == "":
+		return wrong("spread_label", "is required with a spread_group: the label of nodes, such as \"zone\", whose values are the failure domains")
+	case group == "" && label != "":
+		return wrong("spread_group", "is required with a spread_label: those that name the same group are spread")
+	}
+	return firstOf(checkText("spread_group", group, nameBytesMax), checkText("spread_label", label, labelBytesMax))
+}
