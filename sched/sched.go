@@ -31,9 +31,9 @@ type Decision struct {
 	Cores state.CoreSet
 	GPUs  *GPUs // nil: none
 	// Bypassed are the older actions that do not start and that Start passes by:
-	// one of the queues that the pass goes through, one pinned to Node, and for a
-	// start on GPUs one of the pool.
-	Bypassed [3]*state.Action
+	// one of the queues that the pass goes through, one pinned to Node, for a start
+	// on GPUs one of the pool, and one without cores that waits for memory.
+	Bypassed [4]*state.Action
 
 	// Hold keeps Node free for a starved action; with Node nil no node could be
 	// found, and its patience starts anew.
@@ -279,6 +279,12 @@ func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision,
 			d.Bypassed[1] = head
 		}
 	}
+	if head := p.corelessBefore(a, n); head != nil {
+		if !p.mayBypass(head) {
+			return p.hold(head)
+		}
+		d.Bypassed[3] = head
+	}
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
 }
@@ -304,6 +310,27 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 			return b
 		}
 	}
+}
+
+// poolBefore returns the oldest action without GPUs that any node of the pool may
+// run and that could do with n, if it is older than a. With asks, it is one that
+// asks for some of that.
+func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Action) uint64) *state.Action {
+	i := state.PoolInstance(p.pool)
+	if p.view.QueueLen(i) == 0 {
+		return nil
+	}
+	shape := n.Shape()
+	for _, id := range order.Oldest(p.view, []state.Instance{i}, 0, LookAhead) {
+		if id > a.ID {
+			break
+		}
+		p.examined++
+		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.bides(b, n) {
+			return b
+		}
+	}
+	return nil
 }
 
 // hold serves an action whose patience has ended by keeping a node free for it:

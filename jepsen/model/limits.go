@@ -10,6 +10,7 @@ const (
 	numaNodesMax      = 64
 	coresMax          = 512
 	attemptsMax       = 100
+	timeoutMax        = 30 * 24 * 60 * 60 * 1_000_000_000
 	specBytesMax      = 64 << 10
 	tailBytesMax      = 4 << 10
 	namespacesMax     = 1024
