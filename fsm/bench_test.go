@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -118,5 +119,46 @@ func BenchmarkSubmitHeld(b *testing.B) {
 				s = applyEncoded(b, s, &index, in)
 			}
 		})
+	}
+}
+
+// BenchmarkTrajectory is a trajectory that opens and closes on one of 10,000 nodes,
+// as one of a group and without. One operation is both entries.
+func BenchmarkTrajectory(b *testing.B) {
+	for _, label := range []string{"", "zone", "host"} {
+		b.Run("spread="+cmp.Or(label, "none"), func(b *testing.B) { benchTrajectory(b, label) })
+	}
+}
+
+func benchTrajectory(b *testing.B, label string) {
+	const nodes = 10_000
+	s := benchCluster(b, nodes)
+	s.Nodes(0, func(r *state.Node) bool {
+		n := *r
+		n.Labels = []state.Label{{Key: "host", Value: r.Name}, {Key: "zone", Value: string(rune('a' + r.ID%3))}}
+		s.PutNode(&n)
+		return true
+	})
+	index := uint64(nodes + 10)
+	open := &logv1.OpenTrajectory{MemoryBytes: 1 << 30}
+	if label != "" {
+		open.SpreadGroup, open.SpreadLabel = "g", label
+	}
+	encoded := func(c *logv1.Command) []byte {
+		data, err := (&logv1.Entry{TimeNs: 1, Commands: []*logv1.Command{c}}).MarshalVT()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return data
+	}
+	opening := encoded(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: open}})
+	for range 1000 { // which stay
+		s = applyEncoded(b, s, &index, opening)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s = applyEncoded(b, s, &index, opening)
+		id := uint64(s.Meta().LastTrajectory)
+		s = applyEncoded(b, s, &index, encoded(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: id}}}))
 	}
 }

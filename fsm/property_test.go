@@ -286,7 +286,7 @@ func TestWorkIsBounded(t *testing.T) {
 // TestElasticActionsStart: however many come of whom it is known how long they
 // take, and however many wait by choice, everything starts in the end; one that
 // waits is bypassed no more than is allowed; and on a single node none starts
-// before an older one that asks for no more.
+// before an older one that asks for no more, but for those that may bide their time.
 func TestElasticActionsStart(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := newStory(t)
@@ -319,11 +319,14 @@ func (s *story) succeed(t *testing.T, r *rapid.T, id state.ActionID) {
 	s.apply(t, parseCommand(t, fmt.Sprintf("report node=n1 inc=1 action=%d attempt=%d exec=%dms", id, a.Attempt, exec*8000/width))...)
 }
 
-// inOrder: of those that ask for the same or less, the oldest starts first.
+// inOrder: of those that ask for the same or less, the oldest starts first. Passed by
+// is only who is known to be faster with more cores, and waits for them less than a
+// minute.
 func (s *story) inOrder(t *testing.T, r *rapid.T) {
 	least := ^uint32(0) // that an older action waits for
 	s.state.Actions(0, func(a *state.Action) bool {
 		switch {
+		case a.State == state.ActionQueued && s.informed(a) && s.now-a.SubmittedAt < int64(time.Minute):
 		case a.State == state.ActionQueued:
 			least = min(least, a.CoresMin)
 		case a.State == state.ActionRunning && a.StartedAt == s.now && a.CoresMin >= least:
@@ -331,4 +334,16 @@ func (s *story) inOrder(t *testing.T, r *rapid.T) {
 		}
 		return true
 	})
+}
+
+// informed: a client or a class says what more cores would bring.
+func (s *story) informed(a *state.Action) bool {
+	if c := s.state.Class(a.Class); c != nil && len(c.Seen) > 1 {
+		return true
+	}
+	if a.Needs == nil || a.Needs.Profile == nil {
+		return false
+	}
+	p := a.Needs.Profile
+	return (p.Serial || len(p.Points) > 0) && (p.SingleNS > 0 || a.Class != 0)
 }

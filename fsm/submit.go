@@ -13,6 +13,7 @@ import (
 const (
 	specBytesMax    = 64 << 10
 	attemptsMaxMost = 100
+	queueNSMax      = 30 * 24 * 3600 * 1_000_000_000
 )
 
 // submitActions queues actions: all of them, or none and a refusal.
@@ -75,8 +76,8 @@ func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.A
 		return refuse(codeInvalidArgument, "INVALID", "cores must be at least 1 (0 with quotas or GPUs), at most max_cores, and max_cores at most %d", state.CoresPerNodeMax)
 	case a.AttemptsMax == 0 || a.AttemptsMax > attemptsMaxMost:
 		return refuse(codeInvalidArgument, "INVALID", "max_attempts must be between 1 and %d", attemptsMaxMost)
-	case a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax:
-		return refuse(codeInvalidArgument, "INVALID", "queue_timeout must not be negative and the spec not above %d bytes", specBytesMax)
+	case a.QueueTimeoutNs < 0 || a.QueueTimeoutNs > queueNSMax || len(a.Spec) > specBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "queue_timeout must not be negative nor longer than 30 days, and the spec not above %d bytes", specBytesMax)
 	}
 	*row = state.Action{
 		Namespace: ns.ID, State: state.ActionQueued, CoresMin: a.CoresMin, CoresMax: a.CoresMax,
@@ -114,6 +115,11 @@ func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *l
 		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the action asks for %d bit/s, node %s of its trajectory has %d", row.Bandwidth(), n.Name, n.Bandwidth)
 	}
 	row.Trajectory, row.Pool, row.Node = t.ID, t.Pool, t.Node
+	if t.Node == 0 { // it may be placed on any node that has its memory
+		both := *row
+		both.Trajectory, both.Memory = 0, t.Memory
+		return x.satisfiable(x.s.Pool(t.Pool), &both)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -103,4 +104,41 @@ func TestTheTimeItRanWasNotSpentInTheQueue(t *testing.T) {
 	s.now++
 	s.lines(t, "tick")
 	s.wantState(t, 2, state.ActionExpired)
+}
+
+// TestMemoryIsNotTakenBeforeAnOlderActionForEver: those without cores and those with
+// cores wait in two queues for the same memory. Whoever has waited for it longer is
+// passed by no more often than any.
+func TestMemoryIsNotTakenBeforeAnOlderActionForEver(t *testing.T) {
+	const some, most = "memory=300", "memory=900"
+	with, without := "submit cores=1 ", "submit cores=0 quotas=api "
+	for name, c := range map[string]struct{ waits, passes string }{
+		"one with cores":    {with + most, without + some},
+		"one without cores": {without + most, with + some},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory(t)
+			s.lines(t, "register node=n1 numa=8 memory=1000", "quota name=api kind=concurrency limit=1000000", c.passes, c.passes)
+			s.lines(t, c.waits)
+			const waits = state.ActionID(3)
+			passed := 0
+			for running := []state.ActionID{1, 2}; s.state.Action(waits).State == state.ActionQueued; passed++ {
+				if passed > 2*int(s.state.Meta().Settings.BypassMax) {
+					t.Fatalf("it was passed by %d times, and waits still", passed)
+				}
+				s.lines(t, c.passes)
+				if next := state.ActionID(s.state.Meta().LastAction); s.state.Action(next).State == state.ActionRunning {
+					running = append(running, next)
+				}
+				if len(running) == 0 {
+					t.Fatal("nothing runs, and it waits")
+				}
+				s.lines(t, fmt.Sprintf("report node=n1 inc=1 action=%d", running[0]))
+				running = running[1:]
+			}
+			if least := int(s.state.Meta().Settings.BypassMax); passed < least {
+				t.Errorf("it was passed by %d times, want at least the %d that may", passed, least)
+			}
+		})
+	}
 }

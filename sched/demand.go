@@ -59,11 +59,12 @@ func KeyUnits(t *state.Attempt) uint32 {
 }
 
 // demands finds out what actions want. It remembers what actions of a class want
-// that have the same range.
+// that have the same range, and what others want.
 type demands struct {
 	view *state.State
 	// For look-up only.
 	known   map[kind]scale.Demand
+	own     map[state.ActionID]scale.Demand
 	learned map[state.ClassID][]scale.Seen
 }
 
@@ -80,7 +81,15 @@ func (d *demands) of(a *state.Action) scale.Demand {
 		return scale.Unknown(AmountsOf(a))
 	}
 	if profile != nil || len(keySet(a)) > 0 {
-		return demandOf(AmountsOf(a), profile, d.seen(a))
+		known, ok := d.own[a.ID]
+		if !ok {
+			if d.own == nil {
+				d.own = make(map[state.ActionID]scale.Demand)
+			}
+			known = demandOf(AmountsOf(a), profile, d.seen(a))
+			d.own[a.ID] = known
+		}
+		return known
 	}
 	k := kind{a.Class, a.CoresMin, a.CoresMax}
 	if known, ok := d.known[k]; ok {
@@ -91,6 +100,16 @@ func (d *demands) of(a *state.Action) scale.Demand {
 	}
 	d.known[k] = demandOf(AmountsOf(a), nil, d.seen(a))
 	return d.known[k]
+}
+
+// informed reports whether it is known how an action's duration changes with its
+// units: without looking at how.
+func (d *demands) informed(a *state.Action) bool {
+	p, seen := profileOf(a), d.seen(a)
+	if p == nil {
+		return len(seen) > 1
+	}
+	return len(seen) > 1 || CurveOf(p) != nil && (p.SingleNS > 0 || len(seen) > 0)
 }
 
 func profileOf(a *state.Action) *state.Profile {

@@ -176,7 +176,8 @@ type meeting struct {
 	*Pass
 	spots   []spot
 	waiters []waiter
-	cut     bool // there may be more who could start
+	mean    int64 // known duration of those who wait
+	cut     bool  // there may be more who could start
 }
 
 // spot is a node with what the plan leaves of it.
@@ -186,11 +187,19 @@ type spot struct {
 	memory    uint64 // bytes
 	bandwidth uint64 // bits/s
 	wants     []int  // those who are to start there, by their place in the meeting
+	usage     *usage // nil until it is looked at
 }
 
 // spotOf is a node that nobody was given anything of yet.
 func spotOf(n *state.Node) spot {
 	return spot{node: n, free: n.Free.Len(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
+}
+
+// anew is the spot without those who were to start there.
+func (s *spot) anew() spot {
+	out := spotOf(s.node)
+	out.usage = s.usage
+	return out
 }
 
 // fits is place.Fits with what the plan leaves.
@@ -213,6 +222,7 @@ type waiter struct {
 	demand scale.Demand
 	own    bool // it waits for this node alone
 	spot   int  // where it is to start; -1: nowhere
+	waits  bool // it could start, and better waits for more
 	starts bool
 }
 
@@ -221,6 +231,7 @@ type waiter struct {
 func (p *Pass) newMeeting(a *state.Action) *meeting {
 	m := &meeting{Pass: p}
 	p.findSpots(m)
+	m.mean = p.meanDuration(a)
 	m.join(a, p.node != 0 && a.Trajectory != 0)
 	unfit := make([]int, len(p.queues))
 	behind := 0
@@ -280,7 +291,12 @@ func (m *meeting) assign(i, first int) bool {
 	if w.spot < 0 {
 		return false
 	}
-	m.spots[w.spot].take(i, w.action)
+	s := &m.spots[w.spot]
+	if w.waits = m.waits(i, s); w.waits {
+		w.spot = -1
+		return false
+	}
+	s.take(i, w.action)
 	return true
 }
 
@@ -288,7 +304,7 @@ func (m *meeting) last() state.ActionID { return m.waiters[len(m.waiters)-1].act
 
 func (m *meeting) anyElastic() bool {
 	for i := range m.waiters {
-		if w := &m.waiters[i]; w.spot >= 0 && w.demand.Elastic() {
+		if w := &m.waiters[i]; (w.spot >= 0 || w.waits) && w.demand.Elastic() {
 			return true
 		}
 	}
@@ -314,7 +330,7 @@ func (m *meeting) decide() {
 // offer places everybody anew who does not start yet, on the spots from first on.
 func (m *meeting) offer(first int) {
 	for j := first; j < len(m.spots); j++ {
-		m.spots[j] = spotOf(m.spots[j].node)
+		m.spots[j] = m.spots[j].anew()
 	}
 	for i := range m.waiters {
 		if !m.waiters[i].starts {
@@ -333,13 +349,16 @@ func (m *meeting) decideOn(j int) (all bool) {
 	g := scale.Group{Free: s.node.Free.Len(), Candidates: len(s.wants)}
 	for k, i := range s.wants {
 		a := m.waiters[i].action
-		g.Queue = append(g.Queue, m.waiters[i].demand)
-		if a.HeldOn == s.node.ID || !m.mayBypass(a) {
+		p := m.price(i, s)
+		g.Queue = append(g.Queue, p.Narrow(m.waiters[i].demand))
+		if m.served(a, s.node) {
 			g.Must = k + 1
 		}
 	}
 	m.addBehind(&g, s)
-	g.Running = m.running(s.node, meanOf(g.Queue))
+	for _, end := range m.usageOf(s).ends {
+		g.Running = append(g.Running, end.At)
+	}
 	widths := m.elastic.Decide(g)
 	left := g.Free
 	for _, w := range widths {
@@ -387,35 +406,4 @@ func (m *meeting) addBehind(g *scale.Group, s *spot) {
 	if rest := m.view.QueueLen(state.PoolInstance(m.pool)) - pooled; rest > 0 && !s.node.Draining {
 		g.Behind += rest / nodes
 	}
-}
-
-// meanOf returns the mean known duration with the least amount, 0 if none is.
-func meanOf(demands []scale.Demand) int64 {
-	sum, known := int64(0), int64(0)
-	for i := range demands {
-		d := &demands[i]
-		if ns, ok := d.Duration(d.Amounts().Least()); ok {
-			sum += ns
-			known++
-		}
-	}
-	return sum / max(1, known)
-}
-
-// running returns when what runs on a node will end, as far as is known. What is
-// not takes a mean duration.
-func (m *meeting) running(n *state.Node, mean int64) []int64 {
-	ends := make([]int64, 0, n.Running)
-	m.view.Attempts(n.ID, func(t *state.Attempt) bool {
-		if t.Cores == (state.CoreSet{}) {
-			return true
-		}
-		ns, known := m.demands.duration(m.view.Action(t.Action), int32(KeyUnits(t)))
-		if !known {
-			ns = mean
-		}
-		ends = append(ends, max(0, ns-(m.view.Meta().Now-t.StartedAt)))
-		return true
-	})
-	return ends
 }

@@ -318,3 +318,85 @@ func BenchmarkSharing(b *testing.B) {
 		NewPass(w.State, state.PoolInstance(1)).Next()
 	}
 }
+
+// running has an action run since a while.
+func (w *world) running(a state.Action, cores int, since int64) {
+	id := w.queue(a)
+	row := *w.Action(id)
+	n := *w.Node(1)
+	t := &state.Attempt{Node: 1, Action: id, Number: 1, Cores: n.Free.First(cores), StartedAt: w.Meta().Now - since}
+	n.Free = n.Free.Minus(t.Cores)
+	n.Running++
+	row.State, row.Node, row.Attempt, row.StartedAt = state.ActionRunning, 1, 1, t.StartedAt
+	w.PutNode(&n)
+	w.PutAction(&row)
+	w.PutAttempt(t)
+}
+
+// TestWaitingForMore: an action that could start bides its time if more cores are
+// about to come free, those that do not gain from them start meanwhile and do not
+// count as bypassing it, and that for a minute only.
+func TestWaitingForMore(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		ends    int64 // seconds until 7 of 8 cores come free
+		waited  int64 // seconds since the action was submitted
+		starved bool
+		want    string
+		counted bool
+	}{
+		{"soon", 2, 0, false, "[0 0 1]", false},
+		{"late", 40, 0, false, "[0 1 0]", false},
+		{"soon, and it has waited", 2, 61, false, "[0 0 1]", true},
+		{"soon, and it is its turn", 2, 61, true, "[0 0 0]", false},
+		{"late, and it is its turn", 40, 61, true, "[0 1 0]", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(8)
+			w.running(amdahl(7, 7*(c.ends+5), 0), 7, 5*second)
+			a := amdahl(8, 30, 100_000)
+			a.SubmittedAt = w.Meta().Now - c.waited*second
+			if c.starved {
+				a.HeldOn = 1
+			}
+			id := w.queue(a)
+			w.queue(state.Action{CoresMin: 1, CoresMax: 1, SubmittedAt: w.Meta().Now})
+			if c.starved {
+				n := *w.Node(1)
+				n.HeldFor = id
+				w.PutNode(&n)
+			}
+			got, counted := make([]int, w.last), false
+			for p := NewPass(w.State, state.PoolInstance(1)); ; {
+				d, ok := p.Next()
+				if !ok {
+					break
+				}
+				counted = counted || d.Bypassed[0] != nil && d.Bypassed[0].ID == id
+				w.start(d)
+				got[d.Start.ID-1] = d.Cores.Len()
+			}
+			if fmt.Sprint(got) != c.want || counted != c.counted {
+				t.Errorf("widths %v, bypassed: %v; want %s, %v", got, counted, c.want, c.counted)
+			}
+		})
+	}
+}
+
+// TestWhatRunsHasAPrice: where others run that could have been narrower, or wait,
+// nobody takes all that is free.
+func TestWhatRunsHasAPrice(t *testing.T) {
+	w := newWorld(256)
+	w.queue(amdahl(32, 100, 70_000))
+	if got := w.widths(state.PoolInstance(1))[0]; got != 32 {
+		t.Errorf("alone it gets %d cores, want all 32", got)
+	}
+	w = newWorld(256)
+	for range 32 {
+		w.running(amdahl(32, 100, 70_000), 4, 0)
+	}
+	w.queue(amdahl(32, 100, 70_000))
+	if got := w.widths(state.PoolInstance(1))[32]; got < 4 || got > 16 {
+		t.Errorf("beside 32 others it gets %d cores, want some", got)
+	}
+}

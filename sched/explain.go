@@ -108,6 +108,10 @@ func explainPinned(v *state.State, a *state.Action) string {
 		return fmt.Sprintf("waits for its trajectory %d, which waits for a node with %d bytes of free memory%s", t.ID, t.Memory, mostMemory(v, a.Pool))
 	}
 	n := v.Node(a.Node)
+	if shape := n.Shape(); !place.Holds(&shape, a) {
+		return fmt.Sprintf("can never start: it asks for %s, and node %s of its trajectory has %s in all; cancel it",
+			besides(a), n.Name, freeOf(shape.Cores, shape.Memory, shape.Bandwidth, a))
+	}
 	if b := a.Bandwidth(); b > n.FreeBandwidth && n.Free.Len() >= int(a.CoresMin) {
 		return fmt.Sprintf("waits for %d bit/s on node %s, which has %d free%s%s", b, n.Name, n.FreeBandwidth, kept(n, a), ahead(v, a))
 	}
@@ -249,6 +253,9 @@ func explainCoreless(v *state.State, a *state.Action, pool *state.Pool) string {
 	switch n := place.Coreless(v, a); {
 	case most == "":
 		return noNode(pool)
+	case a.HeldOn != 0:
+		n := v.Node(a.HeldOn)
+		return fmt.Sprintf("waits for %d bytes of memory on node %s, which is kept free for it and has %d free", a.Memory, n.Name, n.FreeMemory)
 	case n != nil:
 		return fmt.Sprintf("waits for its turn: it could start on node %s%s", n.Name, ahead(v, a))
 	}

@@ -34,11 +34,11 @@ type GPUs struct {
 type gpuPass struct {
 	Pass
 	instance state.Instance
-	demands  demands
 	nodes    *gpuFleet
 	batch    []planned
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
 	last     state.ActionID // newest read
+	blocked  state.ActionID // oldest seen that does not start
 	unfit    int
 	evicting bool // the plan lets those that are left wait
 	stale    []state.NodeID
@@ -46,7 +46,7 @@ type gpuPass struct {
 
 func newGPUPass(view *state.State, i state.Instance) *gpuPass {
 	pool, class, _ := i.GPU()
-	p := &gpuPass{Pass: Pass{view: view, pool: pool}, instance: i, demands: demands{view: view}}
+	p := &gpuPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, instance: i}
 	if row := view.Pool(pool); row == nil || row.Halted != "" || view.GPUClass(class) == nil {
 		p.over = true
 	}
@@ -166,35 +166,21 @@ func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision 
 			}
 			d.Bypassed[1] = pinned
 		}
-		if other := p.poolBefore(a, n); other != nil {
+		if other := p.poolBefore(a, n, nil); other != nil {
 			if !p.mayBypass(other) {
 				return p.keepFor(place.ToHold(p.view, other), other)
 			}
 			d.Bypassed[2] = other
 		}
+		if other := p.corelessBefore(a, n); other != nil {
+			if !p.mayBypass(other) {
+				return p.keepFor(place.ToHold(p.view, other), other)
+			}
+			d.Bypassed[3] = other
+		}
 	}
 	p.stale = append(p.stale, n.ID, a.HeldOn)
 	return d
-}
-
-// poolBefore returns the oldest action without GPUs that any node of the pool may
-// run and that could do with n, if it is older than a.
-func (p *gpuPass) poolBefore(a *state.Action, n *state.Node) *state.Action {
-	i := state.PoolInstance(p.pool)
-	if p.view.QueueLen(i) == 0 {
-		return nil
-	}
-	shape := n.Shape()
-	for _, id := range order.Oldest(p.view, []state.Instance{i}, 0, LookAhead) {
-		if id > a.ID {
-			break
-		}
-		p.examined++
-		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) {
-			return b
-		}
-	}
-	return nil
 }
 
 // toKeep returns the node to keep for a starved action: of those that could ever

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"rota/fsm/state"
+	"rota/sched/order"
 	"rota/sched/place"
 )
 
@@ -60,14 +61,19 @@ func (p *quotaPass) Next() (Decision, bool) {
 
 // corelessPass starts actions that have no cores of their own. They take nothing
 // but memory, and that only without a trajectory, so they wait for nobody but each
-// other, strictly in order.
+// other, strictly in order, and for those who wait longer for the same memory.
 type corelessPass struct {
-	view  *state.State
+	Pass
 	queue line
 }
 
+func newCorelessPass(view *state.State, i state.Instance) *corelessPass {
+	pool, _ := i.CorelessPool()
+	return &corelessPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, queue: line{instance: i}}
+}
+
 // Examined implements Decider.
-func (p *corelessPass) Examined() int { return p.queue.examined }
+func (p *corelessPass) Examined() int { return p.queue.examined + p.examined }
 
 // Next implements Decider.
 func (p *corelessPass) Next() (Decision, bool) {
@@ -84,8 +90,17 @@ func (p *corelessPass) Next() (Decision, bool) {
 		if n == nil {
 			return Decision{}, false
 		}
+		d := Decision{Start: a, Node: n}
+		if place.Reserves(a) > 0 {
+			if older := p.poolBefore(a, n, place.Reserves); older != nil {
+				if !p.mayBypass(older) {
+					return p.hold(older)
+				}
+				d.Bypassed[0] = older
+			}
+		}
 		p.queue.drop()
-		return Decision{Start: a, Node: n}, true
+		return d, true
 	}
 }
 
@@ -97,6 +112,21 @@ func (p *corelessPass) nodeFor(a *state.Action) *state.Node {
 		return n
 	}
 	return nil
+}
+
+// corelessBefore returns the action without cores that waits for memory and could
+// do with that of n, if it is older than a, which takes some of it.
+func (p *Pass) corelessBefore(a *state.Action, n *state.Node) *state.Action {
+	i := state.PoolCoreless(p.pool)
+	if place.Reserves(a) == 0 || p.view.QueueLen(i) == 0 {
+		return nil
+	}
+	p.examined++
+	first := p.view.Action(order.Oldest(p.view, []state.Instance{i}, 0, 1)[0])
+	if shape := n.Shape(); first.ID > a.ID || first.HeldOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
+		return nil
+	}
+	return first
 }
 
 // first returns the oldest action that was not dropped, nil if there is none.

@@ -31,9 +31,9 @@ type Decision struct {
 	Cores state.CoreSet
 	GPUs  *GPUs // nil: none
 	// Bypassed are the older actions that do not start and that Start passes by:
-	// one of the queues that the pass goes through, one pinned to Node, and for a
-	// start on GPUs one of the pool.
-	Bypassed [3]*state.Action
+	// one of the queues that the pass goes through, one pinned to Node, for a start
+	// on GPUs one of the pool, and one without cores that waits for memory.
+	Bypassed [4]*state.Action
 
 	// Hold keeps Node free for a starved action; with Node nil no node could be
 	// found, and its patience starts anew.
@@ -54,9 +54,9 @@ type Pass struct {
 	node     state.NodeID // 0 in a pass over a pool
 	pool     state.PoolID
 	queues   []line
-	ahead    []entry        // read ahead, oldest first
-	over     bool           // nothing more can start
-	blocked  state.ActionID // oldest action seen that does not start
+	ahead    []entry          // read ahead, oldest first
+	over     bool             // nothing more can start
+	passed   []state.ActionID // those seen that do not start, oldest first
 	examined int
 	plan     plan
 	demands  demands
@@ -231,20 +231,40 @@ func (p *Pass) nodeFor(a *state.Action) *state.Node {
 	return nil
 }
 
-// block remembers the oldest action that does not start. One that has a node kept
-// for it elsewhere is served there and holds up nobody here.
+// block remembers an action that does not start. One that has a node kept for it
+// elsewhere is served there and holds up nobody here.
 func (p *Pass) block(a *state.Action) {
-	if p.blocked == 0 && a.HeldOn == 0 {
-		p.blocked = a.ID
+	if a.HeldOn == 0 {
+		p.passed = append(p.passed, a.ID)
 	}
+}
+
+// headFor returns the oldest action that does not start and would be bypassed by a
+// start on n, nil if none would.
+func (p *Pass) headFor(n *state.Node) *state.Action {
+	for _, id := range p.passed {
+		if a := p.view.Action(id); !p.bides(a, n) {
+			return a
+		}
+	}
+	return nil
+}
+
+// bides reports whether an action could start on n and is let wait, which it may
+// for a while: nobody bypasses it.
+func (p *Pass) bides(a *state.Action, n *state.Node) bool {
+	return p.mayBide(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
+}
+
+func (p *Pass) mayBide(a *state.Action) bool {
+	return p.view.Meta().Now-a.SubmittedAt < bideNS
 }
 
 // startOrHold starts a on n with so many cores, unless that would bypass an older action once too
 // often: then a node is kept for that one first.
 func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
-	if p.blocked != 0 {
-		head := p.view.Action(p.blocked)
+	if head := p.headFor(n); head != nil {
 		if !p.mayBypass(head) {
 			return p.hold(head)
 		}
@@ -258,6 +278,12 @@ func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision,
 			}
 			d.Bypassed[1] = head
 		}
+	}
+	if head := p.corelessBefore(a, n); head != nil {
+		if !p.mayBypass(head) {
+			return p.hold(head)
+		}
+		d.Bypassed[3] = head
 	}
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
@@ -279,10 +305,32 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 		if len(oldest) == 0 || oldest[0] > a.ID {
 			return nil
 		}
-		if last = oldest[0]; !ending(p.view, p.view.Action(last)) {
-			return p.view.Action(last)
+		last = oldest[0]
+		if b := p.view.Action(last); !ending(p.view, b) && !p.bides(b, n) {
+			return b
 		}
 	}
+}
+
+// poolBefore returns the oldest action without GPUs that any node of the pool may
+// run and that could do with n, if it is older than a. With asks, it is one that
+// asks for some of that.
+func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Action) uint64) *state.Action {
+	i := state.PoolInstance(p.pool)
+	if p.view.QueueLen(i) == 0 {
+		return nil
+	}
+	shape := n.Shape()
+	for _, id := range order.Oldest(p.view, []state.Instance{i}, 0, LookAhead) {
+		if id > a.ID {
+			break
+		}
+		p.examined++
+		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.bides(b, n) {
+			return b
+		}
+	}
+	return nil
 }
 
 // hold serves an action whose patience has ended by keeping a node free for it:
@@ -308,7 +356,7 @@ func (p *Pass) hold(head *state.Action) (Decision, bool) {
 
 // keep has a node kept free, and the pass look at everything again.
 func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
-	p.blocked, p.ahead, p.plan = 0, nil, plan{}
+	p.passed, p.ahead, p.plan = nil, nil, plan{}
 	for i := range p.queues {
 		p.queues[i] = line{instance: p.queues[i].instance}
 	}

@@ -30,7 +30,7 @@ func newDecider(view *state.State, i state.Instance) Decider {
 	}
 	_, pool := i.CorelessPool()
 	if _, node := i.CorelessNode(); pool || node {
-		return &corelessPass{view: view, queue: line{instance: i}}
+		return newCorelessPass(view, i)
 	}
 	return NewPass(view, i)
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
@@ -101,7 +102,7 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
 		v.refuse(!wellKnown(a), "INVALID")
-		v.refuse(a.QueueTimeoutNs < 0 || len(a.Spec) > specBytesMax, "INVALID")
+		v.refuse(a.QueueTimeoutNs < 0 || a.QueueTimeoutNs > timeoutMax || len(a.Spec) > specBytesMax, "INVALID")
 		m.asks(v, a)
 		if a.TrajectoryId == 0 {
 			m.joinsPool(v, a)
@@ -157,7 +158,12 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 	v.refuse(a.MemoryBytes > t.Memory, "UNSATISFIABLE")
 	if n := m.nodeByID[t.Node]; n != nil {
 		v.refuse(n.Cores().Len() < int(a.CoresMin) || n.Bandwidth < a.Needs.GetBandwidthBps(), "UNSATISFIABLE")
+		return
 	}
+	hosts := slices.ContainsFunc(t.pool.nodes, func(n *node) bool {
+		return n.Memory >= t.Memory && n.Cores().Len() >= int(a.CoresMin) && n.Bandwidth >= a.Needs.GetBandwidthBps()
+	})
+	v.refuse(len(t.pool.nodes) > 0 && !hosts, "UNSATISFIABLE")
 }
 
 func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Action) *action {

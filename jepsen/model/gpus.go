@@ -278,15 +278,10 @@ func (a *action) asksForNoMore(younger *action, at *state.Attempt) bool {
 // waitsForNode is the oldest action without GPUs that waits for a node, or for any
 // that could hold it, and has none kept for it.
 func (m *Model) waitsForNode(n *node) (oldest *action) {
-	for _, a := range n.queue.waiting {
-		if !m.ending(a) {
-			oldest = a
-			break
-		}
-	}
+	oldest = m.oldestOf(n.queue.waiting, n)
 	q := n.pool.queue.waiting
 	for _, a := range q[:min(len(q), window)] {
-		if a.HeldOn == 0 && n.couldHold(&a.Action) {
+		if a.HeldOn == 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
 			if oldest == nil || a.ID < oldest.ID {
 				oldest = a
 			}

@@ -10,6 +10,7 @@ const (
 	numaNodesMax      = 64
 	coresMax          = 512
 	attemptsMax       = 100
+	timeoutMax        = 30 * 24 * 60 * 60 * 1_000_000_000
 	specBytesMax      = 64 << 10
 	tailBytesMax      = 4 << 10
 	namespacesMax     = 1024
@@ -25,6 +26,7 @@ const (
 	classMemory       = 64 // attempts that a mean is made of
 	exploreAfter      = 3  // attempts with one width before another is tried
 	execMax           = 1 << 52
+	bideMax           = 60 * 1_000_000_000 // how long one may be let wait that could start
 	unitsMax          = 1 << 20
 	pointsMax         = 64
 	allowedCoresMax   = 64

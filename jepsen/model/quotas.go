@@ -323,6 +323,13 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 			return fmt.Errorf("action %d was granted before action %d, which is older and has no cores either", a.ID, older.ID)
 		}
 	}
+	if a.reserves() > 0 {
+		if head := m.waitsForMemory(n); head != nil && head.ID < a.ID {
+			if err := m.pass(head, a, n); err != nil {
+				return err
+			}
+		}
+	}
 	if a.Trajectory != 0 || len(a.pool.nodes) > nodesExamined {
 		return nil
 	}
@@ -334,12 +341,28 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 	return nil
 }
 
+// waitsForMemory is the oldest action that waits for cores and memory of any node
+// that could hold it, and has none kept for it. Those without cores take no memory
+// before it for ever.
+func (m *Model) waitsForMemory(n *node) *action {
+	q := n.pool.queue.waiting
+	for _, a := range q[:min(len(q), window)] {
+		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) {
+			if m.justJoined(a) {
+				return nil
+			}
+			return a
+		}
+	}
+	return nil
+}
+
 // justJoined: it got the quota before in this entry, maybe after what is judged.
 func (m *Model) justJoined(a *action) bool { return a.joined == m.applied }
 
 // takesCoreless: an action without cores and without a trajectory could start there.
 func (m *Model) takesCoreless(n *node, a *action) bool {
-	kept := n.HeldFor != 0 || m.heldFor(n) != 0
+	kept := n.HeldFor != 0 && n.HeldFor != a.ID || m.heldFor(n) != 0 && m.heldFor(n) != a.ID
 	return n.usable() && n.FreeMemory >= a.Memory && (a.Memory == 0 || !kept)
 }
 

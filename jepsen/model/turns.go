@@ -37,22 +37,47 @@ func (m *Model) ending(a *action) bool {
 	return a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen
 }
 
-// oldestFor is the oldest action that waits for a node: for it alone, or for any
-// node of its pool. Nil if there is none, or if it has only just come to wait.
+// oldestFor is the oldest action that waits for a node and does not bide its time:
+// for it alone, or for any node of its pool. Nil if there is none, or if it has
+// only just come to wait.
 func (m *Model) oldestFor(n *node) (oldest *action) {
-	for _, a := range n.queue.waiting {
-		if !m.ending(a) {
+	oldest = m.oldestOf(n.queue.waiting, n)
+	if !n.Draining {
+		if a := m.oldestOf(n.pool.queue.waiting, n); a != nil && (oldest == nil || a.ID < oldest.ID) {
 			oldest = a
-			break
 		}
-	}
-	if q := n.pool.queue.waiting; !n.Draining && len(q) > 0 && (oldest == nil || q[0].ID < oldest.ID) {
-		oldest = q[0]
 	}
 	if oldest != nil && m.justJoined(oldest) {
 		return nil // who was the oldest before it came is not told
 	}
 	return oldest
+}
+
+// oldestOf is the first in a queue that a start on a node would bypass, of as many
+// as are sure to be looked at.
+func (m *Model) oldestOf(queue []*action, n *node) *action {
+	left := window
+	for _, a := range queue {
+		if m.ending(a) {
+			continue
+		}
+		if !m.bides(a, n) {
+			return a
+		}
+		if left--; left == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// bides: it could start on the node, would be faster with more cores, and has not
+// waited for long. Nobody bypasses it while it does.
+func (m *Model) bides(a *action, n *node) bool {
+	fits := a.CoresMin <= uint32(n.Free.Len()) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
+	holder := m.actions[n.HeldFor] // which may have started meanwhile
+	kept := holder != nil && holder.ID < a.ID && holder.State == state.ActionQueued
+	return a.informed() && fits && !kept && m.now-a.SubmittedAt < bideMax
 }
 
 // pass counts the start of a younger action before the oldest one. When its

@@ -85,6 +85,16 @@ func (d *Demand) Elastic() bool {
 // Rigid reports whether nobody knows what more than the least amount would bring.
 func (d *Demand) Rigid() bool { return len(d.ns) < d.amounts.Len() }
 
+// upTo is the demand without the amounts after the i-th.
+func (d *Demand) upTo(i int) Demand {
+	a := d.amounts
+	a.most = a.At(i)
+	if a.set != nil {
+		a.set = a.set[:i+1]
+	}
+	return Demand{amounts: a, ns: d.ns[:i+1], convex: d.convex}
+}
+
 // choices returns how many amounts are worth a choice: one if nobody knows what
 // more would bring.
 func (d *Demand) choices() int { return max(1, len(d.ns)) }

@@ -204,7 +204,7 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		return v
 	}
 	// What this server does not know it cannot do, and must not seem to.
-	if hasUnknown(s) || hasUnknown(s.Command) || s.Resources != nil && hasUnknown(s.Resources) || s.Profile != nil && hasUnknown(s.Profile) {
+	if hasUnknown(s) || hasUnknown(s.Command) || s.Resources != nil && hasUnknown(s.Resources) || hasUnknownCurve(s.Profile) {
 		return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers")
 	}
 	if s.TrajectoryId != 0 && s.Pool != "" {

@@ -1,6 +1,10 @@
 package rpc
 
-import rotav1 "rota/api/gen/rota/v1"
+import (
+	"slices"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
 
 const (
 	allowedCoresMax = 64
@@ -80,4 +84,15 @@ func checkSpeedup(points []*rotav1.SpeedupPoint) *violation {
 		}
 	}
 	return nil
+}
+
+// hasUnknownCurve reports whether a profile says something that this server does
+// not know.
+func hasUnknownCurve(p *rotav1.Profile) bool {
+	if p == nil {
+		return false
+	}
+	table := p.GetTable()
+	return hasUnknown(p) || table != nil && hasUnknown(table) ||
+		slices.ContainsFunc(table.GetPoints(), func(q *rotav1.SpeedupPoint) bool { return hasUnknown(q) })
 }

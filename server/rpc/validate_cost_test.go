@@ -1,13 +1,19 @@
 package rpc
 
 import (
+	"math"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
 )
+
+// unknown is a field of a later version: number 1000, a varint.
+var unknown = protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1)
 
 func TestCostsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 	cases := []struct {
@@ -42,6 +48,49 @@ func TestCostsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"better than perfect", func(s *rotav1.ActionSpec) { s.Profile = curve(2, 1_000_001) }, "profile.table.points must have ratios between 1 and 1000000 ppm: it is 1000001 for 2 units"},
 		{"one unit is one", func(s *rotav1.ActionSpec) { s.Profile = curve(1, 999_999) }, "profile.table.points must have a ratio of 1000000 ppm for 1 unit: it is 999999"},
 		{"slower with more", func(s *rotav1.ActionSpec) { s.Profile = curve(4, 800_000, 8, 390_000) }, "profile.table.points must not fall in speed: 8 units would be slower than 4"},
+		{"no cores, and nothing else to wait for", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Cores: proto.Uint32(0)}
+		}, "resources.cores must be at least 1: only an action with quotas or GPUs can do without"},
+		{"cores beyond any node", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Cores: proto.Uint32(math.MaxUint32)}
+		}, "resources.cores must be at most 512, is 4294967295"},
+		{"most below the least", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Cores: proto.Uint32(4), MaxCores: 2}
+		}, "resources.max_cores must be 0 or at least cores, which is 4; is 2"},
+		{"memory that overflows", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{MemoryBytes: math.MaxUint64}
+		}, "resources.memory_bytes must be at most 1125899906842624 bytes, is 18446744073709551615"},
+		{"bandwidth that overflows", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{BandwidthBps: math.MaxUint64}
+		}, "resources.bandwidth_bps must be at most 1125899906842624 bit/s, is 18446744073709551615"},
+		{"quota without a name", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Quotas: []*rotav1.QuotaDemand{{Units: 1}}}
+		}, "resources.quotas[0].quota is required"},
+		{"quota named twice", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Quotas: []*rotav1.QuotaDemand{{Quota: "a"}, {Quota: "a"}}}
+		}, "resources.quotas[1].quota is named twice: add up the units"},
+		{"empty set of GPUs", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Gpus: &rotav1.GpuDemand{}}
+		}, "resources.gpus.gpus must have at least one number: of 1, 2, 4 and 8"},
+		{"negative set-up", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Gpus: &rotav1.GpuDemand{Gpus: []uint32{1}, Model: "m", Setup: durationpb.New(-1)}}
+		}, "resources.gpus.setup must not be negative, is -1ns"},
+		{"memory of GPUs that overflows", func(s *rotav1.ActionSpec) {
+			s.Resources = &rotav1.Resources{Gpus: &rotav1.GpuDemand{Gpus: []uint32{1}, MemoryBytes: math.MaxUint64}}
+		}, "resources.gpus.memory_bytes must be at most 1125899906842624 bytes, is 18446744073709551615"},
+		{"profile longer than any", func(s *rotav1.ActionSpec) {
+			s.Profile = &rotav1.Profile{Duration: &durationpb.Duration{Seconds: 315_576_000_000}}
+		}, "profile.duration must be at most 720h0m0s, is 2562047h47m16.854775807s"},
+		{"point of no units", func(s *rotav1.ActionSpec) { s.Profile = curve(0, 1_000_000) }, "profile.table.points must ascend in units, from 1 to 1048576: 0 comes after 0"},
+		{"point of no speed", func(s *rotav1.ActionSpec) { s.Profile = curve(2, 0) }, "profile.table.points must have ratios between 1 and 1000000 ppm: it is 0 for 2 units"},
+		{"point that overflows", func(s *rotav1.ActionSpec) { s.Profile = curve(math.MaxUint32, 1) }, "profile.table.points must ascend in units, from 1 to 1048576: 4294967295 comes after 0"},
+		{"unknown resource", func(s *rotav1.ActionSpec) {
+			s.Resources.ProtoReflect().SetUnknown(unknown)
+		}, " has fields that this server does not know: leave them out, or upgrade the servers"},
+		{"unknown word in a point", func(s *rotav1.ActionSpec) {
+			s.Profile = curve(2, 950_000)
+			s.Profile.GetTable().Points[0].ProtoReflect().SetUnknown(unknown)
+		}, " has fields that this server does not know: leave them out, or upgrade the servers"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -104,6 +104,8 @@ func (s *scene) invalid() []request {
 		refused("trajectory and pool", action(fmt.Sprintf(`"trajectoryId":"%d","pool":"default"`, s.trajectory)), "pool"),
 		refused("more memory than the trajectory has", action(fmt.Sprintf(`"trajectoryId":"%d","resources":{"memoryBytes":"2097152"}`, s.trajectory)), "memory"),
 		{name: "trajectory without end", path: "TrajectoryService/OpenTrajectory", body: `{"memoryBytes":"18446744073709551615"}`, code: "invalid_argument"},
+		{name: "spread over nothing", path: "TrajectoryService/OpenTrajectory", body: `{"spreadGroup":"g"}`, code: "invalid_argument", says: "spread_label"},
+		{name: "nobody to be spread from", path: "TrajectoryService/OpenTrajectory", body: `{"spreadLabel":"zone"}`, code: "invalid_argument", says: "spread_group"},
 		{name: "empty batch", path: "ActionService/BatchSubmitActions", body: `{}`, code: "invalid_argument"},
 		{name: "batch of nothing but errors", path: "ActionService/BatchSubmitActions", body: `{"requests":[{},{"namespace":"nobodys","actions":[{"command":{"argv":["true"]}}]}]}`,
 			code: "ok", says: "NAMESPACE_NOT_FOUND"},

@@ -58,9 +58,6 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
 		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed},
 	}
-	if err := m.mapping.check(); err != nil {
-		return nil, err
-	}
 	m.fsm = fsm.New(fsm.Options{})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "simulated", SchedulerVersion: m.fsm.SchedulerVersionMax(), Settings: &logv1.Settings{RetentionNs: retention},

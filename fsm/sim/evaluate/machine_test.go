@@ -69,3 +69,42 @@ func cores(n int) (set state.CoreSet) {
 	}
 	return set
 }
+
+func TestCallsUnderQuotasAreNeverTooMany(t *testing.T) {
+	// One page at a time: they wait for each other instead of being refused.
+	r := tools(run(t, setup(t, "deepsearch", calls...), "rota"))
+	wantACTs(t, r, 1, 2, 3)
+	if s := r.Kinds["tool"]; s.Retries != 0 || s.QueueMean != 1000 {
+		t.Errorf("%+v", s)
+	}
+	// What hangs beyond the limit would take 600 s.
+	r = run(t, setup(t, "deepsearch", "batch=64", "providers.page.limit=3", "providers.search.limit=2",
+		"providers.page.overrun_error_ppm=0", "providers.search.overrun_error_ppm=0"), "rota")
+	for _, e := range r.entries {
+		if e.exec > 500*second {
+			t.Fatalf("a call was beyond the limit: %+v", e)
+		}
+	}
+}
+
+func TestAModelIsRestoredOnce(t *testing.T) {
+	one := "tasks.mopd.rewards.logprob.variants=[{\"name\":\"teacher-1\",\"weight\":1,\"duration_ppm\":1000000,\"think_ppm\":1000000}]"
+	s := setup(t, "mopd", append(oneTeacher, one, "batch=1", "steps=3", "nodes=1")...)
+	restore := must(s.Input()).Params().Service("teacher-1").Restore(8)
+	// All eight GPUs, where the model stays. Only the first has to restore it.
+	wantACTs(t, run(t, s, "rota"), 1+float64(restore)/second, 1, 1)
+	wantACTs(t, run(t, s, "fixed-4"), 2+float64(must(s.Input()).Params().Service("teacher-1").Restore(4))/second, 2, 2)
+}
+
+func TestProfilesAreMapped(t *testing.T) {
+	m := mapping{params: must(workload.Load("mopd"))}
+	a := must(workload.New(m.params, 1)).Trajectory(0).Turns[0].Action
+	g := m.action(&a)
+	if g.Needs.Profile.SingleNs != a.Profiled || len(g.Needs.Profile.Points) != 4 || !slices.Equal(g.Needs.Gpus.Degrees, []uint32{1, 2, 4, 8}) ||
+		g.Needs.Gpus.Model != a.Service || g.Needs.Gpus.SetupNs != m.params.Service(a.Service).Restore(4) || g.CoresMax != 0 || g.Class != a.Class {
+		t.Errorf("%+v", g)
+	}
+	if g := m.grant(&a, &state.Attempt{Chunk: state.Chunk{Units: 2}, SetUpNS: 5}); g != (grant{2, m.params.Service(a.Service).Restore(2)}) {
+		t.Errorf("%+v", g)
+	}
+}

@@ -3,6 +3,7 @@ package evaluate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim/workload"
@@ -18,31 +19,10 @@ type mapping struct {
 	fixed int64
 }
 
-// What the state machine accepts. Until it does, profiles are left out, and a
-// workload that needs the others cannot run.
-const (
-	withProfiles = false
-	withQuotas   = false
-	withGPUs     = false
-)
+// gpuClass is the class of all GPUs.
+const gpuClass = "simulated-gpu"
 
-// check says what the workload has that cannot be expressed.
-func (m *mapping) check() error {
-	for i := range m.params.Tasks {
-		t := &m.params.Tasks[i]
-		for _, spec := range slices.Concat(t.Tools, t.Rewards) {
-			switch {
-			case spec.Resource == "gpu" && !withGPUs:
-				return fmt.Errorf("class %s needs GPUs, which the state machine does not schedule yet", spec.Class)
-			case spec.Resource != "cpu" && spec.Resource != "gpu" && !withQuotas:
-				return fmt.Errorf("class %s needs %s, and the state machine has no quotas yet", spec.Class, spec.Resource)
-			}
-		}
-	}
-	return nil
-}
-
-// cluster returns the commands that set up nodes.
+// cluster returns the commands that set up nodes and quotas.
 func (m *mapping) cluster() (out []*logv1.Command) {
 	c := &m.params.Cluster
 	for i := range int(c.CPUNodes.Value) {
@@ -57,7 +37,26 @@ func (m *mapping) cluster() (out []*logv1.Command) {
 		}
 		out = append(out, &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: n}})
 	}
+	for i := range int(c.GPUNodes.Value) {
+		out = append(out, &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
+			Name: fmt.Sprintf("gpu-node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(c.HostMemory.Value),
+			Gpus: &logv1.GpuInventory{Class: gpuClass, Count: uint32(c.GPUsPerNode.Value), MemoryBytes: uint64(c.GPUMemory.Value)},
+		}}})
+	}
+	for i := range m.params.Providers {
+		out = append(out, &logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: quota(&m.params.Providers[i])}})
+	}
 	return out
+}
+
+// quota is the limit of a provider. Windows are taken to slide, which keeps a
+// fixed one too.
+func quota(p *workload.Provider) *logv1.CreateQuota {
+	q := &logv1.CreateQuota{Name: p.Name, Kind: uint32(state.QuotaConcurrency), Limit: uint32(p.Limit.Value), Keys: uint32(p.Keys.Value)}
+	if p.Window.Value > 0 {
+		q.Kind, q.WindowNs = uint32(state.QuotaSlidingWindow), int64(p.Window.Value)
+	}
+	return q
 }
 
 // pinned says whether a trajectory has actions that run where it lives.
@@ -65,45 +64,59 @@ func (m *mapping) pinned(t *workload.Trajectory) bool {
 	return slices.ContainsFunc(t.Turns, func(turn workload.Turn) bool { return onCPUs(&turn.Action) })
 }
 
-// action returns an action's cost. What it really takes is not in it.
+// action returns an action's cost and what is known of it in advance. What it
+// really takes is not in it.
 func (m *mapping) action(a *workload.Action) *logv1.Action {
-	out := &logv1.Action{AttemptsMax: 1}
-	key := a.Cost[0]
-	if a.Elastic() && m.fixed > 0 {
-		units := a.Widest(m.fixed)
-		key = workload.Cost{Resource: key.Resource, Min: units, Max: units}
+	needs := &logv1.Needs{Profile: profile(a)}
+	out := &logv1.Action{AttemptsMax: 1, Class: a.Class}
+	for i, c := range a.Cost {
+		if i == 0 && a.Elastic() && m.fixed > 0 {
+			units := a.Widest(m.fixed)
+			c = workload.Cost{Resource: c.Resource, Min: units, Max: units}
+		}
+		switch name, isQuota := strings.CutPrefix(c.Resource, quotaOf); {
+		case isQuota:
+			needs.Quotas = append(needs.Quotas, &logv1.QuotaUse{Quota: name, Units: uint32(c.Min)})
+		case c.Resource == "gpu":
+			needs.Gpus = m.gpus(a, &c)
+		default:
+			out.CoresMin, out.CoresMax, needs.Cores = uint32(c.Min), uint32(c.Max), numbers(c.Set)
+		}
 	}
-	out.CoresMin, out.CoresMax = uint32(key.Min), uint32(key.Max)
-	if key.Set != nil {
-		out.Needs = &logv1.Needs{Cores: numbers(key.Set)}
-	}
-	if withProfiles {
-		m.profile(out, a)
+	if needs.Profile != nil || needs.Gpus != nil || needs.Quotas != nil || needs.Cores != nil {
+		out.Needs = needs
 	}
 	return out
 }
 
-// profile says what is known in advance: the class, and for those that were
-// profiled their duration and curve.
-func (m *mapping) profile(out *logv1.Action, a *workload.Action) {
-	out.Class = a.Class
-	if a.Profiled == 0 {
-		return
+// gpus asks for a chunk with the action's model. Set-up is declared as what it
+// takes on the middle one of the allowed chunks; a grant has what it takes there.
+func (m *mapping) gpus(a *workload.Action, c *workload.Cost) *logv1.Gpus {
+	g := &logv1.Gpus{Class: gpuClass, Degrees: numbers(c.Set), Model: a.Service}
+	for k := c.Min; c.Set == nil && k <= c.Max; k *= 2 {
+		g.Degrees = append(g.Degrees, uint32(k))
 	}
-	if out.Needs == nil {
-		out.Needs = &logv1.Needs{}
+	if a.Service != "" {
+		g.SetupNs = m.params.Service(a.Service).Restore(int64(g.Degrees[len(g.Degrees)/2]))
+	}
+	return g
+}
+
+// profile is what was profiled of an action's duration, nil if nothing was.
+func profile(a *workload.Action) *logv1.Profile {
+	if a.Profiled == 0 {
+		return nil
 	}
 	p := &logv1.Profile{SingleNs: a.Profiled, Serial: a.Curve.Ratio == nil, SerialPpm: a.Curve.SerialPPM}
 	for _, r := range a.Curve.Ratio {
 		p.Points = append(p.Points, &logv1.Point{Units: uint32(r.Units), RatioPpm: r.PPM})
 	}
-	out.Needs.Profile = p
+	return p
 }
 
-func numbers(set []int64) []uint32 {
-	out := make([]uint32, len(set))
-	for i, n := range set {
-		out[i] = uint32(n)
+func numbers(set []int64) (out []uint32) {
+	for _, n := range set {
+		out = append(out, uint32(n))
 	}
 	return out
 }
@@ -112,6 +125,13 @@ func numbers(set []int64) []uint32 {
 // that it has to do first.
 type grant struct{ units, setUp int64 }
 
-func (m *mapping) grant(_ *workload.Action, t *state.Attempt) grant {
-	return grant{units: int64(t.Cores.Len())}
+func (m *mapping) grant(a *workload.Action, t *state.Attempt) grant {
+	if t.Chunk.Units == 0 {
+		return grant{units: int64(t.Cores.Len())}
+	}
+	g := grant{units: int64(t.Chunk.Units)}
+	if t.SetUpNS > 0 {
+		g.setUp = m.params.Service(a.Service).Restore(g.units)
+	}
+	return g
 }

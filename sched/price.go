@@ -1,0 +1,118 @@
+package sched
+
+import (
+	"cmp"
+	"slices"
+
+	"rota/fsm/state"
+	"rota/sched/scale"
+)
+
+// bideNS is how long after its submission an action may be let wait though it
+// could start, and others that start meanwhile not count as bypassing it.
+const bideNS = 60_000_000_000
+
+// usage is what uses the cores of a node, and who waits for them.
+type usage struct {
+	ends    []scale.End // of what runs, sorted
+	elastic int         // how many of those could have been narrower
+	waiting int         // how many wait, with the node's share of its pool's
+	work    int64       // of them all, in core nanoseconds
+}
+
+// usageOf finds out about the usage of a node, once.
+func (m *meeting) usageOf(s *spot) *usage {
+	if s.usage != nil {
+		return s.usage
+	}
+	u := &usage{waiting: m.view.QueueLen(state.NodeInstance(s.node.ID))}
+	if !s.node.Draining {
+		u.waiting += m.view.QueueLen(state.PoolInstance(m.pool)) / max(1, m.view.UsableNodes(m.pool))
+	}
+	u.work = int64(min(u.waiting, workMax)) * min(m.mean, workNSMax)
+	m.view.Attempts(s.node.ID, func(t *state.Attempt) bool {
+		units := t.Cores.Len()
+		if units == 0 {
+			return true
+		}
+		a, left := m.view.Action(t.Action), m.left(t)
+		u.ends = append(u.ends, scale.End{At: left, Units: int32(units)})
+		u.work += int64(units) * min(left, workNSMax)
+		if a.CoresMin < uint32(units) {
+			u.elastic++
+		}
+		return true
+	})
+	slices.SortFunc(u.ends, func(a, b scale.End) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Units, b.Units))
+	})
+	s.usage = u
+	return u
+}
+
+// Sums of work do not overflow: it is of no more actions than that, and no longer.
+const (
+	workMax   = 1 << 20
+	workNSMax = 1 << 42
+)
+
+// left is how long an attempt will go on, as far as is known. What is not takes a
+// mean duration. Who is late may be as late again.
+func (m *meeting) left(t *state.Attempt) int64 {
+	ns, known := m.demands.duration(m.view.Action(t.Action), int32(KeyUnits(t)))
+	if !known {
+		ns = m.mean
+	}
+	left := ns - (m.view.Meta().Now - t.StartedAt)
+	return max(left, -left)
+}
+
+// meanDuration is that of an action and of those behind it, with the least
+// amounts, as far as it is known.
+func (p *Pass) meanDuration(a *state.Action) int64 {
+	sum, known := int64(0), int64(0)
+	for i := 0; ; i++ {
+		d := p.demands.of(a)
+		if ns, ok := d.DurationAt(0); ok {
+			sum += ns
+			known++
+		}
+		if i == LookAhead || i == len(p.ahead) && !p.readAhead() {
+			return sum / max(1, known)
+		}
+		a = p.view.Action(p.ahead[i].id)
+	}
+}
+
+// coming is how many actions are always taken to be about to come.
+const coming = 2
+
+// price is what cores of a node cost the others when one of those who wait has
+// them: those behind it, and those to come. For as long as a crowd is there, as many
+// are taken to come as run that could have been narrower, and half as many again:
+// who came too wide cannot be made narrower.
+func (m *meeting) price(i int, s *spot) scale.Price {
+	u, cores := m.usageOf(s), s.node.Cores().Len()
+	behind := max(0, u.waiting-1-i/len(m.spots))
+	return scale.Price{
+		Units: cores, Waiting: (behind + u.elastic) * 3 / 2, Until: u.work / int64(cores), Coming: coming,
+		Alone: m.served(m.waiters[i].action, s.node),
+	}
+}
+
+// waits reports whether an action that fits a node had better wait there for more
+// cores. For ends, that is: where nothing runs nobody waits.
+func (m *meeting) waits(i int, s *spot) bool {
+	w := &m.waiters[i]
+	if !w.demand.Elastic() {
+		return false
+	}
+	p := m.price(i, s)
+	return p.Waits(&w.demand, s.free, m.usageOf(s).ends)
+}
+
+// served reports whether it is an action's turn on a node, by patience: nobody who
+// is younger starts there before it does.
+func (p *Pass) served(a *state.Action, n *state.Node) bool {
+	return a.HeldOn == n.ID || !p.mayBypass(a)
+}
