@@ -84,6 +84,11 @@ func (q *queue) add(a *action) {
 	q.waiting = slices.Insert(q.waiting, i, a)
 }
 
+// olderThan reports whether anybody older than an action waits here.
+func (q *queue) olderThan(a *action) bool {
+	return len(q.waiting) > 0 && q.waiting[0].ID < a.ID
+}
+
 func (q *queue) remove(a *action) {
 	i, ok := q.find(a.ID)
 	switch {

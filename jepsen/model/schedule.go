@@ -178,10 +178,10 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 
 // bestNode: where an action that just arrived, and that nothing older waits
 // with, is placed freely, it is on the node with the most free cores that has the
-// memory and is not kept.
+// memory and is not kept. Nodes may be kept for a moment for who has no cores.
 func (m *Model) bestNode(a *action, n *node) error {
 	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a ||
-		len(a.pool.nodes) > nodesExamined || m.mayBeElastic(a.pool) {
+		len(a.pool.nodes) > nodesExamined || m.mayBeElastic(a.pool) || a.pool.coreless.olderThan(a) {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
