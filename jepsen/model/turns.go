@@ -113,8 +113,9 @@ func (m *Model) learnPatience(q *queue) {
 			continue
 		}
 		row := m.s.Action(a.ID)
-		anew := row.Bypassed == 0 || row.BlockedAt > a.passedAt
-		if anew && (a.judged != m.applied || m.couldBeKept(a) == nil) {
+		judged := a.judged == m.applied
+		anew := row.Bypassed == 0 || row.BlockedAt > a.passedAt || judged && row.Bypassed < a.passed
+		if anew && (!judged || m.couldBeKept(a) == nil) {
 			a.passed, a.passedAt = row.Bypassed, row.BlockedAt
 		}
 	}
