@@ -127,7 +127,7 @@ func TestMemoryIsNotTakenBeforeAnOlderActionForEver(t *testing.T) {
 					t.Fatalf("it was passed by %d times, and waits still", passed)
 				}
 				s.lines(t, c.passes)
-				if next := state.ActionID(s.state.Meta().LastAction); s.state.Action(next).State == state.ActionRunning {
+				if next := s.state.Meta().LastAction; s.state.Action(next).State == state.ActionRunning {
 					running = append(running, next)
 				}
 				if len(running) == 0 {

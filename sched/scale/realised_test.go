@@ -295,7 +295,7 @@ func priced(units int) policy {
 				free -= least
 			}
 		}
-		g.Candidates, g.Queue = len(now), append(now, later...)
+		g.Candidates, g.Queue = len(now), slices.Concat(now, later)
 		for i, k := range e.Decide(g) {
 			out[who[i]] = k
 		}
