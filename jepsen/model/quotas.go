@@ -342,12 +342,12 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 }
 
 // waitsForMemory is the oldest action that waits for cores and memory of any node
-// that could hold it, and has none kept for it. Those without cores take no memory
-// before it for ever.
+// that could hold it, has none kept for it and does not bide its time. Those without
+// cores take no memory before it for ever.
 func (m *Model) waitsForMemory(n *node) *action {
 	q := n.pool.queue.waiting
 	for _, a := range q[:min(len(q), window)] {
-		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) {
+		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
 			if m.justJoined(a) {
 				return nil
 			}

@@ -41,19 +41,20 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 	if d.Start == nil || d.Start.CoresMin == 0 {
 		return d, ok
 	}
-	if !m.ofNode && d.GPUs == nil && d.Node.HeldFor == 0 && d.Bypassed[1] == nil {
+	if !m.ofNode && d.GPUs == nil && d.Node.HeldFor == 0 && d.Bypassed == [4]*state.Action{} {
 		d.Node = m.lastLike(d.Node, d.Start)
 	}
 	d.Cores = lastCores(d.Node, d.Cores.Len())
 	return d, ok
 }
 
-// lastLike returns the last of the nodes with as many free cores as n that could
-// take the action as well, and that nobody waits for or has kept.
+// lastLike returns the last of the nodes with as many free cores as n, and no less of
+// the rest, that could take the action as well, and that nobody waits for or has kept:
+// who bides its time on n does so there, too.
 func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
 	last, free := n, n.Free.Len()
 	m.view.NodesByFreeCores(n.Pool, func(o *state.Node) bool {
-		if o.Free.Len() == free && o.HeldFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.NodeInstance(o.ID)) == 0 {
+		if o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && o.HeldFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.NodeInstance(o.ID)) == 0 {
 			last = o
 		}
 		return o.Free.Len() >= free
