@@ -34,6 +34,8 @@ type simFlags struct {
 	plot      string
 	markdown  bool
 	workers   int
+	kind      string
+	breakdown bool
 }
 
 // simCollectPercent is how much garbage there may be, as the share of what is
@@ -69,6 +71,8 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 	fs.StringVar(&f.plot, "plot", "", "folder to draw charts into (PNG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
 	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "policies that run at the same time")
+	fs.StringVar(&f.kind, "kind", "", "count actions of this kind only, tool or reward, but for the columns of the whole step")
+	fs.BoolVar(&f.breakdown, "breakdown", false, "show what a trajectory spends its time on instead")
 }
 
 // read makes the setup that the flags describe.
@@ -147,6 +151,8 @@ itself with on the workload. Output ends with one JSON object with -o json.
 --sweep repeats the comparison for several values of a setting or of any figure.`,
 		Example: "  rota sim compare coding\n  rota sim compare coding --batch 256 -o json\n" +
 			"  rota sim compare coding --sweep batch=128,512,1280,1536\n" +
+			"  rota sim compare coding --kind reward --policies rota,fixed-4,fixed-16\n" +
+			"  rota sim compare coding --breakdown\n" +
 			"  rota sim compare coding --trace rollouts.csv --tool-share 0.3",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if policies != nil && len(policies) == 0 {
@@ -172,6 +178,12 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []
 	s, err := f.read(cmd.Flags(), name)
 	if err != nil {
 		return simError(err)
+	}
+	if f.kind != "" && f.kind != "tool" && f.kind != "reward" {
+		return usageErrorf("--kind is tool or reward, not %q", f.kind)
+	}
+	if f.breakdown && sweep != "" {
+		return usageErrorf("--breakdown is of one comparison: leave out --sweep")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(simCollectPercent))
 	bar := newSimBar(a.err)
@@ -212,10 +224,13 @@ func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
 		}
 		a.drawn(files)
 	}
-	if a.json() {
+	switch {
+	case a.json():
 		return writeJSON(a.out, r)
+	case f.breakdown:
+		return a.printSim(f, simTitle(r, "")+", of a trajectory", breakdownHeader, breakdownRows(r))
 	}
-	return a.printSim(f, simTitle(r, ""), simHeader, simRows(r))
+	return a.printSim(f, simTitle(r, "")+f.counted(), simHeader, simRows(f, r))
 }
 
 func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) error {
@@ -229,8 +244,8 @@ func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) erro
 	if a.json() {
 		return writeJSON(a.out, sweepJSON(name, points))
 	}
-	header, rows := sweepTable(name, points)
-	return a.printSim(f, simTitle(points[0].Report, name), header, rows)
+	header, rows := sweepTable(f, name, points)
+	return a.printSim(f, simTitle(points[0].Report, name)+f.counted(), header, rows)
 }
 
 func (a *app) drawn(files []string) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,6 +58,34 @@ func TestSimulationsSayThatTheyAre(t *testing.T) {
 	}
 }
 
+// TestKindsAreToldApart: the mean over all actions is that of the kinds by their
+// numbers, and a breakdown is in seconds of a trajectory.
+func TestKindsAreToldApart(t *testing.T) {
+	mean := func(more ...string) (ms float64) {
+		out, _ := simulated(t, exitOK, append(append([]string{"run", "coding", "--policy", "fixed-2"}, small...), more...)...)
+		lines := strings.Split(out, "\n")
+		if _, err := fmt.Sscan(strings.Fields(lines[2])[1], &ms); err != nil {
+			t.Fatal(out, err)
+		}
+		return ms
+	}
+	all := mean()
+	tool := mean("--kind", "tool")
+	reward := mean("--kind", "reward")
+	if !(tool < all && all < reward) {
+		t.Errorf("tools take %g ms, rewards %g, both %g", tool, reward, all)
+	}
+	out, _ := simulated(t, exitOK, append([]string{"compare", "coding", "--policies", "fixed-2,pod", "--breakdown"}, small...)...)
+	row := strings.Fields(strings.Split(out, "\n")[2])
+	var tools, rewards, both float64
+	if _, err := fmt.Sscan(row[2]+" "+row[4]+" "+row[6], &tools, &rewards, &both); err != nil {
+		t.Fatal(out, err)
+	}
+	if math.Abs(rewards*1000-reward) > 10 || math.Abs(tools+rewards-both) > 0.011 {
+		t.Errorf("a trajectory has one reward of %g ms, and the breakdown says:\n%s", reward, out)
+	}
+}
+
 func TestChartsAreDrawn(t *testing.T) {
 	dir := t.TempDir()
 	simulated(t, exitOK, append([]string{"compare", "coding", "--plot", dir}, small...)...)
@@ -86,7 +116,7 @@ func TestWrongSimulationsAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"run"}, {"run", "gone"}, {"run", "coding", "--batch", "0"}, {"run", "coding", "--set", "x"}, {"run", "coding", "--set", "a.b=1"},
 		{"compare", "coding", "--sweep", "batch"}, {"compare", "coding", "--sweep", "batch=x"}, {"figures", "gone"}, {"run", "coding", "--commit", "-1s"},
-		{"run", "coding", "--trace", "x", "--tool-share", "2"},
+		{"run", "coding", "--trace", "x", "--tool-share", "2"}, {"run", "coding", "--kind", "think"}, {"compare", "coding", "--sweep", "batch=1", "--breakdown"},
 	} {
 		simulated(t, exitUsage, args...)
 	}

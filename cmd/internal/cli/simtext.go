@@ -51,23 +51,56 @@ func simBatch(batch []int64) string {
 	return strings.Trim(fmt.Sprint(batch), "[]")
 }
 
-func simRows(r *evaluate.Report) (rows [][]string) {
-	base := r.Policies[r.Order[0]]
+func simRows(f *simFlags, r *evaluate.Report) (rows [][]string) {
+	base := f.of(r.Policies[r.Order[0]])
 	for _, name := range r.Order {
 		p := r.Policies[name]
-		rows = append(rows, []string{name, simMS(p.ACTMean), simFactor(p, base), simMS(p.ACTP50), simMS(p.ACTP90), simMS(p.ACTP99),
-			simMS(p.QueueMean), simMS(p.ExecMean), simMS(p.OverheadMean), fmt.Sprintf("%.1f", float64(p.Busy)/1e4),
-			fmt.Sprintf("%.1f", float64(p.StepMean)/1e3), fmt.Sprint(p.Failed), fmt.Sprint(p.Retries)})
+		of := f.of(p)
+		rows = append(rows, []string{name, simMS(of.ACTMean), simFactor(of.ACTMean, base.ACTMean), simMS(of.ACTP50), simMS(of.ACTP90), simMS(of.ACTP99),
+			simMS(of.QueueMean), simMS(of.ExecMean), simMS(of.OverheadMean), fmt.Sprintf("%.1f", float64(p.Busy)/1e4),
+			fmt.Sprintf("%.1f", float64(p.StepMean)/1e3), fmt.Sprint(of.Failed), fmt.Sprint(of.Retries)})
 	}
 	return rows
 }
 
-// simFactor is how much longer actions take than under the first policy.
-func simFactor(p, base *evaluate.Result) string {
-	if base.ACTMean == 0 {
+// of is what there is to say of the actions that count.
+func (f *simFlags) of(r *evaluate.Result) evaluate.Stats {
+	if f.kind == "" {
+		return r.Stats
+	}
+	return r.Kinds[f.kind]
+}
+
+// counted says in a title which actions count.
+func (f *simFlags) counted() string {
+	if f.kind == "" {
+		return ""
+	}
+	return ", " + f.kind + "s only"
+}
+
+var breakdownHeader = []string{"policy", "thinks s", "tools s", "of rota", "rewards s", "of rota", "both s", "of rota"}
+
+// breakdownRows are what a trajectory spends its time on, on average: its model's
+// thinking, its tools and its rewards (ARL-Tangram, Figure 7).
+func breakdownRows(r *evaluate.Report) (rows [][]string) {
+	seconds := func(v evaluate.MS) string { return fmt.Sprintf("%.2f", float64(v)/1e3) }
+	base := r.Policies[r.Order[0]]
+	for _, name := range r.Order {
+		p := r.Policies[name]
+		rows = append(rows, []string{name, seconds(p.ThinkMean), seconds(p.ToolMean), simFactor(p.ToolMean, base.ToolMean),
+			seconds(p.RewardMean), simFactor(p.RewardMean, base.RewardMean),
+			seconds(p.ToolMean + p.RewardMean), simFactor(p.ToolMean+p.RewardMean, base.ToolMean+base.RewardMean)})
+	}
+	return rows
+}
+
+// simFactor is how much longer something takes than under the first policy.
+func simFactor(v, base evaluate.MS) string {
+	if base == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f", float64(p.ACTMean)/float64(base.ACTMean))
+	return fmt.Sprintf("%.2f", float64(v)/float64(base))
 }
 
 func simMS(v evaluate.MS) string {
@@ -79,7 +112,7 @@ func simMS(v evaluate.MS) string {
 
 // sweepTable has a line for each value: the mean ACT of each policy, and of all
 // but the first how much longer that is.
-func sweepTable(name string, points []evaluate.Point) (header []string, rows [][]string) {
+func sweepTable(f *simFlags, name string, points []evaluate.Point) (header []string, rows [][]string) {
 	order := points[0].Order
 	header = []string{name}
 	for i, policy := range order {
@@ -93,13 +126,13 @@ func sweepTable(name string, points []evaluate.Point) (header []string, rows [][
 		base := at.Policies[order[0]]
 		row := []string{at.Value}
 		for i, policy := range order {
-			p := at.Policies[policy]
-			row = append(row, simMS(p.ACTMean))
+			mean := f.of(at.Policies[policy]).ACTMean
+			row = append(row, simMS(mean))
 			if i > 0 {
-				row = append(row, simFactor(p, base))
+				row = append(row, simFactor(mean, f.of(base).ACTMean))
 			}
 		}
-		rows = append(rows, append(row, simMS(base.QueueMean), fmt.Sprintf("%.1f", float64(base.Busy)/1e4)))
+		rows = append(rows, append(row, simMS(f.of(base).QueueMean), fmt.Sprintf("%.1f", float64(base.Busy)/1e4)))
 	}
 	return header, rows
 }
