@@ -52,6 +52,9 @@ func TestPartitions(t *testing.T) {
 	if sum.Partitions < 100 || 4*sum.PartitionsLed < sum.Partitions {
 		t.Errorf("%d partitions, %d with a change of leaders: too few", sum.Partitions, sum.PartitionsLed)
 	}
+	if why := sum.Void(); why != "" {
+		t.Error(why)
+	}
 }
 
 // TestASeedIsOneRun: the same seed does the same, down to every hash, and another

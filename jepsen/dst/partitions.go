@@ -19,6 +19,7 @@ func Partitions(seed uint64, length int64) Plan {
 	p := Plan{Seed: seed, Length: length}
 	d := sim.Draws(seed).Of(luckPlan, 1)
 	p.bursts(&d, c)
+	p.quotaChanges(c)
 	free := make([]int64, c.nodes) // when each node is back
 	for i := range length * partitionsPerHour / hour {
 		at := 10*second + i*hour/partitionsPerHour
