@@ -240,7 +240,7 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 		if older.ID >= a.ID {
 			break
 		}
-		if m.justJoined(older) {
+		if m.justJoined(older) || m.released(older) {
 			unsure = true
 			continue
 		}
@@ -266,6 +266,13 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 		return m.pass(head, a, n)
 	}
 	return nil
+}
+
+// released: the node that was kept for it is not any more, maybe since before what is
+// judged.
+func (m *Model) released(a *action) bool {
+	row := m.s.Action(a.ID)
+	return a.HeldOn != 0 && (row == nil || row.HeldOn != a.HeldOn)
 }
 
 // asksForNoMore: it could have had what a younger one was given.
