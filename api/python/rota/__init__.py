@@ -1,0 +1,34 @@
+"""Client of rota, with the standard library only.
+
+    import rota
+
+    client = rota.Client("127.0.0.1:7400")
+    action = client.run(["pytest", "-n", "{{cores}}"], cores=[1, 2, 4, 8], name="pytest")
+    print(action.state, action.stdout)
+
+    with client.trajectory(memory="512MiB") as trajectory:
+        trajectory.run(["git", "status"])
+
+``AsyncClient`` has the same methods as coroutines. Every other method of the API
+is a ``call``; requests and answers are the JSON of docs/api.md.
+
+A call that fails for want of a leader, or of a server, is repeated with other
+servers. Submissions carry a request ID, so that repeating them queues nothing twice.
+"""
+
+from .aio import AsyncClient, AsyncTrajectory
+from .client import Client, Trajectory
+from .errors import ActionFailed, Error, UnknownOutcome
+from .spec import Action, spec
+
+__all__ = [
+    "Action",
+    "ActionFailed",
+    "AsyncClient",
+    "AsyncTrajectory",
+    "Client",
+    "Error",
+    "Trajectory",
+    "UnknownOutcome",
+    "spec",
+]

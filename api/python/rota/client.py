@@ -1,0 +1,239 @@
+"""The client whose methods block."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import random
+import secrets
+import ssl
+import threading
+import time
+from typing import Any, Sequence
+
+from .errors import ActionFailed, Error, UnknownOutcome, from_answer
+from .spec import Action, Size, size, spec
+
+_LEADER = "Rota-Leader"
+_SERVER = "rota://role/server"
+
+
+class Client:
+    """Talks to one cluster. Threads may share it.
+
+    servers: host:port of one server or more. One is enough to find the leader; all
+        of them are needed to survive the loss of any.
+    retry_s: how long a call is repeated, in seconds.
+    ca, cert, key: PEM files, as "rota tls issue user" makes them. Without ca the
+        connection is not encrypted, which servers accept on loopback only.
+    """
+
+    def __init__(
+        self,
+        *servers: str,
+        namespace: str = "",
+        retry_s: float = 30.0,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+    ):
+        if not servers:
+            raise ValueError('no address of a server is given: name at least one, such as "127.0.0.1:7400"')
+        self.namespace = namespace
+        self.retry_s = retry_s
+        self._servers = list(servers)
+        self._current = servers[0]
+        self._lock = threading.Lock()
+        self._idle: dict[str, list[http.client.HTTPConnection]] = {}
+        self._tls = None
+        if ca is not None:
+            self._tls = ssl.create_default_context(cafile=ca)
+            self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
+            self._tls.check_hostname = False  # its role says who a server is, see _connect
+            if cert is not None:
+                self._tls.load_cert_chain(cert, key)
+        self._prefix = secrets.token_urlsafe(9)
+        self._numbers = itertools.count(1)
+
+    # Actions
+
+    def submit(self, *specs: dict) -> list[int]:
+        """Queues actions, all of them or none, and returns their IDs."""
+        request = {"namespace": self.namespace, "actions": list(specs), "requestId": self.request_id()}
+        return [int(i) for i in self.call("ActionService/SubmitActions", request)["ids"]]
+
+    def get(self, action: int) -> Action:
+        """An action as it is now."""
+        return Action(self.call("ActionService/GetAction", {"id": str(action)})["action"])
+
+    def cancel(self, *actions: int) -> None:
+        """Ends actions: queued ones at once, running ones as soon as they are killed."""
+        self.call("ActionService/CancelActions", {"ids": [str(i) for i in actions]})
+
+    def wait(self, action: int, timeout_s: float | None = None) -> Action:
+        """Returns an action when it has ended. Raises TimeoutError after timeout_s."""
+        give_up = None if timeout_s is None else time.monotonic() + timeout_s
+        pause = 0.01
+        while True:
+            now = self.get(action)
+            if now.ended:
+                return now
+            if give_up is not None and time.monotonic() + pause > give_up:
+                raise TimeoutError(f"action {action} is {now.state} after {timeout_s} s {now.waiting_for}".rstrip())
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
+        """Submits a command, waits for its end and returns what became of it.
+
+        With check, ActionFailed is raised unless that is success. See ``spec`` for
+        the other arguments.
+        """
+        action = self.wait(self.submit(spec(argv, **fields))[0])
+        if check and not action.succeeded:
+            raise ActionFailed(action)
+        return action
+
+    def trajectory(self, memory: Size | None = None, **fields: Any) -> Trajectory:
+        """Opens a session of actions that keeps a node and memory, and no cores.
+
+        fields: others of OpenTrajectoryRequest, such as spreadGroup.
+        """
+        if memory is not None:
+            fields["memoryBytes"] = str(size(memory))
+        request = {"namespace": self.namespace, **fields, "requestId": self.request_id()}
+        return Trajectory(self, int(self.call("TrajectoryService/OpenTrajectory", request)["trajectory"]["id"]))
+
+    # Calls
+
+    def request_id(self) -> str:
+        """An identifier that no other client makes."""
+        return f"{self._prefix}.{next(self._numbers)}"
+
+    def call(self, method: str, request: dict | None = None) -> dict:
+        """Calls a method such as "QuotaService/ListQuotas", again if need be.
+
+        Calls that change something are repeated if they carry a requestId or if they
+        were refused for sure; otherwise UnknownOutcome says that nobody knows.
+        """
+        request = request or {}
+        _, _, name = method.partition("/")
+        harmless = name.startswith(("Get", "List", "Cancel", "Close")) or "requestId" in request
+        body = json.dumps(request).encode()
+        give_up = time.monotonic() + self.retry_s
+        unsure = False
+        for tries in itertools.count():
+            server = self._current
+            try:
+                return self._ask(server, method, body, fresh=not harmless)
+            except Error as err:
+                unsure = unsure or isinstance(err, UnknownOutcome) or err.reason == "UNKNOWN_OUTCOME"
+                delay = err.retry_after
+                if delay is None or unsure and not harmless:
+                    raise _outcome(err, unsure) from None
+                delay = delay * random.uniform(1, 1.5) or min(0.01 * 2**tries, 1.0) * random.uniform(0.5, 1)
+                if time.monotonic() + delay > give_up:
+                    raise _outcome(err, unsure and not name.startswith(("Get", "List"))) from None
+                if err.code != "resource_exhausted" and self._current == server:
+                    self._next(server)
+            time.sleep(delay)
+
+    def close(self) -> None:
+        """Closes the connections that nobody uses. Others are made when needed."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connection in itertools.chain(*idle.values()):
+            connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _ask(self, server: str, method: str, body: bytes, fresh: bool) -> dict:
+        """One try with one server.
+
+        fresh: on a connection of its own. One that was idle may turn out to be closed,
+        and then nobody knows whether the server has read the request.
+        """
+        with self._lock:
+            idle = [] if fresh else self._idle.get(server, [])
+            connection = idle.pop() if idle else self._connect(server)
+        sent = False
+        try:
+            if connection.sock is None:
+                connection.connect()
+                self._check_role(server, connection)
+            sent = True
+            connection.request("POST", "/rota.v1." + method, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            answer = response.read()
+        except ssl.SSLCertVerificationError as err:
+            connection.close()
+            raise Error(f"{server}: {err}: is ca the authority of this cluster?") from None
+        except (OSError, http.client.HTTPException) as err:
+            connection.close()
+            kind = UnknownOutcome if sent else Error
+            raise kind(f"{server}: {err}", retry_after=0.0) from None
+        with self._lock:
+            self._idle.setdefault(server, []).append(connection)
+        leader = response.headers.get(_LEADER)
+        if leader:
+            self._current = leader
+        if response.status != 200:
+            raise from_answer(response.status, answer)
+        return json.loads(answer)
+
+    def _connect(self, server: str) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(server, timeout=self.retry_s)
+        return http.client.HTTPSConnection(server, timeout=self.retry_s, context=self._tls)
+
+    def _check_role(self, server: str, connection: http.client.HTTPConnection) -> None:
+        """Refuses whoever has a certificate of the cluster that is not a server's."""
+        if self._tls is None:
+            return
+        names = connection.sock.getpeercert().get("subjectAltName", ())
+        if ("URI", _SERVER) not in names:
+            connection.close()
+            raise Error(f"{server}: its certificate is not that of a server: {names}")
+
+    def _next(self, failed: str) -> None:
+        """Makes the server after one that failed the current one."""
+        at = self._servers.index(failed) if failed in self._servers else -1
+        self._current = self._servers[(at + 1) % len(self._servers)]
+
+
+def _outcome(err: Error, unsure: bool) -> Error:
+    """The error of a call that may have been carried out by a try before its last."""
+    if not unsure or isinstance(err, UnknownOutcome):
+        return err
+    return UnknownOutcome(str(err), err.code, err.reason)
+
+
+class Trajectory:
+    """A session of actions. Leaving its context closes it."""
+
+    def __init__(self, client: Client, trajectory: int):
+        self.client = client
+        self.id = trajectory
+
+    def submit(self, *specs: dict) -> list[int]:
+        """Queues actions of the trajectory."""
+        return self.client.submit(*({**one, "trajectoryId": str(self.id)} for one in specs))
+
+    def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
+        """As Client.run, on the node of the trajectory."""
+        return self.client.run(argv, check=check, trajectory=self.id, **fields)
+
+    def close(self) -> None:
+        """Cancels what is left of it, and gives its memory back."""
+        self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)})
+
+    def __enter__(self) -> Trajectory:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

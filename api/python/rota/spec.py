@@ -1,0 +1,118 @@
+"""Actions: what is asked for, and what became of it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any, Mapping, Sequence, Union
+
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+_UNITS.update({unit + "i": 1024**i for i, unit in enumerate("KMGT", start=1)})
+
+Cores = Union[int, Sequence[int], range]
+Size = Union[int, str]
+
+
+def size(value: Size) -> int:
+    """Bytes of a size such as 4096, "512MiB" or "2GB"."""
+    if isinstance(value, int):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([KMGT]i?)?B?\s*", value)
+    if match is None:
+        raise ValueError(f'{value!r} is no size: write a number of bytes, or one such as "512MiB"')
+    return int(match[1]) * _UNITS[match[2] or ""]
+
+
+def seconds(value: float) -> str:
+    """A duration as the API has it."""
+    return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def spec(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    cores: Cores | None = None,
+    memory: Size | None = None,
+    gpus: int | Sequence[int] | None = None,
+    quotas: Mapping[str, int] | Sequence[str] | None = None,
+    name: str | None = None,
+    kind: str | None = None,
+    pool: str | None = None,
+    trajectory: int | None = None,
+    expect_s: float | None = None,
+    queue_timeout_s: float | None = None,
+    timeout_s: float | None = None,
+    **more: Any,
+) -> dict:
+    """An action to submit.
+
+    cores: 2 for exactly two, range(1, 9) for one to eight, [1, 2, 4] for one of these.
+    gpus: a number of GPUs or a list of those that it can use: 1, 2, 4 and 8.
+    quotas: names of quotas, or units of each by name.
+    kind: the class from whose actions rota learns how long they take, such as "pytest".
+    expect_s: how long it takes with one core or GPU, in seconds, if that is known.
+    more: other fields of ActionSpec as docs/api.md has them, such as lossPolicy.
+    """
+    if isinstance(argv, str):
+        raise TypeError('argv is a list of words: for a shell write ["sh", "-c", COMMAND]')
+    resources: dict = {}
+    if isinstance(cores, int):
+        resources["cores"] = cores
+    elif isinstance(cores, range):
+        if cores.step != 1 or len(cores) == 0:
+            raise ValueError(f"cores={cores!r} must be a range of one number after the other, such as range(1, 9)")
+        resources.update(cores=cores[0], maxCores=cores[-1])
+    elif cores is not None:
+        resources["allowedCores"] = list(cores)
+    if memory is not None:
+        resources["memoryBytes"] = str(size(memory))
+    if gpus is not None:
+        resources["gpus"] = {"gpus": [gpus] if isinstance(gpus, int) else list(gpus)}
+    if quotas:
+        units = quotas if isinstance(quotas, Mapping) else dict.fromkeys(quotas, 1)
+        resources["quotas"] = [{"quota": quota, "units": n} for quota, n in units.items()]
+    given = {
+        "command": {"argv": list(argv), "env": dict(env or {}), "dir": cwd or ""},
+        "resources": resources,
+        "name": name,
+        "class": kind,
+        "pool": pool,
+        "trajectoryId": None if trajectory is None else str(trajectory),
+        "profile": None if expect_s is None else {"duration": seconds(expect_s)},
+        "queueTimeout": None if queue_timeout_s is None else seconds(queue_timeout_s),
+        "runTimeout": None if timeout_s is None else seconds(timeout_s),
+    }
+    return {**{key: value for key, value in given.items() if value is not None}, **more}
+
+
+class Action:
+    """What rota knows of an action; ``raw`` is all of it."""
+
+    def __init__(self, raw: Mapping[str, Any]):
+        self.raw = raw
+        self.id = int(raw["id"])
+        #: QUEUED, RUNNING, SUCCEEDED, FAILED, CANCELED, LOST or EXPIRED.
+        self.state = raw["state"].removeprefix("ACTION_STATE_")
+        self.node = raw.get("node", "")
+        #: While queued: a sentence that says what it waits for.
+        self.waiting_for = raw.get("waitingFor", "")
+        result = raw.get("result", {})
+        #: Why it ended, such as EXITED or TIMEOUT; empty before.
+        self.reason = result.get("reason", "").removeprefix("END_REASON_")
+        self.exit_code = result.get("exitCode", 0)
+        #: The ends of what it wrote, as a node keeps them for everybody.
+        self.stdout = base64.b64decode(result.get("stdoutTail", "")).decode(errors="replace")
+        self.stderr = base64.b64decode(result.get("stderrTail", "")).decode(errors="replace")
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in ("QUEUED", "RUNNING")
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "SUCCEEDED"
+
+    def __repr__(self) -> str:
+        return f"<Action {self.id} {self.state}>"

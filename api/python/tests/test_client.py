@@ -1,0 +1,159 @@
+"""The client against servers that answer what a test wants."""
+
+import asyncio
+import http.server
+import json
+import threading
+import unittest
+
+import rota
+from rota.spec import size
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers with what ``answers`` has, one after the other, the last for ever."""
+
+    def __init__(self, *answers):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers = list(answers)
+        self.asked = []
+        self.address = "127.0.0.1:%d" % self.server_address[1]
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append((self.path, json.loads(body)))
+        answers = self.server.answers
+        status, headers, answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if status == 0:  # the connection is lost before the answer
+            self.close_connection = True
+            return
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(text)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def refusal(status, code, reason, delay=None):
+    about = {"reason": reason}
+    if delay is not None:
+        about["retryDelay"] = delay
+    detail = {"type": "rota.v1.ErrorDetail", "value": "", "debug": about}
+    return status, {}, {"code": code, "message": reason.lower(), "details": [detail]}
+
+
+SUBMITTED = (200, {}, {"ids": ["7"]})
+NO_LEADER = refusal(503, "unavailable", "NO_LEADER", "0.010s")
+LOST = (0, {}, None)
+
+
+class Calls(unittest.TestCase):
+    def client(self, *servers, **options):
+        client = rota.Client(*servers, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_submission_is_repeated_under_the_same_request_id(self):
+        with Server(NO_LEADER, LOST, SUBMITTED) as server:
+            ids = self.client(server.address).submit(rota.spec(["true"]))
+        self.assertEqual(ids, [7])
+        self.assertEqual(len({body["requestId"] for _, body in server.asked}), 1)
+        self.assertEqual(len(server.asked), 3)
+
+    def test_what_may_have_been_done_is_not_repeated_without_a_request_id(self):
+        with Server(LOST, (200, {}, {})) as server:
+            with self.assertRaises(rota.UnknownOutcome):
+                self.client(server.address).call("QuotaService/CreateQuota", {"name": "x"})
+        self.assertEqual(len(server.asked), 1)
+
+    def test_a_refusal_for_good_is_not_repeated(self):
+        with Server(refusal(400, "invalid_argument", "UNSATISFIABLE")) as server:
+            with self.assertRaises(rota.Error) as caught:
+                self.client(server.address).submit(rota.spec(["true"], cores=999))
+        self.assertEqual((caught.exception.code, caught.exception.reason), ("invalid_argument", "UNSATISFIABLE"))
+        self.assertNotIsInstance(caught.exception, rota.UnknownOutcome)
+        self.assertEqual(len(server.asked), 1)
+
+    def test_the_leader_is_asked_next(self):
+        with Server(SUBMITTED) as leader:
+            with Server((200, {"Rota-Leader": leader.address}, {"ids": ["1"]})) as follower:
+                client = self.client(follower.address)
+                client.submit(rota.spec(["true"]))
+                client.submit(rota.spec(["true"]))
+        self.assertEqual((len(follower.asked), len(leader.asked)), (1, 1))
+
+    def test_another_server_is_asked_when_one_is_gone(self):
+        with Server(SUBMITTED) as gone:
+            pass
+        with Server(SUBMITTED) as server:
+            self.assertEqual(self.client(gone.address, server.address).submit(rota.spec(["true"])), [7])
+
+    def test_it_gives_up_in_time(self):
+        with Server(NO_LEADER) as server:
+            with self.assertRaises(rota.Error) as caught:
+                self.client(server.address, retry_s=0.2).submit(rota.spec(["true"]))
+        self.assertEqual(caught.exception.reason, "NO_LEADER")
+        self.assertGreater(len(server.asked), 2)
+
+    def test_waiting_ends_with_the_action_or_in_time(self):
+        def action(state):
+            return 200, {}, {"action": {"id": "7", "state": "ACTION_STATE_" + state, "waitingFor": "for cores"}}
+
+        with Server(action("QUEUED"), action("RUNNING"), action("SUCCEEDED")) as server:
+            self.assertTrue(self.client(server.address).wait(7).succeeded)
+        with Server(action("QUEUED")) as server:
+            with self.assertRaisesRegex(TimeoutError, "for cores"):
+                self.client(server.address).wait(7, timeout_s=0.1)
+
+    def test_an_abandoned_run_is_canceled(self):
+        running = (200, {}, {"action": {"id": "7", "state": "ACTION_STATE_RUNNING"}})
+
+        async def main(client):
+            async with client:
+                await asyncio.wait_for(client.run(["sleep", "99"]), 0.2)
+
+        with Server(SUBMITTED, running) as server:
+            with self.assertRaises(asyncio.TimeoutError):
+                asyncio.run(main(rota.AsyncClient(server.address)))
+        self.assertEqual(server.asked[-1], ("/rota.v1.ActionService/CancelActions", {"ids": ["7"]}))
+
+
+class Specs(unittest.TestCase):
+    def test_cores(self):
+        self.assertEqual(rota.spec(["x"], cores=2)["resources"], {"cores": 2})
+        self.assertEqual(rota.spec(["x"], cores=0, quotas=["judge"])["resources"], {"cores": 0, "quotas": [{"quota": "judge", "units": 1}]})
+        self.assertEqual(rota.spec(["x"], cores=range(1, 9))["resources"], {"cores": 1, "maxCores": 8})
+        self.assertEqual(rota.spec(["x"], cores=[1, 4])["resources"], {"allowedCores": [1, 4]})
+        for wrong in (range(1, 9, 2), range(3, 3)):
+            with self.assertRaises(ValueError):
+                rota.spec(["x"], cores=wrong)
+
+    def test_sizes(self):
+        self.assertEqual([size(s) for s in (5, "5", "2KB", "2KiB", "1 GiB")], [5, 5, 2000, 2048, 1 << 30])
+        for wrong in ("", "GiB", "1.5GiB", "-1", "1XB"):
+            with self.assertRaises(ValueError):
+                size(wrong)
+
+    def test_a_command_is_a_list(self):
+        with self.assertRaises(TypeError):
+            rota.spec("echo hello")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/pki"
+	"rota/cmd/internal/devcluster"
+	"rota/internal/need"
+)
+
+// TestPythonClient has the tests of the Python client use a cluster whose leader is
+// killed and comes back meanwhile.
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
+	need.Tool(t, "python3")
+	w := newWorld(t, patient, devcluster.Config{Servers: 3, Agents: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	tests := exec.CommandContext(ctx, "python3", "-B", "-W", "error", "-m", "unittest", "discover", "-v", "-s", "tests", "-t", ".")
+	tests.Dir = filepath.Join("..", "..", "..", "api", "python")
+	tests.Env = append(os.Environ(), "ROTA_SERVERS="+strings.Join(w.cluster.Addrs(), " "))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if out, err := tests.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		} else if strings.Contains(string(out), "skipped") {
+			t.Errorf("tests are skipped though there is a cluster:\n%s", out)
+		}
+	}()
+	w.until("it submits something", func() bool {
+		resp, err := w.api.Actions.ListActions(ctx, &rotav1.ListActionsRequest{PageSize: 1})
+		return err == nil && len(resp.Actions) > 0
+	})
+	leader := w.leader(nil)
+	w.kill(leader)
+	time.Sleep(time.Second)
+	w.start(leader)
+	<-done
+}
+
+// TestPythonClientKnowsServersByTheirRole: as everybody else does.
+func TestPythonClientKnowsServersByTheirRole(t *testing.T) {
+	t.Parallel()
+	need.Tool(t, "python3")
+	dir := t.TempDir()
+	if err := pki.NewCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, role := range map[string]pki.Role{"server": pki.RoleServer, "agent": pki.RoleAgent, "client": pki.RoleClient} {
+		if err := pki.Issue(dir, role, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"server": "{'x': 1}", "agent": "its certificate is not that of a server"} {
+		config, err := pki.ServerConfig(pki.FilesIn(dir, name), pki.RoleClient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := &http.Server{ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, `{"x": 1}`)
+		})}
+		go peer.Serve(listener)
+		defer peer.Close()
+		files := pki.FilesIn(dir, "client")
+		ask := exec.CommandContext(t.Context(), "python3", "-B", "-c", `
+import sys, rota
+server, ca, cert, key = sys.argv[1:]
+try:
+    print(rota.Client(server, ca=ca, cert=cert, key=key).call("X/GetX"))
+except rota.Error as err:
+    print(err)
+`, listener.Addr().String(), files.CA, files.Cert, files.Key)
+		ask.Dir = filepath.Join("..", "..", "..", "api", "python")
+		if out, err := ask.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("with the certificate of the %s: %v\n%s", name, err, out)
+		}
+	}
+}
