@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	look "rota/jepsen/cluster"
 	"rota/jepsen/history"
 	"rota/jepsen/workload/witness"
 )
@@ -81,6 +82,9 @@ type cluster struct {
 // dev` does, with the agents in a pool of their own.
 func start(t *testing.T) *cluster {
 	t.Helper()
+	if err := look.LookAtSources(); err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	cmd := exec.Command(built.rota, "dev", "--servers", "3", "--agents", "2", "--port", "0", "--dir", dir, "--simulated-gpus", "8xH100:80GiB")
 	cmd.Env = append(os.Environ(), "ROTA_AGENT_POOL=work", "ROTA_AGENT_CORES=4", "ROTA_AGENT_OVERSUBSCRIBE=true")

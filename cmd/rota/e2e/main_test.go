@@ -9,9 +9,6 @@ import (
 	"rota/cmd/internal/rotatest"
 )
 
-// binary is the rota that is tested, built once.
-var binary string
-
 // worlds is how many clusters run at the same time: they mostly wait, for
 // elections and for leases to end.
 const worlds = "4"
@@ -22,5 +19,5 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(rotatest.Main(m, &binary))
+	os.Exit(rotatest.Main(m))
 }

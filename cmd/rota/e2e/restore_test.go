@@ -15,6 +15,7 @@ import (
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
+	"rota/cmd/internal/rotatest"
 	"rota/internal/need"
 )
 
@@ -148,7 +149,7 @@ func (w *world) emptyServer(id string) *devcluster.Process {
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	dir := filepath.Join(w.dir, id)
-	p := devcluster.NewProcess(id, addr, dir, binary, "server", "--id", id,
+	p := devcluster.NewProcess(id, addr, dir, rotatest.Binary(w), "server", "--id", id,
 		"--data-dir", filepath.Join(dir, "data"), "--listen", addr, "--gossip", "")
 	w.cluster.Servers = append(w.cluster.Servers, p)
 	return p

@@ -11,6 +11,7 @@ import (
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
+	"rota/cmd/internal/rotatest"
 )
 
 // patience is for what must happen but takes its time on a slow machine.
@@ -43,7 +44,7 @@ var (
 func newWorld(t *testing.T, l lease, config devcluster.Config) *world {
 	t.Helper()
 	w := &world{T: t, dir: t.ArtifactDir(), lease: l}
-	config.Binary, config.Dir = binary, w.dir
+	config.Binary, config.Dir = rotatest.Binary(t), w.dir
 	config.ServerArgs = append(config.ServerArgs, "--lease", l.duration.String(), "--lease-margin", l.margin.String())
 	config.AgentArgs = append([]string{"--cores", "4", "--oversubscribe"}, config.AgentArgs...)
 	var err error

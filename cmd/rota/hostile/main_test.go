@@ -13,10 +13,7 @@ import (
 	"rota/cmd/internal/rotatest"
 )
 
-// rota is the rota that is tested, built once.
-var rota string
-
-func TestMain(m *testing.M) { os.Exit(rotatest.Main(m, &rota)) }
+func TestMain(m *testing.M) { os.Exit(rotatest.Main(m)) }
 
 // patience is for what must happen but takes its time on a slow machine.
 const patience = 45 * time.Second
@@ -25,7 +22,7 @@ const patience = 45 * time.Second
 // client reaches them with the given certificate, if any.
 func startCluster(t *testing.T, config devcluster.Config, files pki.Files) (*devcluster.Cluster, *client.Client) {
 	t.Helper()
-	config.Binary, config.Dir, config.Servers, config.Agents = rota, t.TempDir(), 1, 1
+	config.Binary, config.Dir, config.Servers, config.Agents = rotatest.Binary(t), t.TempDir(), 1, 1
 	config.AgentArgs = append(config.AgentArgs, "--cores", "2", "--oversubscribe")
 	c, err := devcluster.Start(config)
 	if err != nil {

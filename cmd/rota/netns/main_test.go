@@ -10,14 +10,11 @@ import (
 	"rota/jepsen/cluster"
 )
 
-// binary is the rota that is tested, built once.
-var binary string
-
 func TestMain(m *testing.M) {
 	// Where it cannot be done the tests are skipped, by what they need.
 	if err := cluster.Isolate(); err != nil && !errors.Is(err, cluster.ErrCannotIsolate) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(rotatest.Main(m, &binary))
+	os.Exit(rotatest.Main(m))
 }

@@ -9,6 +9,7 @@ import (
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/cmd/internal/rotatest"
 	"rota/jepsen/cluster"
 )
 
@@ -35,7 +36,7 @@ func newWorld(t *testing.T) *world {
 	w.dir, err = os.MkdirTemp("", "netns-")
 	w.must(err)
 	w.Cluster, err = cluster.Start(t.Context(), cluster.Config{
-		Dir: w.dir, Binary: binary, Servers: 3, Agents: 2, Lease: lease, Margin: margin,
+		Dir: w.dir, Binary: rotatest.Binary(t), Servers: 3, Agents: 2, Lease: lease, Margin: margin,
 	})
 	w.must(err)
 	t.Cleanup(w.stop)
