@@ -33,11 +33,13 @@ func (m *Model) finish() error {
 	for _, p := range m.touchedPools {
 		p.touched = false
 		m.learnPatience(&p.queue)
+		m.learnPasses(&p.coreless)
 		for _, q := range p.gpuQueues {
 			m.learnPatience(q)
 		}
 		for _, n := range p.nodes {
 			m.learnPatience(&n.queue)
+			m.learnPasses(&n.coreless)
 		}
 		m.learnHolds(p)
 		if m.s.HasWork() {

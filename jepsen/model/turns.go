@@ -90,7 +90,7 @@ func (m *Model) pass(oldest, a *action, n *node) error {
 	if ended {
 		// One that started by the end of the entry may have had a node kept meanwhile.
 		if row := m.s.Action(oldest.ID); row.State == state.ActionQueued && (row.HeldOn == 0 || row.HeldOn == n.ID) {
-			if free := m.couldBeKept(oldest); free != nil {
+			if free := m.couldBeKept(oldest); free != nil && !(free == n && a.passed > 0) { // else it was kept for a until now
 				return fmt.Errorf("action %d was granted on node %s and bypasses action %d, bypassed %d times since %d already (limits %d, %d ns), with node %s free to be kept for it",
 					a.ID, n.Name, oldest.ID, oldest.passed, oldest.passedAt, m.settings.BypassMax, m.settings.BypassNSMax, free.Name)
 			}
@@ -118,6 +118,15 @@ func (m *Model) learnPatience(q *queue) {
 		if anew && (!judged || m.couldBeKept(a) == nil) {
 			a.passed, a.passedAt = row.Bypassed, row.BlockedAt
 		}
+	}
+}
+
+// learnPasses takes over how often those without cores were bypassed, which is not
+// judged.
+func (m *Model) learnPasses(q *queue) {
+	for _, a := range q.waiting[:min(len(q.waiting), window)] {
+		row := m.s.Action(a.ID)
+		a.passed, a.passedAt = row.Bypassed, row.BlockedAt
 	}
 }
 
