@@ -58,8 +58,8 @@ func TestSimulationsSayThatTheyAre(t *testing.T) {
 	}
 }
 
-// TestKindsAreToldApart: the mean over all actions is that of the kinds by their
-// numbers, and a breakdown is in seconds of a trajectory.
+// TestKindsAreToldApart: the mean over all actions is between those of the kinds, and a
+// breakdown is in seconds of a trajectory.
 func TestKindsAreToldApart(t *testing.T) {
 	mean := func(more ...string) (ms float64) {
 		out, _ := simulated(t, exitOK, append(append([]string{"run", "coding", "--policy", "fixed-2"}, small...), more...)...)
