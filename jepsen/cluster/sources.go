@@ -29,7 +29,7 @@ func LookAtSources() error {
 			return err
 		case d.IsDir() && (d.Name() == ".git" || d.Name() == "store" || d.Name() == "bin"):
 			return filepath.SkipDir
-		case filepath.Ext(path) == ".go" || d.Name() == "go.mod":
+		case filepath.Ext(path) == ".go" || filepath.Ext(path) == ".py" || d.Name() == "go.mod":
 			_, err = os.Stat(path)
 		}
 		return err
