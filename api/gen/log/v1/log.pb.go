@@ -105,6 +105,14 @@ type Command struct {
 	//	*Command_CreateQuota
 	//	*Command_UpdateQuota
 	//	*Command_DeleteQuota
+	//	*Command_CreateNodeGroup
+	//	*Command_DeleteNodeGroup
+	//	*Command_ResumeLedger
+	//	*Command_SubmitJob
+	//	*Command_ChangeJob
+	//	*Command_MoveJob
+	//	*Command_AcquireTurn
+	//	*Command_EndTurn
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -318,6 +326,78 @@ func (x *Command) GetDeleteQuota() *DeleteQuota {
 	return nil
 }
 
+func (x *Command) GetCreateNodeGroup() *CreateNodeGroup {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CreateNodeGroup); ok {
+			return x.CreateNodeGroup
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeleteNodeGroup() *DeleteNodeGroup {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_DeleteNodeGroup); ok {
+			return x.DeleteNodeGroup
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetResumeLedger() *ResumeLedger {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ResumeLedger); ok {
+			return x.ResumeLedger
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSubmitJob() *SubmitJob {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SubmitJob); ok {
+			return x.SubmitJob
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetChangeJob() *ChangeJob {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ChangeJob); ok {
+			return x.ChangeJob
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetMoveJob() *MoveJob {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_MoveJob); ok {
+			return x.MoveJob
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetAcquireTurn() *AcquireTurn {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_AcquireTurn); ok {
+			return x.AcquireTurn
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetEndTurn() *EndTurn {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_EndTurn); ok {
+			return x.EndTurn
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -398,6 +478,38 @@ type Command_DeleteQuota struct {
 	DeleteQuota *DeleteQuota `protobuf:"bytes,20,opt,name=delete_quota,json=deleteQuota,proto3,oneof"`
 }
 
+type Command_CreateNodeGroup struct {
+	CreateNodeGroup *CreateNodeGroup `protobuf:"bytes,21,opt,name=create_node_group,json=createNodeGroup,proto3,oneof"`
+}
+
+type Command_DeleteNodeGroup struct {
+	DeleteNodeGroup *DeleteNodeGroup `protobuf:"bytes,22,opt,name=delete_node_group,json=deleteNodeGroup,proto3,oneof"`
+}
+
+type Command_ResumeLedger struct {
+	ResumeLedger *ResumeLedger `protobuf:"bytes,23,opt,name=resume_ledger,json=resumeLedger,proto3,oneof"`
+}
+
+type Command_SubmitJob struct {
+	SubmitJob *SubmitJob `protobuf:"bytes,24,opt,name=submit_job,json=submitJob,proto3,oneof"`
+}
+
+type Command_ChangeJob struct {
+	ChangeJob *ChangeJob `protobuf:"bytes,25,opt,name=change_job,json=changeJob,proto3,oneof"`
+}
+
+type Command_MoveJob struct {
+	MoveJob *MoveJob `protobuf:"bytes,26,opt,name=move_job,json=moveJob,proto3,oneof"`
+}
+
+type Command_AcquireTurn struct {
+	AcquireTurn *AcquireTurn `protobuf:"bytes,27,opt,name=acquire_turn,json=acquireTurn,proto3,oneof"`
+}
+
+type Command_EndTurn struct {
+	EndTurn *EndTurn `protobuf:"bytes,28,opt,name=end_turn,json=endTurn,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -435,6 +547,22 @@ func (*Command_CreateQuota) isCommand_Verb() {}
 func (*Command_UpdateQuota) isCommand_Verb() {}
 
 func (*Command_DeleteQuota) isCommand_Verb() {}
+
+func (*Command_CreateNodeGroup) isCommand_Verb() {}
+
+func (*Command_DeleteNodeGroup) isCommand_Verb() {}
+
+func (*Command_ResumeLedger) isCommand_Verb() {}
+
+func (*Command_SubmitJob) isCommand_Verb() {}
+
+func (*Command_ChangeJob) isCommand_Verb() {}
+
+func (*Command_MoveJob) isCommand_Verb() {}
+
+func (*Command_AcquireTurn) isCommand_Verb() {}
+
+func (*Command_EndTurn) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -577,8 +705,16 @@ type Settings struct {
 	BypassMax         uint32                 `protobuf:"varint,9,opt,name=bypass_max,json=bypassMax,proto3" json:"bypass_max,omitempty"`
 	BypassNsMax       int64                  `protobuf:"varint,10,opt,name=bypass_ns_max,json=bypassNsMax,proto3" json:"bypass_ns_max,omitempty"`
 	RequestsMax       uint32                 `protobuf:"varint,11,opt,name=requests_max,json=requestsMax,proto3" json:"requests_max,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of the ledger: how long a slot is, how many the horizon has, by how much cycles
+	// may be stretched, for how much of its period a group may be held, and a
+	// rota.v1.PlacementPolicy.
+	LedgerSlotNs     int64  `protobuf:"varint,12,opt,name=ledger_slot_ns,json=ledgerSlotNs,proto3" json:"ledger_slot_ns,omitempty"`
+	LedgerSlots      int64  `protobuf:"varint,13,opt,name=ledger_slots,json=ledgerSlots,proto3" json:"ledger_slots,omitempty"`
+	LedgerStretchPpm int64  `protobuf:"varint,14,opt,name=ledger_stretch_ppm,json=ledgerStretchPpm,proto3" json:"ledger_stretch_ppm,omitempty"`
+	LedgerDutyPpm    int64  `protobuf:"varint,15,opt,name=ledger_duty_ppm,json=ledgerDutyPpm,proto3" json:"ledger_duty_ppm,omitempty"`
+	LedgerPolicy     uint32 `protobuf:"varint,16,opt,name=ledger_policy,json=ledgerPolicy,proto3" json:"ledger_policy,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
@@ -684,6 +820,41 @@ func (x *Settings) GetBypassNsMax() int64 {
 func (x *Settings) GetRequestsMax() uint32 {
 	if x != nil {
 		return x.RequestsMax
+	}
+	return 0
+}
+
+func (x *Settings) GetLedgerSlotNs() int64 {
+	if x != nil {
+		return x.LedgerSlotNs
+	}
+	return 0
+}
+
+func (x *Settings) GetLedgerSlots() int64 {
+	if x != nil {
+		return x.LedgerSlots
+	}
+	return 0
+}
+
+func (x *Settings) GetLedgerStretchPpm() int64 {
+	if x != nil {
+		return x.LedgerStretchPpm
+	}
+	return 0
+}
+
+func (x *Settings) GetLedgerDutyPpm() int64 {
+	if x != nil {
+		return x.LedgerDutyPpm
+	}
+	return 0
+}
+
+func (x *Settings) GetLedgerPolicy() uint32 {
+	if x != nil {
+		return x.LedgerPolicy
 	}
 	return 0
 }
@@ -2339,6 +2510,701 @@ func (x *DeleteQuota) GetName() string {
 	return ""
 }
 
+type CreateNodeGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Nodes         int64                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateNodeGroup) Reset() {
+	*x = CreateNodeGroup{}
+	mi := &file_log_v1_log_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateNodeGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateNodeGroup) ProtoMessage() {}
+
+func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateNodeGroup.ProtoReflect.Descriptor instead.
+func (*CreateNodeGroup) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CreateNodeGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateNodeGroup) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+type DeleteNodeGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNodeGroup) Reset() {
+	*x = DeleteNodeGroup{}
+	mi := &file_log_v1_log_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNodeGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNodeGroup) ProtoMessage() {}
+
+func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNodeGroup.ProtoReflect.Descriptor instead.
+func (*DeleteNodeGroup) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DeleteNodeGroup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ResumeLedger goes on after failed decisions: on groups, and where jobs are placed.
+type ResumeLedger struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeLedger) Reset() {
+	*x = ResumeLedger{}
+	mi := &file_log_v1_log_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeLedger) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeLedger) ProtoMessage() {}
+
+func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeLedger.ProtoReflect.Descriptor instead.
+func (*ResumeLedger) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+}
+
+type SubmitJob struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// How many nodes its widest segment needs.
+	Nodes int64 `protobuf:"varint,4,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Absent: its first cycle says what it is.
+	Cycle *Cycle `protobuf:"bytes,5,opt,name=cycle,proto3" json:"cycle,omitempty"`
+	// Of each change of deployment, as long as it was not measured.
+	SetUpNs int64 `protobuf:"varint,6,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
+	// It takes what others leave and has no reservation.
+	Backfill      bool `protobuf:"varint,7,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitJob) Reset() {
+	*x = SubmitJob{}
+	mi := &file_log_v1_log_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitJob) ProtoMessage() {}
+
+func (x *SubmitJob) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitJob.ProtoReflect.Descriptor instead.
+func (*SubmitJob) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SubmitJob) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *SubmitJob) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *SubmitJob) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SubmitJob) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *SubmitJob) GetCycle() *Cycle {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+func (x *SubmitJob) GetSetUpNs() int64 {
+	if x != nil {
+		return x.SetUpNs
+	}
+	return 0
+}
+
+func (x *SubmitJob) GetBackfill() bool {
+	if x != nil {
+		return x.Backfill
+	}
+	return false
+}
+
+// Cycle is what a job needs of its group, again and again.
+type Cycle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PeriodNs      int64                  `protobuf:"varint,1,opt,name=period_ns,json=periodNs,proto3" json:"period_ns,omitempty"`
+	Segments      []*Segment             `protobuf:"bytes,2,rep,name=segments,proto3" json:"segments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cycle) Reset() {
+	*x = Cycle{}
+	mi := &file_log_v1_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cycle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cycle) ProtoMessage() {}
+
+func (x *Cycle) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
+func (*Cycle) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Cycle) GetPeriodNs() int64 {
+	if x != nil {
+		return x.PeriodNs
+	}
+	return 0
+}
+
+func (x *Cycle) GetSegments() []*Segment {
+	if x != nil {
+		return x.Segments
+	}
+	return nil
+}
+
+type Segment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OffsetNs      int64                  `protobuf:"varint,1,opt,name=offset_ns,json=offsetNs,proto3" json:"offset_ns,omitempty"`
+	LengthNs      int64                  `protobuf:"varint,2,opt,name=length_ns,json=lengthNs,proto3" json:"length_ns,omitempty"`
+	Nodes         int64                  `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Segment) Reset() {
+	*x = Segment{}
+	mi := &file_log_v1_log_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Segment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Segment) ProtoMessage() {}
+
+func (x *Segment) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Segment.ProtoReflect.Descriptor instead.
+func (*Segment) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Segment) GetOffsetNs() int64 {
+	if x != nil {
+		return x.OffsetNs
+	}
+	return 0
+}
+
+func (x *Segment) GetLengthNs() int64 {
+	if x != nil {
+		return x.LengthNs
+	}
+	return 0
+}
+
+func (x *Segment) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+type ChangeJob struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// 1: suspend, 2: resume, 3: complete, 4: delete.
+	Change        uint32 `protobuf:"varint,3,opt,name=change,proto3" json:"change,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeJob) Reset() {
+	*x = ChangeJob{}
+	mi := &file_log_v1_log_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeJob) ProtoMessage() {}
+
+func (x *ChangeJob) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
+func (*ChangeJob) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ChangeJob) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ChangeJob) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeJob) GetChange() uint32 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
+}
+
+// MoveJob takes a job to another group, if what the move was planned upon is still
+// so.
+type MoveJob struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	JobId uint64                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	From  uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
+	To    uint64                 `protobuf:"varint,3,opt,name=to,proto3" json:"to,omitempty"`
+	// Period that the group had when the move was planned, and what it gets, in slots.
+	Was    int64 `protobuf:"varint,4,opt,name=was,proto3" json:"was,omitempty"`
+	Period int64 `protobuf:"varint,5,opt,name=period,proto3" json:"period,omitempty"`
+	// The most that equation 1 may come to.
+	CostMax int64 `protobuf:"varint,6,opt,name=cost_max,json=costMax,proto3" json:"cost_max,omitempty"`
+	// For how many slots the job's state is on its way.
+	Transfer      int64 `protobuf:"varint,7,opt,name=transfer,proto3" json:"transfer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveJob) Reset() {
+	*x = MoveJob{}
+	mi := &file_log_v1_log_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveJob) ProtoMessage() {}
+
+func (x *MoveJob) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
+func (*MoveJob) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *MoveJob) GetJobId() uint64 {
+	if x != nil {
+		return x.JobId
+	}
+	return 0
+}
+
+func (x *MoveJob) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *MoveJob) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *MoveJob) GetWas() int64 {
+	if x != nil {
+		return x.Was
+	}
+	return 0
+}
+
+func (x *MoveJob) GetPeriod() int64 {
+	if x != nil {
+		return x.Period
+	}
+	return 0
+}
+
+func (x *MoveJob) GetCostMax() int64 {
+	if x != nil {
+		return x.CostMax
+	}
+	return 0
+}
+
+func (x *MoveJob) GetTransfer() int64 {
+	if x != nil {
+		return x.Transfer
+	}
+	return 0
+}
+
+type AcquireTurn struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Request    *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job        string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	Deployment string                 `protobuf:"bytes,4,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	// A rota.v1.Operation.
+	Operation uint32 `protobuf:"varint,5,opt,name=operation,proto3" json:"operation,omitempty"`
+	// Step of the training that it belongs to: another one begins a cycle. 0: not said.
+	Step uint64 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`
+	// How long it is expected to take; 0: as long as the last one of its kind.
+	ExpectNs int64 `protobuf:"varint,7,opt,name=expect_ns,json=expectNs,proto3" json:"expect_ns,omitempty"`
+	// What it takes to get the deployment onto the group; 0: as measured, or as the
+	// job says.
+	SetUpNs int64 `protobuf:"varint,8,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
+	// How long it may hold the group; 0: for ever.
+	LimitNs int64 `protobuf:"varint,9,opt,name=limit_ns,json=limitNs,proto3" json:"limit_ns,omitempty"`
+	// It may be asked to stop for the sake of others.
+	Stoppable     bool `protobuf:"varint,10,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireTurn) Reset() {
+	*x = AcquireTurn{}
+	mi := &file_log_v1_log_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireTurn) ProtoMessage() {}
+
+func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
+func (*AcquireTurn) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *AcquireTurn) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *AcquireTurn) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *AcquireTurn) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *AcquireTurn) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *AcquireTurn) GetOperation() uint32 {
+	if x != nil {
+		return x.Operation
+	}
+	return 0
+}
+
+func (x *AcquireTurn) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *AcquireTurn) GetExpectNs() int64 {
+	if x != nil {
+		return x.ExpectNs
+	}
+	return 0
+}
+
+func (x *AcquireTurn) GetSetUpNs() int64 {
+	if x != nil {
+		return x.SetUpNs
+	}
+	return 0
+}
+
+func (x *AcquireTurn) GetLimitNs() int64 {
+	if x != nil {
+		return x.LimitNs
+	}
+	return 0
+}
+
+func (x *AcquireTurn) GetStoppable() bool {
+	if x != nil {
+		return x.Stoppable
+	}
+	return false
+}
+
+// EndTurn ends a turn that waits or holds its group.
+type EndTurn struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TurnId uint64                 `protobuf:"varint,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// Of the turn; 0 while it waits.
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// 1: yielded, 2: lost, 3: canceled.
+	Reason uint32 `protobuf:"varint,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What setting up really took; 0: nothing was set up, or nobody measured.
+	SetUpNs       int64 `protobuf:"varint,4,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndTurn) Reset() {
+	*x = EndTurn{}
+	mi := &file_log_v1_log_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndTurn) ProtoMessage() {}
+
+func (x *EndTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
+func (*EndTurn) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *EndTurn) GetTurnId() uint64 {
+	if x != nil {
+		return x.TurnId
+	}
+	return 0
+}
+
+func (x *EndTurn) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *EndTurn) GetReason() uint32 {
+	if x != nil {
+		return x.Reason
+	}
+	return 0
+}
+
+func (x *EndTurn) GetSetUpNs() int64 {
+	if x != nil {
+		return x.SetUpNs
+	}
+	return 0
+}
+
 type ActivateScheduler struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -2348,7 +3214,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +3226,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +3239,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -2396,7 +3262,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +3274,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +3287,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -2454,7 +3320,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +3332,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +3345,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 // Result is the outcome of one command.
@@ -2504,7 +3370,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +3382,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +3395,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -2589,7 +3455,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +3467,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +3480,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -2652,7 +3518,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x10log/v1/log.proto\x12\x06log.v1\"M\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
-	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xf8\b\n" +
+	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xc1\f\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -2678,7 +3544,17 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fdelete_class\x18\x10 \x01(\v2\x13.log.v1.DeleteClassH\x00R\vdeleteClass\x128\n" +
 	"\fcreate_quota\x18\x12 \x01(\v2\x13.log.v1.CreateQuotaH\x00R\vcreateQuota\x128\n" +
 	"\fupdate_quota\x18\x13 \x01(\v2\x13.log.v1.UpdateQuotaH\x00R\vupdateQuota\x128\n" +
-	"\fdelete_quota\x18\x14 \x01(\v2\x13.log.v1.DeleteQuotaH\x00R\vdeleteQuotaB\x06\n" +
+	"\fdelete_quota\x18\x14 \x01(\v2\x13.log.v1.DeleteQuotaH\x00R\vdeleteQuota\x12E\n" +
+	"\x11create_node_group\x18\x15 \x01(\v2\x17.log.v1.CreateNodeGroupH\x00R\x0fcreateNodeGroup\x12E\n" +
+	"\x11delete_node_group\x18\x16 \x01(\v2\x17.log.v1.DeleteNodeGroupH\x00R\x0fdeleteNodeGroup\x12;\n" +
+	"\rresume_ledger\x18\x17 \x01(\v2\x14.log.v1.ResumeLedgerH\x00R\fresumeLedger\x122\n" +
+	"\n" +
+	"submit_job\x18\x18 \x01(\v2\x11.log.v1.SubmitJobH\x00R\tsubmitJob\x122\n" +
+	"\n" +
+	"change_job\x18\x19 \x01(\v2\x11.log.v1.ChangeJobH\x00R\tchangeJob\x12,\n" +
+	"\bmove_job\x18\x1a \x01(\v2\x0f.log.v1.MoveJobH\x00R\amoveJob\x128\n" +
+	"\facquire_turn\x18\x1b \x01(\v2\x13.log.v1.AcquireTurnH\x00R\vacquireTurn\x12,\n" +
+	"\bend_turn\x18\x1c \x01(\v2\x0f.log.v1.EndTurnH\x00R\aendTurnB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2688,7 +3564,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12,\n" +
 	"\bsettings\x18\x02 \x01(\v2\x10.log.v1.SettingsR\bsettings\x12+\n" +
-	"\x11scheduler_version\x18\x03 \x01(\rR\x10schedulerVersion\"\xa4\x03\n" +
+	"\x11scheduler_version\x18\x03 \x01(\rR\x10schedulerVersion\"\xe8\x04\n" +
 	"\bSettings\x12\x19\n" +
 	"\blease_ns\x18\x01 \x01(\x03R\aleaseNs\x12&\n" +
 	"\x0flease_margin_ns\x18\x02 \x01(\x03R\rleaseMarginNs\x12*\n" +
@@ -2703,7 +3579,12 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"bypass_max\x18\t \x01(\rR\tbypassMax\x12\"\n" +
 	"\rbypass_ns_max\x18\n" +
 	" \x01(\x03R\vbypassNsMax\x12!\n" +
-	"\frequests_max\x18\v \x01(\rR\vrequestsMax\"\x82\x01\n" +
+	"\frequests_max\x18\v \x01(\rR\vrequestsMax\x12$\n" +
+	"\x0eledger_slot_ns\x18\f \x01(\x03R\fledgerSlotNs\x12!\n" +
+	"\fledger_slots\x18\r \x01(\x03R\vledgerSlots\x12,\n" +
+	"\x12ledger_stretch_ppm\x18\x0e \x01(\x03R\x10ledgerStretchPpm\x12&\n" +
+	"\x0fledger_duty_ppm\x18\x0f \x01(\x03R\rledgerDutyPpm\x12#\n" +
+	"\rledger_policy\x18\x10 \x01(\rR\fledgerPolicy\"\x82\x01\n" +
 	"\rSubmitActions\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12(\n" +
@@ -2830,7 +3711,59 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04keys\x18\x03 \x01(\rR\x04keys\x12\x16\n" +
 	"\x06resume\x18\x04 \x01(\bR\x06resume\"!\n" +
 	"\vDeleteQuota\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"-\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
+	"\x0fCreateNodeGroup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x03R\x05nodes\"%\n" +
+	"\x0fDeleteNodeGroup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
+	"\fResumeLedger\"\xdb\x01\n" +
+	"\tSubmitJob\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\x03R\x05nodes\x12#\n" +
+	"\x05cycle\x18\x05 \x01(\v2\r.log.v1.CycleR\x05cycle\x12\x1a\n" +
+	"\tset_up_ns\x18\x06 \x01(\x03R\asetUpNs\x12\x1a\n" +
+	"\bbackfill\x18\a \x01(\bR\bbackfill\"Q\n" +
+	"\x05Cycle\x12\x1b\n" +
+	"\tperiod_ns\x18\x01 \x01(\x03R\bperiodNs\x12+\n" +
+	"\bsegments\x18\x02 \x03(\v2\x0f.log.v1.SegmentR\bsegments\"Y\n" +
+	"\aSegment\x12\x1b\n" +
+	"\toffset_ns\x18\x01 \x01(\x03R\boffsetNs\x12\x1b\n" +
+	"\tlength_ns\x18\x02 \x01(\x03R\blengthNs\x12\x14\n" +
+	"\x05nodes\x18\x03 \x01(\x03R\x05nodes\"U\n" +
+	"\tChangeJob\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06change\x18\x03 \x01(\rR\x06change\"\xa5\x01\n" +
+	"\aMoveJob\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\x04R\x05jobId\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\x04R\x02to\x12\x10\n" +
+	"\x03was\x18\x04 \x01(\x03R\x03was\x12\x16\n" +
+	"\x06period\x18\x05 \x01(\x03R\x06period\x12\x19\n" +
+	"\bcost_max\x18\x06 \x01(\x03R\acostMax\x12\x1a\n" +
+	"\btransfer\x18\a \x01(\x03R\btransfer\"\xac\x02\n" +
+	"\vAcquireTurn\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x04 \x01(\tR\n" +
+	"deployment\x12\x1c\n" +
+	"\toperation\x18\x05 \x01(\rR\toperation\x12\x12\n" +
+	"\x04step\x18\x06 \x01(\x04R\x04step\x12\x1b\n" +
+	"\texpect_ns\x18\a \x01(\x03R\bexpectNs\x12\x1a\n" +
+	"\tset_up_ns\x18\b \x01(\x03R\asetUpNs\x12\x19\n" +
+	"\blimit_ns\x18\t \x01(\x03R\alimitNs\x12\x1c\n" +
+	"\tstoppable\x18\n" +
+	" \x01(\bR\tstoppable\"l\n" +
+	"\aEndTurn\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\rR\x06reason\x12\x1a\n" +
+	"\tset_up_ns\x18\x04 \x01(\x03R\asetUpNs\"-\n" +
 	"\x11ActivateScheduler\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\"R\n" +
 	"\tQuoteHash\x12\x1b\n" +
@@ -2863,7 +3796,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 	return file_log_v1_log_proto_rawDescData
 }
 
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_log_v1_log_proto_goTypes = []any{
 	(*Entry)(nil),             // 0: log.v1.Entry
 	(*Command)(nil),           // 1: log.v1.Command
@@ -2895,11 +3828,21 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*CreateQuota)(nil),       // 27: log.v1.CreateQuota
 	(*UpdateQuota)(nil),       // 28: log.v1.UpdateQuota
 	(*DeleteQuota)(nil),       // 29: log.v1.DeleteQuota
-	(*ActivateScheduler)(nil), // 30: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 31: log.v1.QuoteHash
-	(*Tick)(nil),              // 32: log.v1.Tick
-	(*Result)(nil),            // 33: log.v1.Result
-	(*Refusal)(nil),           // 34: log.v1.Refusal
+	(*CreateNodeGroup)(nil),   // 30: log.v1.CreateNodeGroup
+	(*DeleteNodeGroup)(nil),   // 31: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),      // 32: log.v1.ResumeLedger
+	(*SubmitJob)(nil),         // 33: log.v1.SubmitJob
+	(*Cycle)(nil),             // 34: log.v1.Cycle
+	(*Segment)(nil),           // 35: log.v1.Segment
+	(*ChangeJob)(nil),         // 36: log.v1.ChangeJob
+	(*MoveJob)(nil),           // 37: log.v1.MoveJob
+	(*AcquireTurn)(nil),       // 38: log.v1.AcquireTurn
+	(*EndTurn)(nil),           // 39: log.v1.EndTurn
+	(*ActivateScheduler)(nil), // 40: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 41: log.v1.QuoteHash
+	(*Tick)(nil),              // 42: log.v1.Tick
+	(*Result)(nil),            // 43: log.v1.Result
+	(*Refusal)(nil),           // 44: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	1,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -2915,32 +3858,44 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	23, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
 	24, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
 	25, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	30, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	31, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	32, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	40, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	41, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	42, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
 	26, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
 	27, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
 	28, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
 	29, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	4,  // 20: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	2,  // 21: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	6,  // 22: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	7,  // 23: log.v1.Action.needs:type_name -> log.v1.Needs
-	8,  // 24: log.v1.Needs.profile:type_name -> log.v1.Profile
-	10, // 25: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	11, // 26: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	9,  // 27: log.v1.Profile.points:type_name -> log.v1.Point
-	2,  // 28: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	17, // 29: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	18, // 30: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	16, // 31: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	20, // 32: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	34, // 33: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	30, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	31, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	32, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	33, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	36, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	37, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	38, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	39, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	4,  // 28: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	2,  // 29: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	6,  // 30: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	7,  // 31: log.v1.Action.needs:type_name -> log.v1.Needs
+	8,  // 32: log.v1.Needs.profile:type_name -> log.v1.Profile
+	10, // 33: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	11, // 34: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	9,  // 35: log.v1.Profile.points:type_name -> log.v1.Point
+	2,  // 36: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	17, // 37: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	18, // 38: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	16, // 39: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	20, // 40: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	2,  // 41: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	34, // 42: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	35, // 43: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	2,  // 44: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	44, // 45: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -2968,6 +3923,14 @@ func file_log_v1_log_proto_init() {
 		(*Command_CreateQuota)(nil),
 		(*Command_UpdateQuota)(nil),
 		(*Command_DeleteQuota)(nil),
+		(*Command_CreateNodeGroup)(nil),
+		(*Command_DeleteNodeGroup)(nil),
+		(*Command_ResumeLedger)(nil),
+		(*Command_SubmitJob)(nil),
+		(*Command_ChangeJob)(nil),
+		(*Command_MoveJob)(nil),
+		(*Command_AcquireTurn)(nil),
+		(*Command_EndTurn)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2975,7 +3938,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

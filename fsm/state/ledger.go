@@ -1,0 +1,168 @@
+package state
+
+// Identifiers of the ledger's rows. Zero means none.
+type (
+	// GroupID numbers a node group in the order of creation.
+	GroupID uint64
+	// JobID orders jobs by submission, over all namespaces.
+	JobID uint64
+	// TurnID orders turns by arrival, over all jobs.
+	TurnID uint64
+	// DeploymentID is one deployment of one job.
+	DeploymentID uint64
+)
+
+// JobState has the values of rota.v1.JobState.
+type JobState uint8
+
+// The life of a job. One that runs has a group; a suspended one does not look for one.
+// JobDeleted is only in events.
+const (
+	JobQueued JobState = 1 + iota
+	JobRunning
+	JobSuspended
+	JobCompleted
+	JobDeleted
+)
+
+// TurnState has the values of rota.v1.TurnState.
+type TurnState uint8
+
+// The life of a turn.
+const (
+	TurnWaiting TurnState = 1 + iota
+	TurnHeld
+	TurnYielded
+	TurnLost
+	TurnCanceled
+)
+
+// Live reports whether the turn waits or holds its group.
+func (s TurnState) Live() bool { return s == TurnWaiting || s == TurnHeld }
+
+// DeploymentsMax is how many deployments a job may have.
+const DeploymentsMax = 64
+
+// deploymentBits is for the place of a deployment among those of its job.
+const deploymentBits = 8
+
+// NodeGroup is a set of nodes that one deployment at a time holds.
+type NodeGroup struct {
+	ID    GroupID
+	Name  string
+	Nodes int64
+	// Period of all jobs with a seat, in slots; 0 if there are none.
+	Period int64
+	// Resident is the deployment whose state is on the nodes; 0: nobody knows.
+	Resident DeploymentID
+	// Turn is the one that holds the group.
+	Turn TurnID
+	// WakeAt is a log time at which those who wait are looked at again; 0: none.
+	WakeAt int64
+	// Halted says why nothing is granted; empty while it is.
+	Halted string
+}
+
+// Segment is a part of a cycle in which a job holds its group, in slots.
+type Segment struct{ Offset, Length, Nodes int64 }
+
+// Cycle is what a job needs of its group, again and again, in slots. A period of 0
+// says that it is not known.
+type Cycle struct {
+	Period   int64
+	Segments []Segment
+}
+
+// Ran is one turn of a cycle as it really was, in log time.
+type Ran struct{ Start, End int64 }
+
+// Deployment is one logical model of a job.
+type Deployment struct {
+	Name string
+	// SetUpNS is what setting it up took the last time; 0: never measured.
+	SetUpNS int64
+	// ExecNS has what the last operation of each kind took; 0: there was none.
+	ExecNS []int64
+}
+
+// Job is a training job. It takes turns on one group.
+type Job struct {
+	ID        JobID
+	Namespace NamespaceID
+	Name      string
+	State     JobState
+	Backfill  bool
+	// Deleting: the row goes with the last live turn.
+	Deleting bool
+	Nodes    int64
+	Cycle    Cycle
+	SetUpNS  int64
+	Group    GroupID // 0 unless it runs
+	// Deployments in the order in which they were first named.
+	Deployments []Deployment
+	// Step is the step of the training that is under way since StepBegan; 0: none.
+	Step      uint64
+	StepBegan int64
+	// Clean: all turns of the step went as they should, and Ran has them.
+	Clean bool
+	Ran   []Ran
+	// Cycles counts the steps that were finished.
+	Cycles uint64
+	// YieldedAt is when its last turn ended, HeldNS how long all were together.
+	YieldedAt, HeldNS              int64
+	SubmittedAt, StartedAt, EndedAt int64
+	// Why it is where it is: the shift of its start in slots, and what the ledger
+	// counted for it in ppm.
+	Shift, StretchPPM, Cost, InterferencePPM int64
+	// Message says what a queued job waits for.
+	Message string
+	// Turns counts the live ones.
+	Turns uint32
+	// Revision of the newest event about it.
+	Revision uint64
+}
+
+// Deployment returns the ID of the i-th deployment of a job.
+func (r *Job) Deployment(i int) DeploymentID {
+	return DeploymentID(r.ID)<<deploymentBits | DeploymentID(i+1)
+}
+
+// Job returns whose deployment it is, and which of them.
+func (id DeploymentID) Job() (JobID, int) {
+	return JobID(id >> deploymentBits), int(id&(1<<deploymentBits-1)) - 1
+}
+
+// Seat is the reservation of a job: its cycle, on a group, since when it repeats. In
+// slots.
+type Seat struct {
+	Job       JobID
+	Group     GroupID
+	Cycle     Cycle
+	Dedicated bool // the cycle is not known: the group is the job's alone
+	Anchor    int64
+	Index     int64
+	Began     int64
+	Waited    int64
+}
+
+// Turn is an operation whose worker process holds a group itself.
+type Turn struct {
+	ID         TurnID
+	Deployment DeploymentID
+	Operation  uint8 // of rota.v1.Operation
+	State      TurnState
+	Step       uint64
+	// Declared or learned; a LimitNS of 0 is none.
+	ExecNS, SetUpNS, LimitNS int64
+	Stoppable                bool
+	// Group that it holds or held; SetUp says that the deployment was not resident.
+	Group GroupID
+	SetUp bool
+	// Stop: the holder is asked to yield.
+	Stop bool
+	// Token fences: it only ever grows. 0 while the turn waits.
+	Token                         uint64
+	ArrivedAt, GrantedAt, EndedAt int64
+	// Revision of the newest event about it.
+	Revision uint64
+}
