@@ -7,7 +7,7 @@ import (
 )
 
 // ledgerMetrics are gauges of jobs, turns and node groups, read from the state when
-// asked for. How much of the time a group is held is the rate of its held seconds.
+// asked for. How much of the time a group is held is the average of whether it is.
 type ledgerMetrics struct{ s *Server }
 
 var (
@@ -16,7 +16,7 @@ var (
 	ledgerHeld    = prometheus.NewDesc("rota_node_group_held", "1 while a turn holds the group.", []string{"group"}, nil)
 	ledgerHalted  = prometheus.NewDesc("rota_node_group_halted", "1 while nothing is granted because a decision failed.", []string{"group"}, nil)
 	ledgerSeconds = prometheus.NewDesc("rota_job_held_seconds_total",
-		"For how long a job has held node groups, in turns that are over.", []string{"namespace", "job", "group"}, nil)
+		"For how long a job has held node groups, in turns that are over.", []string{"namespace", "job"}, nil)
 )
 
 var (
@@ -41,9 +41,7 @@ func (m ledgerMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	m.s.machine.View(func(st *state.State) {
 		jobs, turns := map[state.JobState]int{}, map[state.TurnState]int{}
-		groups := map[state.GroupID]string{0: ""}
 		st.NodeGroups(func(g *state.NodeGroup) bool {
-			groups[g.ID] = g.Name
 			gauge(ledgerHeld, one(g.Turn != 0), g.Name)
 			gauge(ledgerHalted, one(g.Halted != ""), g.Name)
 			return true
@@ -55,7 +53,7 @@ func (m ledgerMetrics) Collect(out chan<- prometheus.Metric) {
 				namespace = n.Name
 			}
 			all = append(all, prometheus.MustNewConstMetric(ledgerSeconds, prometheus.CounterValue,
-				float64(j.HeldNS)/1e9, namespace, j.Name, groups[j.Group]))
+				float64(j.HeldNS)/1e9, namespace, j.Name))
 			return true
 		})
 		st.LiveTurns(func(t *state.Turn) bool {
