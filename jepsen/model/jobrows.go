@@ -11,24 +11,17 @@ import (
 func (m *Model) fireLedger(d deadline, left bool) error {
 	switch d.kind {
 	case stopTurn:
-		return m.stopAtLimit(state.TurnID(d.id), left)
-	case dropTurn:
-		if left && m.s.Turn(state.TurnID(d.id)) != nil {
-			m.due.push(d)
-			return nil
-		}
-		return m.dropTurn(state.TurnID(d.id))
+		t := m.turns[state.TurnID(d.id)]
+		t.Stop = true
+		return m.tellTurn(t)
+	case dropJob:
+		return m.dropJob(m.jobByID[state.JobID(d.id)])
 	}
-	j := m.jobByID[state.JobID(d.id)]
-	if m.s.Job(j.ID) == nil {
-		m.dropJobRow(j)
-		return nil
-	}
-	if left {
+	if left && m.s.Turn(state.TurnID(d.id)) != nil {
 		m.due.push(d)
 		return nil
 	}
-	return fmt.Errorf("job %d ended more than %d ns ago and is still kept", j.ID, m.settings.RetentionNS)
+	return m.dropTurn(state.TurnID(d.id))
 }
 
 func (m *Model) ledgerStillDue(d deadline) bool {
@@ -94,9 +87,6 @@ func (m *Model) placesTheSimple() error {
 }
 
 func (m *Model) compareNodeGroup(g *nodeGroup) error {
-	if err := m.mayStop(g); err != nil {
-		return err
-	}
 	got := m.s.NodeGroup(g.ID)
 	if got == nil {
 		return fmt.Errorf("group %s is missing", g.Name)
@@ -124,7 +114,7 @@ func (m *Model) compareJob(j *job) error {
 	}
 	x, y := *got, j.Job
 	x.Shift, x.StretchPPM, x.Cost, x.InterferencePPM, x.Message = y.Shift, y.StretchPPM, y.Cost, y.InterferencePPM, y.Message
-	same := slices.Equal(x.Ran, y.Ran) && slices.EqualFunc(x.Deployments, y.Deployments, sameDeployment) && sameCycle(&x.Cycle, &y.Cycle)
+	same := slices.EqualFunc(x.Ran, y.Ran, sameRan) && slices.EqualFunc(x.Deployments, y.Deployments, sameDeployment) && sameCycle(&x.Cycle, &y.Cycle)
 	x.Ran, y.Ran, x.Deployments, y.Deployments, x.Cycle, y.Cycle = nil, nil, nil, nil, state.Cycle{}, state.Cycle{}
 	if !same || fmt.Sprint(x) != fmt.Sprint(y) {
 		return fmt.Errorf("job %d is %+v, must be %+v", j.ID, *got, j.Job)
@@ -139,6 +129,9 @@ func (m *Model) compareSeat(j *job) error {
 	}
 	return nil
 }
+
+// sameRan: by how much its set-up is put before it, is the state machine's to say.
+func sameRan(a, b state.Ran) bool { return a.Start == b.Start && a.End == b.End }
 
 func sameDeployment(a, b state.Deployment) bool {
 	return a.Name == b.Name && a.SetUpNS == b.SetUpNS && slices.Equal(a.ExecNS, b.ExecNS)

@@ -85,7 +85,10 @@ func (m *Model) placeJob(e state.Event) error {
 	if err := m.chosenWell(j, g); err != nil {
 		return err
 	}
-	j.State, j.StartedAt, j.Message = state.JobRunning, m.now, ""
+	j.State, j.Message = state.JobRunning, ""
+	if j.StartedAt == 0 {
+		j.StartedAt = m.now
+	}
 	m.joinGroup(j, g)
 	m.learnSeatsOf(g)
 	return m.tellJob(j)
@@ -164,7 +167,7 @@ func (g *nodeGroup) before(o *nodeGroup) bool {
 type span struct{ from, until int64 }
 
 // spans are what is reserved for a seat around a slot: the one before it and at least
-// one behind, in order. Neighbours are one.
+// one behind, in order.
 func (j *job) spans(around int64) (all []span) {
 	seat, period := j.seat, j.group.Period
 	n := max(1, period/seat.Cycle.Period)
@@ -174,10 +177,6 @@ func (j *job) spans(around int64) (all []span) {
 		start := base + period*k/n
 		for _, s := range seat.Cycle.Segments {
 			from, until := start+s.Offset, start+s.Offset+s.Length
-			if last := len(all) - 1; last >= 0 && all[last].until == from {
-				all[last].until = until
-				continue
-			}
 			all = append(all, span{from, until})
 		}
 	}
@@ -258,7 +257,7 @@ func (m *Model) judgeMove(g *nodeGroup, j *job) error {
 	was, is := j.was, j.seat
 	switch {
 	case was == nil || was == is || j.placed:
-		if j.placed && is.Anchor <= m.slot() {
+		if j.placed && is.Anchor*m.settings.LedgerSlotNS < m.now {
 			return fmt.Errorf("job %d was placed at slot %d to start at slot %d", j.ID, m.slot(), is.Anchor)
 		}
 		return nil
