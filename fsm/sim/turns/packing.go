@@ -3,6 +3,7 @@ package turns
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"rota/fsm/sim"
 )
@@ -66,7 +67,7 @@ func part(a, b int64) int64 {
 	if b == 0 {
 		return 0
 	}
-	return a * 1000 / b * 1000 + a*1000%b*1000/b
+	return a*1000/b*1000 + a*1000%b*1000/b
 }
 
 // Baseline is what a step costs without rota.
