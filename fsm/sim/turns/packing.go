@@ -18,6 +18,8 @@ type PackingParams struct {
 	// Steps that are counted, of each job, after Warm ones.
 	Steps, Warm int64
 	JitterPPM   int64
+	// Turns that a step takes: one, which has all its operations, or one for each.
+	Turns int
 }
 
 // SetUpMax is what the paper reports of 30B: 19.0 s to load the state of its optimizer.
@@ -25,7 +27,7 @@ const SetUpMax = 19 * second
 
 // DefaultPacking are up to six jobs, and set-ups up to what the paper reports.
 func DefaultPacking() PackingParams {
-	p := PackingParams{Seed: 1, Jobs: []int64{1, 2, 3, 4, 5, 6}, Steps: 100, Warm: 10, JitterPPM: 20_000}
+	p := PackingParams{Seed: 1, Jobs: []int64{1, 2, 3, 4, 5, 6}, Steps: 100, Warm: 10, JitterPPM: 20_000, Turns: 1}
 	for _, s := range []int64{0, 5, 10, 15, 19} {
 		p.SetUps = append(p.SetUps, SetUp{s * second, false})
 	}
@@ -130,7 +132,7 @@ func Pack(model *Model, setUp SetUp, jobs int64, p PackingParams) (Packed, error
 	left, sum := int64(0), int64(0)
 	for i := range jobs {
 		w := &worker{
-			m: m, model: model, name: fmt.Sprintf("j%d", i), operations: 3, steps: p.Warm + p.Steps,
+			m: m, model: model, name: fmt.Sprintf("j%d", i), turns: p.Turns, steps: math.MaxInt64,
 			draws: sim.Draws(p.Seed), luck: uint64(i), jitterPPM: p.JitterPPM,
 		}
 		if m.serial() > 0 {
@@ -152,7 +154,6 @@ func Pack(model *Model, setUp SetUp, jobs int64, p PackingParams) (Packed, error
 				}
 			}
 		}
-		w.steps = math.MaxInt64
 		if m.submit(w.job(), w.begin) {
 			out.Admitted++
 			left++

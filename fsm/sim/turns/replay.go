@@ -196,7 +196,7 @@ func newPart(policy string, l Layout, jobs []Job, p ReplayParams) *share {
 		}
 		r := &run{Job: &jobs[i], number: i, started: -1}
 		r.worker = &worker{
-			m: x.m, model: l.Model, operations: 1, steps: r.Steps,
+			m: x.m, model: l.Model, turns: 1, steps: r.Steps,
 			draws: sim.Draws(p.Trace.Seed), luck: uint64(i), jitterPPM: p.JitterPPM,
 		}
 		r.worker.done = func() { x.done(r) }

@@ -8,19 +8,18 @@ import (
 
 // worker is a training job that is under way.
 type worker struct {
-	m     *machine
-	model *Model
-	name  string
-	// operations is how many turns a step takes: three, or one that has all three.
-	operations int
-	lead       int64 // how much earlier than it is needed the group is asked for
-	draws      sim.Draws
-	luck       uint64 // what phases are drawn by
-	jitterPPM  int64
-	steps      int64 // to be done
-	done       func()
-	each       func(step int64) // called when one begins, and at the end
-	moved      func() bool      // at the end of a step: it is to go on elsewhere
+	m         *machine
+	model     *Model
+	name      string
+	turns     int   // of a step: one, which has all operations, or three
+	lead      int64 // how much earlier than it is needed the group is asked for
+	draws     sim.Draws
+	luck      uint64 // what phases are drawn by
+	jitterPPM int64
+	steps     int64 // to be done
+	done      func()
+	each      func(step int64) // called when one begins, and at the end
+	moved     func() bool      // at the end of a step: it is to go on elsewhere
 
 	step      int64 // under way, from 1
 	operation int
@@ -57,7 +56,7 @@ func (w *worker) next() {
 // ask asks for a turn for the next operation.
 func (w *worker) ask() {
 	expect := []int64{w.model.SyncNS, w.model.LogProbNS, w.model.UpdateNS}[w.operation]
-	if w.operations == 1 {
+	if w.turns == 1 {
 		expect = w.model.HeldNS()
 	}
 	if w.operation == syncWeight {
@@ -86,7 +85,7 @@ func (w *worker) granted(t *state.Turn, setUp int64) {
 	} else {
 		end += w.phase[w.operation]
 	}
-	if w.operations == 1 {
+	if w.turns == 1 {
 		end += w.phase[logProb] + w.phase[updateActor]
 	}
 	w.m.loop.At(end, func() { w.yielded(t, setUp) })
@@ -102,7 +101,7 @@ func (w *worker) synchronized(at int64) {
 // yielded gives the group back, and goes on with the next operation.
 func (w *worker) yielded(t *state.Turn, setUp int64) {
 	w.m.yield(t, min(setUp, w.m.serial()))
-	if w.operation++; w.operation < w.operations {
+	if w.operation++; w.operation < w.turns {
 		w.ask()
 		return
 	}
