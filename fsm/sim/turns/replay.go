@@ -21,9 +21,13 @@ type ReplayParams struct {
 	Slots int64
 }
 
-// DefaultReplay has set-ups of the paper's length, overlapped.
+// DefaultReplay has set-ups of the paper's length, overlapped. It is half of the paper's
+// cluster, and hours and steps are an eighth: every turn is a decision of the state
+// machine, and all of them together are to end in minutes.
 func DefaultReplay() ReplayParams {
-	return ReplayParams{Trace: DefaultTrace(), SetUp: SetUp{SetUpMax, true}, JitterPPM: 20_000, Slots: 3600}
+	t := DefaultTrace()
+	t.GPUs, t.Compress = 1024, 8
+	return ReplayParams{Trace: t, SetUp: SetUp{SetUpMax, true}, JitterPPM: 20_000, Slots: 1800}
 }
 
 // Layout is what a policy makes of the cluster for one model.
