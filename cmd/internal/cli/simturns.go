@@ -72,7 +72,7 @@ func (a *app) printPacking(f *simFlags, per string, all []turns.Packed) error {
 	if a.json() {
 		return writeJSON(a.out, packingJSON(all))
 	}
-	title := "simulated: packing, a turn a " + per
+	title := "simulated: packing, a turn for each " + per
 	if err := a.printSim(f, title+", GPU-hours of a step saved beside split-async in % (longer steps in %)", packingHeader(all), packingRows(all)); err != nil {
 		return err
 	}
