@@ -32,7 +32,7 @@ func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
-		s.checkGpuClasses, s.checkResidency,
+		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkSeats, s.checkTurns,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -199,6 +199,9 @@ func (s *State) checkIndexes(fresh *State) error {
 		{"groups", sameItems(x.groups, y.groups)},
 		{"spreadLabels", sameCounts(x.spreadLabels, y.spreadLabels)},
 		{"domains", sameItems(x.domains, y.domains)},
+		{"jobNames", sameItems(x.jobNames, y.jobNames)},
+		{"groupJobs", sameItems(x.groupJobs, y.groupJobs)},
+		{"jobTurns", sameItems(x.jobTurns, y.jobTurns)},
 	} {
 		if !index.equal {
 			return fmt.Errorf("index %s differs from the rows", index.name)
@@ -246,6 +249,10 @@ func (s *State) rebuild() *State {
 	copyRows(&s.returns, f.PutReturn)
 	copyRows(&s.gpuClasses, f.PutGPUClass)
 	copyRows(&s.residency, f.PutResidency)
+	copyRows(&s.nodeGroups, f.PutNodeGroup)
+	copyRows(&s.jobs, f.PutJob)
+	copyRows(&s.seats, f.PutSeat)
+	copyRows(&s.turns, f.PutTurn)
 	return f
 }
 

@@ -49,8 +49,13 @@ func (s *State) checkPools() (err error) {
 func (s *State) checkRequests() (err error) {
 	s.requests.scan("", func(r *Request) bool {
 		newest := uint64(s.meta.LastAction)
-		if r.Verb == VerbOpenTrajectory {
+		switch r.Verb {
+		case VerbOpenTrajectory:
 			newest = uint64(s.meta.LastTrajectory)
+		case VerbSubmitJob:
+			newest = uint64(s.meta.LastJob)
+		case VerbAcquireTurn:
+			newest = uint64(s.meta.LastTurn)
 		}
 		if r.Verb == 0 || r.FirstID == 0 || r.Count == 0 || r.FirstID+uint64(r.Count)-1 > newest {
 			err = fmt.Errorf("request %q stands for %d from %d on, the newest is %d", r.ID, r.Count, r.FirstID, newest)
@@ -85,7 +90,8 @@ func checkInstances(t *table[Instance, work, *work]) (err error) {
 		_, quota := w.Instance.Quota()
 		_, corelessPool := w.Instance.CorelessPool()
 		_, corelessNode := w.Instance.CorelessNode()
-		if !pool && !node && !trajectory && !gpu && !quota && !corelessPool && !corelessNode {
+		_, group := w.Instance.NodeGroup()
+		if !group && !w.Instance.Placement() && !pool && !node && !trajectory && !gpu && !quota && !corelessPool && !corelessNode {
 			err = fmt.Errorf("instance %x is of no known kind", uint64(w.Instance))
 		}
 		return err == nil

@@ -12,6 +12,16 @@ type (
 	DeploymentID uint64
 )
 
+// PlacementPolicy has the values of rota.v1.PlacementPolicy.
+type PlacementPolicy uint8
+
+// How groups are ranked for a job (PlexRL §6.3).
+const (
+	PolicySpread PlacementPolicy = 1 + iota
+	PolicyPack
+	PolicyIsolated
+)
+
 // JobState has the values of rota.v1.JobState.
 type JobState uint8
 
@@ -109,7 +119,7 @@ type Job struct {
 	// Cycles counts the steps that were finished.
 	Cycles uint64
 	// YieldedAt is when its last turn ended, HeldNS how long all were together.
-	YieldedAt, HeldNS              int64
+	YieldedAt, HeldNS               int64
 	SubmittedAt, StartedAt, EndedAt int64
 	// Why it is where it is: the shift of its start in slots, and what the ledger
 	// counted for it in ppm.

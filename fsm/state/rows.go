@@ -227,6 +227,8 @@ type Verb uint8
 const (
 	VerbSubmit Verb = 1 + iota
 	VerbOpenTrajectory
+	VerbSubmitJob
+	VerbAcquireTurn
 )
 
 // Request is the memory of an accepted request, kept until it expires.
@@ -248,6 +250,8 @@ const (
 	EventAction EventKind = 1 + iota
 	EventTrajectory
 	EventNode
+	EventJob
+	EventTurn
 )
 
 // Event is one state change, numbered without gaps over the whole cluster.
@@ -277,6 +281,10 @@ type Settings struct {
 	BypassMax              uint32
 	BypassNSMax            int64
 	RequestsMax            uint32
+	// Of the ledger: the length of a slot, how many the horizon has, by how much
+	// cycles may be stretched, for how much of its period a group may be held.
+	LedgerSlotNS, LedgerSlots, LedgerStretchPPM, LedgerDutyPPM int64
+	LedgerPolicy                                               PlacementPolicy
 }
 
 // Meta is the one row that is not in a table.
@@ -300,6 +308,15 @@ type Meta struct {
 	Applied   uint64
 	LastQuota QuotaID
 	LastClass ClassID
+	LastGroup GroupID
+	LastJob   JobID
+	LastTurn  TurnID
+	// LastToken is the newest token of a turn.
+	LastToken uint64
+	// PlaceCursor is the queued job after which placing goes on.
+	PlaceCursor JobID
+	// PlacementHalted says why no jobs are placed; empty while they are.
+	PlacementHalted string
 }
 
 // Instance is something with work of its own to do: a key resource with its
@@ -373,5 +390,10 @@ func (r Settings) WithDefaults() Settings {
 		BypassMax:         cmp.Or(r.BypassMax, 64),
 		BypassNSMax:       cmp.Or(r.BypassNSMax, 10*second),
 		RequestsMax:       cmp.Or(r.RequestsMax, 2_000_000),
+		LedgerSlotNS:      cmp.Or(r.LedgerSlotNS, second),
+		LedgerSlots:       cmp.Or(r.LedgerSlots, 28_800),
+		LedgerStretchPPM:  cmp.Or(r.LedgerStretchPPM, 50_000),
+		LedgerDutyPPM:     cmp.Or(r.LedgerDutyPPM, 900_000),
+		LedgerPolicy:      cmp.Or(r.LedgerPolicy, PolicySpread),
 	}
 }

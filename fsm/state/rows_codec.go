@@ -155,6 +155,12 @@ func (r *Meta) code(c *codec) {
 	number(c, &r.Applied)
 	number(c, &r.LastQuota)
 	number(c, &r.LastClass)
+	number(c, &r.LastGroup)
+	number(c, &r.LastJob)
+	number(c, &r.LastTurn)
+	number(c, &r.LastToken)
+	number(c, &r.PlaceCursor)
+	c.text(&r.PlacementHalted)
 }
 
 func (r *Settings) code(c *codec) {
@@ -169,6 +175,11 @@ func (r *Settings) code(c *codec) {
 	number(c, &r.BypassMax)
 	signed(c, &r.BypassNSMax)
 	number(c, &r.RequestsMax)
+	signed(c, &r.LedgerSlotNS)
+	signed(c, &r.LedgerSlots)
+	signed(c, &r.LedgerStretchPPM)
+	signed(c, &r.LedgerDutyPPM)
+	number(c, &r.LedgerPolicy)
 }
 
 // work is a row of the work list: an instance whose queue has to be looked at.

@@ -16,7 +16,7 @@ import (
 // length; at the end the state hash and a checksum of all before it.
 const (
 	snapshotMagic   = "ROTASNAP"
-	snapshotVersion = 2
+	snapshotVersion = 3
 	snapshotBlock   = 1 << 20 // bytes that are compressed together
 	rowBytesMax     = 1 << 20
 )
@@ -52,6 +52,10 @@ func (s *State) Save(w io.Writer) error {
 	saveTable(out, &s.residency)
 	saveTable(out, &s.quotas)
 	saveTable(out, &s.returns)
+	saveTable(out, &s.nodeGroups)
+	saveTable(out, &s.jobs)
+	saveTable(out, &s.seats)
+	saveTable(out, &s.turns)
 	out.rows(tableEvents, s.events.next-s.events.first, func(row func(coder)) {
 		for rev := s.events.first; rev < s.events.next; rev++ {
 			row(s.events.at(rev))
@@ -227,6 +231,14 @@ func (s *State) putEncoded(table byte, b []byte) error {
 		return decodeInto(b, new(Quota), s.PutQuota)
 	case tableReturns:
 		return decodeInto(b, new(QuotaReturn), s.PutReturn)
+	case tableNodeGroups:
+		return decodeInto(b, new(NodeGroup), s.PutNodeGroup)
+	case tableJobs:
+		return decodeInto(b, new(Job), s.PutJob)
+	case tableSeats:
+		return decodeInto(b, new(Seat), s.PutSeat)
+	case tableTurns:
+		return decodeInto(b, new(Turn), s.PutTurn)
 	case tableEvents:
 		return decodeInto(b, new(Event), s.restoreEvent)
 	}

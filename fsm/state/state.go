@@ -30,6 +30,14 @@ const (
 	tableResidency
 )
 
+// Those of the ledger.
+const (
+	tableNodeGroups byte = 18 + iota
+	tableJobs
+	tableSeats
+	tableTurns
+)
+
 // State is everything that replicas agree on, with indexes over it. It has one
 // writer; Copy gives readers and snapshots one that stays as it is.
 type State struct {
@@ -50,6 +58,10 @@ type State struct {
 	returns      table[ReturnID, QuotaReturn, *QuotaReturn]
 	events       eventRing
 	classes      table[ClassID, Class, *Class]
+	nodeGroups   table[GroupID, NodeGroup, *NodeGroup]
+	jobs         table[JobID, Job, *Job]
+	seats        table[JobID, Seat, *Seat]
+	turns        table[TurnID, Turn, *Turn]
 
 	index indexes
 	enc   *codec
@@ -73,6 +85,10 @@ func New() *State {
 		returns:      newTable[ReturnID, QuotaReturn](tableReturns),
 		events:       newEventRing(1),
 		classes:      newTable[ClassID, Class](tableClasses),
+		nodeGroups:   newTable[GroupID, NodeGroup](tableNodeGroups),
+		jobs:         newTable[JobID, Job](tableJobs),
+		seats:        newTable[JobID, Seat](tableSeats),
+		turns:        newTable[TurnID, Turn](tableTurns),
 		index:        newIndexes(),
 		enc:          new(codec),
 	}
@@ -98,6 +114,10 @@ func (s *State) Copy() *State {
 		returns:      s.returns.copy(),
 		events:       s.events,
 		classes:      s.classes.copy(),
+		nodeGroups:   s.nodeGroups.copy(),
+		jobs:         s.jobs.copy(),
+		seats:        s.seats.copy(),
+		turns:        s.turns.copy(),
 		index:        s.index.copy(),
 		enc:          new(codec),
 	}
@@ -109,7 +129,8 @@ func (s *State) Hash() uint64 {
 	return hashRow(new(codec), tableMeta, &s.meta) +
 		s.namespaces.hash + s.pools.hash + s.nodes.hash + s.trajectories.hash +
 		s.actions.hash + s.attempts.hash + s.requests.hash + s.work.hash + s.parked.hash + s.classes.hash +
-		s.quotas.hash + s.returns.hash + s.gpuClasses.hash + s.residency.hash + s.events.hash
+		s.quotas.hash + s.returns.hash + s.gpuClasses.hash + s.residency.hash + s.events.hash +
+		s.nodeGroups.hash + s.jobs.hash + s.seats.hash + s.turns.hash
 }
 
 // indexes are derived from the tables: neither hashed nor in snapshots. The Put
@@ -158,6 +179,12 @@ type indexes struct {
 	groups       *btree.BTreeG[groupCount]
 	spreadLabels *btree.Map[string, int]
 	domains      *btree.BTreeG[domainRank]
+	// groupJobs has the jobs of each group and those that wait for one, jobTurns the
+	// live turns of each job.
+	nodeGroupNames *btree.Map[string, GroupID]
+	jobNames       *btree.BTreeG[jobName]
+	groupJobs      *btree.BTreeG[groupJob]
+	jobTurns       *btree.BTreeG[jobTurn]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -257,6 +284,10 @@ func newIndexes() indexes {
 		groups:         newSet(groupCount.less),
 		spreadLabels:   btree.NewMap[string, int](0),
 		domains:        newSet(domainRank.less),
+		nodeGroupNames: btree.NewMap[string, GroupID](0),
+		jobNames:       newSet(jobName.less),
+		groupJobs:      newSet(groupJob.less),
+		jobTurns:       newSet(jobTurn.less),
 	}
 }
 
@@ -289,6 +320,8 @@ func (x indexes) copy() indexes {
 	x.groups = x.groups.Copy()
 	x.spreadLabels = x.spreadLabels.Copy()
 	x.domains = x.domains.Copy()
+	x.nodeGroupNames = x.nodeGroupNames.Copy()
+	x.jobNames, x.groupJobs, x.jobTurns = x.jobNames.Copy(), x.groupJobs.Copy(), x.jobTurns.Copy()
 	return x
 }
 

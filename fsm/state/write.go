@@ -34,6 +34,12 @@ const (
 	TimerDropTrajectory
 	// TimerQuota gives units of a window back to their quota.
 	TimerQuota
+	// TimerGroup looks at the turns that wait for a group.
+	TimerGroup
+	// TimerTurn asks a holder to stop, or ends the retention of a turn.
+	TimerTurn
+	// TimerDropJob ends the retention of a completed job.
+	TimerDropJob
 )
 
 // SetMeta replaces the row of the whole cluster.

@@ -22,6 +22,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type TurnRenewal int32
+
+const (
+	TurnRenewal_TURN_RENEWAL_UNSPECIFIED TurnRenewal = 0
+	TurnRenewal_TURN_RENEWAL_RENEWED     TurnRenewal = 1
+	// The turn has ended, or another token counts.
+	TurnRenewal_TURN_RENEWAL_FENCED TurnRenewal = 2
+	// Its holder was asked to stop and has not for a whole lease.
+	TurnRenewal_TURN_RENEWAL_STOPPED TurnRenewal = 3
+)
+
+// Enum value maps for TurnRenewal.
+var (
+	TurnRenewal_name = map[int32]string{
+		0: "TURN_RENEWAL_UNSPECIFIED",
+		1: "TURN_RENEWAL_RENEWED",
+		2: "TURN_RENEWAL_FENCED",
+		3: "TURN_RENEWAL_STOPPED",
+	}
+	TurnRenewal_value = map[string]int32{
+		"TURN_RENEWAL_UNSPECIFIED": 0,
+		"TURN_RENEWAL_RENEWED":     1,
+		"TURN_RENEWAL_FENCED":      2,
+		"TURN_RENEWAL_STOPPED":     3,
+	}
+)
+
+func (x TurnRenewal) Enum() *TurnRenewal {
+	p := new(TurnRenewal)
+	*p = x
+	return p
+}
+
+func (x TurnRenewal) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TurnRenewal) Descriptor() protoreflect.EnumDescriptor {
+	return file_peer_v1_peer_proto_enumTypes[0].Descriptor()
+}
+
+func (TurnRenewal) Type() protoreflect.EnumType {
+	return &file_peer_v1_peer_proto_enumTypes[0]
+}
+
+func (x TurnRenewal) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TurnRenewal.Descriptor instead.
+func (TurnRenewal) EnumDescriptor() ([]byte, []int) {
+	return file_peer_v1_peer_proto_rawDescGZIP(), []int{0}
+}
+
 type ProposeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Commands      []*v1.Command          `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
@@ -193,6 +247,7 @@ func (x *ReadIndexResponse) GetIndex() uint64 {
 type RenewLeasesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Leases        []*NodeLease           `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
+	Turns         []*TurnLease           `protobuf:"bytes,2,rep,name=turns,proto3" json:"turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +285,13 @@ func (*RenewLeasesRequest) Descriptor() ([]byte, []int) {
 func (x *RenewLeasesRequest) GetLeases() []*NodeLease {
 	if x != nil {
 		return x.Leases
+	}
+	return nil
+}
+
+func (x *RenewLeasesRequest) GetTurns() []*TurnLease {
+	if x != nil {
+		return x.Turns
 	}
 	return nil
 }
@@ -289,7 +351,9 @@ func (x *NodeLease) GetIncarnation() uint64 {
 type RenewLeasesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For each lease, in order: the incarnation has been given up.
-	Fenced        []bool `protobuf:"varint,1,rep,packed,name=fenced,proto3" json:"fenced,omitempty"`
+	Fenced []bool `protobuf:"varint,1,rep,packed,name=fenced,proto3" json:"fenced,omitempty"`
+	// For each turn, in order.
+	Turns         []TurnRenewal `protobuf:"varint,2,rep,packed,name=turns,proto3,enum=peer.v1.TurnRenewal" json:"turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -331,6 +395,66 @@ func (x *RenewLeasesResponse) GetFenced() []bool {
 	return nil
 }
 
+func (x *RenewLeasesResponse) GetTurns() []TurnRenewal {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+// TurnLease is that of a turn which waits, with token 0, or is held.
+type TurnLease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnLease) Reset() {
+	*x = TurnLease{}
+	mi := &file_peer_v1_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnLease) ProtoMessage() {}
+
+func (x *TurnLease) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnLease.ProtoReflect.Descriptor instead.
+func (*TurnLease) Descriptor() ([]byte, []int) {
+	return file_peer_v1_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TurnLease) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TurnLease) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
 var File_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_peer_v1_peer_proto_rawDesc = "" +
@@ -342,14 +466,24 @@ const file_peer_v1_peer_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x0e.log.v1.ResultR\aresults\"\x12\n" +
 	"\x10ReadIndexRequest\")\n" +
 	"\x11ReadIndexResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"@\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"j\n" +
 	"\x12RenewLeasesRequest\x12*\n" +
-	"\x06leases\x18\x01 \x03(\v2\x12.peer.v1.NodeLeaseR\x06leases\"A\n" +
+	"\x06leases\x18\x01 \x03(\v2\x12.peer.v1.NodeLeaseR\x06leases\x12(\n" +
+	"\x05turns\x18\x02 \x03(\v2\x12.peer.v1.TurnLeaseR\x05turns\"A\n" +
 	"\tNodeLease\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"-\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"Y\n" +
 	"\x13RenewLeasesResponse\x12\x16\n" +
-	"\x06fenced\x18\x01 \x03(\bR\x06fenced2\xd9\x01\n" +
+	"\x06fenced\x18\x01 \x03(\bR\x06fenced\x12*\n" +
+	"\x05turns\x18\x02 \x03(\x0e2\x14.peer.v1.TurnRenewalR\x05turns\"1\n" +
+	"\tTurnLease\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token*x\n" +
+	"\vTurnRenewal\x12\x1c\n" +
+	"\x18TURN_RENEWAL_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14TURN_RENEWAL_RENEWED\x10\x01\x12\x17\n" +
+	"\x13TURN_RENEWAL_FENCED\x10\x02\x12\x18\n" +
+	"\x14TURN_RENEWAL_STOPPED\x10\x032\xd9\x01\n" +
 	"\vPeerService\x12<\n" +
 	"\aPropose\x12\x17.peer.v1.ProposeRequest\x1a\x18.peer.v1.ProposeResponse\x12B\n" +
 	"\tReadIndex\x12\x19.peer.v1.ReadIndexRequest\x1a\x1a.peer.v1.ReadIndexResponse\x12H\n" +
@@ -367,33 +501,38 @@ func file_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_peer_v1_peer_proto_rawDescData
 }
 
-var file_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_peer_v1_peer_proto_goTypes = []any{
-	(*ProposeRequest)(nil),      // 0: peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),     // 1: peer.v1.ProposeResponse
-	(*ReadIndexRequest)(nil),    // 2: peer.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),   // 3: peer.v1.ReadIndexResponse
-	(*RenewLeasesRequest)(nil),  // 4: peer.v1.RenewLeasesRequest
-	(*NodeLease)(nil),           // 5: peer.v1.NodeLease
-	(*RenewLeasesResponse)(nil), // 6: peer.v1.RenewLeasesResponse
-	(*v1.Command)(nil),          // 7: log.v1.Command
-	(*v1.Result)(nil),           // 8: log.v1.Result
+	(TurnRenewal)(0),            // 0: peer.v1.TurnRenewal
+	(*ProposeRequest)(nil),      // 1: peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),     // 2: peer.v1.ProposeResponse
+	(*ReadIndexRequest)(nil),    // 3: peer.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil),   // 4: peer.v1.ReadIndexResponse
+	(*RenewLeasesRequest)(nil),  // 5: peer.v1.RenewLeasesRequest
+	(*NodeLease)(nil),           // 6: peer.v1.NodeLease
+	(*RenewLeasesResponse)(nil), // 7: peer.v1.RenewLeasesResponse
+	(*TurnLease)(nil),           // 8: peer.v1.TurnLease
+	(*v1.Command)(nil),          // 9: log.v1.Command
+	(*v1.Result)(nil),           // 10: log.v1.Result
 }
 var file_peer_v1_peer_proto_depIdxs = []int32{
-	7, // 0: peer.v1.ProposeRequest.commands:type_name -> log.v1.Command
-	8, // 1: peer.v1.ProposeResponse.results:type_name -> log.v1.Result
-	5, // 2: peer.v1.RenewLeasesRequest.leases:type_name -> peer.v1.NodeLease
-	0, // 3: peer.v1.PeerService.Propose:input_type -> peer.v1.ProposeRequest
-	2, // 4: peer.v1.PeerService.ReadIndex:input_type -> peer.v1.ReadIndexRequest
-	4, // 5: peer.v1.PeerService.RenewLeases:input_type -> peer.v1.RenewLeasesRequest
-	1, // 6: peer.v1.PeerService.Propose:output_type -> peer.v1.ProposeResponse
-	3, // 7: peer.v1.PeerService.ReadIndex:output_type -> peer.v1.ReadIndexResponse
-	6, // 8: peer.v1.PeerService.RenewLeases:output_type -> peer.v1.RenewLeasesResponse
-	6, // [6:9] is the sub-list for method output_type
-	3, // [3:6] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	9,  // 0: peer.v1.ProposeRequest.commands:type_name -> log.v1.Command
+	10, // 1: peer.v1.ProposeResponse.results:type_name -> log.v1.Result
+	6,  // 2: peer.v1.RenewLeasesRequest.leases:type_name -> peer.v1.NodeLease
+	8,  // 3: peer.v1.RenewLeasesRequest.turns:type_name -> peer.v1.TurnLease
+	0,  // 4: peer.v1.RenewLeasesResponse.turns:type_name -> peer.v1.TurnRenewal
+	1,  // 5: peer.v1.PeerService.Propose:input_type -> peer.v1.ProposeRequest
+	3,  // 6: peer.v1.PeerService.ReadIndex:input_type -> peer.v1.ReadIndexRequest
+	5,  // 7: peer.v1.PeerService.RenewLeases:input_type -> peer.v1.RenewLeasesRequest
+	2,  // 8: peer.v1.PeerService.Propose:output_type -> peer.v1.ProposeResponse
+	4,  // 9: peer.v1.PeerService.ReadIndex:output_type -> peer.v1.ReadIndexResponse
+	7,  // 10: peer.v1.PeerService.RenewLeases:output_type -> peer.v1.RenewLeasesResponse
+	8,  // [8:11] is the sub-list for method output_type
+	5,  // [5:8] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_peer_v1_peer_proto_init() }
@@ -406,13 +545,14 @@ func file_peer_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_peer_proto_rawDesc), len(file_peer_v1_peer_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   7,
+			NumEnums:      1,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_peer_v1_peer_proto_goTypes,
 		DependencyIndexes: file_peer_v1_peer_proto_depIdxs,
+		EnumInfos:         file_peer_v1_peer_proto_enumTypes,
 		MessageInfos:      file_peer_v1_peer_proto_msgTypes,
 	}.Build()
 	File_peer_v1_peer_proto = out.File

@@ -49,8 +49,8 @@ type PeerServiceClient interface {
 	// ReadIndex returns an index such that a read of a state at least that new is
 	// linearizable.
 	ReadIndex(context.Context, *v1.ReadIndexRequest) (*v1.ReadIndexResponse, error)
-	// RenewLeases renews the leases of nodes whose agents are connected to the
-	// calling server.
+	// RenewLeases renews the leases of nodes and turns whose agents and holders are
+	// connected to the calling server.
 	RenewLeases(context.Context, *v1.RenewLeasesRequest) (*v1.RenewLeasesResponse, error)
 }
 
@@ -128,8 +128,8 @@ type PeerServiceHandler interface {
 	// ReadIndex returns an index such that a read of a state at least that new is
 	// linearizable.
 	ReadIndex(context.Context, *v1.ReadIndexRequest) (*v1.ReadIndexResponse, error)
-	// RenewLeases renews the leases of nodes whose agents are connected to the
-	// calling server.
+	// RenewLeases renews the leases of nodes and turns whose agents and holders are
+	// connected to the calling server.
 	RenewLeases(context.Context, *v1.RenewLeasesRequest) (*v1.RenewLeasesResponse, error)
 }
 

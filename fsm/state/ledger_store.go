@@ -1,0 +1,332 @@
+package state
+
+// NodeGroup returns a group, nil if there is none.
+func (s *State) NodeGroup(id GroupID) *NodeGroup { return s.nodeGroups.get(id) }
+
+// NodeGroupByName returns a group, nil if there is none.
+func (s *State) NodeGroupByName(name string) *NodeGroup {
+	id, _ := s.index.nodeGroupNames.Get(name)
+	return s.nodeGroups.get(id)
+}
+
+// NodeGroups visits all groups in the order of creation.
+func (s *State) NodeGroups(fn func(*NodeGroup) bool) { s.nodeGroups.scan(0, fn) }
+
+// NodeGroupCount returns how many groups there are.
+func (s *State) NodeGroupCount() int { return s.nodeGroups.rows.Len() }
+
+// Job returns a job, nil if there is none.
+func (s *State) Job(id JobID) *Job { return s.jobs.get(id) }
+
+// JobByName returns a job of a namespace, nil if there is none.
+func (s *State) JobByName(ns NamespaceID, name string) *Job {
+	k, _ := s.index.jobNames.Get(jobName{ns, name, 0})
+	return s.jobs.get(k.id)
+}
+
+// Jobs visits jobs after one, in the order of submission.
+func (s *State) Jobs(after JobID, fn func(*Job) bool) { s.jobs.scan(after+1, fn) }
+
+// JobCount returns how many jobs there are.
+func (s *State) JobCount() int { return s.jobs.rows.Len() }
+
+// GroupJobs visits the jobs that run on a group, in the order of submission.
+func (s *State) GroupJobs(id GroupID, fn func(*Job) bool) { s.jobsOf(id, 0, fn) }
+
+// QueuedJobs visits the jobs after one that wait for a group.
+func (s *State) QueuedJobs(after JobID, fn func(*Job) bool) { s.jobsOf(0, after, fn) }
+
+func (s *State) jobsOf(id GroupID, after JobID, fn func(*Job) bool) {
+	s.index.groupJobs.Ascend(groupJob{id, after + 1}, func(k groupJob) bool {
+		return k.group == id && fn(s.jobs.get(k.job))
+	})
+}
+
+// Seat returns the reservation of a job, nil if it has none.
+func (s *State) Seat(job JobID) *Seat { return s.seats.get(job) }
+
+// Seats visits all reservations by job.
+func (s *State) Seats(fn func(*Seat) bool) { s.seats.scan(0, fn) }
+
+// Turn returns a turn, nil if there is none.
+func (s *State) Turn(id TurnID) *Turn { return s.turns.get(id) }
+
+// Turns visits turns after one, in the order of arrival.
+func (s *State) Turns(after TurnID, fn func(*Turn) bool) { s.turns.scan(after+1, fn) }
+
+// JobTurns visits the live turns of a job in the order of arrival.
+func (s *State) JobTurns(job JobID, fn func(*Turn) bool) {
+	s.index.jobTurns.Ascend(jobTurn{job, 0}, func(k jobTurn) bool {
+		return k.job == job && fn(s.turns.get(k.turn))
+	})
+}
+
+// LiveTurns visits all turns that wait or hold a group.
+func (s *State) LiveTurns(fn func(*Turn) bool) {
+	s.index.jobTurns.Scan(func(k jobTurn) bool { return fn(s.turns.get(k.turn)) })
+}
+
+// PutNodeGroup stores a group, which keeps its name.
+func (s *State) PutNodeGroup(r *NodeGroup) {
+	old := s.nodeGroups.put(s.enc, r.ID, r)
+	if old == nil {
+		s.index.nodeGroupNames.Set(r.Name, r.ID)
+	}
+	s.setTimer(old.timer(), r.timer())
+}
+
+// DeleteNodeGroup forgets a group.
+func (s *State) DeleteNodeGroup(id GroupID) {
+	if old := s.nodeGroups.delete(id); old != nil {
+		s.index.nodeGroupNames.Delete(old.Name)
+		s.setTimer(old.timer(), timer{})
+	}
+}
+
+func (r *NodeGroup) timer() timer {
+	if r == nil || r.WakeAt == 0 {
+		return timer{}
+	}
+	return timer{r.WakeAt, TimerGroup, uint64(r.ID)}
+}
+
+// setTimer replaces a timer by another. A kind of 0 is none.
+func (s *State) setTimer(old, now timer) {
+	if old == now {
+		return
+	}
+	if old.kind != 0 {
+		s.index.timers.Delete(old)
+	}
+	if now.kind != 0 {
+		s.index.timers.Set(now)
+	}
+}
+
+// PutJob stores a job, which keeps its name.
+func (s *State) PutJob(r *Job) {
+	old := s.jobs.put(s.enc, r.ID, r)
+	if old == nil {
+		s.index.jobNames.Set(jobName{r.Namespace, r.Name, r.ID})
+	}
+	s.indexJob(old, r)
+}
+
+// DeleteJob forgets a job.
+func (s *State) DeleteJob(id JobID) {
+	if old := s.jobs.delete(id); old != nil {
+		s.index.jobNames.Delete(jobName{old.Namespace, old.Name, old.ID})
+		s.indexJob(old, nil)
+	}
+}
+
+func (s *State) indexJob(old, now *Job) {
+	s.setTimer(s.jobTimer(old), s.jobTimer(now))
+	if old.looksFor(now) {
+		return
+	}
+	if old != nil && old.placeable() {
+		s.index.groupJobs.Delete(groupJob{old.Group, old.ID})
+	}
+	if now != nil && now.placeable() {
+		s.index.groupJobs.Set(groupJob{now.Group, now.ID})
+	}
+}
+
+// placeable reports whether a job has a group or wants one.
+func (r *Job) placeable() bool { return r.State == JobQueued || r.State == JobRunning }
+
+// looksFor reports whether two versions of a job are in the same place.
+func (r *Job) looksFor(o *Job) bool {
+	return r != nil && o != nil && r.Group == o.Group && r.placeable() == o.placeable()
+}
+
+// jobTimer ends the retention of a completed job.
+func (s *State) jobTimer(r *Job) timer {
+	if r == nil || r.State != JobCompleted || r.Turns > 0 {
+		return timer{}
+	}
+	return timer{r.EndedAt + s.meta.Settings.RetentionNS, TimerDropJob, uint64(r.ID)}
+}
+
+// PutSeat stores a reservation.
+func (s *State) PutSeat(r *Seat) { s.seats.put(s.enc, r.Job, r) }
+
+// DeleteSeat forgets the reservation of a job.
+func (s *State) DeleteSeat(job JobID) { s.seats.delete(job) }
+
+// PutTurn stores a turn.
+func (s *State) PutTurn(r *Turn) {
+	old := s.turns.put(s.enc, r.ID, r)
+	s.setTimer(s.turnTimer(old), s.turnTimer(r))
+	job, _ := r.Deployment.Job()
+	if r.State.Live() {
+		s.index.jobTurns.Set(jobTurn{job, r.ID})
+	} else {
+		s.index.jobTurns.Delete(jobTurn{job, r.ID})
+	}
+}
+
+// DeleteTurn forgets a turn that has ended.
+func (s *State) DeleteTurn(id TurnID) {
+	if old := s.turns.delete(id); old != nil {
+		s.setTimer(s.turnTimer(old), timer{})
+	}
+}
+
+// turnTimer asks the holder of a turn to stop at its limit, and ends the retention of
+// one that is over.
+func (s *State) turnTimer(r *Turn) timer {
+	switch {
+	case r == nil:
+	case !r.State.Live():
+		return timer{r.EndedAt + s.meta.Settings.RetentionNS, TimerTurn, uint64(r.ID)}
+	case r.State == TurnHeld && r.LimitNS > 0 && !r.Stop:
+		return timer{r.GrantedAt + r.LimitNS, TimerTurn, uint64(r.ID)}
+	}
+	return timer{}
+}
+
+type (
+	jobName struct {
+		namespace NamespaceID
+		name      string
+		id        JobID // not part of the order
+	}
+	// groupJob is a job on a group, or with group 0 one that waits for one.
+	groupJob struct {
+		group GroupID
+		job   JobID
+	}
+	// jobTurn is a live turn.
+	jobTurn struct {
+		job  JobID
+		turn TurnID
+	}
+)
+
+func (a jobName) less(b jobName) bool {
+	if a.namespace != b.namespace {
+		return a.namespace < b.namespace
+	}
+	return a.name < b.name
+}
+
+func (a groupJob) less(b groupJob) bool {
+	if a.group != b.group {
+		return a.group < b.group
+	}
+	return a.job < b.job
+}
+
+func (a jobTurn) less(b jobTurn) bool {
+	if a.job != b.job {
+		return a.job < b.job
+	}
+	return a.turn < b.turn
+}
+
+// Kinds of the queues of those that wait for a group of nodes, jobs and turns.
+const (
+	groupInstance     = Instance(7) << instanceKind
+	placementInstance = Instance(8) << instanceKind
+)
+
+// GroupInstance is the queue of turns that wait for a group.
+func GroupInstance(id GroupID) Instance { return groupInstance | Instance(id) }
+
+// NodeGroup returns the group of a group's queue.
+func (i Instance) NodeGroup() (GroupID, bool) { return GroupID(i & instanceID), i>>instanceKind == 7 }
+
+// PlacementInstance is the queue of jobs that wait for a group.
+func PlacementInstance() Instance { return placementInstance }
+
+// Placement reports whether it is the queue of jobs that wait for a group.
+func (i Instance) Placement() bool { return i == placementInstance }
+
+func (r *NodeGroup) code(c *codec) {
+	number(c, &r.ID)
+	c.text(&r.Name)
+	signed(c, &r.Nodes)
+	signed(c, &r.Period)
+	number(c, &r.Resident)
+	number(c, &r.Turn)
+	signed(c, &r.WakeAt)
+	c.text(&r.Halted)
+}
+
+func (r *Cycle) code(c *codec) {
+	signed(c, &r.Period)
+	list(c, &r.Segments, func(c *codec, g *Segment) {
+		signed(c, &g.Offset)
+		signed(c, &g.Length)
+		signed(c, &g.Nodes)
+	})
+}
+
+func (r *Deployment) code(c *codec) {
+	c.text(&r.Name)
+	signed(c, &r.SetUpNS)
+	list(c, &r.ExecNS, signed[int64])
+}
+
+func (r *Job) code(c *codec) {
+	number(c, &r.ID)
+	number(c, &r.Namespace)
+	c.text(&r.Name)
+	number(c, &r.State)
+	c.flag(&r.Backfill)
+	c.flag(&r.Deleting)
+	signed(c, &r.Nodes)
+	r.Cycle.code(c)
+	signed(c, &r.SetUpNS)
+	number(c, &r.Group)
+	list(c, &r.Deployments, func(c *codec, d *Deployment) { d.code(c) })
+	number(c, &r.Step)
+	signed(c, &r.StepBegan)
+	c.flag(&r.Clean)
+	list(c, &r.Ran, func(c *codec, t *Ran) {
+		signed(c, &t.Start)
+		signed(c, &t.End)
+	})
+	number(c, &r.Cycles)
+	for _, v := range []*int64{
+		&r.YieldedAt, &r.HeldNS, &r.SubmittedAt, &r.StartedAt, &r.EndedAt,
+		&r.Shift, &r.StretchPPM, &r.Cost, &r.InterferencePPM,
+	} {
+		signed(c, v)
+	}
+	c.text(&r.Message)
+	number(c, &r.Turns)
+	number(c, &r.Revision)
+}
+
+func (r *Seat) code(c *codec) {
+	number(c, &r.Job)
+	number(c, &r.Group)
+	r.Cycle.code(c)
+	c.flag(&r.Dedicated)
+	for _, v := range []*int64{&r.Anchor, &r.Index, &r.Began, &r.Waited} {
+		signed(c, v)
+	}
+}
+
+func (r *Turn) code(c *codec) {
+	number(c, &r.ID)
+	number(c, &r.Deployment)
+	number(c, &r.Operation)
+	number(c, &r.State)
+	number(c, &r.Step)
+	for _, v := range []*int64{&r.ExecNS, &r.SetUpNS, &r.LimitNS} {
+		signed(c, v)
+	}
+	c.flag(&r.Stoppable)
+	number(c, &r.Group)
+	c.flag(&r.SetUp)
+	c.flag(&r.Stop)
+	number(c, &r.Token)
+	for _, v := range []*int64{&r.ArrivedAt, &r.GrantedAt, &r.EndedAt} {
+		signed(c, v)
+	}
+	number(c, &r.Revision)
+}
