@@ -1,8 +1,12 @@
 package fsm
 
 import (
+	"fmt"
+	"math"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 // defaultName is the namespace and the pool that always exist.
@@ -26,6 +30,9 @@ func (x *execution) bootstrap(c *logv1.Bootstrap) *logv1.Result {
 	m.SchedulerVersion = max(1, c.SchedulerVersion)
 	x.schedulers.mustKnow(m.SchedulerVersion)
 	m.Settings = settings(c.Settings).WithDefaults()
+	if err := checkLedger(&m.Settings); err != nil {
+		return refuse(codeInvalidArgument, "INVALID", "the settings of the ledger: %v", err)
+	}
 	x.s.SetMeta(m)
 	x.addNamespace(defaultName)
 	x.poolNamed(defaultName)
@@ -39,8 +46,24 @@ func settings(c *logv1.Settings) state.Settings {
 		TrajectoriesMax: c.GetTrajectoriesMax(),
 		RetentionNS:     c.GetRetentionNs(), RetentionBytesMax: c.GetRetentionBytesMax(),
 		EventsMax: c.GetEventsMax(), BypassMax: c.GetBypassMax(), BypassNSMax: c.GetBypassNsMax(),
-		RequestsMax: c.GetRequestsMax(),
+		RequestsMax:  c.GetRequestsMax(),
+		LedgerSlotNS: c.GetLedgerSlotNs(), LedgerSlots: c.GetLedgerSlots(), LedgerStretchPPM: c.GetLedgerStretchPpm(),
+		LedgerDutyPPM: c.GetLedgerDutyPpm(), LedgerPolicy: state.PlacementPolicy(min(c.GetLedgerPolicy(), math.MaxUint8)),
 	}
+}
+
+// ledgerSlotNSMax keeps the times of slots within 64 bits.
+const ledgerSlotNSMax = 3600 * 1_000_000_000
+
+// checkLedger says what is wrong with the settings of the ledger.
+func checkLedger(s *state.Settings) error {
+	switch {
+	case s.LedgerSlotNS < 1_000_000 || s.LedgerSlotNS > ledgerSlotNSMax:
+		return fmt.Errorf("a slot is %d ns long, and must be 1 ms to 1 h", s.LedgerSlotNS)
+	case !sched.KnownPolicy(s.LedgerPolicy):
+		return fmt.Errorf("policy %d is not known", s.LedgerPolicy)
+	}
+	return sched.CheckLedger(s)
 }
 
 func (x *execution) createNamespace(c *logv1.CreateNamespace) *logv1.Result {

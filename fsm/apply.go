@@ -33,7 +33,10 @@ type stage struct {
 	command int // index of the command, -1 outside commands
 	pool    state.PoolID
 	quota   state.QuotaID
-	timers  bool
+	group   state.GroupID
+	// placement: queued jobs are placed.
+	placement bool
+	timers    bool
 }
 
 // faults is what panicked in earlier tries of the same entry.
@@ -43,10 +46,11 @@ type faults struct {
 	timers   string
 }
 
-// halted is a pool or a quota.
+// halted is a pool, a quota, a node group, or else the placement of jobs.
 type halted struct {
 	pool   state.PoolID
 	quota  state.QuotaID
+	group  state.GroupID
 	reason string
 }
 
@@ -56,7 +60,7 @@ func apply(s *state.State, index uint64, e *logv1.Entry, known schedulers, fail 
 	f := &faults{commands: make([]string, len(e.Commands))}
 	for tries := 0; ; tries++ {
 		// Each try excludes one thing more than the one before.
-		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+3, "entry %d panics whatever is left out", index)
+		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+4, "entry %d panics whatever is left out", index)
 		x := &execution{s: s.Copy(), index: index, faults: f, schedulers: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
@@ -104,7 +108,7 @@ func (f *faults) add(s stage, reason string) {
 	case s.command >= 0:
 		f.commands[s.command] = reason
 	default:
-		f.halted = append(f.halted, halted{s.pool, s.quota, reason})
+		f.halted = append(f.halted, halted{s.pool, s.quota, s.group, reason})
 	}
 }
 
@@ -120,19 +124,28 @@ func (x *execution) now() int64 { return x.s.Meta().Now }
 
 func (x *execution) settings() *state.Settings { return &x.s.Meta().Settings }
 
-// halt halts the pools and quotas whose scheduling panicked in an earlier try.
+// halt halts what panicked in an earlier try.
 func (x *execution) halt() {
 	for _, h := range x.faults.halted {
-		if h.quota != 0 {
+		switch {
+		case h.quota != 0:
 			q := *x.s.Quota(h.quota)
 			q.Halted = h.reason
 			x.s.PutQuota(&q)
-			continue
+		case h.group != 0:
+			g := *x.s.NodeGroup(h.group)
+			g.Halted, g.WakeAt = h.reason, 0
+			x.s.PutNodeGroup(&g)
+		case h.pool != 0:
+			p := *x.s.Pool(h.pool)
+			p.Halted = h.reason
+			x.s.PutPool(&p)
+			x.wakeQuotas() // they pass its actions by
+		default:
+			m := *x.s.Meta()
+			m.PlacementHalted = h.reason
+			x.s.SetMeta(m)
 		}
-		p := *x.s.Pool(h.pool)
-		p.Halted = h.reason
-		x.s.PutPool(&p)
-		x.wakeQuotas() // they pass its actions by
 	}
 }
 
@@ -192,6 +205,22 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.updateQuota(v.UpdateQuota)
 	case *logv1.Command_DeleteQuota:
 		return x.deleteQuota(v.DeleteQuota)
+	case *logv1.Command_CreateNodeGroup:
+		return x.createNodeGroup(v.CreateNodeGroup)
+	case *logv1.Command_DeleteNodeGroup:
+		return x.deleteNodeGroup(v.DeleteNodeGroup)
+	case *logv1.Command_ResumeLedger:
+		return x.resumeLedger()
+	case *logv1.Command_SubmitJob:
+		return x.submitJob(v.SubmitJob)
+	case *logv1.Command_ChangeJob:
+		return x.changeJob(v.ChangeJob)
+	case *logv1.Command_MoveJob:
+		return x.moveJob(v.MoveJob)
+	case *logv1.Command_AcquireTurn:
+		return x.acquireTurn(v.AcquireTurn)
+	case *logv1.Command_EndTurn:
+		return x.endTurn(v.EndTurn)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}

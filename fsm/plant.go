@@ -10,6 +10,10 @@ type Decision struct {
 	Pool state.PoolID
 	// Quota is the quota that is granted from, 0 if none is.
 	Quota state.QuotaID
+	// Group is the node group that is granted, 0 if none is.
+	Group state.GroupID
+	// Placement: queued jobs are placed.
+	Placement bool
 	// Timers: what is due by log time is done.
 	Timers bool
 }
@@ -18,5 +22,7 @@ type Decision struct {
 // Should fn panic, it is as if the decision had. For tests only: it has to panic
 // at the same decisions on every replica, or they diverge.
 func (m *Machine) PlantPanics(fn func(Decision)) {
-	m.fail = func(s stage) { fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Timers: s.timers}) }
+	m.fail = func(s stage) {
+		fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Group: s.group, Placement: s.placement, Timers: s.timers})
+	}
 }

@@ -54,18 +54,33 @@ func (x *execution) attend(i state.Instance) {
 		x.s.DeleteWork(i) // it is looked at again when it is resumed
 		return
 	}
-	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i)})
-	more := false
-	if id, ok := i.EndingTrajectory(); ok {
-		x.tearDownTrajectory(id)
-	} else {
-		more = x.pass(i)
+	group, _ := i.NodeGroup()
+	if g := x.s.NodeGroup(group); g != nil && g.Halted != "" {
+		x.s.DeleteWork(i) // likewise
+		return
 	}
-	if more {
+	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i), group: group, placement: i.Placement()})
+	if x.work(i) {
 		x.s.PutWork(i)
 	} else if x.s.WorkLeft(i) {
 		x.s.DeleteWork(i)
 	}
+}
+
+// work does it, and reports whether there is more.
+func (x *execution) work(i state.Instance) (more bool) {
+	if id, ok := i.EndingTrajectory(); ok {
+		x.tearDownTrajectory(id)
+		return false
+	}
+	if id, ok := i.NodeGroup(); ok {
+		x.nextTurn(id)
+		return false
+	}
+	if i.Placement() {
+		return x.placeJobs()
+	}
+	return x.pass(i)
 }
 
 func quotaOf(i state.Instance) state.QuotaID {

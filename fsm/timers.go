@@ -38,6 +38,12 @@ func (x *execution) fireOne() bool {
 		x.s.DeleteTrajectory(state.TrajectoryID(id))
 	case state.TimerQuota:
 		x.windowEnds(state.ReturnID(id))
+	case state.TimerGroup:
+		x.groupDue(x.s.NodeGroup(state.GroupID(id)))
+	case state.TimerTurn:
+		x.turnDue(x.s.Turn(state.TurnID(id)))
+	case state.TimerDropJob:
+		x.forgetJob(x.s.Job(state.JobID(id)))
 	}
 	return true
 }

@@ -1,5 +1,10 @@
 package state
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Identifiers of the ledger's rows. Zero means none.
 type (
 	// GroupID numbers a node group in the order of creation.
@@ -83,8 +88,9 @@ type Cycle struct {
 	Segments []Segment
 }
 
-// Ran is one turn of a cycle as it really was, in log time.
-type Ran struct{ Start, End int64 }
+// Ran is one turn of a cycle as it really was, in log time. LeadNS is what setting it
+// up would have taken before, had others had the group meanwhile.
+type Ran struct{ Start, End, LeadNS int64 }
 
 // Deployment is one logical model of a job.
 type Deployment struct {
@@ -135,6 +141,44 @@ type Job struct {
 // Deployment returns the ID of the i-th deployment of a job.
 func (r *Job) Deployment(i int) DeploymentID {
 	return DeploymentID(r.ID)<<deploymentBits | DeploymentID(i+1)
+}
+
+// Named returns the place of a deployment among those of its job, which comes into
+// being when it is first named; -1 if there are too many.
+func (r *Job) Named(name string) int {
+	for i := range r.Deployments {
+		if r.Deployments[i].Name == name {
+			return i
+		}
+	}
+	if len(r.Deployments) == DeploymentsMax {
+		return -1
+	}
+	r.Deployments = append(slices.Clone(r.Deployments), Deployment{Name: name})
+	return len(r.Deployments) - 1
+}
+
+// Took returns how long the last operation of a kind took; 0: there was none.
+func (d *Deployment) Took(operation uint8) int64 {
+	if int(operation) >= len(d.ExecNS) {
+		return 0
+	}
+	return d.ExecNS[operation]
+}
+
+// Learn keeps how long an operation took.
+func (d *Deployment) Learn(operation uint8, ns int64) {
+	n := max(len(d.ExecNS), int(operation)+1)
+	d.ExecNS = append(slices.Clone(d.ExecNS), make([]int64, n-len(d.ExecNS))...)
+	d.ExecNS[operation] = ns
+}
+
+// Learn fills in what was not declared of a turn from what is known of its job.
+func (r *Turn) Learn(j *Job) {
+	_, i := r.Deployment.Job()
+	d := &j.Deployments[i]
+	r.ExecNS = cmp.Or(r.ExecNS, d.Took(r.Operation))
+	r.SetUpNS = cmp.Or(r.SetUpNS, d.SetUpNS, j.SetUpNS)
 }
 
 // Job returns whose deployment it is, and which of them.

@@ -288,6 +288,7 @@ func (r *Job) code(c *codec) {
 	list(c, &r.Ran, func(c *codec, t *Ran) {
 		signed(c, &t.Start)
 		signed(c, &t.End)
+		signed(c, &t.LeadNS)
 	})
 	number(c, &r.Cycles)
 	for _, v := range []*int64{

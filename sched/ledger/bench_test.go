@@ -185,6 +185,7 @@ func BenchmarkScanOfSlots(b *testing.B) {
 func BenchmarkReserveRelease(b *testing.B) {
 	l := cluster(shapes[0])
 	f := must(l.Place(Ask{Job: 9999, Cycle: model30B, Ready: 1000}))
+	l.window()
 	b.ReportAllocs()
 	for b.Loop() {
 		if l.Reserve(f.Placement) != nil || l.Release(9999) != nil {
@@ -197,6 +198,7 @@ func BenchmarkSlide(b *testing.B) {
 	for _, s := range shapes[:2] {
 		l := cluster(s)
 		b.Run(s.name, func(b *testing.B) {
+			l.window()
 			b.ReportAllocs()
 			for b.Loop() {
 				l.Slide(l.ring.head + 1)
@@ -210,7 +212,7 @@ func BenchmarkBuild(b *testing.B) {
 	groups, residents := l.Rows()
 	b.ReportAllocs()
 	for b.Loop() {
-		must(Build(l.config, l.ring.head, groups, residents))
+		must(Build(l.config, l.ring.head, groups, residents)).window()
 	}
 }
 

@@ -83,7 +83,7 @@ func (r *Resident) each(period, from, to int64, visit func(start, end, nodes int
 // all else is derived from them (Build).
 type Ledger struct {
 	config Config
-	ring   ring // how many nodes are free, of all groups
+	ring   ring // how many nodes are free, of all groups; its tree is made when it is asked
 	total  int64
 	groups []*group         // by ID
 	jobs   map[JobID]*group // where each is
@@ -109,7 +109,7 @@ func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger,
 		return nil, fmt.Errorf("the window starts at slot %d, and must not start before 0", head)
 	}
 	l := &Ledger{config: c, jobs: make(map[JobID]*group)}
-	l.ring = ring{newTree(make([]int32, c.Slots)), c.Slots, head}
+	l.ring = ring{n: c.Slots, head: head}
 	for _, row := range groups {
 		period := row.Period
 		if err := l.insert(row); err != nil {
@@ -128,7 +128,6 @@ func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger,
 			return nil, fmt.Errorf("two jobs have group %d at once", g.ID)
 		}
 	}
-	l.derive()
 	return l, nil
 }
 
@@ -175,8 +174,22 @@ func (l *Ledger) suits(g *group, r *Resident, period int64) error {
 	return nil
 }
 
+// known reports whether what is free of each slot has been computed.
+func (l *Ledger) known() bool { return l.ring.size > 0 }
+
+// window returns the ring with what is free of each slot.
+func (l *Ledger) window() *ring {
+	if !l.known() {
+		l.derive()
+	}
+	return &l.ring
+}
+
 // derive computes what is free of all slots of the window at once.
 func (l *Ledger) derive() {
+	if !l.known() {
+		l.ring.tree = newTree(make([]int32, l.ring.n))
+	}
 	n := l.ring.n
 	change := make([]int32, n+1)
 	for _, g := range l.groups {
@@ -217,11 +230,11 @@ func (l *Ledger) Nodes() int64 { return l.total }
 
 // Free returns the least number of nodes that are free from one slot until another,
 // as far as they are in the window.
-func (l *Ledger) Free(from, to int64) int64 { return min(l.total, int64(l.ring.min(from, to))) }
+func (l *Ledger) Free(from, to int64) int64 { return min(l.total, int64(l.window().min(from, to))) }
 
 // FirstBelow returns the first slot from one until another with fewer free nodes.
 func (l *Ledger) FirstBelow(from, to, nodes int64) (int64, bool) {
-	return l.ring.firstBelow(from, to, int32(nodes))
+	return l.window().firstBelow(from, to, int32(nodes))
 }
 
 // Resident returns the row of a job.
@@ -244,6 +257,49 @@ func (l *Ledger) Holder(id GroupID, t int64) (job JobID, until int64, ok bool) {
 		return 0, 0, false
 	}
 	return g.members[i.member].Job, t + left, true
+}
+
+// Reserved is one segment of one cycle: the job has the group from Start until End.
+type Reserved struct {
+	Job               JobID
+	Start, End, Nodes int64
+}
+
+// Reserved returns what is reserved of a group from one slot until another, in the
+// order of time. Segments that begin before or end behind are whole.
+func (l *Ledger) Reserved(id GroupID, from, to int64) (list []Reserved) {
+	g := l.find(id)
+	if g == nil {
+		return nil
+	}
+	for i := range g.members {
+		r := &g.members[i]
+		n, base := cycles(g.Period, r.Cycle.Period), r.base(g.Period)
+		// A cycle before may still last, but none that began a period earlier.
+		first := (max(from, r.Anchor) - base) / g.Period * n
+		for k := max(r.Index, first-n); ; k++ {
+			begin := base + begins(g.Period, k, n)
+			if begin >= to {
+				break
+			}
+			for _, s := range r.Cycle.Segments {
+				if a, b := begin+s.Offset, begin+s.End(); b > from && a < to {
+					list = append(list, Reserved{r.Job, a, b, s.Nodes})
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Reserved) int { return cmp.Compare(a.Start, b.Start) })
+	return list
+}
+
+// Members returns a group and who is on it, by job.
+func (l *Ledger) Members(id GroupID) (Group, []Resident) {
+	g := l.find(id)
+	if g == nil {
+		return Group{}, nil
+	}
+	return g.Group, g.members
 }
 
 // NextFree returns the first slot, at t or after, from which a group is free for so

@@ -99,7 +99,29 @@ func check(t failer, l *Ledger) {
 			}
 		}
 	}
+	for id, has := range n.has {
+		checkReserved(t, l, id, has)
+	}
 	same(t, l, rebuilt(t, l))
+}
+
+// checkReserved puts together what is reserved of each slot, from two halves of the
+// window.
+func checkReserved(t failer, l *Ledger, id GroupID, has []JobID) {
+	t.Helper()
+	from, to := l.Window()
+	half := (from + to) / 2
+	for _, part := range [][2]int64{{from, half}, {half, to}} {
+		got := make([]JobID, len(has))
+		for _, r := range l.Reserved(id, part[0], part[1]) {
+			for at := max(r.Start, part[0]); at < min(r.End, part[1]); at++ {
+				got[at-from] = r.Job
+			}
+		}
+		if want := has[part[0]-from : part[1]-from]; !slices.Equal(got[part[0]-from:part[1]-from], want) {
+			t.Fatalf("reserved of group %d from %d to %d is %v, want %v", id, part[0], part[1], got, want)
+		}
+	}
 }
 
 func rebuilt(t failer, l *Ledger) *Ledger {
@@ -117,6 +139,8 @@ func rebuilt(t failer, l *Ledger) *Ledger {
 // same compares all that is derived.
 func same(t failer, l, b *Ledger) {
 	t.Helper()
+	b.window()
+	l.window()
 	if l.total != b.total || len(l.groups) != len(b.groups) || len(l.jobs) != len(b.jobs) {
 		t.Fatalf("%d groups with %d nodes and %d jobs, rebuilt %d with %d and %d",
 			len(l.groups), l.total, len(l.jobs), len(b.groups), b.total, len(b.jobs))

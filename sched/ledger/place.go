@@ -120,7 +120,7 @@ func (l *Ledger) Place(a Ask) (Found, error) {
 // wherever they are. Where a group is free, all its nodes are: so no group has an
 // earlier fit in the period that it has.
 func (s *search) prune() {
-	need := int64(NodesMax)
+	ring, need := s.window(), int64(NodesMax)
 	for _, g := range s.groups {
 		if g.Nodes >= s.width {
 			need = min(need, g.Nodes)
@@ -131,7 +131,7 @@ func (s *search) prune() {
 		wait = 0
 		for _, g := range s.Cycle.Segments {
 			start := s.Ready + s.from + g.Offset
-			if t, ok := s.ring.lastBelow(start, start+g.Length, int32(need)); ok {
+			if t, ok := ring.lastBelow(start, start+g.Length, int32(need)); ok {
 				wait = max(wait, t+1-start)
 			}
 		}

@@ -15,7 +15,7 @@ func (l *Ledger) AddGroup(id GroupID, nodes int64) error {
 	if err := l.insert(Group{ID: id, Nodes: nodes}); err != nil {
 		return err
 	}
-	l.ring.add(l.ring.head, l.ring.end(), int32(nodes))
+	l.everySlot(nodes)
 	return nil
 }
 
@@ -48,8 +48,15 @@ func (l *Ledger) RemoveGroup(id GroupID) error {
 	}
 	l.groups = slices.Delete(l.groups, i, i+1)
 	l.total -= g.Nodes
-	l.ring.add(l.ring.head, l.ring.end(), int32(-g.Nodes))
+	l.everySlot(-g.Nodes)
 	return nil
+}
+
+// everySlot adds free nodes to the whole window.
+func (l *Ledger) everySlot(nodes int64) {
+	if l.known() {
+		l.ring.add(l.ring.head, l.ring.end(), int32(nodes))
+	}
 }
 
 // Placement is where a job is to be, and from when.
@@ -205,6 +212,9 @@ func (l *Ledger) project(r *Resident, period int64, sign int32) {
 
 // span does so from one slot until another.
 func (l *Ledger) span(r *Resident, period, from, to int64, sign int32) {
+	if !l.known() {
+		return
+	}
 	r.each(period, from, min(to, l.ring.end()), func(start, end, nodes int64) {
 		l.ring.add(start, end, sign*int32(nodes))
 	})
@@ -213,15 +223,18 @@ func (l *Ledger) span(r *Resident, period, from, to int64, sign int32) {
 // Slide moves the start of the window to a slot. Those that enter at its end are
 // filled with what the residents' cycles need of them.
 func (l *Ledger) Slide(head int64) {
-	if head-l.ring.head > l.ring.n/slideMax {
+	switch {
+	case !l.known():
+		l.ring.head = head
+	case head-l.ring.head > l.ring.n/slideMax:
 		l.ring.head = head
 		l.derive()
-		return
-	}
-	for l.ring.head < head {
-		t := l.ring.end()
-		l.ring.head++
-		l.ring.set(int(t%l.ring.n), l.freeAt(t))
+	default:
+		for l.ring.head < head {
+			t := l.ring.end()
+			l.ring.head++
+			l.ring.set(int(t%l.ring.n), l.freeAt(t))
+		}
 	}
 }
 

@@ -1,0 +1,199 @@
+package fsm
+
+import (
+	"slices"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/sched"
+	"rota/sched/ledger"
+)
+
+// placeCost is what it costs of an entry's budget to look for a place for one job:
+// some four of them to an entry.
+const placeCost = workBudget / 4
+
+// placeAgain has all jobs looked at that wait for a group, the oldest first.
+func (x *execution) placeAgain() {
+	if m := *x.s.Meta(); m.PlaceCursor != 0 {
+		m.PlaceCursor = 0
+		x.s.SetMeta(m)
+	}
+	x.dirty.add(state.PlacementInstance())
+}
+
+// placeJobs places queued jobs in the order in which they were submitted. One that
+// finds no place is passed by. It reports whether the budget ended before the queue.
+func (x *execution) placeJobs() (more bool) {
+	if x.s.Meta().PlacementHalted != "" {
+		return false
+	}
+	for {
+		var j *state.Job
+		x.s.QueuedJobs(x.s.Meta().PlaceCursor, func(next *state.Job) bool { j = next; return false })
+		if j == nil {
+			return false
+		}
+		if x.budget <= 0 {
+			return true
+		}
+		x.budget -= placeCost
+		m := *x.s.Meta()
+		m.PlaceCursor = j.ID
+		x.s.SetMeta(m)
+		x.placeJob(j)
+	}
+}
+
+// placeJob gives a job a group if there is one, or notes what it waits for.
+func (x *execution) placeJob(j *state.Job) {
+	k := *j
+	if err := x.seat(&k); err != nil {
+		if k.Message = err.Error(); k.Message != j.Message {
+			x.s.PutJob(&k)
+		}
+		return
+	}
+	k.State, k.Message = state.JobRunning, ""
+	if k.StartedAt == 0 {
+		k.StartedAt = x.now()
+	}
+	x.putJob(&k)
+	x.dirty.add(state.GroupInstance(k.Group))
+}
+
+// seat finds a group for a job and reserves it, unless the job has no reservations.
+func (x *execution) seat(j *state.Job) (err error) {
+	if j.Backfill {
+		j.Group, err = sched.PlaceBackfill(x.s, j)
+		return err
+	}
+	l := sched.Ledger(x.s)
+	found, err := sched.PlaceJob(x.s, l, j)
+	if err != nil {
+		return err
+	}
+	err = l.Reserve(found.Placement)
+	state.Assert(err == nil, "what was found for job %d cannot be reserved: %v", j.ID, err)
+	take(j, &found)
+	x.putSeats(l, j.Group)
+	return nil
+}
+
+// take notes where a job is, and why.
+func take(j *state.Job, f *ledger.Found) {
+	j.Group = state.GroupID(f.Group)
+	j.Shift, j.StretchPPM, j.Cost, j.InterferencePPM = f.Shift, f.StretchPPM, f.Cost, f.InterferencePPM
+}
+
+// giveSeatBack returns what is reserved for a job.
+func (x *execution) giveSeatBack(j *state.Job) {
+	if x.s.Seat(j.ID) == nil {
+		return
+	}
+	l := sched.GroupLedger(x.s, x.s.NodeGroup(j.Group))
+	err := l.Release(ledger.JobID(j.ID))
+	state.Assert(err == nil, "the seat of job %d cannot be given back: %v", j.ID, err)
+	x.s.DeleteSeat(j.ID)
+	x.putSeats(l, j.Group)
+	x.placeAgain()
+}
+
+// putSeats stores a group's rows as the ledger has them now, where they differ.
+func (x *execution) putSeats(l *ledger.Ledger, id state.GroupID) {
+	group, members := l.Members(ledger.GroupID(id))
+	if g := *x.s.NodeGroup(id); g.Period != group.Period {
+		g.Period = group.Period
+		x.s.PutNodeGroup(&g)
+	}
+	for i := range members {
+		seat := sched.Seat(&members[i])
+		if old := x.s.Seat(seat.Job); old == nil || !sameSeat(old, seat) {
+			x.s.PutSeat(seat)
+		}
+	}
+}
+
+func sameSeat(a, b *state.Seat) bool {
+	return a.Group == b.Group && a.Dedicated == b.Dedicated && a.Anchor == b.Anchor && a.Index == b.Index &&
+		a.Began == b.Began && a.Waited == b.Waited && a.Cycle.Period == b.Cycle.Period &&
+		slices.Equal(a.Cycle.Segments, b.Cycle.Segments)
+}
+
+// finishCycle anchors a job again that is ready for its next cycle now. One whose
+// cycle was not known has shown it: from then on others may share its group.
+func (x *execution) finishCycle(j *state.Job) {
+	j.Cycles++
+	seat := x.s.Seat(j.ID)
+	if seat == nil {
+		return
+	}
+	l := sched.GroupLedger(x.s, x.s.NodeGroup(seat.Group))
+	now := sched.Slot(x.s, x.now())
+	if !seat.Dedicated {
+		_, err := l.Finish(ledger.JobID(j.ID), now)
+		state.Assert(err == nil, "job %d cannot finish its cycle: %v", j.ID, err)
+	} else if !x.share(l, j, now) {
+		return
+	}
+	x.putSeats(l, seat.Group)
+	x.dirty.add(state.GroupInstance(seat.Group))
+}
+
+// share makes the profile of a job that had its group for itself, if its cycle went as
+// it should.
+func (x *execution) share(l *ledger.Ledger, j *state.Job, now int64) bool {
+	if !j.Clean || len(j.Ran) == 0 {
+		return false
+	}
+	cycle, err := sched.ProfileOf(x.s, j)
+	if err == nil {
+		err = l.Share(ledger.JobID(j.ID), sched.LedgerCycle(cycle), now)
+	}
+	if err != nil {
+		j.Message = "its cycle cannot be reserved, so it keeps its group: " + err.Error()
+		return false
+	}
+	j.Cycle, j.Message = cycle, ""
+	x.placeAgain()
+	return true
+}
+
+// moveJob takes a job to another group, if what the move was planned upon is still so.
+func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
+	j := x.s.Job(state.JobID(c.JobId))
+	switch {
+	case j == nil:
+		return refuse(codeNotFound, "JOB_NOT_FOUND", "job %d does not exist", c.JobId)
+	case c.Transfer < 0 || c.Was < 0 || c.Period < 1:
+		return refuse(codeInvalidArgument, "INVALID", "a move has a period, and nothing negative")
+	case x.s.Seat(j.ID) == nil || x.holds(j.ID):
+		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "job %q has no reservation, or holds its group", j.Name)
+	}
+	l := sched.Ledger(x.s)
+	found, err := l.Apply(ledger.Move{
+		Job: ledger.JobID(c.JobId), From: ledger.GroupID(c.From), To: ledger.GroupID(c.To),
+		Was: c.Was, Period: c.Period, CostMax: c.CostMax, Transfer: c.Transfer,
+	})
+	if err != nil {
+		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "%v", err)
+	}
+	k := *j
+	take(&k, &found)
+	x.putJob(&k)
+	for _, g := range []state.GroupID{j.Group, k.Group} {
+		x.putSeats(l, g)
+		x.dirty.add(state.GroupInstance(g))
+	}
+	x.placeAgain()
+	return &logv1.Result{Count: 1}
+}
+
+// holds reports whether a job holds a group.
+func (x *execution) holds(id state.JobID) (yes bool) {
+	x.s.JobTurns(id, func(t *state.Turn) bool {
+		yes = t.State == state.TurnHeld
+		return !yes
+	})
+	return yes
+}

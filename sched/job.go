@@ -1,0 +1,121 @@
+package sched
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"rota/fsm/state"
+	"rota/sched/ledger"
+)
+
+// PlaceJob finds the group and the start of a queued job: by its cycle if that is
+// known (warm start), else a group of its own (cold start, PlexRL §5.2). The error
+// says what would have to change.
+func PlaceJob(v *state.State, l *ledger.Ledger, j *state.Job) (ledger.Found, error) {
+	m := v.Meta()
+	ready := nextSlot(v, m.Now)
+	if j.Cycle.Period == 0 {
+		p, err := l.PlaceCold(ledger.JobID(j.ID), j.Nodes, ready)
+		return ledger.Found{Placement: p}, err
+	}
+	return l.Place(ledger.Ask{
+		Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: policies[m.Settings.LedgerPolicy],
+	})
+}
+
+var policies = [...]ledger.Policy{
+	state.PolicySpread: ledger.Spread, state.PolicyPack: ledger.Pack, state.PolicyIsolated: ledger.Isolated,
+}
+
+// KnownPolicy reports whether there is such a policy.
+func KnownPolicy(p state.PlacementPolicy) bool {
+	return p >= state.PolicySpread && int(p) < len(policies)
+}
+
+var errNoRoom = errors.New("no group is wide enough: add one")
+
+// PlaceBackfill finds a group for a job that takes what others leave: the one that is
+// reserved for the least of its time, then with the fewest such jobs.
+func PlaceBackfill(v *state.State, j *state.Job) (best state.GroupID, err error) {
+	var least [2]int64
+	v.NodeGroups(func(g *state.NodeGroup) bool {
+		if g.Nodes < j.Nodes {
+			return true
+		}
+		load := groupLoad(v, g)
+		if best == 0 || cmp.Or(cmp.Compare(load[0], least[0]), cmp.Compare(load[1], least[1])) < 0 {
+			best, least = g.ID, load
+		}
+		return true
+	})
+	if best == 0 {
+		return 0, errNoRoom
+	}
+	return best, nil
+}
+
+// groupLoad returns for how much of its period a group is reserved, in ppm, and how
+// many jobs without a reservation are on it.
+func groupLoad(v *state.State, g *state.NodeGroup) (load [2]int64) {
+	v.GroupJobs(g.ID, func(j *state.Job) bool {
+		seat := v.Seat(j.ID)
+		if seat == nil {
+			load[1]++
+			return true
+		}
+		for _, s := range seat.Cycle.Segments {
+			load[0] += s.Length * (g.Period / seat.Cycle.Period) * 1_000_000 / g.Period
+		}
+		return true
+	})
+	return load
+}
+
+// CycleOf turns a declared cycle into slots, rounded outwards, and says what is wrong
+// with it. Segments that share a slot then become one, with the nodes of the wider.
+func CycleOf(v *state.State, periodNS int64, segments []ledger.Turn) (state.Cycle, error) {
+	s := &v.Meta().Settings
+	slot, end := s.LedgerSlotNS, int64(0)
+	var c ledger.Cycle
+	for i, t := range segments {
+		if t.Start < end || t.End <= t.Start {
+			return state.Cycle{}, fmt.Errorf("segment %d is from %d to %d ns, and the one before ends at %d ns: segments ascend, do not overlap, and have a length", i, t.Start, t.End, end)
+		}
+		end = t.End
+		from, to := t.Start/slot, up(t.End, slot)
+		if n := len(c.Segments); n > 0 && from < c.Segments[n-1].End() {
+			before := &c.Segments[n-1]
+			before.Length, before.Nodes = to-before.Offset, max(before.Nodes, t.Nodes)
+			continue
+		}
+		c.Segments = append(c.Segments, ledger.Segment{Offset: from, Length: to - from, Nodes: t.Nodes})
+	}
+	if periodNS < max(1, end) {
+		return state.Cycle{}, fmt.Errorf("the period is %d ns: it must be at least 1, and not end before the last segment does (%d ns)", periodNS, end)
+	}
+	c.Period = up(periodNS, slot)
+	return Cycle(c), c.Validate(s.LedgerSlots)
+}
+
+// up returns how many slots it takes to cover a duration.
+func up(ns, slot int64) int64 { return (ns-1)/slot + 1 }
+
+// ProfileOf makes a cycle of the turns that a job has just had, the next cycle being
+// ready now. A turn whose deployment was still resident from the cycle before will
+// have to be set up once the group is shared: its lead goes before it, and what
+// follows is that much later.
+func ProfileOf(v *state.State, j *state.Job) (state.Cycle, error) {
+	turns, late := make([]ledger.Turn, len(j.Ran)), int64(0)
+	for i, r := range j.Ran {
+		start := r.Start + late
+		late += r.LeadNS
+		turns[i] = ledger.Turn{Start: start, End: r.End + late, Nodes: j.Nodes}
+	}
+	m := v.Meta()
+	c, err := ledger.Profile(m.Settings.LedgerSlotNS, turns, m.Now+late)
+	if err == nil {
+		err = c.Validate(m.Settings.LedgerSlots)
+	}
+	return Cycle(c), err
+}

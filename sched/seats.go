@@ -1,0 +1,112 @@
+package sched
+
+import (
+	"rota/fsm/state"
+	"rota/sched/ledger"
+)
+
+// What the state keeps of the ledger are rows: groups, and the seats of jobs. The
+// ledger that they are of is made when a decision needs it, and of one group where
+// that is enough, so that it can neither go astray nor has to be in snapshots.
+
+// ledgerConfig returns the configuration that the settings stand for.
+func ledgerConfig(s *state.Settings) ledger.Config {
+	c := ledger.Default()
+	c.Slots, c.StretchPPM, c.DutyPPM = s.LedgerSlots, s.LedgerStretchPPM, s.LedgerDutyPPM
+	return c
+}
+
+// CheckLedger says what is wrong with the settings of the ledger.
+func CheckLedger(s *state.Settings) error { return ledgerConfig(s).Validate() }
+
+// Slot returns the slot that a log time is in.
+func Slot(v *state.State, ns int64) int64 { return ns / v.Meta().Settings.LedgerSlotNS }
+
+// nextSlot returns the first slot that starts at a log time or later.
+func nextSlot(v *state.State, ns int64) int64 {
+	slot := v.Meta().Settings.LedgerSlotNS
+	return (ns + slot - 1) / slot
+}
+
+// Ledger returns the ledger of all groups, with a window that starts now.
+func Ledger(v *state.State) *ledger.Ledger {
+	var groups []ledger.Group
+	v.NodeGroups(func(g *state.NodeGroup) bool {
+		groups = append(groups, groupRow(g))
+		return true
+	})
+	var residents []ledger.Resident
+	v.Seats(func(r *state.Seat) bool {
+		residents = append(residents, resident(r))
+		return true
+	})
+	return build(v, groups, residents)
+}
+
+// GroupLedger returns the ledger of one group.
+func GroupLedger(v *state.State, g *state.NodeGroup) *ledger.Ledger {
+	var residents []ledger.Resident
+	v.GroupJobs(g.ID, func(j *state.Job) bool {
+		if seat := v.Seat(j.ID); seat != nil {
+			residents = append(residents, resident(seat))
+		}
+		return true
+	})
+	return build(v, []ledger.Group{groupRow(g)}, residents)
+}
+
+func build(v *state.State, groups []ledger.Group, residents []ledger.Resident) *ledger.Ledger {
+	m := v.Meta()
+	l, err := ledger.Build(ledgerConfig(&m.Settings), Slot(v, m.Now), groups, residents)
+	state.Assert(err == nil, "the rows of the ledger do not go together: %v", err)
+	return l
+}
+
+// Reservations visits what is reserved of a group from one slot until another, in the
+// order of time.
+func Reservations(v *state.State, id state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64)) {
+	g := v.NodeGroup(id)
+	if g == nil {
+		return
+	}
+	for _, r := range GroupLedger(v, g).Reserved(ledger.GroupID(id), from, to) {
+		fn(state.JobID(r.Job), r.Start, r.End, r.Nodes)
+	}
+}
+
+func groupRow(g *state.NodeGroup) ledger.Group {
+	return ledger.Group{ID: ledger.GroupID(g.ID), Nodes: g.Nodes, Period: g.Period}
+}
+
+func resident(r *state.Seat) ledger.Resident {
+	return ledger.Resident{
+		Job: ledger.JobID(r.Job), Group: ledger.GroupID(r.Group), Cycle: LedgerCycle(r.Cycle), Dedicated: r.Dedicated,
+		Anchor: r.Anchor, Index: r.Index, Began: r.Began, Waited: r.Waited,
+	}
+}
+
+// Seat returns the row of a reservation.
+func Seat(r *ledger.Resident) *state.Seat {
+	return &state.Seat{
+		Job: state.JobID(r.Job), Group: state.GroupID(r.Group), Cycle: Cycle(r.Cycle), Dedicated: r.Dedicated,
+		Anchor: r.Anchor, Index: r.Index, Began: r.Began, Waited: r.Waited,
+	}
+}
+
+// LedgerCycle returns a cycle of the state as the ledger has it.
+func LedgerCycle(c state.Cycle) ledger.Cycle {
+	out := ledger.Cycle{Period: c.Period, Segments: make([]ledger.Segment, len(c.Segments))}
+	for i, s := range c.Segments {
+		out.Segments[i] = ledger.Segment(s)
+	}
+	return out
+}
+
+// Cycle returns a cycle of the ledger as the state has it.
+func Cycle(c ledger.Cycle) state.Cycle {
+	out := state.Cycle{Period: c.Period, Segments: make([]state.Segment, len(c.Segments))}
+	for i, s := range c.Segments {
+		out.Segments[i] = state.Segment(s)
+	}
+	return out
+}

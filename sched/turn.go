@@ -1,0 +1,191 @@
+package sched
+
+import (
+	"math"
+
+	"rota/fsm/state"
+	"rota/sched/ledger"
+	"rota/sched/order"
+)
+
+// TurnDecision is what is to be done about a group. At most one of its forms is set.
+type TurnDecision struct {
+	// Grant is the turn that gets the group.
+	Grant *state.Turn
+	// Stop is the holder that is asked to yield.
+	Stop *state.Turn
+	// WakeAt is a log time at which the group is to be looked at again, since it may
+	// be another's turn then; 0: nothing is to be waited for.
+	WakeAt int64
+	// Examined is how many turns were looked at.
+	Examined int
+}
+
+// NextTurn decides who has a group next (PlexRL §4.4, and §5.2 for what is reserved).
+//
+// Those whose time it is come first. A turn is due if its job has not held the group
+// since its newest reservation began, however late it is, or if it ends within that
+// reservation. Any other is early and gets the group only if it ends before the next
+// reservation of another job: so it delays nobody who comes in time. Jobs without a
+// reservation are always early: they have what is left over (backfill). Among those
+// who are due, and else among those who are early, the order is HRRS.
+func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
+	p := turnPass{view: v, group: g, now: v.Meta().Now, slot: v.Meta().Settings.LedgerSlotNS}
+	p.collect()
+	holder := v.Turn(g.Turn)
+	d := TurnDecision{Examined: len(p.heads)}
+	if len(p.heads) == 0 || holder != nil && (!holder.Stoppable || holder.Stop) {
+		return d
+	}
+	p.reserved = p.reservations()
+	best := p.best(p.due, holder)
+	if best == nil && holder == nil {
+		best = p.best(p.fits, nil)
+	}
+	switch {
+	case best == nil:
+		d.WakeAt = p.boundary()
+	case holder != nil:
+		d.Stop = holder
+	default:
+		d.Grant = best
+	}
+	return d
+}
+
+// turnPass is one look at a group.
+type turnPass struct {
+	view  *state.State
+	group *state.NodeGroup
+	now   int64
+	slot  int64 // ns
+	// heads are the oldest waiting turns of each deployment that may have the group.
+	heads []*state.Turn
+	// reserved has what is reserved around now, for two periods.
+	reserved []ledger.Reserved
+}
+
+// collect finds the heads. A job holds one group at a time: one that was moved and
+// still holds a turn elsewhere has to yield that first.
+func (p *turnPass) collect() {
+	p.view.GroupJobs(p.group.ID, func(j *state.Job) bool {
+		from, seen := len(p.heads), uint64(0)
+		p.view.JobTurns(j.ID, func(t *state.Turn) bool {
+			if t.State == state.TurnHeld && t.ID != p.group.Turn {
+				p.heads = p.heads[:from]
+				return false
+			}
+			_, i := t.Deployment.Job()
+			if seen&(1<<i) == 0 && t.State == state.TurnWaiting {
+				p.heads = append(p.heads, t)
+			}
+			seen |= 1 << i
+			return true
+		})
+		return true
+	})
+}
+
+func (p *turnPass) reservations() []ledger.Reserved {
+	at, period := p.now/p.slot, p.group.Period
+	return GroupLedger(p.view, p.group).Reserved(ledger.GroupID(p.group.ID), at-period, at+period+1)
+}
+
+// service is how long a turn would have the group.
+func (p *turnPass) service(t *state.Turn) int64 {
+	if t.Deployment == p.group.Resident {
+		return t.ExecNS
+	}
+	return saturate(t.ExecNS, t.SetUpNS)
+}
+
+// saturate adds durations or times; what is too much for 64 bits is as much as can be.
+func saturate(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// due reports whether it is a turn's time.
+func (p *turnPass) due(t *state.Turn) bool {
+	id, _ := t.Deployment.Job()
+	seat := p.view.Seat(id)
+	if seat == nil || seat.Dedicated {
+		return seat != nil
+	}
+	newest := -1
+	for i, r := range p.reserved {
+		if state.JobID(r.Job) == id && r.Start*p.slot <= p.now {
+			newest = i
+		}
+	}
+	if newest < 0 {
+		return false
+	}
+	r := p.reserved[newest]
+	return p.view.Job(id).YieldedAt <= r.Start*p.slot || saturate(p.now, p.service(t)) <= r.End*p.slot
+}
+
+// fits reports whether a turn ends before others need the group.
+func (p *turnPass) fits(t *state.Turn) bool {
+	id, _ := t.Deployment.Job()
+	end := saturate(p.now, p.service(t))
+	for _, r := range p.reserved {
+		if state.JobID(r.Job) != id && r.End*p.slot > p.now {
+			return end <= r.Start*p.slot
+		}
+	}
+	return true
+}
+
+// best returns which of those that qualify is next, nil if none is, or if the holder
+// is to go on.
+func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *state.Turn {
+	g := order.Group{Now: p.now, Resident: uint64(p.group.Resident)}
+	var turns []*state.Turn
+	for _, t := range p.heads {
+		if qualifies(t) {
+			turns = append(turns, t)
+			g.Waiting = append(g.Waiting, orderTurn(t))
+		}
+	}
+	if holder != nil {
+		running := orderTurn(holder)
+		running.Exec = max(0, p.left(holder))
+		g.Running, g.Stoppable = &running, true
+	}
+	if i := new(order.HRRS).Next(&g); i >= 0 {
+		return turns[i]
+	}
+	return nil
+}
+
+// left is how much longer a holder is expected to have the group.
+func (p *turnPass) left(t *state.Turn) int64 {
+	all := t.ExecNS
+	if t.SetUp {
+		all = saturate(all, t.SetUpNS)
+	}
+	return all - (p.now - t.GrantedAt)
+}
+
+func orderTurn(t *state.Turn) order.Turn {
+	return order.Turn{ID: uint64(t.ID), Deployment: uint64(t.Deployment), Arrival: t.ArrivedAt, Exec: t.ExecNS, SetUp: t.SetUpNS}
+}
+
+// boundary is the next time at which a reservation begins or ends; 0 if there is none.
+// In a group that is dedicated to a job that never changes anything.
+func (p *turnPass) boundary() (at int64) {
+	for _, r := range p.reserved {
+		if s := p.view.Seat(state.JobID(r.Job)); s.Dedicated {
+			return 0
+		}
+		for _, slot := range []int64{r.Start, r.End} {
+			if ns := slot * p.slot; ns > p.now && (at == 0 || ns < at) {
+				at = ns
+			}
+		}
+	}
+	return at
+}
