@@ -14,8 +14,8 @@ import (
 	"rota/server/lease"
 )
 
-// leases gives up the nodes that the table of leases says are overdue, while
-// this server leads.
+// leases gives up the nodes and turns that the table of leases says are overdue,
+// while this server leads.
 type leases struct {
 	table    *lease.Table
 	proposer proposer
@@ -31,18 +31,31 @@ func newLeases(t *lease.Table, p proposer, logger hclog.Logger) *leases {
 	return &leases{table: t, proposer: p, logger: logger}
 }
 
-// renew renews leases and says which nodes the cluster has given up. An error
-// means that nothing may be assumed.
+// renew renews leases of nodes and says which of them the cluster has given up. An
+// error means that nothing may be assumed.
 func (l *leases) renew(ctx context.Context, nodes []*peerv1.NodeLease) ([]bool, error) {
-	fenced, err := l.table.Renew(func() error {
-		err := l.proposer.VerifyLeader(ctx)
-		failpoint.Hit(failpoint.RenewalVerified)
-		return err
-	}, nodes)
+	fenced, err := l.table.Renew(func() error { return l.verify(ctx) }, nodes)
+	return fenced, askAgain(err)
+}
+
+// renewTurns is renew for turns.
+func (l *leases) renewTurns(ctx context.Context, turns []*peerv1.TurnLease) ([]peerv1.TurnRenewal, error) {
+	answers, err := l.table.RenewTurns(func() error { return l.verify(ctx) }, turns)
+	return answers, askAgain(err)
+}
+
+func (l *leases) verify(ctx context.Context) error {
+	err := l.proposer.VerifyLeader(ctx)
+	failpoint.Hit(failpoint.RenewalVerified)
+	return err
+}
+
+// askAgain sends who asked back to whoever leads, where that may help.
+func askAgain(err error) error {
 	if errors.Is(err, lease.ErrNotLeading) || errors.Is(err, lease.ErrExpiring) {
-		return nil, fmt.Errorf("%w: %w", errNoLeader, err) // the agent asks again
+		return fmt.Errorf("%w: %w", errNoLeader, err)
 	}
-	return fenced, err
+	return err
 }
 
 // lead watches over the leases until ctx is done, which is when leadership ends.
@@ -61,20 +74,20 @@ func (l *leases) lead(ctx context.Context) {
 	}
 }
 
-// expireBatch is how many nodes are given up in one entry: each may take many
-// actions with it.
+// expireBatch is how many nodes and turns are given up in one entry: each node may
+// take many actions with it.
 const expireBatch = 16
 
 func (l *leases) expire(ctx context.Context, due []lease.Due) {
 	for len(due) > 0 && ctx.Err() == nil {
 		var commands []*logv1.Command
 		for _, d := range due[:min(len(due), expireBatch)] {
-			l.logger.Warn("a node's lease ended: giving it up", "node", d.Node, "silent", d.Silent)
+			l.logger.Warn("a lease ended: giving its holder up", "node", d.Node, "turn", d.Turn, "silent", d.Silent)
 			commands = append(commands, d.Command())
 		}
 		failpoint.Hit(failpoint.NodeOverdue)
 		if _, err := l.proposer.ProposeLocal(ctx, commands...); err != nil {
-			l.logger.Warn("could not commit that nodes are lost; trying again", "error", err)
+			l.logger.Warn("could not commit that nodes or turns are lost; trying again", "error", err)
 			return
 		}
 		failpoint.Hit(failpoint.NodeExpired)

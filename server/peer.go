@@ -34,11 +34,18 @@ func (p peer) ReadIndex(ctx context.Context, req *peerv1.ReadIndexRequest) (*pee
 }
 
 func (p peer) RenewLeases(ctx context.Context, req *peerv1.RenewLeasesRequest) (*peerv1.RenewLeasesResponse, error) {
-	fenced, err := p.s.leases.renew(ctx, req.Leases)
+	resp := &peerv1.RenewLeasesResponse{}
+	var err error
+	if len(req.Leases) > 0 || len(req.Turns) == 0 {
+		resp.Fenced, err = p.s.leases.renew(ctx, req.Leases)
+	}
+	if err == nil && len(req.Turns) > 0 {
+		resp.Turns, err = p.s.leases.renewTurns(ctx, req.Turns)
+	}
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	return &peerv1.RenewLeasesResponse{Fenced: fenced}, nil
+	return resp, nil
 }
 
 // only turns away whoever has none of the roles, before anything is decoded.
@@ -80,4 +87,31 @@ func (s *Server) renew(ctx context.Context, name string, incarnation uint64) (fe
 		return false, errNoLeader
 	}
 	return fenced, nil
+}
+
+// renewTurn renews the lease of a turn at the leader, wherever that is, and reports
+// whether it was renewed.
+func (s *Server) renewTurn(ctx context.Context, turn, token uint64) (renewed bool, err error) {
+	lease := []*peerv1.TurnLease{{Id: turn, Token: token}}
+	err = s.replica.AskLeader(ctx, func(ctx context.Context, addr string) error {
+		if addr == "" {
+			answer, err := s.leases.renewTurns(ctx, lease)
+			renewed = err == nil && answer[0] == peerv1.TurnRenewal_TURN_RENEWAL_RENEWED
+			if errors.Is(err, replica.ErrNotLeader) {
+				err = errNoLeader // since it was looked up; there will be another
+			}
+			return err
+		}
+		resp, err := s.dial.peer(addr).RenewLeases(ctx, &peerv1.RenewLeasesRequest{Turns: lease})
+		if err == nil && len(resp.Turns) != 1 {
+			err = errors.New("the leader did not answer for the turn")
+		}
+		renewed = err == nil && resp.Turns[0] == peerv1.TurnRenewal_TURN_RENEWAL_RENEWED
+		return err
+	})
+	if err != nil {
+		s.logger.Debug("lease not renewed", "turn", turn, "error", err)
+		return false, errNoLeader
+	}
+	return renewed, nil
 }

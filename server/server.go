@@ -142,7 +142,8 @@ func (s *Server) open() error {
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica}, Dispatch: s.streams, Events: s.hub,
-		Renew: s.renew, Explain: sched.Explain, LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
+		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, Reservations: sched.Reservations,
+		LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
 		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
 		Version: s.cfg.Version, SchedulerVersion: s.machine.SchedulerVersionMax(), Logger: s.logger.Named("rpc"),
 	})

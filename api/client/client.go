@@ -52,6 +52,9 @@ type Client struct {
 	Nodes        rotav1connect.NodeServiceClient
 	Classes      rotav1connect.ClassServiceClient
 	Quotas       rotav1connect.QuotaServiceClient
+	Jobs         rotav1connect.JobServiceClient
+	Turns        rotav1connect.TurnServiceClient
+	Ledger       rotav1connect.LedgerServiceClient
 	Operator     rotav1connect.OperatorServiceClient
 
 	config  Config
@@ -94,6 +97,9 @@ func New(config Config) (*Client, error) {
 	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
 	c.Classes = rotav1connect.NewClassServiceClient(c.servers, base, options...)
 	c.Quotas = rotav1connect.NewQuotaServiceClient(c.servers, base, options...)
+	c.Jobs = rotav1connect.NewJobServiceClient(c.servers, base, options...)
+	c.Turns = rotav1connect.NewTurnServiceClient(c.servers, base, options...)
+	c.Ledger = rotav1connect.NewLedgerServiceClient(c.servers, base, options...)
 	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
 	return c, nil
 }

@@ -126,7 +126,7 @@ func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 // something: no server refused it, and it was no read.
 func mayBeDone(spec connect.Spec, err error) bool {
 	_, method, _ := strings.Cut(strings.TrimPrefix(spec.Procedure, "/"), "/")
-	if strings.HasPrefix(method, "Get") || strings.HasPrefix(method, "List") {
+	if strings.HasPrefix(method, "Get") || strings.HasPrefix(method, "List") || method == "RenewTurn" {
 		return false
 	}
 	if detail := Detail(err); detail != nil {
@@ -159,6 +159,10 @@ func repeatable(req connect.AnyRequest) bool {
 	case *rotav1.SubmitActionsRequest:
 		return m.RequestId != ""
 	case *rotav1.OpenTrajectoryRequest:
+		return m.RequestId != ""
+	case *rotav1.SubmitJobRequest:
+		return m.RequestId != ""
+	case *rotav1.AcquireTurnRequest:
 		return m.RequestId != ""
 	case *rotav1.BatchSubmitActionsRequest:
 		for _, r := range m.Requests {

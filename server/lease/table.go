@@ -13,28 +13,38 @@ import (
 var (
 	// ErrNotLeading says that no leases are kept here: ask the leader.
 	ErrNotLeading = errors.New("this server keeps no leases: it does not lead")
-	// ErrExpiring says that a node's end is being committed and may or may not
-	// come about. The node asks again and will know.
-	ErrExpiring = errors.New("the node is being given up: whether it was is not known yet")
+	// ErrExpiring says that the end of a node or turn is being committed and may or
+	// may not come about. Who asked asks again and will know.
+	ErrExpiring = errors.New("the node or turn is being given up: whether it was is not known yet")
 )
 
 // patienceMin is for settings that leave no time at all.
 const patienceMin = 10 * time.Millisecond
 
-// Table holds the leases of all nodes while its server leads. Its methods may be
-// called concurrently.
+// Table holds the leases of all nodes and turns while its server leads. Its methods
+// may be called concurrently.
 type Table struct {
 	view func(func(*state.State))
 	now  func() time.Time
 
-	mu    sync.Mutex
-	nodes map[string]held // of this leadership; nil while not leading
+	mu     sync.Mutex
+	leases map[subject]held // of this leadership; nil while not leading
+}
+
+// subject is who has a lease: a node or a turn.
+type subject struct {
+	node string
+	turn state.TurnID
 }
 
 type held struct {
-	incarnation uint64
-	renewed     time.Time
-	// expiring: the node's end is being committed. From then on no renewal may be
+	// number is the incarnation of a node, the token of a turn: another number is
+	// another life, with a lease of its own.
+	number  uint64
+	renewed time.Time
+	// stopped is when a turn that is asked to stop was seen first.
+	stopped time.Time
+	// expiring: the end is being committed. From then on no renewal may be
 	// answered, whatever becomes of the proposal.
 	expiring bool
 }
@@ -45,19 +55,19 @@ func New(view func(func(*state.State)), now func() time.Time) *Table {
 	return &Table{view: view, now: now}
 }
 
-// Lead begins a leadership: every node that is up gets a whole lease, counted
-// from when Overdue first sees it.
+// Lead begins a leadership: every node that is up and every live turn gets a whole
+// lease, counted from when Overdue first sees it.
 func (t *Table) Lead() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.nodes = map[string]held{}
+	t.leases = map[subject]held{}
 }
 
 // Follow ends it: no renewal is answered until the next one.
 func (t *Table) Follow() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.nodes = nil
+	t.leases = nil
 }
 
 // Renew renews leases that were asked for before the call, and says which nodes
@@ -70,7 +80,7 @@ func (t *Table) Renew(verify func() error, nodes []*peerv1.NodeLease) (fenced []
 	}
 	t.mu.Lock() // before the state is read, as in Overdue: no expiry in between
 	defer t.mu.Unlock()
-	if t.nodes == nil {
+	if t.leases == nil {
 		return nil, ErrNotLeading
 	}
 	fenced = make([]bool, len(nodes))
@@ -81,65 +91,96 @@ func (t *Table) Renew(verify func() error, nodes []*peerv1.NodeLease) (fenced []
 		}
 	})
 	for i, n := range nodes {
-		lease := t.nodes[n.Name]
+		key := subject{node: n.Name}
+		lease := t.leases[key]
 		switch {
 		case fenced[i]:
-		case lease.expiring && lease.incarnation == n.Incarnation:
+		case lease.expiring && lease.number == n.Incarnation:
 			return nil, ErrExpiring
 		default:
-			t.nodes[n.Name] = held{incarnation: n.Incarnation, renewed: t.now()}
+			t.leases[key] = held{number: n.Incarnation, renewed: t.now()}
 		}
 	}
 	return fenced, nil
 }
 
-// Due is a node that has to be given up.
+// Due is a node or a turn that has to be given up.
 type Due struct {
+	// Node is empty for a turn.
 	Node        string
 	Incarnation uint64
+	Turn        state.TurnID
+	Token       uint64
 	// Silent is how long ago its last renewal was.
 	Silent time.Duration
 }
 
-// Command gives the node up once it is committed.
+// Command gives the node or turn up once it is committed.
 func (d Due) Command() *logv1.Command {
+	if d.Turn != 0 {
+		return &logv1.Command{Verb: &logv1.Command_EndTurn{
+			EndTurn: &logv1.EndTurn{TurnId: uint64(d.Turn), Token: d.Token, Reason: reasonLost},
+		}}
+	}
 	return &logv1.Command{Verb: &logv1.Command_ExpireNode{
 		ExpireNode: &logv1.ExpireNode{Name: d.Node, Incarnation: d.Incarnation},
 	}}
 }
 
-// Overdue returns the nodes whose lease ended, again and again until the state
-// says that they are down, and lets none of them renew any more. A node that is
-// seen for the first time gets a whole lease.
+// Overdue returns the nodes and turns whose lease ended, again and again until the
+// state says that they are down or over, and lets none of them renew any more. One
+// that is seen for the first time gets a whole lease.
 func (t *Table) Overdue() (due []Due) {
 	patience := t.Patience()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.nodes == nil {
+	if t.leases == nil {
 		return nil
 	}
-	now := t.now()
+	r := round{table: t, now: t.now(), patience: patience, live: make(map[subject]held, len(t.leases))}
 	t.view(func(s *state.State) {
 		s.Nodes(0, func(n *state.Node) bool {
-			lease, known := t.nodes[n.Name]
-			silent := now.Sub(lease.renewed)
-			switch {
-			case n.State != state.NodeUp:
-				delete(t.nodes, n.Name)
-			case !known || lease.incarnation != n.Incarnation:
-				t.nodes[n.Name] = held{incarnation: n.Incarnation, renewed: now}
-			case silent > patience:
-				lease.expiring = true
-				t.nodes[n.Name] = lease
-				due = append(due, Due{Node: n.Name, Incarnation: n.Incarnation, Silent: silent})
+			if n.State == state.NodeUp {
+				if silent, over := r.look(subject{node: n.Name}, n.Incarnation, false); over {
+					due = append(due, Due{Node: n.Name, Incarnation: n.Incarnation, Silent: silent})
+				}
+			}
+			return true
+		})
+		s.LiveTurns(func(turn *state.Turn) bool {
+			if silent, over := r.look(subject{turn: turn.ID}, turn.Token, turn.Stop); over {
+				due = append(due, Due{Turn: turn.ID, Token: turn.Token, Silent: silent})
 			}
 			return true
 		})
 	})
+	t.leases = r.live
 	return due
 }
 
-// Patience is how long a node may be silent: lease + margin.
+// round is one look at all who live. The leases of the others are forgotten.
+type round struct {
+	table    *Table
+	now      time.Time
+	patience time.Duration
+	live     map[subject]held
+}
+
+// look reports for how long somebody was silent, and whether that is too long.
+func (r *round) look(who subject, number uint64, stop bool) (silent time.Duration, over bool) {
+	lease, known := r.table.leases[who]
+	if !known || lease.number != number {
+		lease = held{number: number, renewed: r.now}
+	}
+	silent = r.now.Sub(lease.renewed)
+	if over = silent > r.patience; over {
+		lease.expiring = true
+	}
+	r.live[who] = lease.seen(stop, r.now)
+	return silent, over
+}
+
+// Patience is how long a node or a turn may be silent: lease + margin.
 func (t *Table) Patience() (d time.Duration) {
 	t.view(func(s *state.State) {
 		d = time.Duration(s.Meta().Settings.LeaseNS + s.Meta().Settings.LeaseMarginNS)

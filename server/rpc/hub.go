@@ -11,8 +11,8 @@ import (
 const hubBatch = 1024
 
 // Hub wakes watchers when there are events for them. One goroutine looks at
-// each event once; who follows a single action, as most do, is woken for that
-// action only.
+// each event once; who follows a single action or turn, as most do, is woken for
+// that one only.
 type Hub struct {
 	machine interface{ View(func(*state.State)) }
 	kick    chan struct{}
@@ -20,20 +20,26 @@ type Hub struct {
 	mu     sync.Mutex
 	seen   uint64 // revision
 	every  map[*waiter]struct{}
-	action map[uint64]map[*waiter]struct{}
+	single map[subject]map[*waiter]struct{}
+}
+
+// subject is what events are about.
+type subject struct {
+	kind state.EventKind
+	id   uint64
 }
 
 // waiter is woken through a channel that holds one wake-up.
 type waiter struct {
-	action uint64 // 0: any
-	wake   chan struct{}
+	subject subject // without an ID: any
+	wake    chan struct{}
 }
 
 // NewHub returns a hub that does nothing until Run.
 func NewHub(machine interface{ View(func(*state.State)) }) *Hub {
 	return &Hub{
 		machine: machine, kick: make(chan struct{}, 1),
-		every: map[*waiter]struct{}{}, action: map[uint64]map[*waiter]struct{}{},
+		every: map[*waiter]struct{}{}, single: map[subject]map[*waiter]struct{}{},
 	}
 }
 
@@ -61,16 +67,19 @@ func (h *Hub) Run(ctx context.Context) {
 
 // join registers for the events of an action, or of all with 0. Events that are
 // not in the state at the first look after this will wake the waiter.
-func (h *Hub) join(action uint64) *waiter {
-	w := &waiter{action: action, wake: make(chan struct{}, 1)}
+func (h *Hub) join(action uint64) *waiter { return h.follow(subject{state.EventAction, action}) }
+
+// follow is join for any subject.
+func (h *Hub) follow(about subject) *waiter {
+	w := &waiter{subject: about, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set := h.every
-	if action != 0 {
-		if h.action[action] == nil {
-			h.action[action] = map[*waiter]struct{}{}
+	if about.id != 0 {
+		if h.single[about] == nil {
+			h.single[about] = map[*waiter]struct{}{}
 		}
-		set = h.action[action]
+		set = h.single[about]
 	}
 	set[w] = struct{}{}
 	return w
@@ -80,9 +89,9 @@ func (h *Hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.every, w)
-	if set := h.action[w.action]; set != nil {
+	if set := h.single[w.subject]; set != nil {
 		if delete(set, w); len(set) == 0 {
-			delete(h.action, w.action)
+			delete(h.single, w.subject)
 		}
 	}
 }
@@ -92,11 +101,11 @@ func (h *Hub) step() (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	from, lost := h.seen, false
-	var subjects []uint64
+	var subjects []subject
 	h.machine.View(func(st *state.State) {
 		newest := st.Meta().Revision
 		switch {
-		case len(h.every) == 0 && len(h.action) == 0:
+		case len(h.every) == 0 && len(h.single) == 0:
 			h.seen = newest // nobody to wake
 		case newest < h.seen || h.seen+1 < st.FirstRevision():
 			h.seen, lost = newest, true
@@ -112,19 +121,19 @@ func (h *Hub) step() (more bool) {
 	if h.seen > from {
 		wakeSet(h.every)
 	}
-	for _, id := range subjects {
-		wakeSet(h.action[id])
+	for _, about := range subjects {
+		wakeSet(h.single[about])
 	}
 	return more
 }
 
-// read moves seen up to a revision and returns the actions with waiters on the
+// read moves seen up to a revision and returns the subjects with waiters on the
 // way.
-func (h *Hub) read(st *state.State, to uint64) (subjects []uint64) {
+func (h *Hub) read(st *state.State, to uint64) (subjects []subject) {
 	for ; h.seen < to; h.seen++ {
 		e, ok := st.Event(h.seen + 1)
-		if ok && e.Kind == state.EventAction && h.action[e.Subject] != nil {
-			subjects = append(subjects, e.Subject)
+		if about := (subject{e.Kind, e.Subject}); ok && h.single[about] != nil {
+			subjects = append(subjects, about)
 		}
 	}
 	return subjects
@@ -132,7 +141,7 @@ func (h *Hub) read(st *state.State, to uint64) (subjects []uint64) {
 
 func (h *Hub) wakeAll() {
 	wakeSet(h.every)
-	for _, set := range h.action {
+	for _, set := range h.single {
 		wakeSet(set)
 	}
 }

@@ -81,6 +81,11 @@ type Deps struct {
 	Events   *Hub
 	// Renew renews a node's lease at the leader.
 	Renew func(ctx context.Context, name string, incarnation uint64) (fenced bool, err error)
+	// RenewTurn renews the lease of a turn at the leader. Not renewed: the turn has
+	// ended, another token counts, or its holder does not stop though it was asked to.
+	RenewTurn func(ctx context.Context, turn, token uint64) (renewed bool, err error)
+	// Reservations visits what is reserved of a group between two slots, in order.
+	Reservations func(st *state.State, group state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64))
 	// Explain says what a queued action waits for, at a log time.
 	Explain func(st *state.State, a *state.Action, now int64) string
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
@@ -89,8 +94,8 @@ type Deps struct {
 	// Output and Operator return clients of an agent and of a server.
 	Output   func(addr string) rotav1connect.OutputServiceClient
 	Operator func(addr string) rotav1connect.OperatorServiceClient
-	// Refusal turns errors of Replica, Cluster, Dispatch and Renew into what
-	// clients are told; nil for an error that it does not know.
+	// Refusal turns errors of Replica, Cluster, Dispatch, Renew and RenewTurn into
+	// what clients are told; nil for an error that it does not know.
 	Refusal func(error) *logv1.Refusal
 	// Observe is called after each call, with code 0 for success. Optional.
 	Observe func(procedure string, code connect.Code, took time.Duration)
@@ -132,11 +137,15 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
 	mount(rotav1connect.NewClassServiceHandler(s, options...))
 	mount(rotav1connect.NewQuotaServiceHandler(s, options...))
+	mount(rotav1connect.NewJobServiceHandler(s, options...))
+	mount(rotav1connect.NewTurnServiceHandler(s, options...))
+	mount(rotav1connect.NewLedgerServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
 		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
+		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
