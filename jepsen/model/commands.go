@@ -60,6 +60,29 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 		return m.updateQuota(v.UpdateQuota, got)
 	case *logv1.Command_DeleteQuota:
 		return m.deleteQuota(v.DeleteQuota, got)
+	}
+	return m.ledgerCommand(c, got)
+}
+
+// ledgerCommand is that of the verbs about node groups, jobs and turns.
+func (m *Model) ledgerCommand(c *logv1.Command, got *logv1.Result) error {
+	switch v := c.Verb.(type) {
+	case *logv1.Command_CreateNodeGroup:
+		return m.createNodeGroup(v.CreateNodeGroup, got)
+	case *logv1.Command_DeleteNodeGroup:
+		return m.deleteNodeGroup(v.DeleteNodeGroup, got)
+	case *logv1.Command_ResumeLedger:
+		return m.resumeLedger(got)
+	case *logv1.Command_SubmitJob:
+		return m.submitJob(v.SubmitJob, got)
+	case *logv1.Command_ChangeJob:
+		return m.changeJob(v.ChangeJob, got)
+	case *logv1.Command_MoveJob:
+		return m.moveJob(v.MoveJob, got)
+	case *logv1.Command_AcquireTurn:
+		return m.acquireTurn(v.AcquireTurn, got)
+	case *logv1.Command_EndTurn:
+		return m.endTurn(v.EndTurn, got)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return result(got, &logv1.Result{})
 	}
@@ -83,7 +106,10 @@ var codes = map[string]uint32{
 	"INVALID": 3, "UNSATISFIABLE": 3, "UNKNOWN_VERB": 3,
 	"REQUEST_EXPIRED":  4,
 	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5,
-	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5,
+	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5, "NODE_GROUP_NOT_FOUND": 5, "JOB_NOT_FOUND": 5, "TURN_NOT_FOUND": 5,
+	"NODE_GROUP_EXISTS": 6, "JOB_EXISTS": 6,
+	"TOO_MANY_NODE_GROUPS": 8, "TOO_MANY_JOBS": 8, "TOO_MANY_DEPLOYMENTS": 8, "TOO_MANY_TURNS": 8,
+	"NODE_GROUP_IN_USE": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9,
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
 	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
@@ -169,6 +195,11 @@ func settingsKept(c *logv1.Settings, s state.Settings) error {
 		{"bypasses", int64(c.GetBypassMax()), int64(s.BypassMax)},
 		{"time of bypasses", c.GetBypassNsMax(), s.BypassNSMax},
 		{"request IDs", int64(c.GetRequestsMax()), int64(s.RequestsMax)},
+		{"slot", c.GetLedgerSlotNs(), s.LedgerSlotNS},
+		{"slots", c.GetLedgerSlots(), s.LedgerSlots},
+		{"stretch", c.GetLedgerStretchPpm(), s.LedgerStretchPPM},
+		{"duty", c.GetLedgerDutyPpm(), s.LedgerDutyPPM},
+		{"placement policy", int64(c.GetLedgerPolicy()), int64(s.LedgerPolicy)},
 	} {
 		if x.have <= 0 || x.given != 0 && x.given != x.have {
 			return fmt.Errorf("setting %s was given as %d and is %d", x.name, x.given, x.have)
@@ -222,10 +253,16 @@ func (m *Model) activate(c *logv1.ActivateScheduler, got *logv1.Result) error {
 	return result(got, &logv1.Result{Count: 1})
 }
 
-// learnHalted takes over which pools and quotas were halted by a decision that
-// panicked.
+// learnHalted takes over which pools, quotas and groups were halted by a decision
+// that panicked.
 func (m *Model) learnHalted() {
 	if m.Planted {
+		m.halted = m.s.Meta().PlacementHalted != ""
+		for _, g := range m.groups {
+			if row := m.s.NodeGroup(g.ID); row != nil {
+				g.Halted = row.Halted
+			}
+		}
 		for _, q := range m.quotaList {
 			q.halted = m.s.Quota(q.id).Halted != ""
 		}

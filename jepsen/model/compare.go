@@ -15,6 +15,9 @@ func (m *Model) finish() error {
 		return err
 	}
 	m.learnStops()
+	if err := m.compareLedger(); err != nil {
+		return err
+	}
 	if err := m.compareQuotas(); err != nil {
 		return err
 	}
@@ -73,12 +76,14 @@ func (m *Model) compareMeta() error {
 	meta := m.s.Meta()
 	got := []uint64{meta.Revision, uint64(meta.LastAction), uint64(meta.LastTrajectory), meta.LastIncarnation,
 		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.LastClass), uint64(meta.SchedulerVersion),
-		uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount())}
+		uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount()),
+		uint64(meta.LastGroup), uint64(meta.LastJob), uint64(meta.LastTurn), meta.LastToken, uint64(m.s.NodeGroupCount()), uint64(m.s.JobCount())}
 	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
 		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.lastClass), uint64(m.version),
-		uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests))}
+		uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests)),
+		uint64(m.lastGroup), uint64(m.lastJob), uint64(m.lastTurn), m.lastToken, uint64(len(m.groups)), uint64(len(m.jobs))}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, class, scheduler version, last quota, quotas and request IDs are %d, must be %d", got, want)
+		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, class, scheduler version, last quota, quotas, request IDs, last group, job, turn, token, groups and jobs are %d, must be %d", got, want)
 	}
 	if got := m.s.Counts(); got != m.counts {
 		return fmt.Errorf("counts are %+v, must be %+v", got, m.counts)
@@ -258,6 +263,9 @@ func (m *Model) Compare(s *state.State) error {
 		}
 	}
 	if err := m.compareAllClasses(); err != nil {
+		return err
+	}
+	if err := m.compareAllOfLedger(); err != nil {
 		return err
 	}
 	return m.nothingElse(s)

@@ -47,6 +47,7 @@ type Model struct {
 	queueSize uint64    // bytes of the queued actions
 	counts    state.Counts
 
+	ledger
 	step
 }
 
@@ -81,6 +82,7 @@ func New() *Model {
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},
+		ledger:       newLedger(),
 	}
 }
 
@@ -100,6 +102,7 @@ func (m *Model) Step(index uint64, e *logv1.Entry, results []*logv1.Result, s *s
 		}
 	}
 	m.learnHalted()
+	m.learnSeats()
 	if err := m.schedule(); err != nil {
 		return fmt.Errorf("entry %d, scheduling: %w", index, err)
 	}
@@ -117,6 +120,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0], touchedClasses: m.touchedClasses[:0],
 		touchedRequests: m.touchedRequests[:0],
 	}
+	m.beginLedger()
 	if len(results) != len(e.Commands) {
 		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))
 	}
@@ -154,7 +158,7 @@ func (m *Model) expect(want state.Event) error {
 func (m *Model) peek() (state.Event, bool) { return m.s.Event(m.revision + 1) }
 
 func describe(e state.Event) string {
-	noun := [...]string{"?", "action", "trajectory", "node"}[min(int(e.Kind), 3)]
+	noun := [...]string{"?", "action", "trajectory", "node", "job", "turn"}[e.Kind%6]
 	return fmt.Sprintf("%s %d state %d (trajectory %d, namespace %d, node %d, attempt %d, reason %d, exit code %d, revision %d at %d)",
 		noun, e.Subject, e.State, e.Trajectory, e.Namespace, e.Node, e.Attempt, e.Reason, e.ExitCode, e.Revision, e.Time)
 }

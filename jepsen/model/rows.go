@@ -218,6 +218,9 @@ const (
 	closeIdle
 	dropTrajectory
 	dropAction
+	stopTurn
+	dropTurn
+	dropJob
 )
 
 // deadlines is a heap, earliest first and among equals the smallest ID.

@@ -28,6 +28,10 @@ func (m *Model) schedule() error {
 			err = m.place(e)
 		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State).Ended():
 			err = m.closed(e)
+		case e.Kind == state.EventJob && state.JobState(e.State) == state.JobRunning:
+			err = m.placeJob(e)
+		case e.Kind == state.EventTurn && state.TurnState(e.State) == state.TurnHeld:
+			err = m.grantTurn(e)
 		default:
 			err = fmt.Errorf("event %d is %s, which nothing causes", e.Revision, describe(e))
 		}

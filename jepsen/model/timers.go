@@ -29,6 +29,10 @@ func (m *Model) fireTimers() error {
 			if err := m.dropTrajectory(state.TrajectoryID(d.id)); err != nil {
 				return err
 			}
+		case stopTurn, dropTurn, dropJob:
+			if err := m.fireLedger(d, left); err != nil {
+				return err
+			}
 		}
 		m.budget--
 	}
@@ -73,7 +77,7 @@ func (m *Model) stillDue(d deadline) bool {
 		t := m.trajectories[state.TrajectoryID(d.id)]
 		return t != nil && t.State < state.TrajectoryClosing && len(t.live) == 0 && t.IdleSince+t.IdleTimeoutNS == d.at
 	}
-	return true
+	return m.ledgerStillDue(d)
 }
 
 // forget drops a request ID. If not everything that is due was done, the state

@@ -1,0 +1,183 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"rota/fsm/state"
+)
+
+// fireLedger does a timer of turns or jobs.
+func (m *Model) fireLedger(d deadline, left bool) error {
+	switch d.kind {
+	case stopTurn:
+		return m.stopAtLimit(state.TurnID(d.id), left)
+	case dropTurn:
+		if left && m.s.Turn(state.TurnID(d.id)) != nil {
+			m.due.push(d)
+			return nil
+		}
+		return m.dropTurn(state.TurnID(d.id))
+	}
+	j := m.jobByID[state.JobID(d.id)]
+	if m.s.Job(j.ID) == nil {
+		m.dropJobRow(j)
+		return nil
+	}
+	if left {
+		m.due.push(d)
+		return nil
+	}
+	return fmt.Errorf("job %d ended more than %d ns ago and is still kept", j.ID, m.settings.RetentionNS)
+}
+
+func (m *Model) ledgerStillDue(d deadline) bool {
+	switch d.kind {
+	case stopTurn:
+		t := m.turns[state.TurnID(d.id)]
+		return t != nil && t.held() && !t.Stop
+	case dropTurn:
+		return m.turns[state.TurnID(d.id)] != nil
+	case dropJob:
+		j := m.jobByID[state.JobID(d.id)]
+		return j != nil && j.State == state.JobCompleted && len(j.turns) == 0
+	}
+	return true
+}
+
+// compareLedger compares what the entry changed of groups, jobs and turns.
+func (m *Model) compareLedger() error {
+	for _, g := range m.groups {
+		if g.seats() == 0 {
+			g.Period = 0
+		}
+		if err := m.compareNodeGroup(g); err != nil {
+			return err
+		}
+		if g.moved {
+			if err := m.judgeSeats(g); err != nil {
+				return err
+			}
+		}
+		if err := m.nobodyWaitsInVain(g); err != nil {
+			return err
+		}
+	}
+	for _, j := range m.touchedJobs {
+		j.touched = false
+		if err := m.compareJob(j); err != nil {
+			return err
+		}
+	}
+	for _, t := range m.touchedTurns {
+		t.touched = false
+		if err := m.compareTurn(t); err != nil {
+			return err
+		}
+	}
+	return m.placesTheSimple()
+}
+
+// placesTheSimple: a job for which there is a group without others does not wait.
+func (m *Model) placesTheSimple() error {
+	if m.halted || m.s.HasWork() || m.timersLeft() {
+		return nil
+	}
+	for _, j := range m.jobByID {
+		for _, g := range m.groups {
+			if j.State == state.JobQueued && (j.Backfill || g.seats() == 0) && g.Nodes >= j.Nodes {
+				return fmt.Errorf("job %d is queued, and group %s has room for it: %q", j.ID, g.Name, m.s.Job(j.ID).Message)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Model) compareNodeGroup(g *nodeGroup) error {
+	if err := m.mayStop(g); err != nil {
+		return err
+	}
+	got := m.s.NodeGroup(g.ID)
+	if got == nil {
+		return fmt.Errorf("group %s is missing", g.Name)
+	}
+	x, y := *got, g.NodeGroup
+	x.WakeAt, y.WakeAt = 0, 0
+	if x != y {
+		return fmt.Errorf("group %s is %+v, must be %+v", g.Name, x, y)
+	}
+	return nil
+}
+
+// compareJob compares a row with what it must be. Why it is where it is, is the state
+// machine's to say.
+func (m *Model) compareJob(j *job) error {
+	got := m.s.Job(j.ID)
+	if m.jobByID[j.ID] == nil {
+		if got != nil {
+			return fmt.Errorf("job %d was deleted and is there", j.ID)
+		}
+		return nil
+	}
+	if got == nil {
+		return fmt.Errorf("job %d is missing", j.ID)
+	}
+	x, y := *got, j.Job
+	x.Shift, x.StretchPPM, x.Cost, x.InterferencePPM, x.Message = y.Shift, y.StretchPPM, y.Cost, y.InterferencePPM, y.Message
+	same := slices.Equal(x.Ran, y.Ran) && slices.EqualFunc(x.Deployments, y.Deployments, sameDeployment) && sameCycle(&x.Cycle, &y.Cycle)
+	x.Ran, y.Ran, x.Deployments, y.Deployments, x.Cycle, y.Cycle = nil, nil, nil, nil, state.Cycle{}, state.Cycle{}
+	if !same || fmt.Sprint(x) != fmt.Sprint(y) {
+		return fmt.Errorf("job %d is %+v, must be %+v", j.ID, *got, j.Job)
+	}
+	return m.compareSeat(j)
+}
+
+// compareSeat: who does not run has none.
+func (m *Model) compareSeat(j *job) error {
+	if row := m.s.Seat(j.ID); (row != nil) != (j.seat != nil) {
+		return fmt.Errorf("job %d in state %d has seat %+v, must be %+v", j.ID, j.State, row, j.seat)
+	}
+	return nil
+}
+
+func sameDeployment(a, b state.Deployment) bool {
+	return a.Name == b.Name && a.SetUpNS == b.SetUpNS && slices.Equal(a.ExecNS, b.ExecNS)
+}
+
+func (m *Model) compareTurn(t *turn) error {
+	got := m.s.Turn(t.ID)
+	if m.turns[t.ID] == nil {
+		return nil // which was seen when it was dropped
+	}
+	if got == nil {
+		return fmt.Errorf("turn %d is missing", t.ID)
+	}
+	if *got != t.Turn {
+		return fmt.Errorf("turn %d is %+v, must be %+v", t.ID, *got, t.Turn)
+	}
+	return nil
+}
+
+// compareAllOfLedger compares everything about groups, jobs and turns.
+func (m *Model) compareAllOfLedger() error {
+	for _, g := range m.groups {
+		if err := m.compareNodeGroup(g); err != nil {
+			return err
+		}
+		if err := m.judgeSeats(g); err != nil {
+			return err
+		}
+	}
+	if err := compareAll(m.jobByID, m.compareJob); err != nil {
+		return err
+	}
+	if err := compareAll(m.turns, m.compareTurn); err != nil {
+		return err
+	}
+	turns := 0
+	m.s.Turns(0, func(*state.Turn) bool { turns++; return true })
+	if turns != len(m.turns) {
+		return fmt.Errorf("there are %d turns, must be %d", turns, len(m.turns))
+	}
+	return nil
+}

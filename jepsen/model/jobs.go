@@ -1,0 +1,409 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Node groups and training jobs: who may be where. Which group a job gets, and from
+// when, the model takes over and judges (seats.go).
+
+const (
+	nodeGroupsMax     = 1024
+	groupNodesMax     = 1 << 24 // of all groups together
+	jobsMax           = 4096
+	jobDeploymentsMax = 64
+	jobTurnsMax       = 1024
+	segmentsMax       = 64
+	operationLast     = 7
+	million           = 1_000_000
+)
+
+// Changes of a job, as the log numbers them.
+const (
+	suspendJob  = 1
+	resumeJob   = 2
+	completeJob = 3
+	deleteJob   = 4
+)
+
+type (
+	// ledger has the node groups, and who shares them.
+	ledger struct {
+		lastGroup state.GroupID
+		lastJob   state.JobID
+		lastTurn  state.TurnID
+		lastToken uint64
+		halted    bool         // where jobs are placed
+		groups    []*nodeGroup // in the order of creation
+		jobs      map[jobName]*job
+		jobByID   map[state.JobID]*job
+		turns     map[state.TurnID]*turn
+
+		touchedJobs  []*job
+		touchedTurns []*turn
+	}
+	nodeGroup struct {
+		state.NodeGroup
+		jobs []*job // that run on it
+		turn *turn  // the one that holds it
+		// moved: seats on it may have changed in this entry.
+		moved bool
+	}
+	jobName struct {
+		namespace state.NamespaceID
+		name      string
+	}
+	job struct {
+		state.Job
+		group *nodeGroup  // nil unless it runs
+		seat  *state.Seat // nil: none
+		was   *state.Seat // before this entry, if it has moved
+		turns []*turn     // that live, in the order of arrival
+		// What happened to it in this entry: a cycle was finished, maybe the first; it
+		// was placed, or moved.
+		finished, profiled, placed bool
+		ran                        []state.Ran // of the cycle that was finished
+		touched                    bool
+	}
+	turn struct {
+		state.Turn
+		job     *job
+		touched bool
+	}
+)
+
+func newLedger() ledger {
+	return ledger{jobs: make(map[jobName]*job), jobByID: make(map[state.JobID]*job), turns: make(map[state.TurnID]*turn)}
+}
+
+func (j *job) event() state.Event {
+	return state.Event{Kind: state.EventJob, Subject: uint64(j.ID), State: uint8(j.State), Namespace: j.Namespace}
+}
+
+func (t *turn) event() state.Event {
+	return state.Event{Kind: state.EventTurn, Subject: uint64(t.ID), State: uint8(t.State), Namespace: t.job.Namespace}
+}
+
+func (m *Model) touchJob(j *job) {
+	if !j.touched {
+		j.touched = true
+		m.touchedJobs = append(m.touchedJobs, j)
+	}
+}
+
+func (m *Model) touchTurn(t *turn) {
+	if !t.touched {
+		t.touched = true
+		m.touchedTurns = append(m.touchedTurns, t)
+	}
+}
+
+// tellJob and tellTurn expect the event of what a row has become.
+func (m *Model) tellJob(j *job) error {
+	m.touchJob(j)
+	err := m.expect(j.event())
+	j.Revision = m.revision
+	return err
+}
+
+func (m *Model) tellTurn(t *turn) error {
+	m.touchTurn(t)
+	err := m.expect(t.event())
+	t.Revision = m.revision
+	return err
+}
+
+func (m *Model) nodeGroupNamed(name string) *nodeGroup {
+	i := slices.IndexFunc(m.groups, func(g *nodeGroup) bool { return g.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return m.groups[i]
+}
+
+func (m *Model) nodeGroup(id state.GroupID) *nodeGroup {
+	i := slices.IndexFunc(m.groups, func(g *nodeGroup) bool { return g.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return m.groups[i]
+}
+
+func (m *Model) createNodeGroup(c *logv1.CreateNodeGroup, got *logv1.Result) error {
+	all := c.Nodes
+	for _, g := range m.groups {
+		all += g.Nodes
+	}
+	var v verdict
+	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax, "INVALID")
+	v.refuse(c.Nodes < 1 || c.Nodes > groupNodesMax || all > groupNodesMax, "INVALID")
+	v.refuse(m.nodeGroupNamed(c.Name) != nil, "NODE_GROUP_EXISTS")
+	v.refuse(len(m.groups) >= nodeGroupsMax, "TOO_MANY_NODE_GROUPS")
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	m.lastGroup++
+	m.groups = append(m.groups, &nodeGroup{NodeGroup: state.NodeGroup{ID: m.lastGroup, Name: c.Name, Nodes: c.Nodes}})
+	return result(got, &logv1.Result{FirstId: uint64(m.lastGroup), Count: 1})
+}
+
+func (m *Model) deleteNodeGroup(c *logv1.DeleteNodeGroup, got *logv1.Result) error {
+	g := m.nodeGroupNamed(c.Name)
+	switch {
+	case g == nil:
+		return refused(got, "NODE_GROUP_NOT_FOUND")
+	case len(g.jobs) > 0 || g.turn != nil:
+		return refused(got, "NODE_GROUP_IN_USE")
+	}
+	m.groups = remove(m.groups, g)
+	return result(got, &logv1.Result{Count: 1})
+}
+
+func (m *Model) resumeLedger(got *logv1.Result) error {
+	count := uint32(0)
+	for _, g := range m.groups {
+		if g.Halted != "" {
+			count++
+		}
+		g.Halted = ""
+	}
+	if m.halted {
+		count++
+	}
+	m.halted = false
+	return result(got, &logv1.Result{Count: count})
+}
+
+// inSlots is a declared cycle in slots, which covers what was declared.
+func inSlots(c *logv1.Cycle, slot int64) (out state.Cycle) {
+	up := func(ns int64) int64 {
+		n := ns / slot
+		if n*slot < ns {
+			n++
+		}
+		return n
+	}
+	if c == nil {
+		return out
+	}
+	end := int64(0)
+	for _, s := range c.Segments {
+		first := s.OffsetNs / slot
+		end = up(s.OffsetNs + s.LengthNs)
+		out.Segments = append(out.Segments, state.Segment{Offset: first, Length: end - first, Nodes: s.Nodes})
+	}
+	out.Period = max(up(c.PeriodNs), end)
+	return out
+}
+
+// soundCycle: segments ascend, do not overlap and end within the period, as they were
+// declared and as slots.
+func (m *Model) soundCycle(c *logv1.Cycle) bool {
+	if len(c.Segments) == 0 || len(c.Segments) > segmentsMax || c.PeriodNs <= 0 {
+		return false
+	}
+	for _, s := range c.Segments {
+		if s.OffsetNs < 0 || s.LengthNs <= 0 || s.OffsetNs+s.LengthNs > c.PeriodNs || s.OffsetNs+s.LengthNs < 0 || s.Nodes < 1 || s.Nodes > groupNodesMax {
+			return false
+		}
+	}
+	slots := inSlots(c, m.settings.LedgerSlotNS)
+	end := int64(0)
+	for _, s := range slots.Segments {
+		if s.Offset < end || s.Length < 1 {
+			return false
+		}
+		end = s.Offset + s.Length
+	}
+	return slots.Period >= 1 && slots.Period <= m.settings.LedgerSlots
+}
+
+func widest(c *logv1.Cycle) (nodes int64) {
+	for _, s := range c.GetSegments() {
+		nodes = max(nodes, s.Nodes)
+	}
+	return nodes
+}
+
+func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
+	if done, err := m.replayed(c.Request, state.VerbSubmitJob, 1, got); done {
+		return err
+	}
+	ns := m.namespaces[orDefault(c.Namespace)]
+	name := jobName{ns, c.Name}
+	wide := len(m.groups) == 0
+	for _, g := range m.groups {
+		wide = wide || g.Nodes >= c.Nodes
+	}
+	var v verdict
+	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
+	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax || c.Nodes < 1 || c.SetUpNs < 0, "INVALID")
+	v.refuse(c.Backfill && c.Cycle != nil, "INVALID")
+	v.refuse(c.Cycle != nil && (!m.soundCycle(c.Cycle) || widest(c.Cycle) > c.Nodes), "INVALID")
+	v.refuse(m.jobs[name] != nil, "JOB_EXISTS")
+	v.refuse(!wide, "UNSATISFIABLE")
+	v.refuse(len(m.jobs) >= jobsMax, "TOO_MANY_JOBS")
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	m.lastJob++
+	j := &job{Job: state.Job{
+		ID: m.lastJob, Namespace: ns, Name: c.Name, State: state.JobQueued, Backfill: c.Backfill, Nodes: c.Nodes,
+		Cycle: inSlots(c.Cycle, m.settings.LedgerSlotNS), SetUpNS: c.SetUpNs, SubmittedAt: m.now,
+	}}
+	m.jobs[name], m.jobByID[j.ID] = j, j
+	if err := m.tellJob(j); err != nil {
+		return err
+	}
+	m.remember(c.Request, state.VerbSubmitJob, uint64(j.ID), 1)
+	return result(got, &logv1.Result{FirstId: uint64(j.ID), Count: 1})
+}
+
+// jobOf returns a job that a command names, and refuses what does not exist.
+func (m *Model) jobOf(namespace, name string, v *verdict) *job {
+	ns := m.namespaces[orDefault(namespace)]
+	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
+	j := m.jobs[jobName{ns, name}]
+	v.refuse(j == nil, "JOB_NOT_FOUND")
+	return j
+}
+
+func (m *Model) changeJob(c *logv1.ChangeJob, got *logv1.Result) error {
+	var v verdict
+	j := m.jobOf(c.Namespace, c.Name, &v)
+	v.refuse(c.Change < suspendJob || c.Change > deleteJob, "INVALID")
+	if j != nil {
+		over := j.State == state.JobCompleted
+		v.refuse(over && (c.Change == suspendJob || c.Change == resumeJob), "JOB_STATE")
+	}
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	count := uint32(1)
+	switch {
+	case c.Change == suspendJob && j.State == state.JobSuspended,
+		c.Change == resumeJob && j.State != state.JobSuspended,
+		c.Change == completeJob && j.State == state.JobCompleted,
+		c.Change == deleteJob && j.Deleting:
+		count = 0
+	default:
+		if err := m.change(j, c.Change); err != nil {
+			return err
+		}
+	}
+	return result(got, &logv1.Result{FirstId: uint64(j.ID), Count: count})
+}
+
+func (m *Model) change(j *job, change uint32) error {
+	switch change {
+	case suspendJob:
+		m.leaveGroup(j)
+		j.State = state.JobSuspended
+		return m.tellJob(j)
+	case resumeJob:
+		j.State = state.JobQueued
+		return m.tellJob(j)
+	}
+	j.Deleting = change == deleteJob
+	if j.State != state.JobCompleted {
+		if err := m.complete(j); err != nil {
+			return err
+		}
+	}
+	m.touchJob(j)
+	return m.forgetDeleted(j)
+}
+
+// complete ends a job: what waits is canceled, and who holds a group is to stop.
+func (m *Model) complete(j *job) error {
+	for _, t := range slices.Clone(j.turns) {
+		if t.State == state.TurnWaiting {
+			m.endTurnAs(t, state.TurnCanceled)
+			if err := m.tellTurn(t); err != nil {
+				return err
+			}
+		}
+	}
+	m.leaveGroup(j)
+	j.State, j.EndedAt = state.JobCompleted, m.now
+	m.keepCompleted(j)
+	return m.tellJob(j)
+}
+
+// leaveGroup returns the seat of a job at once. Who holds the group is to stop.
+func (m *Model) leaveGroup(j *job) {
+	for _, t := range j.turns {
+		if t.State == state.TurnHeld {
+			t.Stop = true
+			m.touchTurn(t)
+		}
+	}
+	if j.group != nil {
+		j.group.jobs = remove(j.group.jobs, j)
+		j.group, j.Group, j.seat = nil, 0, nil
+		j.settle()
+	}
+	j.Message = ""
+}
+
+// forgetDeleted drops a job that is to be deleted and has no live turn left.
+func (m *Model) forgetDeleted(j *job) error {
+	if !j.Deleting || len(j.turns) > 0 {
+		return nil
+	}
+	e := j.event()
+	e.State = uint8(state.JobDeleted)
+	m.dropJobRow(j)
+	return m.expect(e)
+}
+
+func (m *Model) dropJobRow(j *job) {
+	delete(m.jobs, jobName{j.Namespace, j.Name})
+	delete(m.jobByID, j.ID)
+}
+
+// moveJob: the plan was made elsewhere. Whether it still holds is taken over, and what
+// it leads to is judged with the seats.
+func (m *Model) moveJob(c *logv1.MoveJob, got *logv1.Result) error {
+	j := m.jobByID[state.JobID(c.JobId)]
+	var v verdict
+	v.refuse(j == nil, "JOB_NOT_FOUND")
+	v.tolerate(j == nil, "MOVE_REFUSED")
+	if j != nil {
+		v.refuse(j.seat == nil || j.Group != state.GroupID(c.From) || j.seat.Dedicated || slices.ContainsFunc(j.turns, (*turn).held), "MOVE_REFUSED")
+		to := m.nodeGroup(state.GroupID(c.To))
+		v.refuse(to == nil || to == j.group || to.Period != c.Was, "MOVE_REFUSED")
+	}
+	v.tolerate(true, "MOVE_REFUSED")
+	if ok, err := v.judge(got); !ok {
+		return err
+	}
+	j.group.jobs = remove(j.group.jobs, j)
+	j.group.moved = true
+	m.joinGroup(j, m.nodeGroup(state.GroupID(c.To)))
+	if err := m.tellJob(j); err != nil {
+		return err
+	}
+	return result(got, &logv1.Result{FirstId: c.JobId, Count: 1})
+}
+
+func (m *Model) joinGroup(j *job, g *nodeGroup) {
+	j.group, j.Group, j.placed = g, g.ID, true
+	g.jobs = append(g.jobs, j)
+	g.moved = true
+	m.touchJob(j)
+}
+
+func (t *turn) held() bool { return t.State == state.TurnHeld }
+
+func (m *Model) dropTurn(id state.TurnID) error {
+	delete(m.turns, id)
+	if m.s.Turn(id) != nil {
+		return fmt.Errorf("turn %d ended more than %d ns ago and is still kept", id, m.settings.RetentionNS)
+	}
+	return nil
+}
