@@ -71,14 +71,15 @@ func (h *Hold) tookSetUp() *durationpb.Duration {
 // the lease is still renewed then, until work returns or the cluster has no more
 // patience (Hold.Lost). Work must have stopped using the nodes when it returns.
 //
-// The error is that of work, or ErrTurnLost.
+// The error is that of work, or ErrTurnLost. After either the cluster does not count on
+// the deployment being on the group any more.
 func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, work func(ctx context.Context, t *rotav1.Turn) error) error {
 	h, err := c.acquire(ctx, req)
 	if err != nil {
 		return fmt.Errorf("acquire a turn: %w", err)
 	}
 	if err := h.await(ctx); err != nil {
-		return fmt.Errorf("wait for turn %d: %w", h.turn.Id, errors.Join(err, h.yield(ctx, nil)))
+		return fmt.Errorf("wait for turn %d: %w", h.turn.Id, errors.Join(err, h.yield(ctx, nil, false)))
 	}
 	hold := &Hold{lost: make(chan struct{})}
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, hold))
@@ -90,10 +91,10 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	err = work(working, turn)
 	stop()
 	if e := <-lost; e != nil {
-		_ = h.yield(ctx, nil) // sooner than the lease would, if it was not taken yet
+		_ = h.yield(ctx, nil, true) // sooner than the lease would, if it was not taken yet
 		return errors.Join(err, e)
 	}
-	if e := h.yield(ctx, hold.tookSetUp()); e != nil {
+	if e := h.yield(ctx, hold.tookSetUp(), err != nil); e != nil {
 		return errors.Join(err, fmt.Errorf("yield turn %d: %w", turn.Id, e))
 	}
 	return err
@@ -227,7 +228,7 @@ func lose(hold *Hold, cancel context.CancelCauseFunc, why error) error {
 
 // yield ends the turn, though the caller may be gone. That it has ended already is no
 // failure.
-func (h *holder) yield(ctx context.Context, setUp *durationpb.Duration) error {
+func (h *holder) yield(ctx context.Context, setUp *durationpb.Duration, failed bool) error {
 	switch h.turn.State {
 	case rotav1.TurnState_TURN_STATE_HELD, rotav1.TurnState_TURN_STATE_WAITING:
 	default:
@@ -235,7 +236,7 @@ func (h *holder) yield(ctx context.Context, setUp *durationpb.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.lease)
 	defer cancel()
-	req := &rotav1.YieldTurnRequest{TurnId: h.turn.Id, Token: h.turn.Token, SetUp: setUp}
+	req := &rotav1.YieldTurnRequest{TurnId: h.turn.Id, Token: h.turn.Token, SetUp: setUp, Failed: failed}
 	_, err := h.c.Turns.YieldTurn(ctx, req)
 	if d := Detail(err); req.Token == 0 && d.GetReason() == "TURN_FENCED" { // granted meanwhile
 		got, e := h.c.Turns.GetTurn(ctx, &rotav1.GetTurnRequest{TurnId: h.turn.Id})

@@ -119,7 +119,7 @@ func (s *Server) YieldTurn(ctx context.Context, req *rotav1.YieldTurnRequest) (*
 		return nil, err
 	}
 	end := &logv1.EndTurn{TurnId: req.TurnId, Token: req.Token, Reason: turnYielded, SetUpNs: int64(req.SetUp.AsDuration())}
-	if req.Token == 0 {
+	if req.Token == 0 || req.Failed {
 		end.Reason = turnCanceled
 	}
 	if _, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: end}}); err != nil {
@@ -128,7 +128,7 @@ func (s *Server) YieldTurn(ctx context.Context, req *rotav1.YieldTurnRequest) (*
 	turn, err := s.turn(req.TurnId)
 	if err != nil { // dropped since
 		turn = &rotav1.Turn{Id: req.TurnId, Token: req.Token, State: rotav1.TurnState_TURN_STATE_YIELDED}
-		if req.Token == 0 {
+		if end.Reason == turnCanceled {
 			turn.State = rotav1.TurnState_TURN_STATE_CANCELED
 		}
 	}

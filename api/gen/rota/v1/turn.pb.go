@@ -640,7 +640,10 @@ type YieldTurnRequest struct {
 	// As the caller knows it: 0 cancels a turn that waits.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	// What setting up really took; absent: nothing was set up, or nobody measured.
-	SetUp         *durationpb.Duration `protobuf:"bytes,3,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
+	SetUp *durationpb.Duration `protobuf:"bytes,3,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
+	// The work or its set-up failed: nothing is learned from it, and nobody knows any
+	// more what is on the nodes. The turn ends as canceled.
+	Failed        bool `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -694,6 +697,13 @@ func (x *YieldTurnRequest) GetSetUp() *durationpb.Duration {
 		return x.SetUp
 	}
 	return nil
+}
+
+func (x *YieldTurnRequest) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
 }
 
 type YieldTurnResponse struct {
@@ -1037,11 +1047,12 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12@\n" +
 	"\x0elease_duration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
 	"\flease_margin\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x12\x18\n" +
-	"\arenewed\x18\x04 \x01(\bR\arenewed\"s\n" +
+	"\arenewed\x18\x04 \x01(\bR\arenewed\"\x8b\x01\n" +
 	"\x10YieldTurnRequest\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x120\n" +
-	"\x06set_up\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05setUp\"6\n" +
+	"\x06set_up\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\bR\x06failed\"6\n" +
 	"\x11YieldTurnResponse\x12!\n" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\"J\n" +
 	"\x0eGetTurnRequest\x12\x17\n" +
