@@ -163,7 +163,7 @@ class Turn:
         lost = self.lost
         self._leaving = True
         try:
-            self._yield(0.0 if err or lost else self.client.retry_s)
+            self._yield(0.0 if err or lost else self.client.retry_s, failed=bool(err or lost))
         except Error:
             if not err and not lost:
                 raise
@@ -177,7 +177,7 @@ class Turn:
         self._leaving = True
         try:
             if self.id:
-                self._yield(0.0)
+                self._yield(0.0, failed=True)
         except Error:
             pass  # it ends with its lease
         self._stop()
@@ -188,12 +188,17 @@ class Turn:
             # The last renewal is answered when the turn ends, unless its server is gone.
             self._thread.join(min(1.0, self._term or 1.0))
 
-    def _yield(self, retry_s: float) -> None:
-        """Ends the turn, which is renewed until that is known. It may have ended already."""
+    def _yield(self, retry_s: float, failed: bool) -> None:
+        """Ends the turn, which is renewed until that is known. It may have ended already.
+
+        failed: nothing is to be learned of it, and nobody knows what is on the group.
+        """
         until = now() + retry_s
         while True:
             request = {"turnId": str(self.id), "token": str(self.token)}
-            if self._set_up_s is not None:
+            if failed:
+                request["failed"] = True
+            elif self._set_up_s is not None:
                 request["setUp"] = seconds(self._set_up_s)
             try:
                 self._learn(self.client.once("TurnService/YieldTurn", request, _TRY_S)["turn"])
@@ -241,7 +246,7 @@ class Turn:
         self._count(answer, sent, renewed=True)
         if self._leaving and not self._over:
             try:
-                self._yield(0.0)  # whoever gave it up did not know its number
+                self._yield(0.0, failed=True)  # whoever gave it up did not know its number
             except Error:
                 pass
 
@@ -298,7 +303,7 @@ class Turn:
         state = turn["state"].removeprefix("TURN_STATE_")
         ended = state not in ("WAITING", "HELD")
         self.raw = turn
-        self.token = int(turn.get("token", 0))
+        self.token = max(self.token, int(turn.get("token", 0)))
         self.needs_set_up = turn.get("setUpNeeded", False)
         self.stopping = self.stopping or turn.get("stop", False)
         if ended and not self._leaving:

@@ -104,7 +104,7 @@ class Group(Server):
             return refusal(400, "failed_precondition", "TURN_ENDED")
         if turn.get("token", "0") != body["token"]:
             return refusal(400, "failed_precondition", "TURN_FENCED")
-        self.end(turn, "CANCELED" if body["token"] == "0" else "YIELDED")
+        self.end(turn, "CANCELED" if body["token"] == "0" or body.get("failed") else "YIELDED")
         return 200, {}, {"turn": turn}
 
     def GetTurn(self, body):
@@ -241,12 +241,14 @@ class Turns(Case):
             self.assertFalse(turn.lost)
         self.assertEqual(server.turns[1]["state"], "TURN_STATE_YIELDED")
 
-    def test_a_body_that_fails_gives_it_back(self):
+    def test_a_body_that_fails_gives_it_back_and_says_so(self):
         server = self.serve()
         with self.assertRaisesRegex(ValueError, "the body's"):
-            with self.client(server).turn("job-a/actor"):
+            with self.client(server).turn("job-a/actor") as turn:
+                turn.set_up_done()
                 raise ValueError("the body's")
-        self.assertEqual(server.turns[1]["state"], "TURN_STATE_YIELDED")
+        yielded = server.asked_for("YieldTurn")
+        self.assertEqual([(y["token"], y.get("failed"), "setUp" in y) for y in yielded], [("1", True, False)])
 
     def test_it_is_asked_for_once_whatever_happens_to_leaders(self):
         def carried_out_unheard(server, body):
@@ -308,7 +310,8 @@ class Turns(Case):
         with self.assertRaises(TimeoutError):
             with self.client(server).turn("job-a/actor", timeout_s=0.2):
                 self.fail("it was granted")
-        self.assertEqual(server.turns[1]["state"], "TURN_STATE_YIELDED")
+        self.assertEqual([y["token"] for y in server.asked_for("YieldTurn")], ["0", "2"])
+        self.assertEqual(server.turns[1]["state"], "TURN_STATE_CANCELED")
 
     def test_refusals_arrive(self):
         server = self.serve(AcquireTurn=[refusal(404, "not_found", "JOB_NOT_FOUND")])
@@ -384,16 +387,16 @@ class AsyncTurns(Case):
                 async with client.turn("job-a/actor"):
                     await asyncio.sleep(60)
 
-            for state in ("CANCELED", "YIELDED"):  # while it waits, and while it is held
+            for held in (False, True):
                 task = asyncio.create_task(one())
                 turn = len(server.requests) + 1
-                while turn not in server.turns or state == "YIELDED" and "token" not in server.turns[turn]:
+                while turn not in server.turns or held and "token" not in server.turns[turn]:
                     await asyncio.sleep(0.01)
                 task.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await task
-                self.assertEqual(server.turns[turn]["state"], "TURN_STATE_" + state)
-                if state == "CANCELED":
+                self.assertEqual(server.turns[turn]["state"], "TURN_STATE_CANCELED")
+                if not held:
                     release()
 
         self.run_async(server, main)

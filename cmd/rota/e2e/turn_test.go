@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,12 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
-	"rota/api/gen/rota/v1/rotav1connect"
-	"rota/api/httpx"
 	"rota/cmd/internal/devcluster"
 	"rota/internal/need"
 )
@@ -33,6 +28,7 @@ type training struct {
 // What the jobs do: each step is a turn and then a rollout, which together take about
 // a period.
 const (
+	trainingSlot    = 100 * time.Millisecond
 	trainingPeriod  = 4 * time.Second
 	trainingHeld    = 1500 * time.Millisecond // as declared
 	trainingBurn    = time.Second
@@ -44,92 +40,52 @@ const (
 func newTraining(t *testing.T, l lease) *training {
 	t.Helper()
 	need.Tool(t, "sh", "python3")
-	w := newWorld(t, l, devcluster.Config{Servers: 3, ServerArgs: []string{"--ledger-slot", "100ms"}})
+	w := newWorld(t, l, devcluster.Config{Servers: 3, ServerArgs: []string{"--ledger-slot", trainingSlot.String()}})
 	tr := &training{w, filepath.Join(w.dir, "turns")}
-	var group *rotav1.NodeGroup
-	tr.ask("the group is made", func(ctx context.Context, on *services) error {
-		resp, err := on.ledger.CreateNodeGroup(ctx, &rotav1.CreateNodeGroupRequest{Name: trainingGroup, Nodes: 4})
-		group = resp.GetGroup()
-		return err
-	})
-	if group.GetNodes() != 4 {
-		t.Fatalf("group %v", group)
+	if _, err := w.api.Ledger.CreateNodeGroup(t.Context(), &rotav1.CreateNodeGroupRequest{Name: trainingGroup, Nodes: 4}); err != nil {
+		t.Fatal(err)
 	}
 	return tr
 }
 
-// services are those of one server.
-type services struct {
-	turns  rotav1connect.TurnServiceClient
-	jobs   rotav1connect.JobServiceClient
-	ledger rotav1connect.LedgerServiceClient
-}
-
-// ask asks one server after the other until one answers.
-func (tr *training) ask(what string, call func(context.Context, *services) error) {
+// submit submits a job, which is placed at once.
+func (tr *training) submit(name string) {
 	tr.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		for _, addr := range tr.cluster.Addrs() {
-			http, url := httpx.NewClient(nil), httpx.BaseURL(addr, false)
-			on := &services{rotav1connect.NewTurnServiceClient(http, url), rotav1connect.NewJobServiceClient(http, url), rotav1connect.NewLedgerServiceClient(http, url)}
-			ctx, cancel := context.WithTimeout(tr.Context(), 5*time.Second)
-			err = call(ctx, on)
-			cancel()
-			if err == nil {
-				return
-			}
-			if connect.CodeOf(err) != connect.CodeUnavailable && !errors.Is(err, context.DeadlineExceeded) {
-				tr.Fatalf("%s: %v", what, err)
-			}
-		}
-	}
-	tr.Fatalf("not in %v: %s: %v", patience, what, err)
-}
-
-// submit submits a job whose cycle is known, or one that backfills.
-func (tr *training) submit(name string, backfill bool) {
-	tr.Helper()
-	req := &rotav1.SubmitJobRequest{Name: name, Nodes: 4, RequestId: name, Backfill: backfill}
-	if !backfill {
-		req.Cycle = &rotav1.Cycle{Period: durationpb.New(trainingPeriod), Segments: []*rotav1.Segment{
+	resp, err := tr.api.Jobs.SubmitJob(tr.Context(), &rotav1.SubmitJobRequest{
+		Name: name, Nodes: 4, RequestId: name,
+		Cycle: &rotav1.Cycle{Period: durationpb.New(trainingPeriod), Segments: []*rotav1.Segment{
 			{Length: durationpb.New(trainingHeld), Nodes: 4},
-		}}
-	}
-	tr.ask("job "+name+" is submitted", func(ctx context.Context, on *services) error {
-		resp, err := on.jobs.SubmitJob(ctx, req)
-		if err == nil && (resp.Job.State != rotav1.JobState_JOB_STATE_RUNNING || resp.Job.Group != trainingGroup) {
-			tr.Fatalf("job %s is not placed: %v", name, resp.Job)
-		}
-		return err
+		}},
 	})
+	if err != nil || resp.Job.State != rotav1.JobState_JOB_STATE_RUNNING || resp.Job.Group != trainingGroup {
+		tr.Fatalf("job %s is not placed: %v, %v", name, resp, err)
+	}
 }
 
 // job asks for a job.
-func (tr *training) job(name string) (job *rotav1.Job) {
+func (tr *training) job(name string) *rotav1.Job {
 	tr.Helper()
-	tr.ask("job "+name, func(ctx context.Context, on *services) error {
-		resp, err := on.jobs.GetJob(ctx, &rotav1.GetJobRequest{Name: name})
-		job = resp.GetJob()
-		return err
-	})
-	return job
+	resp, err := tr.api.Jobs.GetJob(tr.Context(), &rotav1.GetJobRequest{Name: name})
+	if err != nil {
+		tr.Fatal(err)
+	}
+	return resp.Job
 }
 
-// reserved is what the ledger has for the group in the next period.
-func (tr *training) reserved() (slot, period time.Duration, of []*rotav1.Reservation) {
+// turn is the one that was granted with a token.
+func (tr *training) turn(token uint64) *rotav1.Turn {
 	tr.Helper()
-	tr.ask("the ledger", func(ctx context.Context, on *services) error {
-		resp, err := on.ledger.GetLedger(ctx, &rotav1.GetLedgerRequest{Group: trainingGroup})
-		if err == nil && len(resp.Groups) != 1 {
-			tr.Fatalf("ledger %v", resp)
+	resp, err := tr.api.Turns.ListTurns(tr.Context(), &rotav1.ListTurnsRequest{IncludeEnded: true})
+	if err != nil {
+		tr.Fatal(err)
+	}
+	for _, turn := range resp.Turns {
+		if turn.Token == token {
+			return turn
 		}
-		if err == nil {
-			slot, period, of = resp.Slot.AsDuration(), resp.Groups[0].Group.Period.AsDuration(), resp.Groups[0].Reservations
-		}
-		return err
-	})
-	return slot, period, of
+	}
+	tr.Fatalf("no turn has token %d: %v", token, resp.Turns)
+	return nil
 }
 
 // process is a job that runs outside rota.
@@ -230,13 +186,9 @@ func TestTwoJobsTakeTurns(t *testing.T) {
 	tr := newTraining(t, patient)
 	jobs := []string{"job-a", "job-b"}
 	for _, job := range jobs {
-		tr.submit(job, false)
+		tr.submit(job)
 	}
-	slot, period, reserved := tr.reserved()
-	if len(reserved) < len(jobs) || slot != 100*time.Millisecond || period < trainingPeriod {
-		t.Fatalf("slots of %v, a period of %v, and reservations %v", slot, period, reserved)
-	}
-	apart(t, reserved)
+	period := tr.reserved(len(jobs))
 	running := []*process{tr.shell(jobs[0], steps, trainingBurn), tr.python(jobs[1], steps, trainingBurn)}
 
 	holder := tr.holder("", 4)
@@ -273,14 +225,24 @@ func TestTwoJobsTakeTurns(t *testing.T) {
 	}
 }
 
-// apart checks that no two reservations overlap.
-func apart(t *testing.T, reserved []*rotav1.Reservation) {
-	t.Helper()
-	for i, r := range reserved {
-		if r.Start >= r.End || i > 0 && r.Start < reserved[i-1].End {
-			t.Errorf("reservations %v", reserved)
+// reserved checks what the ledger has for the group, and returns its period.
+func (tr *training) reserved(jobs int) time.Duration {
+	tr.Helper()
+	ledger, err := tr.api.Ledger.GetLedger(tr.Context(), &rotav1.GetLedgerRequest{Group: trainingGroup})
+	if err != nil || len(ledger.Groups) != 1 {
+		tr.Fatalf("%v, %v", ledger, err)
+	}
+	group := ledger.Groups[0]
+	for i, r := range group.Reservations {
+		if r.Start >= r.End || i > 0 && r.Start < group.Reservations[i-1].End {
+			tr.Errorf("reservations %v", group.Reservations)
 		}
 	}
+	period := group.Group.Period.AsDuration()
+	if len(group.Reservations) < jobs || ledger.Slot.AsDuration() != trainingSlot || period < trainingPeriod {
+		tr.Fatalf("%v", ledger)
+	}
+	return period
 }
 
 // during reports whether somebody held the group at a time.
@@ -298,8 +260,8 @@ func during(phases []phase, at int64) bool {
 func TestAKilledHolderLosesItsTurn(t *testing.T) {
 	t.Parallel()
 	tr := newTraining(t, short)
-	tr.submit("job-a", false)
-	tr.submit("job-b", false)
+	tr.submit("job-a")
+	tr.submit("job-b")
 	killed := tr.shell("job-a", 1, time.Hour)
 	holder := tr.holder("job-a", 0)
 	next := tr.python("job-b", 1, trainingBurn)
@@ -324,28 +286,13 @@ func TestAKilledHolderLosesItsTurn(t *testing.T) {
 	}
 }
 
-// turn is the one that was granted with a token.
-func (tr *training) turn(token uint64) (turn *rotav1.Turn) {
-	tr.Helper()
-	tr.ask("turns", func(ctx context.Context, on *services) error {
-		resp, err := on.turns.ListTurns(ctx, &rotav1.ListTurnsRequest{IncludeEnded: true})
-		for _, one := range resp.GetTurns() {
-			if one.Token == token {
-				turn = one
-			}
-		}
-		return err
-	})
-	return turn
-}
-
 // TestAPausedHolderHearsThatItHasLost: its process stands still for longer than the
 // lease and another has had the group, so it must not take its work to be done.
 func TestAPausedHolderHearsThatItHasLost(t *testing.T) {
 	t.Parallel()
 	tr := newTraining(t, short)
-	tr.submit("job-a", false)
-	tr.submit("job-b", false)
+	tr.submit("job-a")
+	tr.submit("job-b")
 	paused := tr.python("job-b", 1, 5*time.Second)
 	holder := tr.holder("job-b", 0)
 	tr.signal(paused.Process.Pid, syscall.SIGSTOP)
