@@ -251,3 +251,23 @@ func (h *holder) yield(ctx context.Context, setUp *durationpb.Duration, failed b
 	}
 	return err
 }
+
+// SubmitJob submits a job. A request without an ID gets one, so that it may be repeated.
+func (c *Client) SubmitJob(ctx context.Context, req *rotav1.SubmitJobRequest) (*rotav1.Job, error) {
+	req = proto.CloneOf(req)
+	if req.Namespace == "" {
+		req.Namespace = c.config.Namespace
+	}
+	if req.RequestId == "" {
+		var err error
+		if req.ExpireTime, err = c.expiry(ctx); err != nil {
+			return nil, fmt.Errorf("submit job: %w", err)
+		}
+		req.RequestId = c.requestID()
+	}
+	resp, err := c.Jobs.SubmitJob(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("submit job: %w", err)
+	}
+	return resp.Job, nil
+}

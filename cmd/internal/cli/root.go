@@ -46,7 +46,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 // root builds the tree of commands.
 func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
-		a.runCmd(), a.actionCmd(), a.trajectoryCmd(), a.classCmd(), a.nodeCmd(), a.gpuCmd(), a.quotaCmd(), a.operatorCmd(),
+		a.runCmd(), a.actionCmd(), a.trajectoryCmd(), a.classCmd(), a.nodeCmd(), a.gpuCmd(), a.quotaCmd(),
+		a.jobCmd(), a.turnCmd(), a.nodeGroupCmd(), a.ledgerCmd(), a.operatorCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and how wide every action of an RL cluster runs:

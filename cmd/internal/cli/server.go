@@ -28,6 +28,7 @@ type serverFlags struct {
 	lease, leaseMargin, retention time.Duration
 	queueActions                  uint32
 	queueBytes, retentionBytes    size
+	ledger                        ledgerFlags
 }
 
 func (a *app) serverCmd() *cobra.Command {
@@ -64,6 +65,7 @@ file.`,
 	fs.Var(&f.queueBytes, "queue-bytes-max", "of a new cluster: most bytes of queued actions")
 	fs.DurationVar(&f.retention, "retention", 0, "of a new cluster: how long ended actions are kept")
 	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: most bytes of ended actions")
+	f.ledger.addTo(cmd)
 	return cmd
 }
 
@@ -92,9 +94,13 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 	if err != nil {
 		return server.Config{}, err
 	}
+	settings, err := f.settings()
+	if err != nil {
+		return server.Config{}, err
+	}
 	return server.Config{
 		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
-		Settings: f.settings(), Gossip: g, TLS: s.tlsFiles(),
+		Settings: settings, Gossip: g, TLS: s.tlsFiles(),
 		HeartbeatTimeout: f.heartbeat, SnapshotThreshold: f.snapshot,
 		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Profile: f.profile,
 		Version: Version, Logger: logger,
@@ -102,12 +108,13 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 }
 
 // settings of a new cluster; zero means the default.
-func (f *serverFlags) settings() *logv1.Settings {
-	return &logv1.Settings{
+func (f *serverFlags) settings() (*logv1.Settings, error) {
+	s := &logv1.Settings{
 		LeaseNs: int64(f.lease), LeaseMarginNs: int64(f.leaseMargin),
 		QueueActionsMax: f.queueActions, QueueBytesMax: uint64(f.queueBytes),
 		RetentionNs: int64(f.retention), RetentionBytesMax: uint64(f.retentionBytes),
 	}
+	return s, f.ledger.apply(s)
 }
 
 // parseServers reads ID=HOST:PORT.

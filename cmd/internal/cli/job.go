@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) jobCmd() *cobra.Command {
+	return group("job", "Submit, see and end training jobs that share node groups",
+		a.jobSubmitCmd(), a.jobListCmd(), a.jobGetCmd(), a.jobProfileCmd(), a.jobExplainCmd(),
+		a.jobSuspendCmd(), a.jobResumeCmd(), a.jobCompleteCmd(), a.jobDeleteCmd())
+}
+
+// jobFlags are what a new job may be told.
+type jobFlags struct {
+	nodes         uint32
+	period, setUp time.Duration
+	segments      []string
+	backfill      bool
+}
+
+func (a *app) jobSubmitCmd() *cobra.Command {
+	var f jobFlags
+	cmd := &cobra.Command{
+		Use: "submit NAME", Short: "Submit a job, which gets a place on a node group", Args: exactly("NAME"),
+		Long: `Submits a training job. Its processes then take turns on the group that it gets, with:
+rota turn run. When it needs the group is said by its cycle: --period, and a --segment
+for each part in which it holds the group. Without a cycle the job has a group to
+itself at first, and its first cycle says what it needs.`,
+		Example: `  rota job submit job-a --nodes 8
+  rota job submit job-b --nodes 8 --period 5m --segment 0s:90s --segment 2m:30s:4 --set-up 5s
+  rota job submit evals --nodes 4 --backfill`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(a.settings.namespace, args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			job, err := c.SubmitJob(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			return a.printJob(job)
+		},
+	}
+	fs := cmd.Flags()
+	fs.Uint32Var(&f.nodes, "nodes", 1, "nodes that its widest segment needs")
+	fs.DurationVar(&f.period, "period", 0, "length of its cycle")
+	fs.StringArrayVar(&f.segments, "segment", nil, "part of the cycle in which it holds its group, OFFSET:LENGTH or OFFSET:LENGTH:NODES; may be repeated")
+	fs.DurationVar(&f.setUp, "set-up", 0, "what a change of deployment takes, until it was measured")
+	fs.BoolVar(&f.backfill, "backfill", false, "take what others leave, without a reservation")
+	return cmd
+}
+
+func (f *jobFlags) request(namespace, name string) (*rotav1.SubmitJobRequest, error) {
+	req := &rotav1.SubmitJobRequest{Namespace: namespace, Name: name, Nodes: f.nodes, Backfill: f.backfill}
+	if f.setUp != 0 {
+		req.SetUp = durationpb.New(f.setUp)
+	}
+	switch {
+	case f.period == 0 && len(f.segments) == 0:
+		return req, nil
+	case f.backfill:
+		return nil, usageErrorf("a --backfill job has no reservation; leave out --period and --segment")
+	case f.period == 0 || len(f.segments) == 0:
+		return nil, usageErrorf("a cycle needs both --period and --segment")
+	}
+	req.Cycle = &rotav1.Cycle{Period: durationpb.New(f.period)}
+	for _, text := range f.segments {
+		s, err := parseSegment(text, f.nodes)
+		if err != nil {
+			return nil, err
+		}
+		req.Cycle.Segments = append(req.Cycle.Segments, s)
+	}
+	return req, nil
+}
+
+// parseSegment reads OFFSET:LENGTH or OFFSET:LENGTH:NODES.
+func parseSegment(text string, nodes uint32) (*rotav1.Segment, error) {
+	bad := usageErrorf("--segment %q is not OFFSET:LENGTH or OFFSET:LENGTH:NODES, such as 0s:90s:8", text)
+	parts := strings.Split(text, ":")
+	if len(parts) < 2 || len(parts) > 3 {
+		return nil, bad
+	}
+	offset, err := time.ParseDuration(parts[0])
+	if err != nil {
+		return nil, bad
+	}
+	length, err := time.ParseDuration(parts[1])
+	if err != nil {
+		return nil, bad
+	}
+	if len(parts) == 3 {
+		n, err := strconv.ParseUint(parts[2], 10, 32)
+		if err != nil || n == 0 {
+			return nil, bad
+		}
+		nodes = uint32(n)
+	}
+	return &rotav1.Segment{Offset: durationpb.New(offset), Length: durationpb.New(length), Nodes: nodes}, nil
+}
+
+func (a *app) jobListCmd() *cobra.Command {
+	var ended bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, where they are and what they save", Args: exactly(),
+		Example: "  rota job list --ended",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			all := &rotav1.ListJobsResponse{}
+			req := &rotav1.ListJobsRequest{Namespace: a.settings.namespace, IncludeEnded: ended, PageSize: 1000}
+			for {
+				resp, err := call(cmd.Context(), a, c.Jobs.ListJobs, req)
+				if err != nil {
+					return err
+				}
+				all.Jobs = append(all.Jobs, resp.Jobs...)
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
+					break
+				}
+			}
+			rows := make([][]string, 0, len(all.Jobs))
+			for _, j := range all.Jobs {
+				rows = append(rows, jobRow(j))
+			}
+			return a.print(all, []string{"name", "state", "group", "seat", "cycles", "slower", "node-hours", "saved", "waits for"}, rows)
+		},
+	}
+	cmd.Flags().BoolVar(&ended, "ended", false, "also those that are completed")
+	return cmd
+}
+
+// jobVerb is a command on one job.
+func (a *app) jobVerb(use, short, example string, show func(*rotav1.Job) error,
+	do func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " NAME", Short: short, Args: exactly("NAME"), Example: example,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			j, err := do(cmd.Context(), c, a.settings.namespace, args[0])
+			if err != nil {
+				return err
+			}
+			return show(j)
+		},
+	}
+}
+
+func (a *app) getJob(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
+	resp, err := call(ctx, a, c.Jobs.GetJob, &rotav1.GetJobRequest{Namespace: namespace, Name: name})
+	return resp.GetJob(), err
+}
+
+func (a *app) jobGetCmd() *cobra.Command {
+	return a.jobVerb("get", "Show one job", "  rota job get job-a -o json", a.printJob, a.getJob)
+}
+
+func (a *app) jobProfileCmd() *cobra.Command {
+	return a.jobVerb("profile", "Show what is known of a job's cycle and its operations", "  rota job profile job-a",
+		a.printProfile, a.getJob)
+}
+
+func (a *app) jobExplainCmd() *cobra.Command {
+	return a.jobVerb("explain", "Say why a job is where it is, or what it waits for", "  rota job explain job-a",
+		func(j *rotav1.Job) error { return a.printLine(j, explainJob(j)) }, a.getJob)
+}
+
+func (a *app) jobSuspendCmd() *cobra.Command {
+	return a.jobVerb("suspend", "Give a job's place back; its turns wait", "  rota job suspend job-a", a.printJob,
+		func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
+			resp, err := call(ctx, a, c.Jobs.SuspendJob, &rotav1.SuspendJobRequest{Namespace: namespace, Name: name})
+			return resp.GetJob(), err
+		})
+}
+
+func (a *app) jobResumeCmd() *cobra.Command {
+	return a.jobVerb("resume", "Look for a place for a suspended job", "  rota job resume job-a", a.printJob,
+		func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
+			resp, err := call(ctx, a, c.Jobs.ResumeJob, &rotav1.ResumeJobRequest{Namespace: namespace, Name: name})
+			return resp.GetJob(), err
+		})
+}
+
+func (a *app) jobCompleteCmd() *cobra.Command {
+	return a.jobVerb("complete", "End a job: its turns are canceled, or asked to stop", "  rota job complete job-a", a.printJob,
+		func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
+			resp, err := call(ctx, a, c.Jobs.CompleteJob, &rotav1.CompleteJobRequest{Namespace: namespace, Name: name})
+			return resp.GetJob(), err
+		})
+}
+
+func (a *app) jobDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "End a job and forget it", Args: exactly("NAME"),
+		Example: "  rota job delete job-a",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Jobs.DeleteJob, &rotav1.DeleteJobRequest{Namespace: a.settings.namespace, Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
+		},
+	}
+}

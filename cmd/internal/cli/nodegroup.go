@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+func (a *app) nodeGroupCmd() *cobra.Command {
+	return group("node-group", "Create, see and delete node groups: nodes that one deployment at a time holds",
+		a.nodeGroupCreateCmd(), a.nodeGroupListCmd(), a.nodeGroupDeleteCmd())
+}
+
+func (a *app) nodeGroupCreateCmd() *cobra.Command {
+	req := &rotav1.CreateNodeGroupRequest{}
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a node group", Args: exactly("NAME"),
+		Long: `Creates a set of nodes that training jobs take turns on. Whoever has the turn has all
+of its nodes. Jobs that wait for a group are looked at at once.`,
+		Example: "  rota node-group create train-a --nodes 8",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			req.Name = args[0]
+			resp, err := call(cmd.Context(), a, c.Ledger.CreateNodeGroup, req)
+			if err != nil {
+				return err
+			}
+			g := resp.Group
+			return a.printFields(resp, []field{{"name", g.Name}, {"nodes", fmt.Sprint(g.Nodes)}, {"jobs", groupJobs(g)}})
+		},
+	}
+	cmd.Flags().Uint32Var(&req.Nodes, "nodes", 1, "how many nodes it has")
+	return cmd
+}
+
+func (a *app) nodeGroupListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List node groups and who holds them", Args: exactly(),
+		Example: "  rota node-group list",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Ledger.ListNodeGroups, &rotav1.ListNodeGroupsRequest{})
+			if err != nil {
+				return err
+			}
+			rows := make([][]string, 0, len(resp.Groups))
+			for _, g := range resp.Groups {
+				rows = append(rows, []string{
+					g.Name, fmt.Sprint(g.Nodes), groupJobs(g), optionalDuration(g.Period), groupHolder(g), orDash(g.Resident), g.Halted,
+				})
+			}
+			return a.print(resp, []string{"name", "nodes", "jobs", "period", "holder", "resident", "halted"}, rows)
+		},
+	}
+}
+
+func (a *app) nodeGroupDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a node group that no job is on", Args: exactly("NAME"),
+		Example: "  rota node-group delete train-a",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Ledger.DeleteNodeGroup, &rotav1.DeleteNodeGroupRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
+		},
+	}
+}
+
+// groupJobs says "3 and 1 backfill".
+func groupJobs(g *rotav1.NodeGroup) string {
+	if g.BackfillJobs > 0 {
+		return fmt.Sprintf("%d and %d backfill", g.Jobs, g.BackfillJobs)
+	}
+	return fmt.Sprint(g.Jobs)
+}
+
+// groupHolder says "default/job-a/actor (turn 7)".
+func groupHolder(g *rotav1.NodeGroup) string {
+	if g.TurnId == 0 {
+		return "-"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s (turn %d)", g.Holder, g.TurnId))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+const operationPrefix = "OPERATION_"
+
+func (a *app) turnCmd() *cobra.Command {
+	return group("turn", "Take turns on node groups, and see who does", a.turnRunCmd(), a.turnListCmd(), a.turnGetCmd())
+}
+
+// turnFlags are what a turn may be told.
+type turnFlags struct {
+	deployment, operation string
+	step                  uint64
+	expect, limit         time.Duration
+	hook                  string
+	stoppable             bool
+}
+
+func (a *app) turnRunCmd() *cobra.Command {
+	var f turnFlags
+	cmd := &cobra.Command{
+		Use: "run --deployment JOB/DEPLOYMENT [flags] -- COMMAND [ARG...]", Short: "Wait for a turn, and run a command while it is held",
+		Long: `Waits until the deployment may have its node group, runs the command here as a child,
+and gives the group back when it ends. The command finds ROTA_TURN_ID, ROTA_TURN_TOKEN
+(it only ever grows, so storage can refuse those of earlier holders) and ROTA_TURN_STEP
+in its environment. If another deployment was on the group before, the set-up hook is
+run first, by sh, and measured.
+
+The turn is kept by a lease. When that cannot be renewed in time, all processes of the
+command are killed: another one may have the group. When the turn is asked to stop they
+get SIGTERM, and may take as long as the lease is kept.
+
+It exits with the code of the command, with 128 plus the signal that ended it, with 126 if
+it could not be started, and with 125 if rota failed or the turn was lost.`,
+		Example: `  rota turn run --deployment job-a/actor --operation forward-backward --step 12 -- ./train.sh
+  rota turn run --deployment job-a/rollout --operation generate --expect 40s --set-up-hook ./load.sh -- ./generate.sh`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf("nothing to run; write: rota turn run --deployment JOB/DEPLOYMENT -- COMMAND [ARG...]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(a.settings.namespace)
+			if err != nil {
+				return err
+			}
+			return a.runTurn(cmd.Context(), req, f.hook, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.deployment, "deployment", "", "job and deployment, such as job-a/actor")
+	fs.StringVar(&f.operation, "operation", "custom", "what it does: "+strings.Join(operationWords(), ", "))
+	fs.Uint64Var(&f.step, "step", 0, "step of the training: a higher one begins a cycle; 0: the one under way")
+	fs.DurationVar(&f.expect, "expect", 0, "how long it takes, such as 40s (default: as long as the last one)")
+	fs.StringVar(&f.hook, "set-up-hook", "", "command for sh that brings the deployment onto the group")
+	fs.DurationVar(&f.limit, "limit", 0, "ask it to stop after this long; 0: never")
+	fs.BoolVar(&f.stoppable, "stoppable", false, "it may be asked to stop for the sake of others")
+	words(cmd, "operation", operationWords()...)
+	noInterspersed(fs)
+	return cmd
+}
+
+func (f *turnFlags) request(namespace string) (*rotav1.AcquireTurnRequest, error) {
+	if !strings.Contains(f.deployment, "/") {
+		return nil, usageErrorf("--deployment %q is not JOB/DEPLOYMENT, such as job-a/actor", f.deployment)
+	}
+	if !slices.Contains(operationWords(), f.operation) {
+		return nil, usageErrorf("unknown --operation %q; there are %s", f.operation, strings.Join(operationWords(), ", "))
+	}
+	name := operationPrefix + strings.ToUpper(strings.ReplaceAll(f.operation, "-", "_"))
+	req := &rotav1.AcquireTurnRequest{
+		Namespace: namespace, Deployment: f.deployment, Operation: rotav1.Operation(rotav1.Operation_value[name]),
+		Step: f.step, Stoppable: f.stoppable,
+	}
+	if f.expect != 0 {
+		req.Expect = durationpb.New(f.expect)
+	}
+	if f.limit != 0 {
+		req.Limit = durationpb.New(f.limit)
+	}
+	return req, nil
+}
+
+// operationWord writes OPERATION_FORWARD_BACKWARD as forward-backward.
+func operationWord(o rotav1.Operation) string {
+	return strings.ReplaceAll(enumWord(o, operationPrefix), "_", "-")
+}
+
+func operationWords() (all []string) {
+	for i := 1; i < len(rotav1.Operation_name); i++ {
+		all = append(all, operationWord(rotav1.Operation(i)))
+	}
+	return all
+}
+
+func (a *app) turnListCmd() *cobra.Command {
+	var job string
+	var ended bool
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List turns that wait or are held", Args: exactly(),
+		Example: "  rota turn list --job job-a --ended",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			all := &rotav1.ListTurnsResponse{}
+			req := &rotav1.ListTurnsRequest{Namespace: a.settings.namespace, Job: job, IncludeEnded: ended, PageSize: 1000}
+			for {
+				resp, err := call(cmd.Context(), a, c.Turns.ListTurns, req)
+				if err != nil {
+					return err
+				}
+				all.Turns = append(all.Turns, resp.Turns...)
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
+					break
+				}
+			}
+			rows := make([][]string, 0, len(all.Turns))
+			for _, t := range all.Turns {
+				rows = append(rows, []string{
+					fmt.Sprint(t.Id), t.Job + "/" + t.Deployment, operationWord(t.Operation), fmt.Sprint(t.Step), turnState(t),
+					orDash(t.Group), fmt.Sprint(t.Token), formatAge(t.ArriveTime, t.GrantTime), formatAge(t.GrantTime, t.EndTime),
+				})
+			}
+			return a.print(all, []string{"id", "deployment", "operation", "step", "state", "group", "token", "waited", "held"}, rows)
+		},
+	}
+	cmd.Flags().StringVar(&job, "job", "", "only of this job")
+	cmd.Flags().BoolVar(&ended, "ended", false, "also those that have ended")
+	return cmd
+}
+
+func (a *app) turnGetCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "get ID", Short: "Show one turn", Args: exactly("ID"), Example: "  rota turn get 7",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Turns.GetTurn, &rotav1.GetTurnRequest{TurnId: id})
+			if err != nil {
+				return err
+			}
+			return a.printTurn(resp.Turn)
+		},
+	}
+}
+
+func (a *app) printTurn(t *rotav1.Turn) error {
+	flag := func(name string, yes bool) field {
+		if yes {
+			return field{name, "yes"}
+		}
+		return field{name, ""}
+	}
+	return a.printFields(t, []field{
+		{"id", fmt.Sprint(t.Id)}, {"deployment", t.Namespace + "/" + t.Job + "/" + t.Deployment}, {"operation", operationWord(t.Operation)},
+		{"state", turnState(t)}, {"step", fmt.Sprint(t.Step)}, {"group", t.Group}, {"token", fmt.Sprint(t.Token)},
+		{"expected", optionalDuration(t.Expect)}, {"set-up", optionalDuration(t.SetUp)}, flag("set-up needed", t.SetUpNeeded),
+		{"limit", optionalDuration(t.Limit)}, flag("stoppable", t.Stoppable),
+		{"asked for", formatTime(t.ArriveTime)}, {"granted", formatTime(t.GrantTime)}, {"ended", formatTime(t.EndTime)},
+	})
+}
+
+func turnState(t *rotav1.Turn) string {
+	word := enumWord(t.State, "TURN_STATE_")
+	if t.Stop && t.State == rotav1.TurnState_TURN_STATE_HELD {
+		return word + " (to stop)"
+	}
+	return word
+}
