@@ -137,8 +137,7 @@ func (tr *training) end(p *process, within time.Duration) (error, string) {
 // shellJob is a job as a script: rota runs its workers.
 const shellJob = `set -e
 for step in $(seq "$STEPS"); do
-  "$ROTA" turn run --deployment "$JOB/actor" --step "$step" --operation forward-backward --expect "$BURN" -- \
-    env ROTA_TURN_STEP="$step" "$WORKER"
+  "$ROTA" turn run --deployment "$JOB/actor" --step "$step" --operation forward-backward --expect "$BURN" -- "$WORKER"
   sleep "$ROLLOUT"
 done`
 
