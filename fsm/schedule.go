@@ -54,12 +54,11 @@ func (x *execution) attend(i state.Instance) {
 		x.s.DeleteWork(i) // it is looked at again when it is resumed
 		return
 	}
-	group, _ := i.NodeGroup()
-	if g := x.s.NodeGroup(group); g != nil && g.Halted != "" {
+	if g := x.s.NodeGroup(groupOf(i)); g != nil && g.Halted != "" {
 		x.s.DeleteWork(i) // likewise
 		return
 	}
-	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i), group: group, placement: i.Placement()})
+	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i), group: groupOf(i), placement: i.Placement()})
 	if x.work(i) {
 		x.s.PutWork(i)
 	} else if x.s.WorkLeft(i) {
@@ -85,6 +84,13 @@ func (x *execution) work(i state.Instance) (more bool) {
 
 func quotaOf(i state.Instance) state.QuotaID {
 	if id, ok := i.Quota(); ok {
+		return id
+	}
+	return 0
+}
+
+func groupOf(i state.Instance) state.GroupID {
+	if id, ok := i.NodeGroup(); ok {
 		return id
 	}
 	return 0

@@ -76,6 +76,8 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		return "the next entry panics there\n"
 	case "show":
 		return s.show()
+	case "ledger":
+		return s.showLedger()
 	case "explain":
 		var id uint64
 		d.ScanArgs(t, "action", &id)
@@ -86,9 +88,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 }
 
 func failpoint(d *datadriven.TestData) func(stage) {
-	pool, quota := d.HasArg("pool"), d.HasArg("quota")
+	pool, quota, group, placement := d.HasArg("pool"), d.HasArg("quota"), d.HasArg("group"), d.HasArg("placement")
+	command := !pool && !quota && !group && !placement
 	return func(s stage) {
-		if pool && s.pool != 0 || quota && s.quota != 0 || !pool && !quota && s.command == 0 {
+		if pool && s.pool != 0 || quota && s.quota != 0 || group && s.group != 0 || placement && s.placement || command && s.command == 0 {
 			panic("planted")
 		}
 	}
@@ -188,6 +191,8 @@ func (s *story) describeEvent(e state.Event) string {
 		return fmt.Sprintf("trajectory %d %s%s", e.Subject, trajectoryStates[e.State], s.on(e.Node))
 	case state.EventNode:
 		return fmt.Sprintf("node %s %s", s.nodeName(e.Node), nodeStates[e.State])
+	case state.EventJob, state.EventTurn:
+		return s.describeLedgerEvent(e)
 	}
 	out := fmt.Sprintf("action %d %s", e.Subject, actionStates[e.State])
 	if state.ActionState(e.State) == state.ActionRunning {
@@ -302,6 +307,9 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 	words := strings.Fields(line)
 	a := args{t, words[1:]}
 	one := func(c *logv1.Command) []*logv1.Command { return []*logv1.Command{c} }
+	if c := parseLedgerCommand(t, words[0], a); c != nil {
+		return one(c)
+	}
 	switch words[0] {
 	case "submit":
 		return one(submitOf(a))

@@ -26,10 +26,12 @@ type audit struct {
 	version uint32 // of the scheduler that is active
 	// ended has the actions that were seen to end.
 	ended map[uint64]state.ActionState
+	// endedTurns likewise.
+	endedTurns map[uint64]bool
 }
 
 func newAudit(w *World, o Options) *audit {
-	return &audit{w: w, model: o.Model(), every: o.CheckEvery, ended: map[uint64]state.ActionState{}}
+	return &audit{w: w, model: o.Model(), every: o.CheckEvery, ended: map[uint64]state.ActionState{}, endedTurns: map[uint64]bool{}}
 }
 
 // check looks at the state after an entry.
@@ -75,8 +77,14 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	return nil
 }
 
-// see follows the life of an action.
+// see follows the life of an action or a turn.
 func (a *audit) see(e state.Event) error {
+	if e.Kind == state.EventTurn && !state.TurnState(e.State).Live() {
+		if a.endedTurns[e.Subject] {
+			return fmt.Errorf("turn %d ends a second time, in state %d", e.Subject, e.State)
+		}
+		a.endedTurns[e.Subject] = true
+	}
 	if e.Kind != state.EventAction || !state.ActionState(e.State).Final() {
 		return nil
 	}

@@ -20,6 +20,7 @@ const (
 type client struct {
 	w      *World
 	id     int
+	link   int // of World.links
 	server int
 	// Newest of what it was given, and request IDs that it has used.
 	actions, trajectories []uint64
@@ -30,7 +31,7 @@ type client struct {
 // do has a command committed. done is called with each answer that arrives: a
 // command may be carried out more than once if nothing keeps it from that.
 func (c *client) do(command *logv1.Command, tries int, done func(*logv1.Result)) {
-	net := network{c.w, c.w.config.nodes}
+	net := network{c.w, c.link}
 	c.server = (c.server + 1) % c.w.config.servers
 	server, over := c.server, false
 	again := func(after int64) {
@@ -73,6 +74,10 @@ func repeatable(c *logv1.Command) bool {
 		return v.SubmitActions.Request != nil
 	case *logv1.Command_OpenTrajectory:
 		return v.OpenTrajectory.Request != nil
+	case *logv1.Command_SubmitJob:
+		return v.SubmitJob.Request != nil
+	case *logv1.Command_AcquireTurn:
+		return v.AcquireTurn.Request != nil
 	}
 	return true
 }

@@ -69,6 +69,7 @@ func newConfig(seed uint64) config {
 		c.ppm = append(c.ppm, d.Between(-driftPPMMax, driftPPMMax))
 	}
 	c.settings = newSettings(&d)
+	newLedgerSettings(seed, c.settings)
 	c.builds = newBuilds(seed, c.servers)
 	elastic := sim.Draws(seed).Of(luckConfig, 2)
 	c.elastic = elastic.Chance(700_000)

@@ -23,6 +23,12 @@ func (w *World) carryOut(e Event) {
 		c.submit(e)
 	case Quota:
 		c.changeQuota(e.On, e.Luck)
+	case Train:
+		newTrainer(w, e.On, e.Luck).start()
+	case ChangeJob:
+		c.operateJob(e.Luck)
+	case Group:
+		c.changeGroup(e.On, e.Luck)
 	case Cancel:
 		c.cancel(pick(&d, c.actions))
 	case Open:
@@ -111,6 +117,10 @@ func (w *World) inject(e Event, d *sim.Draw) bool {
 		return true
 	case ActivateEarly:
 		return w.activateEarly()
+	case KillTrainer:
+		return w.killTrainers(e)
+	case CutTrainer:
+		return w.cutTrainers(e, d)
 	}
 	return w.hitServer(e, d)
 }
@@ -308,6 +318,10 @@ func (w *World) panicSoon(e Event, d *sim.Draw) {
 		p = plant{command: true}
 	} else if d.Chance(300_000) {
 		p = plant{quota: state.QuotaID(d.Between(1, quotas))}
+	} else if d.Chance(300_000) {
+		p = plant{group: state.GroupID(d.Between(1, nodeGroups))}
+	} else if d.Chance(200_000) {
+		p = plant{placement: true}
 	}
 	w.planned = &p
 	w.undoAfter(e.For, func() {
@@ -315,5 +329,6 @@ func (w *World) panicSoon(e Event, d *sim.Draw) {
 			w.clients[0].resumePool(pool, triesMax)
 		}
 		w.clients[0].resumeQuotas()
+		w.clients[0].resumeLedger(triesMax)
 	})
 }

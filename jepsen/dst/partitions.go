@@ -20,6 +20,7 @@ func Partitions(seed uint64, length int64) Plan {
 	d := sim.Draws(seed).Of(luckPlan, 1)
 	p.bursts(&d, c)
 	p.quotaChanges(c)
+	p.trainings(c)
 	free := make([]int64, c.nodes) // when each node is back
 	for i := range length * partitionsPerHour / hour {
 		at := 10*second + i*hour/partitionsPerHour
@@ -34,6 +35,9 @@ func Partitions(seed uint64, length int64) Plan {
 			kind = CutOneWay
 		}
 		p.add(Event{At: at, Kind: kind, On: node, For: lasts, Luck: d.Uint64()})
+		if i%4 == 0 {
+			p.add(Event{At: at, Kind: CutTrainer, On: int(d.N(hosts)), For: lasts, Luck: d.Uint64()})
+		}
 		if i%3 == 0 {
 			p.add(Event{At: at + d.N(lasts), Kind: Depose, For: d.Between(100*millisecond, 20*second), Luck: d.Uint64()})
 		}

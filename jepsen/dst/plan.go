@@ -32,6 +32,9 @@ const (
 	Upgrade   Kind = "upgrade a server"
 	Watch     Kind = "watch"
 	Quota     Kind = "change a quota"
+	Train     Kind = "train a job"
+	ChangeJob Kind = "change a job"
+	Group     Kind = "change a node group"
 )
 
 // Faults.
@@ -61,6 +64,8 @@ const (
 	Panic           Kind = "decision panics"
 	RollBack        Kind = "server is back at an older build"
 	ActivateEarly   Kind = "scheduler version that not all know"
+	KillTrainer     Kind = "trainers are killed"
+	CutTrainer      Kind = "trainers are cut off"
 )
 
 // Event is one line of a plan.
@@ -132,6 +137,8 @@ var faults = []fault{
 	{Panic, 2, 2 * second, 20 * second},
 	{RollBack, 3, second, 120 * second},
 	{ActivateEarly, 2, 0, 0},
+	{KillTrainer, 6, second, 60 * second},
+	{CutTrainer, 6, 2 * second, 60 * second},
 }
 
 // Density of a plan per simulated hour. The bounds below which a run is void are
@@ -155,6 +162,7 @@ func newPlan(c config, length int64) Plan {
 	p.bursts(&d, c)
 	p.others(&d, c)
 	p.quotaChanges(c)
+	p.trainings(c)
 	p.faults(&d, c)
 	p.upgrades(c)
 	p.lateReturns(c)

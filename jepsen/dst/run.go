@@ -66,6 +66,9 @@ type Outcome struct {
 	// committed, faults that really happened.
 	Actions, Executions, Entries, Faults int
 	Expiries, Elections                  int
+	// Jobs that were accepted, turns that held a group, as the holders saw it, and
+	// turns whose holders were silent for too long.
+	Jobs, Turns, TurnsLost int
 	// Upgrades of a server to a newer build; Stops at a version of the scheduler
 	// that the server's build did not know.
 	Upgrades, Stops int
@@ -140,9 +143,12 @@ func (w *World) outcome(p Plan) Outcome {
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Happened: w.happened,
+		Turns: w.witness.turns, TurnsLost: w.turnsLost,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
-	w.servers[0].rep.View(func(s *state.State) { out.Actions = int(s.Meta().LastAction) })
+	w.servers[0].rep.View(func(s *state.State) {
+		out.Actions, out.Jobs = int(s.Meta().LastAction), int(s.Meta().LastJob)
+	})
 	return out
 }
 
@@ -202,6 +208,7 @@ func (w *World) healAll() {
 func (w *World) tidyUp() {
 	c := w.clients[0]
 	c.activate(versionsMax, 1)
+	w.endJobs()
 	w.view(func(s *state.State) {
 		s.Nodes(0, func(n *state.Node) bool {
 			if n.Draining {
@@ -281,6 +288,8 @@ func (w *World) left() (what string) {
 			what = "work is left over"
 		case s.Meta().SchedulerVersion < versionsMax:
 			what = fmt.Sprintf("scheduler version %d is still active", s.Meta().SchedulerVersion)
+		default:
+			what = jobsLeft(s)
 		}
 	})
 	for _, n := range w.nodes {
@@ -312,6 +321,12 @@ func (w *World) compareAll() {
 	}
 	for _, t := range w.watch {
 		t.poll(t.id, 0)
+	}
+	for _, id := range w.acked {
+		if !w.audit.endedTurns[id] {
+			w.fail("nothing lost", "turn %d was accepted and never ended", id)
+			return
+		}
 	}
 	for _, c := range w.clients {
 		for i := 0; i < len(c.acked); i += 2 {

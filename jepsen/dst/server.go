@@ -305,8 +305,12 @@ func (s *member) overdue(life int) {
 		if s.expiring {
 			break // the proposal before this one is under way
 		}
-		s.w.trace("server %d gives %s up, silent for %v", s.id, due.Node, due.Silent.Round(time.Millisecond))
-		s.w.expiries++
+		s.w.trace("server %d gives %s%d up, silent for %v", s.id, due.Node, due.Turn, due.Silent.Round(time.Millisecond))
+		if due.Turn != 0 {
+			s.w.turnsLost++
+		} else {
+			s.w.expiries++
+		}
 		s.propose(due.Command(), func(*logv1.Result, outcome) {
 			if life == s.life {
 				s.expiring = false
@@ -341,18 +345,63 @@ func (s *member) renew(node string, incarnation uint64, answer func(fenced, ok b
 // renewHere has a majority confirm the leadership, and then asks the table. The
 // confirmation is a round of messages: it says who led when they were answered.
 func (s *member) renewHere(node string, incarnation uint64, answer func(fenced, ok bool)) {
+	s.verify(func(verify func() error) {
+		fenced, err := s.table.Renew(verify, []*peerv1.NodeLease{{Name: node, Incarnation: incarnation}})
+		answer(err == nil && fenced[0], err == nil)
+	})
+}
+
+// verify has a majority confirm the leadership.
+func (s *member) verify(done func(func() error)) {
 	d := s.draw(3)
 	asked, back := d.Skewed(millisecond/4, 20*millisecond), d.Skewed(millisecond/4, 20*millisecond)
 	term, verified := s.term, false
 	s.w.loop.After(asked, func() { verified = s.w.leader == s.id && s.w.term == term })
 	s.proc.At(s.w.loop.Now()+asked+back, func() {
-		fenced, err := s.table.Renew(func() error {
+		done(func() error {
 			if verified || s.w.flaws.NoVerify {
 				return nil
 			}
 			return lease.ErrNotLeading
-		}, []*peerv1.NodeLease{{Name: node, Incarnation: incarnation}})
-		answer(err == nil && fenced[0], err == nil)
+		})
+	})
+}
+
+// renewTurn answers a renewal of a turn that has arrived at this server.
+func (s *member) renewTurn(id, token uint64, answer func(turnAnswer)) {
+	if s.leads {
+		s.renewTurnHere(id, token, answer)
+		return
+	}
+	if s.knows < 0 || s.knows == s.id {
+		answer(turnAnswer{})
+		return
+	}
+	leader := s.w.servers[s.knows]
+	s.hop(leader, func() {
+		back := func(a turnAnswer) { leader.hop(s, func() { answer(a) }) }
+		if leader.leads {
+			leader.renewTurnHere(id, token, back)
+		} else {
+			back(turnAnswer{})
+		}
+	})
+}
+
+// renewTurnHere is renewHere for a turn.
+func (s *member) renewTurnHere(id, token uint64, answer func(turnAnswer)) {
+	s.verify(func(verify func() error) {
+		renewals, err := s.table.RenewTurns(verify, []*peerv1.TurnLease{{Id: id, Token: token}})
+		a := turnAnswer{ok: err == nil}
+		if a.ok {
+			a.renewal = renewals[0]
+			s.rep.View(func(st *state.State) {
+				if row := st.Turn(state.TurnID(id)); row != nil {
+					a.row = *row
+				}
+			})
+		}
+		answer(a)
 	})
 }
 

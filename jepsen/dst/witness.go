@@ -16,6 +16,12 @@ type witness struct {
 	busy       map[string]state.CoreSet // cores in use, by node
 	busyGPUs   map[string]state.GPUSet
 	began      int
+	// groups has who holds what now, as the holders see it. The newest token of a
+	// group and the newest turn of a deployment only ever grow.
+	groups  map[state.GroupID]*hold
+	tokens  map[state.GroupID]uint64
+	inOrder map[state.DeploymentID]state.TurnID
+	turns   int // that held a group
 }
 
 type token struct {
@@ -34,6 +40,7 @@ func newWitness(fail func(string, ...any)) *witness {
 	return &witness{
 		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
 		busy: map[string]state.CoreSet{}, busyGPUs: map[string]state.GPUSet{},
+		groups: map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
 	}
 }
 
@@ -71,6 +78,37 @@ func (w *witness) Ended(node string, k sim.Key, complete bool) {
 	w.busyGPUs[node] &^= x.gpus
 	if complete {
 		w.done[token{k.Action, k.Attempt}] = true
+	}
+}
+
+// hold is a turn that a trainer believes to have.
+type hold struct {
+	trainer    uint64
+	group      state.GroupID
+	deployment state.DeploymentID
+	turn       state.TurnID
+	token      uint64
+}
+
+// holds: a trainer begins to use a group.
+func (w *witness) holds(h *hold) {
+	w.turns++
+	if o := w.groups[h.group]; o != nil {
+		w.fail("group %d is held twice at the same time: turn %d (token %d) began while turn %d (token %d) held it", h.group, h.turn, h.token, o.turn, o.token)
+	}
+	if h.token <= w.tokens[h.group] {
+		w.fail("turn %d holds group %d with token %d, which has seen %d", h.turn, h.group, h.token, w.tokens[h.group])
+	}
+	if h.turn <= w.inOrder[h.deployment] {
+		w.fail("turn %d holds group %d after turn %d of the same deployment, which is younger", h.turn, h.group, w.inOrder[h.deployment])
+	}
+	w.groups[h.group], w.tokens[h.group], w.inOrder[h.deployment] = h, h.token, h.turn
+}
+
+// leaves: it does so no more.
+func (w *witness) leaves(h *hold) {
+	if w.groups[h.group] == h {
+		delete(w.groups, h.group)
 	}
 }
 

@@ -24,6 +24,9 @@ type World struct {
 	links   [][]link // by node and server
 	weather weather
 	clients []*client
+	// trainers that there ever were, and turns that they were told to have.
+	trainers []*trainer
+	acked    []uint64
 
 	// What Raft would know: who leads, and what is committed.
 	leader    int // -1: nobody
@@ -44,6 +47,7 @@ type World struct {
 
 	// Counters of the report.
 	faults, expiries, lost, elections int
+	turnsLost                         int // whose holders were silent
 	upgrades, stops                   int // stops: at a version of the scheduler that the build did not know
 	partitions, partitionsLed         int
 	happened                          map[Kind]int
@@ -82,8 +86,11 @@ func newWorld(c config, o Options) *World {
 		w.nodes = append(w.nodes, w.newNode(i))
 	}
 	w.links = append(w.links, make([]link, c.servers)) // of all clients
+	for range hosts {
+		w.links = append(w.links, make([]link, c.servers))
+	}
 	for i := range clients {
-		w.clients = append(w.clients, &client{w: w, id: i})
+		w.clients = append(w.clients, &client{w: w, id: i, link: c.nodes})
 	}
 	for i := range watchers {
 		w.watch = append(w.watch, &watcher{w: w, id: i})
@@ -301,6 +308,9 @@ type plant struct {
 	command bool
 	pool    state.PoolID
 	quota   state.QuotaID
+	group   state.GroupID
+	// placement of jobs.
+	placement bool
 }
 
 // plant makes decisions panic, the same on every replica.
@@ -310,7 +320,8 @@ func (w *World) plant(index uint64, d fsm.Decision) {
 		return
 	}
 	switch {
-	case p.command && d.Command == 0, p.pool != 0 && p.pool == d.Pool && d.Command < 0, p.quota != 0 && p.quota == d.Quota:
+	case p.command && d.Command == 0, p.pool != 0 && p.pool == d.Pool && d.Command < 0, p.quota != 0 && p.quota == d.Quota,
+		p.group != 0 && p.group == d.Group, p.placement && d.Placement:
 		panic("planted")
 	}
 }

@@ -164,7 +164,7 @@ func (g *nodeGroup) before(o *nodeGroup) bool {
 type span struct{ from, until int64 }
 
 // spans are what is reserved for a seat around a slot: the one before it and at least
-// one behind, in order. Neighbours are one.
+// one behind, in order.
 func (j *job) spans(around int64) (all []span) {
 	seat, period := j.seat, j.group.Period
 	n := max(1, period/seat.Cycle.Period)
@@ -174,10 +174,6 @@ func (j *job) spans(around int64) (all []span) {
 		start := base + period*k/n
 		for _, s := range seat.Cycle.Segments {
 			from, until := start+s.Offset, start+s.Offset+s.Length
-			if last := len(all) - 1; last >= 0 && all[last].until == from {
-				all[last].until = until
-				continue
-			}
 			all = append(all, span{from, until})
 		}
 	}
@@ -258,7 +254,7 @@ func (m *Model) judgeMove(g *nodeGroup, j *job) error {
 	was, is := j.was, j.seat
 	switch {
 	case was == nil || was == is || j.placed:
-		if j.placed && is.Anchor <= m.slot() {
+		if j.placed && is.Anchor*m.settings.LedgerSlotNS < m.now {
 			return fmt.Errorf("job %d was placed at slot %d to start at slot %d", j.ID, m.slot(), is.Anchor)
 		}
 		return nil

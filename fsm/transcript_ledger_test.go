@@ -1,0 +1,139 @@
+package fsm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+var (
+	jobStates  = []string{"", "queued", "running", "suspended", "completed", "deleted"}
+	turnStates = []string{"", "waiting", "held", "yielded", "lost", "canceled"}
+)
+
+// parseLedgerCommand reads what is about groups, jobs and turns; nil if it is not.
+func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
+	t.Helper()
+	switch verb {
+	case "group":
+		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{Name: a.text("name"), Nodes: int64(a.num("nodes", 0))}}}
+	case "delete-group":
+		return &logv1.Command{Verb: &logv1.Command_DeleteNodeGroup{DeleteNodeGroup: &logv1.DeleteNodeGroup{Name: a.text("name")}}}
+	case "resume-ledger":
+		return &logv1.Command{Verb: &logv1.Command_ResumeLedger{ResumeLedger: &logv1.ResumeLedger{}}}
+	case "job":
+		return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: &logv1.SubmitJob{
+			Request: a.request(), Namespace: a.text("ns"), Name: a.text("name"), Nodes: int64(a.num("nodes", 1)),
+			Cycle: a.cycle(), SetUpNs: a.dur("setup"), Backfill: a.text("backfill") != "",
+		}}}
+	case "move":
+		return &logv1.Command{Verb: &logv1.Command_MoveJob{MoveJob: &logv1.MoveJob{
+			JobId: a.num("job", 0), From: a.num("from", 0), To: a.num("to", 0), Was: int64(a.num("was", 0)),
+			Period: int64(a.num("period", 0)), CostMax: int64(a.num("cost", 0)), Transfer: int64(a.num("transfer", 0)),
+		}}}
+	case "turn":
+		job, deployment, _ := strings.Cut(a.text("of"), "/")
+		return &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{
+			Request: a.request(), Namespace: a.text("ns"), Job: job, Deployment: deployment, Operation: uint32(a.num("op", 1)),
+			Step: a.num("step", 0), ExpectNs: a.dur("expect"), SetUpNs: a.dur("setup"), LimitNs: a.dur("limit"), Stoppable: a.text("stoppable") != "",
+		}}}
+	case "yield", "lost", "give-up":
+		reason := map[string]uint32{"yield": endYielded, "lost": endLost, "give-up": endCanceled}[verb]
+		return &logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: &logv1.EndTurn{
+			TurnId: a.num("turn", 0), Token: a.num("token", 0), Reason: reason, SetUpNs: a.dur("setup"),
+		}}}
+	}
+	if change := map[string]uint32{"suspend": changeSuspend, "resume-job": changeResume, "complete": changeComplete, "delete": changeDelete}[verb]; change != 0 {
+		return &logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Namespace: a.text("ns"), Name: a.text("job"), Change: change}}}
+	}
+	return nil
+}
+
+// cycle reads cycle=PERIOD:OFFSET+LENGTHxNODES,... in seconds.
+func (a args) cycle() *logv1.Cycle {
+	period, segments, _ := strings.Cut(a.text("cycle"), ":")
+	if period == "" {
+		return nil
+	}
+	c := &logv1.Cycle{PeriodNs: a.seconds(period)}
+	for _, s := range strings.FieldsFunc(segments, func(r rune) bool { return r == ',' }) {
+		offset, rest, _ := strings.Cut(s, "+")
+		length, nodes, _ := strings.Cut(rest, "x")
+		n, err := strconv.ParseInt(nodes, 10, 64)
+		if err != nil {
+			a.t.Fatalf("cycle: %v", err)
+		}
+		c.Segments = append(c.Segments, &logv1.Segment{OffsetNs: a.seconds(offset), LengthNs: a.seconds(length), Nodes: n})
+	}
+	return c
+}
+
+func (a args) seconds(v string) int64 {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
+		a.t.Fatalf("%q: %v", v, err)
+	}
+	return n * int64(time.Second)
+}
+
+// describeLedgerEvent says what happened to a job or a turn.
+func (s *story) describeLedgerEvent(e state.Event) string {
+	if e.Kind == state.EventJob {
+		out := fmt.Sprintf("job %d %s", e.Subject, jobStates[e.State])
+		if j := s.state.Job(state.JobID(e.Subject)); j != nil && j.Group != 0 && j.Revision == e.Revision {
+			out += " on " + s.state.NodeGroup(j.Group).Name
+		}
+		return out
+	}
+	out := fmt.Sprintf("turn %d %s", e.Subject, turnStates[e.State])
+	t := s.state.Turn(state.TurnID(e.Subject))
+	if t == nil || t.State != state.TurnHeld || t.Revision != e.Revision {
+		return out
+	}
+	out += fmt.Sprintf(" with token %d", t.Token)
+	if t.SetUp {
+		out += ", to be set up"
+	}
+	if t.Stop {
+		out += ", asked to stop"
+	}
+	return out
+}
+
+// showLedger says what is reserved and who holds what.
+func (s *story) showLedger() string {
+	var out strings.Builder
+	s.state.NodeGroups(func(g *state.NodeGroup) bool {
+		fmt.Fprintf(&out, "group %s: period %d, held by turn %d", g.Name, g.Period, g.Turn)
+		if g.WakeAt != 0 {
+			fmt.Fprintf(&out, ", looked at again at %v", time.Duration(g.WakeAt))
+		}
+		if g.Halted != "" {
+			fmt.Fprintf(&out, ", halted: %s", g.Halted)
+		}
+		out.WriteString("\n")
+		return true
+	})
+	s.state.Jobs(0, func(j *state.Job) bool {
+		fmt.Fprintf(&out, "job %s: %s, cycles %d, held for %v, turns %d", j.Name, jobStates[j.State], j.Cycles, time.Duration(j.HeldNS), j.Turns)
+		if seat := s.state.Seat(j.ID); seat != nil && seat.Dedicated {
+			fmt.Fprintf(&out, ", alone on %s", s.state.NodeGroup(seat.Group).Name)
+		} else if seat != nil {
+			fmt.Fprintf(&out, ", on %s from slot %d every %d: %v, waited %d", s.state.NodeGroup(seat.Group).Name, seat.Anchor, seat.Cycle.Period, seat.Cycle.Segments, seat.Waited)
+		}
+		if j.Message != "" {
+			fmt.Fprintf(&out, ": %s", j.Message)
+		}
+		out.WriteString("\n")
+		return true
+	})
+	if m := s.state.Meta(); m.PlacementHalted != "" {
+		fmt.Fprintf(&out, "placement is halted: %s\n", m.PlacementHalted)
+	}
+	return out.String()
+}
