@@ -121,7 +121,9 @@ func stepText(j *rotav1.Job) string {
 func percent(ppm int64) string { return fmt.Sprintf("%d.%d %%", ppm/10_000, ppm%10_000/1000) }
 
 // nodeHours writes millionths of a node-hour with two digits.
-func nodeHours(micro uint64) string { return fmt.Sprintf("%d.%02d", micro/1_000_000, micro%1_000_000/10_000) }
+func nodeHours(micro uint64) string {
+	return fmt.Sprintf("%d.%02d", micro/1_000_000, micro%1_000_000/10_000)
+}
 
 func orText(text, other string) string {
 	if text == "" {

@@ -48,6 +48,7 @@ func turnEnv(t *rotav1.Turn) []string {
 func turnEnd(ctx context.Context, err error) error {
 	var exit *exec.ExitError
 	var start *exec.Error
+	var path *os.PathError
 	switch {
 	case err == nil:
 		return nil
@@ -60,7 +61,7 @@ func turnEnd(ctx context.Context, err error) error {
 			return &codeError{exitSignal + int(status.Signal()), err}
 		}
 		return &codeError{code: exit.ExitCode()}
-	case errors.As(err, &start):
+	case errors.As(err, &start), errors.As(err, &path):
 		return &codeError{exitCannotStart, err}
 	}
 	return runFailed(err)
