@@ -33,7 +33,7 @@ const (
 	trainingHeld    = 1500 * time.Millisecond // as declared
 	trainingBurn    = time.Second
 	trainingSetUp   = 100 * time.Millisecond
-	trainingRollout = 2700 * time.Millisecond
+	trainingRollout = 2850 * time.Millisecond
 	trainingGroup   = "trainers"
 )
 
@@ -295,10 +295,11 @@ func TestAPausedHolderHearsThatItHasLost(t *testing.T) {
 	paused := tr.python("job-b", 1, 5*time.Second)
 	holder := tr.holder("job-b", 0)
 	tr.signal(paused.Process.Pid, syscall.SIGSTOP)
-	// It keeps the lock of its witness while it stands still.
+	// It keeps the lock of its witness while it stands still. The other holds its turn
+	// for longer than a lease.
 	others := *tr
 	others.witness += "-of-others"
-	next := others.shell("job-a", 1, trainingBurn)
+	next := others.shell("job-a", 1, 2*tr.lease.duration)
 	if err, out := others.end(next, time.Minute); err != nil {
 		t.Errorf("%s: %v\n%s", next.name, err, out)
 	}
