@@ -161,11 +161,12 @@ class Turn:
     def _leave(self, err: BaseException | None) -> None:
         """Yields. What counts is whether the lease lasted to the end of the body."""
         lost = self.lost
+        failed = lost or err is not None
         self._leaving = True
         try:
-            self._yield(0.0 if err or lost else self.client.retry_s, failed=bool(err or lost))
+            self._yield(0.0 if lost else _TRY_S if failed else self.client.retry_s, failed)
         except Error:
-            if not err and not lost:
+            if not failed:
                 raise
         finally:
             self._stop()
@@ -177,7 +178,7 @@ class Turn:
         self._leaving = True
         try:
             if self.id:
-                self._yield(0.0, failed=True)
+                self._yield(_TRY_S, failed=True)
         except Error:
             pass  # it ends with its lease
         self._stop()
@@ -246,7 +247,7 @@ class Turn:
         self._count(answer, sent, renewed=True)
         if self._leaving and not self._over:
             try:
-                self._yield(0.0, failed=True)  # whoever gave it up did not know its number
+                self._yield(_TRY_S, failed=True)  # whoever gave it up did not know its number
             except Error:
                 pass
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -113,16 +114,45 @@ func parsePhase(w *world, line string) (what string, p phase, at int64) {
 // has no end was killed at a time, or still runs if that is 0.
 func (w *world) oneAtATime(phases []phase, killed int64) {
 	w.Helper()
+	for _, wrong := range together(phases, killed) {
+		w.Error(wrong)
+	}
+}
+
+// together finds those that began while another held the group, or with a token that
+// is no larger.
+func together(phases []phase, killed int64) (wrong []string) {
 	for i := 1; i < len(phases); i++ {
 		before, p := phases[i-1], phases[i]
 		if before.end == 0 {
 			before.end = killed
 		}
 		if before.end == 0 || p.start < before.end {
-			w.Errorf("%+v began while %+v held the group", p, before)
+			wrong = append(wrong, fmt.Sprintf("%+v began while %+v held the group", p, before))
 		}
 		if p.token <= before.token {
-			w.Errorf("%+v has no larger token than %+v before it", p, before)
+			wrong = append(wrong, fmt.Sprintf("%+v has no larger token than %+v before it", p, before))
+		}
+	}
+	return wrong
+}
+
+func TestTheWitnessSeesTwoHolders(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		phases []phase
+		killed int64
+		want   int
+	}{
+		{"one after the other", []phase{{"a", 1, 1, 10, 20}, {"b", 1, 2, 20, 30}}, 0, 0},
+		{"together", []phase{{"a", 1, 1, 10, 20}, {"b", 1, 2, 19, 30}}, 0, 1},
+		{"the first has not ended", []phase{{"a", 1, 1, 10, 0}, {"b", 1, 2, 19, 30}}, 0, 1},
+		{"the first was killed before", []phase{{"a", 1, 1, 10, 0}, {"b", 1, 2, 19, 30}}, 15, 0},
+		{"the first was killed later", []phase{{"a", 1, 1, 10, 0}, {"b", 1, 2, 19, 30}}, 25, 1},
+		{"the same token again", []phase{{"a", 1, 2, 10, 20}, {"b", 1, 2, 20, 30}}, 0, 1},
+	} {
+		if wrong := together(test.phases, test.killed); len(wrong) != test.want {
+			t.Errorf("%s: %q", test.name, wrong)
 		}
 	}
 }
