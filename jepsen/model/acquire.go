@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"slices"
 
 	logv1 "rota/api/gen/log/v1"
@@ -27,8 +26,7 @@ func (m *Model) acquireTurn(c *logv1.AcquireTurn, got *logv1.Result) error {
 	var v verdict
 	j := m.jobOf(c.Namespace, c.Job, &v)
 	v.refuse(c.Deployment == "" || len(c.Deployment) > nameBytesMax, "INVALID")
-	v.refuse(c.ExpectNs < 0 || c.SetUpNs < 0 || c.LimitNs < 0, "INVALID")
-	v.refuse(c.Operation < 1 || c.Operation > operationLast, "INVALID")
+	v.refuse(!turnTime(c.ExpectNs) || !turnTime(c.SetUpNs) || !turnTime(c.LimitNs) || c.Operation > operationLast, "INVALID")
 	if j != nil {
 		v.refuse(j.State == state.JobCompleted, "JOB_STATE")
 		v.refuse(j.deployment(c.Deployment) < 0 && len(j.Deployments) >= jobDeploymentsMax, "TOO_MANY_DEPLOYMENTS")
@@ -45,6 +43,8 @@ func (m *Model) acquireTurn(c *logv1.AcquireTurn, got *logv1.Result) error {
 	m.remember(c.Request, state.VerbAcquireTurn, uint64(t.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(t.ID), Count: 1})
 }
+
+func turnTime(ns int64) bool { return ns >= 0 && ns <= timeoutMax }
 
 func (j *job) deployment(name string) int {
 	return slices.IndexFunc(j.Deployments, func(d state.Deployment) bool { return d.Name == name })
@@ -84,8 +84,10 @@ func (m *Model) beginStep(j *job, step uint64) {
 	if step == 0 || step == j.Step {
 		return
 	}
-	if j.Step > 0 && step > j.Step && j.seat != nil {
+	if j.Step > 0 && step > j.Step {
 		j.Cycles++
+	}
+	if j.Step > 0 && step > j.Step && j.seat != nil {
 		j.finished = true
 		j.profiled = j.profiled || j.seat.Dedicated && j.Clean && len(j.Ran) > 0
 		j.ran = j.Ran
@@ -100,7 +102,7 @@ func (m *Model) endTurn(c *logv1.EndTurn, got *logv1.Result) error {
 	var v verdict
 	v.refuse(t == nil, "TURN_NOT_FOUND")
 	end, known := turnEnds[c.Reason]
-	v.refuse(!known || c.SetUpNs < 0, "INVALID")
+	v.refuse(!known || !turnTime(c.SetUpNs), "INVALID")
 	if t != nil {
 		v.refuse(c.Token != t.Token, "TURN_FENCED")
 		v.refuse(!t.State.Live() && t.State != end, "TURN_ENDED")
@@ -110,7 +112,7 @@ func (m *Model) endTurn(c *logv1.EndTurn, got *logv1.Result) error {
 		return err
 	}
 	if !t.State.Live() {
-		return result(got, &logv1.Result{FirstId: c.TurnId, Count: 1, Replayed: true})
+		return result(got, &logv1.Result{Replayed: true})
 	}
 	if t.held() {
 		m.freeGroup(t, c)
@@ -122,7 +124,7 @@ func (m *Model) endTurn(c *logv1.EndTurn, got *logv1.Result) error {
 	if err := m.forgetDeleted(t.job); err != nil {
 		return err
 	}
-	return result(got, &logv1.Result{FirstId: c.TurnId, Count: 1})
+	return result(got, &logv1.Result{Count: 1})
 }
 
 // freeGroup is the end of a turn that holds a group.
@@ -137,26 +139,29 @@ func (m *Model) freeGroup(t *turn, c *logv1.EndTurn) {
 	}
 	_, i := t.Deployment.Job()
 	m.learnTimes(j, i, t, c)
-	j.Ran = append(slices.Clone(j.Ran), state.Ran{Start: t.GrantedAt, End: m.now})
+	switch {
+	case m.now == t.GrantedAt || t.Step != j.Step: // nothing to remember of this step
+	case len(j.Ran) == ranMax:
+		j.Clean = false
+	default:
+		j.Ran = append(slices.Clone(j.Ran), state.Ran{Start: t.GrantedAt, End: m.now})
+	}
 }
 
 // learnTimes: what an operation took, without the set-up, and what that took.
 func (m *Model) learnTimes(j *job, i int, t *turn, c *logv1.EndTurn) {
 	j.Deployments = slices.Clone(j.Deployments)
 	d := &j.Deployments[i]
-	setUp := int64(0)
-	if t.SetUp {
-		setUp = t.SetUpNS
-	}
-	if c.SetUpNs > 0 {
-		setUp = c.SetUpNs
-		d.SetUpNS = c.SetUpNs
+	took := m.now - t.GrantedAt
+	setUp := min(c.SetUpNs, took)
+	if t.SetUp && setUp > 0 {
+		d.SetUpNS = setUp
 	}
 	for len(d.ExecNS) <= int(t.Operation) {
 		d.ExecNS = append(slices.Clone(d.ExecNS), 0)
 	}
 	d.ExecNS = slices.Clone(d.ExecNS)
-	d.ExecNS[t.Operation] = max(0, m.now-t.GrantedAt-setUp)
+	d.ExecNS[t.Operation] = took - setUp
 }
 
 // endTurnAs makes a turn one of those that have ended.
@@ -176,19 +181,4 @@ func (m *Model) keepCompleted(j *job) {
 	if j.State == state.JobCompleted && len(j.turns) == 0 {
 		m.due.push(deadline{at: j.EndedAt + m.settings.RetentionNS, id: uint64(j.ID), kind: dropJob})
 	}
-}
-
-// stopAtLimit: who has held a group for as long as it said is asked to stop.
-func (m *Model) stopAtLimit(id state.TurnID, left bool) error {
-	t, row := m.turns[id], m.s.Turn(id)
-	if left && row != nil && row.State == state.TurnHeld && !row.Stop {
-		m.due.push(deadline{at: t.GrantedAt + t.LimitNS, id: uint64(id), kind: stopTurn})
-		return nil
-	}
-	if row == nil {
-		return fmt.Errorf("turn %d is held and missing", id)
-	}
-	t.Stop = true
-	m.touchTurn(t)
-	return nil
 }

@@ -10,13 +10,13 @@ import (
 // Turns on groups: who may hold one, and who is the next (docs/scheduling.md).
 
 // heads are those that could be next on a group: the oldest that waits of each
-// deployment of each job that holds no group.
+// deployment of each job that holds no other group.
 func (g *nodeGroup) heads() (all []*turn) {
 	for _, j := range g.jobs {
 		holds, seen := false, map[state.DeploymentID]bool{}
 		var heads []*turn
 		for _, t := range j.turns {
-			holds = holds || t.held()
+			holds = holds || t.held() && t != g.turn
 			if t.State == state.TurnWaiting && !seen[t.Deployment] {
 				heads = append(heads, t)
 			}
@@ -107,6 +107,9 @@ func (m *Model) goesBefore(g *nodeGroup, a, b *turn) bool {
 // grantTurn judges that a turn was given its group.
 func (m *Model) grantTurn(e state.Event) error {
 	t := m.turns[state.TurnID(e.Subject)]
+	if t != nil && t.held() {
+		return m.stopTurn(t)
+	}
 	if t == nil || t.State != state.TurnWaiting {
 		return fmt.Errorf("turn %d was granted, which does not wait", e.Subject)
 	}
@@ -202,27 +205,19 @@ func (m *Model) boundary(g *nodeGroup) (at int64) {
 	return at
 }
 
-// mayStop: who holds a group is asked to stop for one that is due and goes before it.
-func (m *Model) mayStop(g *nodeGroup) error {
-	t := g.turn
-	if t == nil || t.Stop {
-		return nil
-	}
-	row := m.s.Turn(t.ID)
-	if row == nil || !row.Stop {
-		return nil
+// stopTurn: who holds a group is asked to stop for one that is due and goes before it.
+func (m *Model) stopTurn(t *turn) error {
+	g := m.nodeGroup(t.Group)
+	if !t.Stoppable || t.Stop {
+		return fmt.Errorf("turn %d was asked to stop, and is not stoppable, or was asked before", t.ID)
 	}
 	t.Stop = true
-	m.touchTurn(t)
-	if !t.Stoppable {
-		return fmt.Errorf("turn %d was asked to stop, and is not stoppable", t.ID)
-	}
 	if m.unsure(g) {
-		return nil
+		return m.tellTurn(t)
 	}
 	for _, o := range g.heads() {
 		if m.isDue(o) && (m.outranks(g, o, t, t.ExecNS) || m.outranks(g, o, t, t.ExecNS+t.SetUpNS)) {
-			return nil
+			return m.tellTurn(t)
 		}
 	}
 	return fmt.Errorf("turn %d of group %s was asked to stop, and nobody is due who goes before it; %s", t.ID, g.Name, m.explain(g))

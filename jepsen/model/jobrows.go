@@ -11,24 +11,17 @@ import (
 func (m *Model) fireLedger(d deadline, left bool) error {
 	switch d.kind {
 	case stopTurn:
-		return m.stopAtLimit(state.TurnID(d.id), left)
-	case dropTurn:
-		if left && m.s.Turn(state.TurnID(d.id)) != nil {
-			m.due.push(d)
-			return nil
-		}
-		return m.dropTurn(state.TurnID(d.id))
+		t := m.turns[state.TurnID(d.id)]
+		t.Stop = true
+		return m.tellTurn(t)
+	case dropJob:
+		return m.dropJob(m.jobByID[state.JobID(d.id)])
 	}
-	j := m.jobByID[state.JobID(d.id)]
-	if m.s.Job(j.ID) == nil {
-		m.dropJobRow(j)
-		return nil
-	}
-	if left {
+	if left && m.s.Turn(state.TurnID(d.id)) != nil {
 		m.due.push(d)
 		return nil
 	}
-	return fmt.Errorf("job %d ended more than %d ns ago and is still kept", j.ID, m.settings.RetentionNS)
+	return m.dropTurn(state.TurnID(d.id))
 }
 
 func (m *Model) ledgerStillDue(d deadline) bool {
@@ -94,9 +87,6 @@ func (m *Model) placesTheSimple() error {
 }
 
 func (m *Model) compareNodeGroup(g *nodeGroup) error {
-	if err := m.mayStop(g); err != nil {
-		return err
-	}
 	got := m.s.NodeGroup(g.ID)
 	if got == nil {
 		return fmt.Errorf("group %s is missing", g.Name)

@@ -18,7 +18,8 @@ const (
 	jobDeploymentsMax = 64
 	jobTurnsMax       = 1024
 	segmentsMax       = 64
-	operationLast     = 7
+	operationLast     = 15
+	ranMax            = 64 // turns of a cycle that are remembered
 	million           = 1_000_000
 )
 
@@ -85,7 +86,7 @@ func (j *job) event() state.Event {
 }
 
 func (t *turn) event() state.Event {
-	return state.Event{Kind: state.EventTurn, Subject: uint64(t.ID), State: uint8(t.State), Namespace: t.job.Namespace}
+	return state.Event{Kind: state.EventTurn, Subject: uint64(t.ID), Namespace: t.job.Namespace, State: uint8(t.State)}
 }
 
 func (m *Model) touchJob(j *job) {
@@ -295,15 +296,13 @@ func (m *Model) changeJob(c *logv1.ChangeJob, got *logv1.Result) error {
 			return err
 		}
 	}
-	return result(got, &logv1.Result{FirstId: uint64(j.ID), Count: count})
+	return result(got, &logv1.Result{Count: count})
 }
 
 func (m *Model) change(j *job, change uint32) error {
 	switch change {
 	case suspendJob:
-		m.leaveGroup(j)
-		j.State = state.JobSuspended
-		return m.tellJob(j)
+		return m.leaveGroup(j, state.JobSuspended)
 	case resumeJob:
 		j.State = state.JobQueued
 		return m.tellJob(j)
@@ -318,8 +317,12 @@ func (m *Model) change(j *job, change uint32) error {
 	return m.forgetDeleted(j)
 }
 
-// complete ends a job: what waits is canceled, and who holds a group is to stop.
+// complete ends a job: who holds a group is to stop, and what waits is canceled.
 func (m *Model) complete(j *job) error {
+	j.EndedAt = m.now
+	if err := m.leaveGroup(j, state.JobCompleted); err != nil {
+		return err
+	}
 	for _, t := range slices.Clone(j.turns) {
 		if t.State == state.TurnWaiting {
 			m.endTurnAs(t, state.TurnCanceled)
@@ -328,26 +331,28 @@ func (m *Model) complete(j *job) error {
 			}
 		}
 	}
-	m.leaveGroup(j)
-	j.State, j.EndedAt = state.JobCompleted, m.now
 	m.keepCompleted(j)
-	return m.tellJob(j)
+	return nil
 }
 
 // leaveGroup returns the seat of a job at once. Who holds the group is to stop.
-func (m *Model) leaveGroup(j *job) {
-	for _, t := range j.turns {
-		if t.State == state.TurnHeld {
-			t.Stop = true
-			m.touchTurn(t)
-		}
-	}
+func (m *Model) leaveGroup(j *job, s state.JobState) error {
 	if j.group != nil {
 		j.group.jobs = remove(j.group.jobs, j)
 		j.group, j.Group, j.seat = nil, 0, nil
 		j.settle()
 	}
-	j.Message = ""
+	j.State, j.Message = s, ""
+	if err := m.tellJob(j); err != nil {
+		return err
+	}
+	for _, t := range j.turns {
+		if t.held() && !t.Stop {
+			t.Stop = true
+			return m.tellTurn(t)
+		}
+	}
+	return nil
 }
 
 // forgetDeleted drops a job that is to be deleted and has no live turn left.
@@ -355,15 +360,15 @@ func (m *Model) forgetDeleted(j *job) error {
 	if !j.Deleting || len(j.turns) > 0 {
 		return nil
 	}
-	e := j.event()
-	e.State = uint8(state.JobDeleted)
-	m.dropJobRow(j)
-	return m.expect(e)
+	return m.dropJob(j)
 }
 
-func (m *Model) dropJobRow(j *job) {
+func (m *Model) dropJob(j *job) error {
+	e := j.event()
+	e.State = uint8(state.JobDeleted)
 	delete(m.jobs, jobName{j.Namespace, j.Name})
 	delete(m.jobByID, j.ID)
+	return m.expect(e)
 }
 
 // moveJob: the plan was made elsewhere. Whether it still holds is taken over, and what
@@ -378,6 +383,7 @@ func (m *Model) moveJob(c *logv1.MoveJob, got *logv1.Result) error {
 		to := m.nodeGroup(state.GroupID(c.To))
 		v.refuse(to == nil || to == j.group || to.Period != c.Was, "MOVE_REFUSED")
 	}
+	v.refuse(c.Transfer < 0 || c.Was < 0 || c.Period < 1, "INVALID")
 	v.tolerate(true, "MOVE_REFUSED")
 	if ok, err := v.judge(got); !ok {
 		return err
@@ -388,7 +394,7 @@ func (m *Model) moveJob(c *logv1.MoveJob, got *logv1.Result) error {
 	if err := m.tellJob(j); err != nil {
 		return err
 	}
-	return result(got, &logv1.Result{FirstId: c.JobId, Count: 1})
+	return result(got, &logv1.Result{Count: 1})
 }
 
 func (m *Model) joinGroup(j *job, g *nodeGroup) {

@@ -85,7 +85,10 @@ func (m *Model) placeJob(e state.Event) error {
 	if err := m.chosenWell(j, g); err != nil {
 		return err
 	}
-	j.State, j.StartedAt, j.Message = state.JobRunning, m.now, ""
+	j.State, j.Message = state.JobRunning, ""
+	if j.StartedAt == 0 {
+		j.StartedAt = m.now
+	}
 	m.joinGroup(j, g)
 	m.learnSeatsOf(g)
 	return m.tellJob(j)

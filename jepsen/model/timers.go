@@ -13,7 +13,7 @@ func (m *Model) fireTimers() error {
 	var events []deadline
 	for _, d := range due {
 		switch d.kind {
-		case expireAction, closeIdle:
+		case expireAction, closeIdle, stopTurn, dropJob:
 			events = append(events, d)
 			continue
 		case forgetRequest:
@@ -29,7 +29,7 @@ func (m *Model) fireTimers() error {
 			if err := m.dropTrajectory(state.TrajectoryID(d.id)); err != nil {
 				return err
 			}
-		case stopTurn, dropTurn, dropJob:
+		case dropTurn:
 			if err := m.fireLedger(d, left); err != nil {
 				return err
 			}
@@ -129,23 +129,36 @@ func (m *Model) fireEvents(due []deadline, left bool) error {
 }
 
 func (d deadline) String() string {
-	if d.kind == expireAction {
+	switch d.kind {
+	case expireAction:
 		return fmt.Sprintf("the queue timeout of action %d", d.id)
+	case stopTurn:
+		return fmt.Sprintf("the limit of turn %d", d.id)
+	case dropJob:
+		return fmt.Sprintf("the retention of job %d", d.id)
 	}
 	return fmt.Sprintf("the idle timeout of trajectory %d", d.id)
 }
 
 func (d deadline) causes(e state.Event) bool {
-	if d.kind == expireAction {
+	switch d.kind {
+	case expireAction:
 		return e.Kind == state.EventAction && e.Subject == d.id && state.ActionState(e.State) == state.ActionExpired
+	case stopTurn:
+		return e.Kind == state.EventTurn && e.Subject == d.id && state.TurnState(e.State) == state.TurnHeld
+	case dropJob:
+		return e.Kind == state.EventJob && e.Subject == d.id && state.JobState(e.State) == state.JobDeleted
 	}
 	return e.Kind == state.EventTrajectory && e.Subject == d.id && state.TrajectoryState(e.State) == state.TrajectoryClosing
 }
 
 func (m *Model) fireEvent(d deadline) error {
-	if d.kind == expireAction {
+	switch d.kind {
+	case expireAction:
 		a := m.actions[state.ActionID(d.id)]
 		return m.emit(a, m.end(a, state.ActionExpired, &state.Result{Reason: state.EndQueueTimeout}))
+	case stopTurn, dropJob:
+		return m.fireLedger(d, false)
 	}
 	return m.expect(m.beginClose(m.trajectories[state.TrajectoryID(d.id)], state.EndTrajectoryEnded))
 }
