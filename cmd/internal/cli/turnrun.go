@@ -52,8 +52,8 @@ func turnEnd(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, client.ErrTurnLost):
-		return &codeError{exitRota, err}
+	case errors.Is(err, client.ErrTurnLost): // not that a server is gone, which may be why
+		return &codeError{exitRota, errors.New(err.Error())}
 	case ctx.Err() != nil:
 		return &codeError{exitInterrupted, errors.New("interrupted: the turn was given back")}
 	case errors.As(err, &exit):
