@@ -139,7 +139,7 @@ func (t *trainer) draw(what uint64) sim.Draw {
 
 // acquire asks for the next turn.
 func (t *trainer) acquire() {
-	if t.over || !t.proc.Runs() {
+	if t.over || t.turn != 0 || !t.proc.Runs() {
 		return
 	}
 	if t.next == len(t.operations) {
@@ -151,7 +151,7 @@ func (t *trainer) acquire() {
 		return
 	}
 	t.asked++
-	d, o, life := t.draw(0), t.operations[t.next], t.life
+	d, o, life, asked := t.draw(0), t.operations[t.next], t.life, t.asked
 	v := &logv1.AcquireTurn{
 		Job: t.job.Name, Deployment: o.deployment, Operation: o.kind, Step: t.step, Stoppable: d.Chance(600_000),
 		Request: &logv1.Request{Id: fmt.Sprintf("turn-%x-%d-%d", t.luck, t.life, t.asked), Digest: t.luck},
@@ -177,12 +177,13 @@ func (t *trainer) acquire() {
 			return
 		}
 		t.w.acked = append(t.w.acked, r.FirstId)
-		t.begin(r.FirstId)
+		if t.asked == asked {
+			t.begin(r.FirstId)
+		}
 	})
 	if v.Request == nil {
-		turn := t.turn
 		t.proc.After(20*second, func() {
-			if t.life == life && t.turn == turn {
+			if t.life == life && t.asked == asked && t.turn == 0 {
 				t.goOn(second)
 			}
 		})
@@ -271,6 +272,7 @@ func (t *trainer) hold(row state.Turn) {
 		takes += o.setUp
 	}
 	t.holds = &hold{trainer: t.luck, group: row.Group, deployment: row.Deployment, turn: row.ID, token: row.Token}
+	t.w.trace("trainer %x begins to hold group %d: turn %d, token %d", t.luck, row.Group, row.ID, row.Token)
 	t.w.witness.holds(t.holds)
 	life := t.life
 	t.proc.After(takes, func() {
@@ -283,6 +285,7 @@ func (t *trainer) hold(row state.Turn) {
 // leave ends what the trainer does with its group.
 func (t *trainer) leave() {
 	if t.holds != nil {
+		t.w.trace("trainer %x holds group %d no more: turn %d", t.luck, t.holds.group, t.holds.turn)
 		t.w.witness.leaves(t.holds)
 		t.holds = nil
 	}
