@@ -136,6 +136,14 @@ func TestEveryTableIsHashedAndSaved(t *testing.T) {
 		{"requests", func(s *State) { s.PutRequest(&Request{ID: "x"}) }},
 		{"work", func(s *State) { s.PutWork(PoolInstance(2)) }},
 		{"parked", func(s *State) { s.Park(PoolInstance(2)) }},
+		{"node groups", func(s *State) { s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4, WakeAt: 7}) }},
+		{"jobs", func(s *State) {
+			s.PutJob(&Job{ID: 1, Name: "j", State: JobQueued, Deployments: []Deployment{{Name: "d", ExecNS: []int64{1, 2}}}, Ran: []Ran{{1, 2, 3}}})
+		}},
+		{"seats", func(s *State) {
+			s.PutSeat(&Seat{Job: 1, Cycle: Cycle{Period: 9, Segments: []Segment{{1, 2, 3}}}})
+		}},
+		{"turns", func(s *State) { s.PutTurn(&Turn{ID: 1, Deployment: 257, State: TurnWaiting}) }},
 		{"events", func(s *State) { s.AddEvent(Event{Kind: EventNode}) }},
 	}
 	for _, w := range writes {
@@ -184,6 +192,30 @@ func TestEveryTableIsChecked(t *testing.T) {
 		{"stands for 4", func(s *State) { s.PutRequest(&Request{ID: "x", Verb: VerbSubmit, FirstID: 7, Count: 4}) }},
 		{"of no known kind", func(s *State) { s.PutWork(1 << 60) }},
 		{"no pool is halted", func(s *State) { s.PutPool(&Pool{ID: 1, Name: "default"}) }},
+		{"beyond the last ID", func(s *State) { s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4}) }},
+		{"it has a seat: true", func(s *State) {
+			withJob(s)
+			j := *s.Job(1)
+			j.State, j.Group = JobSuspended, 0
+			s.PutJob(&j)
+		}},
+		{"is not there", func(s *State) { s.PutSeat(&Seat{Job: 9, Group: 9}) }},
+		{"reserved for jobs 1 and 2", func(s *State) {
+			withJob(s)
+			j, seat := *s.Job(1), *s.Seat(1)
+			j.ID, j.Name, seat.Job, seat.Anchor = 2, "other", 2, 55
+			s.PutJob(&j)
+			s.PutSeat(&seat)
+		}},
+		{"before an older one", func(s *State) {
+			withJob(s)
+			j, g := *s.Job(1), *s.NodeGroup(1)
+			j.Turns, g.Turn, g.Resident = 2, 2, j.Deployment(0)
+			s.PutJob(&j)
+			s.PutNodeGroup(&g)
+			s.PutTurn(&Turn{ID: 1, Deployment: j.Deployment(0), State: TurnWaiting})
+			s.PutTurn(&Turn{ID: 2, Deployment: j.Deployment(0), State: TurnHeld, Group: 1, Token: 1})
+		}},
 		{"newest event", func(s *State) { m := *s.Meta(); m.Revision++; s.SetMeta(m) }},
 	} {
 		s := sample()
@@ -192,6 +224,17 @@ func TestEveryTableIsChecked(t *testing.T) {
 			t.Errorf("Check says %v, want something with %q", err, c.wants)
 		}
 	}
+}
+
+// withJob adds a job with a seat from slot 5 to 15 of each 50.
+func withJob(s *State) {
+	m := *s.Meta()
+	m.LastGroup, m.LastJob, m.LastTurn, m.LastToken = 1, 2, 2, 1
+	s.SetMeta(m)
+	cycle := Cycle{Period: 50, Segments: []Segment{{0, 10, 4}}}
+	s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4, Period: 50})
+	s.PutJob(&Job{ID: 1, Namespace: 1, Name: "j", State: JobRunning, Group: 1, Nodes: 4, Cycle: cycle, Deployments: []Deployment{{Name: "actor"}}})
+	s.PutSeat(&Seat{Job: 1, Group: 1, Cycle: cycle, Anchor: 5})
 }
 
 // TestCopyStays: a copy keeps its content whatever is written to the original.
