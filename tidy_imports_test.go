@@ -25,6 +25,8 @@ var layers = []layer{
 		"state is what everything else decides upon; it decides nothing"},
 	{"sched", []string{"fsm/state", "sched"},
 		"decisions are pure functions of the state, which they see through its read API"},
+	{"sched/plan", []string{"api", "fsm/state", "sched"},
+		"plans are proposed as commands, and read nothing but the state"},
 	{"fsm", []string{"api", "fsm", "sched"},
 		"a replica must be able to apply the log without any server around it"},
 	{"fsm/sim", []string{"api", "fsm", "sched"},

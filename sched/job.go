@@ -20,13 +20,16 @@ func PlaceJob(v *state.State, l *ledger.Ledger, j *state.Job) (ledger.Found, err
 		return ledger.Found{Placement: p}, err
 	}
 	return l.Place(ledger.Ask{
-		Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: policies[m.Settings.LedgerPolicy],
+		Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v),
 	})
 }
 
 var policies = [...]ledger.Policy{
 	state.PolicySpread: ledger.Spread, state.PolicyPack: ledger.Pack, state.PolicyIsolated: ledger.Isolated,
 }
+
+// Policy returns how groups are ranked.
+func Policy(v *state.State) ledger.Policy { return policies[v.Meta().Settings.LedgerPolicy] }
 
 // KnownPolicy reports whether there is such a policy.
 func KnownPolicy(p state.PlacementPolicy) bool {

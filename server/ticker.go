@@ -38,7 +38,7 @@ func (s *Server) lead(ctx context.Context) {
 // beginTerm starts the duties of a leader and returns what ends them.
 func (s *Server) beginTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{}, 2)
+	done := make(chan struct{}, 3)
 	go func() {
 		s.leases.lead(ctx)
 		done <- struct{}{}
@@ -48,10 +48,15 @@ func (s *Server) beginTerm(ctx context.Context) (end func()) {
 		s.tick(ctx)
 		done <- struct{}{}
 	}()
+	go func() {
+		s.repack(ctx)
+		done <- struct{}{}
+	}()
 	return func() {
 		cancel()
-		<-done
-		<-done
+		for range cap(done) {
+			<-done
+		}
 	}
 }
 

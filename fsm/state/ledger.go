@@ -159,18 +159,18 @@ func (r *Job) Named(name string) int {
 }
 
 // Took returns how long the last operation of a kind took; 0: there was none.
-func (d *Deployment) Took(operation uint8) int64 {
-	if int(operation) >= len(d.ExecNS) {
+func (r *Deployment) Took(operation uint8) int64 {
+	if int(operation) >= len(r.ExecNS) {
 		return 0
 	}
-	return d.ExecNS[operation]
+	return r.ExecNS[operation]
 }
 
 // Learn keeps how long an operation took.
-func (d *Deployment) Learn(operation uint8, ns int64) {
-	n := max(len(d.ExecNS), int(operation)+1)
-	d.ExecNS = append(slices.Clone(d.ExecNS), make([]int64, n-len(d.ExecNS))...)
-	d.ExecNS[operation] = ns
+func (r *Deployment) Learn(operation uint8, ns int64) {
+	n := max(len(r.ExecNS), int(operation)+1)
+	r.ExecNS = append(slices.Clone(r.ExecNS), make([]int64, n-len(r.ExecNS))...)
+	r.ExecNS[operation] = ns
 }
 
 // Learn fills in what was not declared of a turn from what is known of its job.
