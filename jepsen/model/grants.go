@@ -187,16 +187,16 @@ func (m *Model) nobodyWaitsInVain(g *nodeGroup) error {
 }
 
 // boundary is the next time at which what is reserved of a group changes, 0 if it
-// does not.
+// does not. Nobody gets more than he has when a group is dedicated.
 func (m *Model) boundary(g *nodeGroup) (at int64) {
 	slot := m.settings.LedgerSlotNS
 	for _, j := range g.jobs {
-		if j.seat == nil {
+		if j.seat == nil || j.seat.Dedicated {
 			continue
 		}
 		for _, s := range j.spans(m.slot()) {
 			for _, edge := range []int64{s.from * slot, s.until * slot} {
-				if edge > m.now && (at == 0 || edge < at) && !(j.seat.Dedicated && edge > j.seat.Anchor*slot) {
+				if edge > m.now && (at == 0 || edge < at) {
 					at = edge
 				}
 			}

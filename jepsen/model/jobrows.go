@@ -78,7 +78,7 @@ func (m *Model) placesTheSimple() error {
 	}
 	for _, j := range m.jobByID {
 		for _, g := range m.groups {
-			if j.State == state.JobQueued && (j.Backfill || g.seats() == 0) && g.Nodes >= j.Nodes {
+			if j.State == state.JobQueued && (j.Backfill || g.seats() == 0) && g.Nodes >= j.width() {
 				return fmt.Errorf("job %d is queued, and group %s has room for it: %q", j.ID, g.Name, m.s.Job(j.ID).Message)
 			}
 		}

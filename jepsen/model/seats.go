@@ -79,8 +79,8 @@ func (m *Model) placeJob(e state.Event) error {
 		return fmt.Errorf("job %d was placed, and its row is %+v", j.ID, row)
 	}
 	g := m.nodeGroup(row.Group)
-	if g == nil || g.Nodes < j.Nodes {
-		return fmt.Errorf("job %d, which needs %d nodes, was placed on group %d", j.ID, j.Nodes, row.Group)
+	if g == nil || g.Nodes < j.width() {
+		return fmt.Errorf("job %d, which needs %d nodes, was placed on group %d", j.ID, j.width(), row.Group)
 	}
 	if err := m.chosenWell(j, g); err != nil {
 		return err
@@ -91,7 +91,21 @@ func (m *Model) placeJob(e state.Event) error {
 	}
 	m.joinGroup(j, g)
 	m.learnSeatsOf(g)
+	if j.seat != nil && j.seat.Anchor*m.settings.LedgerSlotNS < m.now {
+		return fmt.Errorf("job %d was placed at %d to start at slot %d, which began before", j.ID, m.now, j.seat.Anchor)
+	}
 	return m.tellJob(j)
+}
+
+// width is how many nodes a job needs at once: those of its widest segment.
+func (j *job) width() (nodes int64) {
+	if j.Cycle.Period == 0 {
+		return j.Nodes
+	}
+	for _, s := range j.Cycle.Segments {
+		nodes = max(nodes, s.Nodes)
+	}
+	return nodes
 }
 
 // chosenWell judges what is simple about the choice of a group: a job whose cycle is
@@ -257,7 +271,11 @@ func (m *Model) judgeMove(g *nodeGroup, j *job) error {
 	was, is := j.was, j.seat
 	switch {
 	case was == nil || was == is || j.placed:
+<<<<<<< HEAD
 		if j.placed && is.Anchor*m.settings.LedgerSlotNS < m.now {
+=======
+		if j.placed && is.Anchor < m.slot() {
+>>>>>>> 7a0be891a29fdfb79d4fafae110823bc39f3d8a7
 			return fmt.Errorf("job %d was placed at slot %d to start at slot %d", j.ID, m.slot(), is.Anchor)
 		}
 		return nil
