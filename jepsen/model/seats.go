@@ -271,11 +271,7 @@ func (m *Model) judgeMove(g *nodeGroup, j *job) error {
 	was, is := j.was, j.seat
 	switch {
 	case was == nil || was == is || j.placed:
-<<<<<<< HEAD
 		if j.placed && is.Anchor*m.settings.LedgerSlotNS < m.now {
-=======
-		if j.placed && is.Anchor < m.slot() {
->>>>>>> 7a0be891a29fdfb79d4fafae110823bc39f3d8a7
 			return fmt.Errorf("job %d was placed at slot %d to start at slot %d", j.ID, m.slot(), is.Anchor)
 		}
 		return nil

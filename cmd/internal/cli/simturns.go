@@ -113,7 +113,7 @@ func packingRows(all []turns.Packed) (rows [][]string) {
 		}
 		cell := "-"
 		if x.Admitted == x.Jobs {
-			cell = fmt.Sprintf("%s (%s)", percent(x.SavingPPM()), percent(x.SlowdownPPM()))
+			cell = fmt.Sprintf("%s (%s)", percentNumber(x.SavingPPM()), percentNumber(x.SlowdownPPM()))
 		}
 		rows[len(rows)-1] = append(rows[len(rows)-1], cell)
 	}
@@ -143,13 +143,13 @@ func packingCosts(all []turns.Packed) (rows [][]string) {
 			}
 		}
 		rows = append(rows, []string{b.Model.Name, setUpName(all[i].SetUp), hours(b.SplitAsync), hours(b.ColocatedLeast), hours(b.ColocatedMost),
-			cost(two), fmt.Sprintf("%s (%d)", cost(most), most.Jobs), percent(most.CostPPM())})
+			cost(two), fmt.Sprintf("%s (%d)", cost(most), most.Jobs), percentNumber(most.CostPPM())})
 	}
 	return rows
 }
 
-// percent writes ppm.
-func percent(v int64) string { return fmt.Sprintf("%.1f", float64(v)/1e4) }
+// percentNumber writes parts per million as 5.2.
+func percentNumber(v int64) string { return fmt.Sprintf("%.1f", float64(v)/1e4) }
 
 type packedJSON struct {
 	Saving   int64 `json:"saving_ppm"`
@@ -298,8 +298,8 @@ func (a *app) printReplay(f *simFlags, p *turns.ReplayParams, points []replayPoi
 		for _, r := range at.policies {
 			rows = append(rows, []string{at.load, strconv.Itoa(r.Jobs), r.Policy,
 				fmt.Sprintf("%.1f", float64(r.MakespanNS)/simHour/24*float64(p.Trace.Compress)), fmt.Sprintf("%.1f", 100*float64(r.MakespanNS)/float64(base)),
-				percent(r.Quantile(ppm / 2)), percent(r.Quantile(ppm / 10 * 9)), percent(r.Quantile(ppm / 100 * 99)),
-				percent(r.SlowerPPM), strconv.Itoa(r.Backfilled), percent(r.StalledPPM), layoutText(r.Layouts)})
+				percentNumber(r.Quantile(ppm / 2)), percentNumber(r.Quantile(ppm / 10 * 9)), percentNumber(r.Quantile(ppm / 100 * 99)),
+				percentNumber(r.SlowerPPM), strconv.Itoa(r.Backfilled), percentNumber(r.StalledPPM), layoutText(r.Layouts)})
 		}
 	}
 	return a.printSim(f, title, header, rows)
