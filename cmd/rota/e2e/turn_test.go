@@ -214,6 +214,7 @@ func TestTwoJobsTakeTurns(t *testing.T) {
 			predicted += trainingSetUp
 		}
 		took := time.Duration(of[steps-1].end - of[0].start)
+		t.Logf("%s held the group from, to (s): %s; the leader was killed at %.2f", job, spans(of, phases[0].start), time.Duration(killed-phases[0].start).Seconds())
 		t.Logf("%s took %v for %d steps; the ledger says %v: %+.1f %%", job, took.Round(time.Millisecond), steps, predicted, 100*(took.Seconds()/predicted.Seconds()-1))
 		if row := tr.job(job); row.FinishedCycles != steps-1 || row.LiveTurns != 0 {
 			t.Errorf("rota has counted %d cycles of %s, want %d, and %d turns live", row.FinishedCycles, job, steps-1, row.LiveTurns)
@@ -252,6 +253,15 @@ func during(phases []phase, at int64) bool {
 		}
 	}
 	return false
+}
+
+// spans are when phases began and ended, since a time.
+func spans(phases []phase, since int64) string {
+	var text strings.Builder
+	for _, p := range phases {
+		fmt.Fprintf(&text, " %.2f-%.2f", time.Duration(p.start-since).Seconds(), time.Duration(p.end-since).Seconds())
+	}
+	return text.String()
 }
 
 // TestAKilledHolderLosesItsTurn: nobody yields, so the lease has to run out. The next
