@@ -291,15 +291,15 @@ func (a *app) printReplay(f *simFlags, p *turns.ReplayParams, points []replayPoi
 	}
 	title := fmt.Sprintf("simulated: replay, %d GPUs, %d days at 1/%d, set-up %s s, seed %d",
 		p.Trace.GPUs, p.Trace.Hours/24, p.Trace.Compress, setUpName(p.SetUp), p.Trace.Seed)
-	header := []string{"load", "jobs", "policy", "makespan days", "of isolated %", "delay p50 %", "p90 %", "p99 %", "longer %", "backfilled", "set-ups waited for %", "groups"}
+	header := []string{"load", "jobs", "policy", "makespan days", "of isolated %", "delay p50 %", "p90 %", "p99 %", "longer %", "backfilled", "set-ups waited for %", "groups x jobs", "days (longer %) of each"}
 	var rows [][]string
 	for _, at := range points {
 		base := at.policies[0].MakespanNS
 		for _, r := range at.policies {
 			rows = append(rows, []string{at.load, strconv.Itoa(r.Jobs), r.Policy,
-				fmt.Sprintf("%.1f", float64(r.MakespanNS)/simHour/24*float64(p.Trace.Compress)), fmt.Sprintf("%.1f", 100*float64(r.MakespanNS)/float64(base)),
+				days(r.MakespanNS, p.Trace.Compress), fmt.Sprintf("%.1f", 100*float64(r.MakespanNS)/float64(base)),
 				percent(r.Quantile(ppm / 2)), percent(r.Quantile(ppm / 10 * 9)), percent(r.Quantile(ppm / 100 * 99)),
-				percent(r.SlowerPPM), strconv.Itoa(r.Backfilled), percent(r.StalledPPM), layoutText(r.Layouts)})
+				percent(r.SlowerPPM), strconv.Itoa(r.Backfilled), percent(r.StalledPPM), layoutText(r.Layouts), modelsText(r, p.Trace.Compress)})
 		}
 	}
 	return a.printSim(f, title, header, rows)
@@ -312,6 +312,20 @@ func layoutText(all []turns.Layout) string {
 		parts = append(parts, fmt.Sprintf("%s %dx%d", l.Model.Name, l.Groups, l.Jobs))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// modelsText says how long the jobs of each model took.
+func modelsText(r *turns.Replayed, compress int64) string {
+	var parts []string
+	for _, m := range r.Models {
+		parts = append(parts, fmt.Sprintf("%s (%s)", days(m.MakespanNS, compress), percent(m.SlowerPPM)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// days of the trace, as it was before hours were divided.
+func days(ns, compress int64) string {
+	return fmt.Sprintf("%.1f", float64(ns)/simHour/24*float64(compress))
 }
 
 type replayedJSON struct {

@@ -3,6 +3,7 @@ package turns
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -53,9 +54,9 @@ func together(m *Model) (jobs int64, room bool) {
 	return jobs, period-jobs*held >= held
 }
 
-// Layouts divides a cluster among the models: a group is added where there is least for
-// what its part of the work is, until none fits any more. All policies have the same
-// GPUs, and each divides them as suits it.
+// Layouts divides a cluster among the models, so that the model with the fewest jobs at
+// once, for its part of the work, has as many as can be. All policies have the same GPUs,
+// and each divides them as suits it.
 func Layouts(policy string, gpus int64) []Layout {
 	out := make([]Layout, len(Models))
 	for i := range Models {
@@ -70,33 +71,50 @@ func Layouts(policy string, gpus int64) []Layout {
 			l.Backfill = 1
 		}
 	}
-	for full := make([]bool, len(out)); ; {
-		least := -1
+	best := int64(-1)
+	counts := make([]int64, len(out))
+	divide(out, len(out)-1, gpus, func() {
+		least := int64(math.MaxInt64)
 		for i := range out {
-			// GPUs that jobs would have alone, for the part of the work.
-			if !full[i] && (least < 0 || out[i].alone()*mixPPM[least] < out[least].alone()*mixPPM[i]) {
-				least = i
+			least = min(least, out[i].suffices()*million/mixPPM[i])
+		}
+		if least > best {
+			best = least
+			for i := range out {
+				counts[i] = out[i].Groups
 			}
 		}
-		switch {
-		case least < 0:
-			return out
-		case out[least].each() > gpus:
-			full[least] = true
-		default:
-			gpus -= out[least].each()
-			out[least].Groups++
-		}
+	})
+	for i, n := range counts {
+		out[i].Groups = n
+	}
+	return out
+}
+
+// divide tries all numbers of groups of models up to one. The first model, whose groups
+// are the smallest, has what is left.
+func divide(out []Layout, model int, gpus int64, try func()) {
+	l := &out[model]
+	if model == 0 {
+		l.Groups = gpus / l.each()
+		try()
+		return
+	}
+	for l.Groups = 0; l.Groups*l.each() <= gpus; l.Groups++ {
+		divide(out, model-1, gpus-l.GPUs(), try)
 	}
 }
 
-func (l *Layout) alone() int64 { return l.Groups * l.Jobs * l.Model.GPUs() }
+// suffices returns how many GPUs the jobs with a reservation would have alone.
+func (l *Layout) suffices() int64 { return l.Groups * (l.Jobs - l.Backfill) * l.Model.GPUs() }
 
 // Replayed is what became of a trace under one policy.
 type Replayed struct {
 	Policy  string
 	Layouts []Layout
-	Jobs    int
+	// Models is, for each layout, until when its jobs took and by how much longer each.
+	Models []ReplayedModel
+	Jobs   int
 	// MakespanNS is from the first arrival to the end of the last job.
 	MakespanNS int64
 	// DelayPPM is what each job waited for a place, as a part of its duration, ascending.
@@ -110,6 +128,9 @@ type Replayed struct {
 	// Entries is how many log entries there were.
 	Entries int64
 }
+
+// ReplayedModel is what became of the jobs of one model.
+type ReplayedModel struct{ MakespanNS, SlowerPPM int64 }
 
 // Quantile returns the delay that so many ppm of the jobs have at most.
 func (r *Replayed) Quantile(ppm int64) int64 {
@@ -145,6 +166,7 @@ func Replay(ctx context.Context, policy string, p ReplayParams, workers int) (*R
 			return nil, fmt.Errorf("%s, %s: %w", policy, x.layout.Model.Name, x.m.err)
 		}
 		end = max(end, x.end)
+		out.Models = append(out.Models, ReplayedModel{x.end - jobs[0].ArrivesNS, part(x.took/ms-x.alone/ms, x.alone/ms)})
 		took += x.took / ms
 		alone += x.alone / ms
 		granted += x.m.granted
