@@ -37,8 +37,6 @@ type Layout struct {
 	// Groups of nodes for training, and how many jobs may run on each: as many as the
 	// GPUs for rollouts are for.
 	Groups, Jobs int64
-	// Backfill is how many of those have no reservation.
-	Backfill int64
 }
 
 // GPUs returns how many the layout takes.
@@ -47,11 +45,10 @@ func (l *Layout) GPUs() int64 { return l.Groups * l.each() }
 func (l *Layout) each() int64 { return l.Model.TrainGPUs + l.Jobs*l.Model.RolloutGPUs }
 
 // together returns how many jobs of a model have their turns in one cycle, in slots, with
-// a tenth left free; and whether one more turn fits what they leave.
-func together(m *Model) (jobs int64, room bool) {
+// a tenth left free.
+func together(m *Model) int64 {
 	held, period := (m.HeldNS()+second-1)/second, (m.CycleNS+second-1)/second
-	jobs = period * 9 / 10 / held
-	return jobs, period-jobs*held >= held
+	return period * 9 / 10 / held
 }
 
 // Layouts divides a cluster among the models, so that the model with the fewest jobs at
@@ -62,13 +59,8 @@ func Layouts(policy string, gpus int64) []Layout {
 	for i := range Models {
 		l := &out[i]
 		l.Model, l.Jobs = &Models[i], 1
-		if policy == "isolated" {
-			continue
-		}
-		var room bool
-		if l.Jobs, room = together(l.Model); room && policy == "spread+backfill" {
-			l.Jobs++
-			l.Backfill = 1
+		if policy != "isolated" {
+			l.Jobs = together(l.Model)
 		}
 	}
 	best := int64(-1)
@@ -105,8 +97,8 @@ func divide(out []Layout, model int, gpus int64, try func()) {
 	}
 }
 
-// suffices returns how many GPUs the jobs with a reservation would have alone.
-func (l *Layout) suffices() int64 { return l.Groups * (l.Jobs - l.Backfill) * l.Model.GPUs() }
+// suffices returns how many GPUs the jobs would have alone.
+func (l *Layout) suffices() int64 { return l.Groups * l.Jobs * l.Model.GPUs() }
 
 // Replayed is what became of a trace under one policy.
 type Replayed struct {
@@ -187,6 +179,7 @@ type share struct {
 	m       *machine
 	loop    *sim.Loop
 	layout  Layout
+	policy  string
 	params  ReplayParams
 	jobs    []Job
 	queue   []*run // that are not submitted, the oldest first
@@ -215,7 +208,7 @@ func newPart(policy string, l Layout, jobs []Job, p ReplayParams) *share {
 	loop := &sim.Loop{}
 	number := map[string]uint32{"isolated": isolated, "pack": pack, "spread": spread, "spread+backfill": spread}[policy]
 	c := cluster{policy: number, slots: p.Slots, groups: l.Groups, nodes: l.Model.Nodes()}
-	x := &share{m: newMachine(loop, c, p.SetUp), loop: loop, layout: l, params: p}
+	x := &share{m: newMachine(loop, c, p.SetUp), loop: loop, layout: l, policy: policy, params: p}
 	for i := range jobs {
 		if jobs[i].Model != l.Model {
 			continue
@@ -262,11 +255,11 @@ func (x *share) fill() {
 		if x.submit(r) || x.m.err != nil {
 			continue
 		}
-		if x.layout.Backfill == 0 || int64(len(x.spare)) >= x.layout.Backfill*x.layout.Groups {
-			x.asked = r
-			return
+		if x.policy == "spread+backfill" {
+			x.backfill(r)
+			continue
 		}
-		x.backfill(r)
+		x.asked = r
 	}
 }
 
