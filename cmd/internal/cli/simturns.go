@@ -113,7 +113,7 @@ func packingRows(all []turns.Packed) (rows [][]string) {
 		}
 		cell := "-"
 		if x.Admitted == x.Jobs {
-			cell = fmt.Sprintf("%s (%s)", percentNumber(x.SavingPPM()), percentNumber(x.SlowdownPPM()))
+			cell = fmt.Sprintf("%s (%s)", tenths(x.SavingPPM()), tenths(x.SlowdownPPM()))
 		}
 		rows[len(rows)-1] = append(rows[len(rows)-1], cell)
 	}
@@ -143,13 +143,13 @@ func packingCosts(all []turns.Packed) (rows [][]string) {
 			}
 		}
 		rows = append(rows, []string{b.Model.Name, setUpName(all[i].SetUp), hours(b.SplitAsync), hours(b.ColocatedLeast), hours(b.ColocatedMost),
-			cost(two), fmt.Sprintf("%s (%d)", cost(most), most.Jobs), percentNumber(most.CostPPM())})
+			cost(two), fmt.Sprintf("%s (%d)", cost(most), most.Jobs), tenths(most.CostPPM())})
 	}
 	return rows
 }
 
-// percentNumber writes parts per million as 5.2.
-func percentNumber(v int64) string { return fmt.Sprintf("%.1f", float64(v)/1e4) }
+// tenths writes parts per million as 5.2.
+func tenths(v int64) string { return fmt.Sprintf("%.1f", float64(v)/1e4) }
 
 type packedJSON struct {
 	Saving   int64 `json:"saving_ppm"`
@@ -291,15 +291,15 @@ func (a *app) printReplay(f *simFlags, p *turns.ReplayParams, points []replayPoi
 	}
 	title := fmt.Sprintf("simulated: replay, %d GPUs, %d days at 1/%d, set-up %s s, seed %d",
 		p.Trace.GPUs, p.Trace.Hours/24, p.Trace.Compress, setUpName(p.SetUp), p.Trace.Seed)
-	header := []string{"load", "jobs", "policy", "makespan days", "of isolated %", "delay p50 %", "p90 %", "p99 %", "longer %", "backfilled", "set-ups waited for %", "groups"}
+	header := []string{"load", "jobs", "policy", "makespan days", "of isolated %", "delay p50 %", "p90 %", "p99 %", "longer %", "backfilled", "set-ups waited for %", "groups x jobs", "days (longer %) of each"}
 	var rows [][]string
 	for _, at := range points {
 		base := at.policies[0].MakespanNS
 		for _, r := range at.policies {
 			rows = append(rows, []string{at.load, strconv.Itoa(r.Jobs), r.Policy,
-				fmt.Sprintf("%.1f", float64(r.MakespanNS)/simHour/24*float64(p.Trace.Compress)), fmt.Sprintf("%.1f", 100*float64(r.MakespanNS)/float64(base)),
-				percentNumber(r.Quantile(ppm / 2)), percentNumber(r.Quantile(ppm / 10 * 9)), percentNumber(r.Quantile(ppm / 100 * 99)),
-				percentNumber(r.SlowerPPM), strconv.Itoa(r.Backfilled), percentNumber(r.StalledPPM), layoutText(r.Layouts)})
+				days(r.MakespanNS, p.Trace.Compress), fmt.Sprintf("%.1f", 100*float64(r.MakespanNS)/float64(base)),
+				tenths(r.Quantile(ppm / 2)), tenths(r.Quantile(ppm / 10 * 9)), tenths(r.Quantile(ppm / 100 * 99)),
+				tenths(r.SlowerPPM), strconv.Itoa(r.Backfilled), tenths(r.StalledPPM), layoutText(r.Layouts), modelsText(r, p.Trace.Compress)})
 		}
 	}
 	return a.printSim(f, title, header, rows)
@@ -312,6 +312,20 @@ func layoutText(all []turns.Layout) string {
 		parts = append(parts, fmt.Sprintf("%s %dx%d", l.Model.Name, l.Groups, l.Jobs))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// modelsText says how long the jobs of each model took.
+func modelsText(r *turns.Replayed, compress int64) string {
+	var parts []string
+	for _, m := range r.Models {
+		parts = append(parts, fmt.Sprintf("%s (%s)", days(m.MakespanNS, compress), tenths(m.SlowerPPM)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// days of the trace, as it was before hours were divided.
+func days(ns, compress int64) string {
+	return fmt.Sprintf("%.1f", float64(ns)/simHour/24*float64(compress))
 }
 
 type replayedJSON struct {

@@ -121,16 +121,16 @@ func pythonPath(tr *training) string {
 }
 
 // end waits for the end of a process, and returns how it ended and what it has written.
-func (tr *training) end(p *process, within time.Duration) (error, string) {
+func (tr *training) end(p *process, within time.Duration) (out string, err error) {
 	tr.Helper()
 	select {
 	case err := <-p.done:
-		return err, p.out.String()
+		return p.out.String(), err
 	case <-time.After(within):
 		_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL)
 		<-p.done
 		tr.Fatalf("%s has not ended in %v; the witness has %+v; it wrote:\n%s", p.name, within, tr.phases(tr.witness), p.out.String())
-		return nil, ""
+		return "", nil
 	}
 }
 
@@ -197,7 +197,7 @@ func TestTwoJobsTakeTurns(t *testing.T) {
 	tr.leader(leader)
 	tr.start(leader)
 	for _, p := range running {
-		if err, out := tr.end(p, 2*time.Minute); err != nil {
+		if out, err := tr.end(p, 2*time.Minute); err != nil {
 			t.Errorf("%s: %v\n%s", p.name, err, out)
 		}
 	}
@@ -278,7 +278,7 @@ func TestAKilledHolderLosesItsTurn(t *testing.T) {
 	if err := syscall.Kill(-killed.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err, out := tr.end(next, time.Minute); err != nil {
+	if out, err := tr.end(next, time.Minute); err != nil {
 		t.Errorf("%s: %v\n%s", next.name, err, out)
 	}
 	phases := tr.phases(tr.witness)
@@ -310,11 +310,11 @@ func TestAPausedHolderHearsThatItHasLost(t *testing.T) {
 	others := *tr
 	others.witness += "-of-others"
 	next := others.shell("job-a", 1, 2*tr.lease.duration)
-	if err, out := others.end(next, time.Minute); err != nil {
+	if out, err := others.end(next, time.Minute); err != nil {
 		t.Errorf("%s: %v\n%s", next.name, err, out)
 	}
 	tr.signal(paused.Process.Pid, syscall.SIGCONT)
-	if err, out := tr.end(paused, time.Minute); err == nil || !strings.Contains(out, "TurnLost") {
+	if out, err := tr.end(paused, time.Minute); err == nil || !strings.Contains(out, "TurnLost") {
 		t.Errorf("the holder of a lost turn ended as %v and wrote\n%s", err, out)
 	}
 	if of := tr.phases(tr.witness); len(of) != 1 || of[0].end != 0 {

@@ -151,7 +151,34 @@ func (m *machine) placed(id state.JobID) {
 	if start := m.jobs[id]; start != nil {
 		delete(m.jobs, id)
 		start()
+		m.fetch(id)
 	}
+}
+
+// fetch has the state of who comes next fetched, now that a group has one job more.
+func (m *machine) fetch(id state.JobID) {
+	if !m.setUp.Overlapped || m.err != nil {
+		return
+	}
+	m.fsm.View(func(s *state.State) {
+		j := s.Job(id)
+		if j == nil || j.Group == 0 {
+			return
+		}
+		g := s.NodeGroup(j.Group)
+		next := following(s, g, g.Resident)
+		if n := m.on(g.ID); n.fetches != next {
+			n.fetches, n.since = next, m.loop.Now()
+		}
+	})
+}
+
+// on returns what is going on on the nodes of a group.
+func (m *machine) on(id state.GroupID) *nodes {
+	if m.nodes[id] == nil {
+		m.nodes[id] = &nodes{}
+	}
+	return m.nodes[id]
 }
 
 // submit hands in a job. start is called when it has a group.
@@ -203,7 +230,7 @@ func (m *machine) grant(id state.TurnID) {
 	m.fsm.View(func(s *state.State) {
 		t = *s.Turn(id)
 		if m.setUp.Overlapped {
-			next = following(s, &t)
+			next = following(s, s.NodeGroup(t.Group), t.Deployment)
 		}
 	})
 	cost := m.cost(&t, next)
@@ -231,11 +258,7 @@ type nodes struct {
 // cost returns how long a turn waits for its set-up, and has the state of who comes
 // next fetched from then on.
 func (m *machine) cost(t *state.Turn, next state.DeploymentID) int64 {
-	n := m.nodes[t.Group]
-	if n == nil {
-		n = &nodes{}
-		m.nodes[t.Group] = n
-	}
+	n := m.on(t.Group)
 	now, cost := m.loop.Now(), int64(0)
 	if t.SetUp {
 		cost = m.setUp.NS
@@ -249,14 +272,14 @@ func (m *machine) cost(t *state.Turn, next state.DeploymentID) int64 {
 	return cost
 }
 
-// following returns whose turn is next on a group, as far as state says: of those who
-// wait the one whose job has waited longest, or else whose reservation comes next.
-func following(s *state.State, t *state.Turn) (next state.DeploymentID) {
-	holder, _ := t.Deployment.Job()
+// following returns whose turn is next on a group behind the one of a deployment, as far
+// as state says: of those who wait the one whose job has waited longest, or else whose
+// reservation comes next.
+func following(s *state.State, group *state.NodeGroup, resident state.DeploymentID) (next state.DeploymentID) {
+	holder, _ := resident.Job()
 	now := s.Meta().Now
-	group := s.NodeGroup(t.Group)
 	first := int64(0)
-	s.GroupJobs(t.Group, func(j *state.Job) bool {
+	s.GroupJobs(group.ID, func(j *state.Job) bool {
 		seat := s.Seat(j.ID)
 		if j.ID == holder || seat == nil || group.Period == 0 {
 			return true

@@ -3,6 +3,7 @@ package turns
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -36,8 +37,6 @@ type Layout struct {
 	// Groups of nodes for training, and how many jobs may run on each: as many as the
 	// GPUs for rollouts are for.
 	Groups, Jobs int64
-	// Backfill is how many of those have no reservation.
-	Backfill int64
 }
 
 // GPUs returns how many the layout takes.
@@ -46,57 +45,68 @@ func (l *Layout) GPUs() int64 { return l.Groups * l.each() }
 func (l *Layout) each() int64 { return l.Model.TrainGPUs + l.Jobs*l.Model.RolloutGPUs }
 
 // together returns how many jobs of a model have their turns in one cycle, in slots, with
-// a tenth left free; and whether one more turn fits what they leave.
-func together(m *Model) (jobs int64, room bool) {
+// a tenth left free.
+func together(m *Model) int64 {
 	held, period := (m.HeldNS()+second-1)/second, (m.CycleNS+second-1)/second
-	jobs = period * 9 / 10 / held
-	return jobs, period-jobs*held >= held
+	return period * 9 / 10 / held
 }
 
-// Layouts divides a cluster among the models: a group is added where there is least for
-// what its part of the work is, until none fits any more. All policies have the same
-// GPUs, and each divides them as suits it.
+// Layouts divides a cluster among the models, so that the model with the fewest jobs at
+// once, for its part of the work, has as many as can be. All policies have the same GPUs,
+// and each divides them as suits it.
 func Layouts(policy string, gpus int64) []Layout {
 	out := make([]Layout, len(Models))
 	for i := range Models {
 		l := &out[i]
 		l.Model, l.Jobs = &Models[i], 1
-		if policy == "isolated" {
-			continue
-		}
-		var room bool
-		if l.Jobs, room = together(l.Model); room && policy == "spread+backfill" {
-			l.Jobs++
-			l.Backfill = 1
+		if policy != "isolated" {
+			l.Jobs = together(l.Model)
 		}
 	}
-	for full := make([]bool, len(out)); ; {
-		least := -1
+	best := int64(-1)
+	counts := make([]int64, len(out))
+	divide(out, len(out)-1, gpus, func() {
+		least := int64(math.MaxInt64)
 		for i := range out {
-			// GPUs that jobs would have alone, for the part of the work.
-			if !full[i] && (least < 0 || out[i].alone()*mixPPM[least] < out[least].alone()*mixPPM[i]) {
-				least = i
+			least = min(least, out[i].suffices()*million/mixPPM[i])
+		}
+		if least > best {
+			best = least
+			for i := range out {
+				counts[i] = out[i].Groups
 			}
 		}
-		switch {
-		case least < 0:
-			return out
-		case out[least].each() > gpus:
-			full[least] = true
-		default:
-			gpus -= out[least].each()
-			out[least].Groups++
-		}
+	})
+	for i, n := range counts {
+		out[i].Groups = n
+	}
+	return out
+}
+
+// divide tries all numbers of groups of models up to one. The first model, whose groups
+// are the smallest, has what is left.
+func divide(out []Layout, model int, gpus int64, try func()) {
+	l := &out[model]
+	if model == 0 {
+		l.Groups = gpus / l.each()
+		try()
+		return
+	}
+	for l.Groups = 0; l.Groups*l.each() <= gpus; l.Groups++ {
+		divide(out, model-1, gpus-l.GPUs(), try)
 	}
 }
 
-func (l *Layout) alone() int64 { return l.Groups * l.Jobs * l.Model.GPUs() }
+// suffices returns how many GPUs the jobs would have alone.
+func (l *Layout) suffices() int64 { return l.Groups * l.Jobs * l.Model.GPUs() }
 
 // Replayed is what became of a trace under one policy.
 type Replayed struct {
 	Policy  string
 	Layouts []Layout
-	Jobs    int
+	// Models is, for each layout, until when its jobs took and by how much longer each.
+	Models []ReplayedModel
+	Jobs   int
 	// MakespanNS is from the first arrival to the end of the last job.
 	MakespanNS int64
 	// DelayPPM is what each job waited for a place, as a part of its duration, ascending.
@@ -110,6 +120,9 @@ type Replayed struct {
 	// Entries is how many log entries there were.
 	Entries int64
 }
+
+// ReplayedModel is what became of the jobs of one model.
+type ReplayedModel struct{ MakespanNS, SlowerPPM int64 }
 
 // Quantile returns the delay that so many ppm of the jobs have at most.
 func (r *Replayed) Quantile(ppm int64) int64 {
@@ -145,6 +158,7 @@ func Replay(ctx context.Context, policy string, p ReplayParams, workers int) (*R
 			return nil, fmt.Errorf("%s, %s: %w", policy, x.layout.Model.Name, x.m.err)
 		}
 		end = max(end, x.end)
+		out.Models = append(out.Models, ReplayedModel{x.end - jobs[0].ArrivesNS, part(x.took/ms-x.alone/ms, x.alone/ms)})
 		took += x.took / ms
 		alone += x.alone / ms
 		granted += x.m.granted
@@ -165,8 +179,8 @@ type share struct {
 	m       *machine
 	loop    *sim.Loop
 	layout  Layout
+	policy  string
 	params  ReplayParams
-	jobs    []Job
 	queue   []*run // that are not submitted, the oldest first
 	asked   *run   // that is submitted and has no place
 	live    int64  // that are submitted
@@ -193,7 +207,7 @@ func newPart(policy string, l Layout, jobs []Job, p ReplayParams) *share {
 	loop := &sim.Loop{}
 	number := map[string]uint32{"isolated": isolated, "pack": pack, "spread": spread, "spread+backfill": spread}[policy]
 	c := cluster{policy: number, slots: p.Slots, groups: l.Groups, nodes: l.Model.Nodes()}
-	x := &share{m: newMachine(loop, c, p.SetUp), loop: loop, layout: l, params: p}
+	x := &share{m: newMachine(loop, c, p.SetUp), loop: loop, layout: l, policy: policy, params: p}
 	for i := range jobs {
 		if jobs[i].Model != l.Model {
 			continue
@@ -240,11 +254,11 @@ func (x *share) fill() {
 		if x.submit(r) || x.m.err != nil {
 			continue
 		}
-		if x.layout.Backfill == 0 || int64(len(x.spare)) >= x.layout.Backfill*x.layout.Groups {
-			x.asked = r
-			return
+		if x.policy == "spread+backfill" {
+			x.backfill(r)
+			continue
 		}
-		x.backfill(r)
+		x.asked = r
 	}
 }
 

@@ -87,7 +87,7 @@ func TestLayoutsAreOfTheSameGPUs(t *testing.T) {
 				t.Errorf("%s has no group of %s", policy, l.Model.Name)
 			}
 		}
-		if left < 0 || left >= 18 {
+		if left < 0 || left >= 16 {
 			t.Errorf("%s leaves %d GPUs", policy, left)
 		}
 	}

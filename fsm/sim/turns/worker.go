@@ -25,6 +25,7 @@ type worker struct {
 	operation int
 	phase     [4]int64 // how long each takes this time
 	trained   bool
+	fresh     bool  // nothing of it has been on the group
 	ready     int64 // when the rollout before ends, and the synchronization may start
 }
 
@@ -39,6 +40,7 @@ const (
 // begin starts a job's first step. Steps that were done elsewhere are not repeated.
 func (w *worker) begin() {
 	w.ready = max(w.ready, w.m.loop.Now())
+	w.fresh = true
 	w.next()
 }
 
@@ -62,9 +64,13 @@ func (w *worker) ask() {
 	if w.operation == syncWeight {
 		expect += max(0, w.ready-w.m.loop.Now()-w.m.serial())
 	}
+	setUp := w.m.serial()
+	if w.fresh {
+		setUp = w.m.setUp.NS
+	}
 	w.m.acquire(w, &logv1.AcquireTurn{
 		Job: w.name, Deployment: "actor", Operation: uint32(w.operation + 1), Step: uint64(w.step),
-		ExpectNs: expect, SetUpNs: w.m.serial(),
+		ExpectNs: expect, SetUpNs: setUp,
 	})
 }
 
@@ -78,6 +84,7 @@ func (m *machine) serial() int64 {
 
 // granted runs an operation: it is set up, waits for what it needs, and yields.
 func (w *worker) granted(t *state.Turn, setUp int64) {
+	w.fresh = false
 	end := w.m.loop.Now() + setUp
 	if w.operation == syncWeight {
 		end = max(end, w.ready) + w.phase[syncWeight]
