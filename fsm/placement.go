@@ -25,9 +25,6 @@ func (x *execution) placeAgain() {
 // placeJobs places queued jobs in the order in which they were submitted. One that
 // finds no place is passed by. It reports whether the budget ended before the queue.
 func (x *execution) placeJobs() (more bool) {
-	if x.s.Meta().PlacementHalted != "" {
-		return false
-	}
 	for {
 		var j *state.Job
 		x.s.QueuedJobs(x.s.Meta().PlaceCursor, func(next *state.Job) bool { j = next; return false })

@@ -49,13 +49,8 @@ func (x *execution) attend(i state.Instance) {
 		x.s.Park(i)
 		return
 	}
-	q := x.s.Quota(quotaOf(i))
-	if q != nil && q.Halted != "" {
+	if x.halted(i) {
 		x.s.DeleteWork(i) // it is looked at again when it is resumed
-		return
-	}
-	if g := x.s.NodeGroup(groupOf(i)); g != nil && g.Halted != "" {
-		x.s.DeleteWork(i) // likewise
 		return
 	}
 	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i), group: groupOf(i), placement: i.Placement()})
@@ -66,7 +61,14 @@ func (x *execution) attend(i state.Instance) {
 	}
 }
 
-// work does it, and reports whether there is more.
+// halted reports whether an operator has to resume what an instance is about. Pools
+// are another matter: what they have to do is parked.
+func (x *execution) halted(i state.Instance) bool {
+	q, g := x.s.Quota(quotaOf(i)), x.s.NodeGroup(groupOf(i))
+	return q != nil && q.Halted != "" || g != nil && g.Halted != "" || i.Placement() && x.s.Meta().PlacementHalted != ""
+}
+
+// work does what an instance has to do, and reports whether there is more.
 func (x *execution) work(i state.Instance) (more bool) {
 	if id, ok := i.EndingTrajectory(); ok {
 		x.tearDownTrajectory(id)

@@ -224,6 +224,9 @@ func (x *execution) groupDue(g *state.NodeGroup) {
 
 // putTurn stores a turn whose state changed, with the event that says so.
 func (x *execution) putTurn(t *state.Turn) {
-	t.Revision = x.s.AddEvent(state.Event{Kind: state.EventTurn, Subject: uint64(t.ID), State: uint8(t.State)})
+	id, _ := t.Deployment.Job()
+	t.Revision = x.s.AddEvent(state.Event{
+		Kind: state.EventTurn, Subject: uint64(t.ID), Namespace: x.s.Job(id).Namespace, State: uint8(t.State),
+	})
 	x.s.PutTurn(t)
 }

@@ -22,9 +22,10 @@ var (
 	ErrTurnStop = errors.New("the turn is asked to stop")
 )
 
-// leaseParts is in how many parts of a lease a renewal is sent, and how long the
-// answer to one is waited for beyond what it is held back.
-const leaseParts = 3
+// leaseParts is in how many parts of what a renewal is good for the next one is
+// answered: a lease less its margin. The answer may take as long again to come, and a
+// part is left for another server.
+const leaseParts = 4
 
 // Hold is a turn while its holder has the group.
 type Hold struct {
@@ -165,7 +166,7 @@ func (h *holder) await(ctx context.Context) error {
 // renew sends one renewal, which is answered when there is news or after a part of the
 // lease.
 func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
-	wait := h.lease / leaseParts
+	wait := (h.lease - h.margin) / leaseParts
 	try, cancel := context.WithTimeout(ctx, 2*wait)
 	defer cancel()
 	sent := time.Now()

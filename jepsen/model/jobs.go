@@ -86,7 +86,7 @@ func (j *job) event() state.Event {
 }
 
 func (t *turn) event() state.Event {
-	return state.Event{Kind: state.EventTurn, Subject: uint64(t.ID), State: uint8(t.State)}
+	return state.Event{Kind: state.EventTurn, Subject: uint64(t.ID), Namespace: t.job.Namespace, State: uint8(t.State)}
 }
 
 func (m *Model) touchJob(j *job) {

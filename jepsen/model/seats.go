@@ -181,7 +181,7 @@ func (g *nodeGroup) before(o *nodeGroup) bool {
 type span struct{ from, until int64 }
 
 // spans are what is reserved for a seat around a slot: the one before it and at least
-// one behind, in order. Neighbours are one.
+// one behind, in order.
 func (j *job) spans(around int64) (all []span) {
 	seat, period := j.seat, j.group.Period
 	n := max(1, period/seat.Cycle.Period)
@@ -191,10 +191,6 @@ func (j *job) spans(around int64) (all []span) {
 		start := base + period*k/n
 		for _, s := range seat.Cycle.Segments {
 			from, until := start+s.Offset, start+s.Offset+s.Length
-			if last := len(all) - 1; last >= 0 && all[last].until == from {
-				all[last].until = until
-				continue
-			}
 			all = append(all, span{from, until})
 		}
 	}

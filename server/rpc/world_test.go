@@ -61,9 +61,18 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 	w.hub = dispatch.New(w.machine, hclog.NewNullLogger())
 	deps := rpc.Deps{
 		Machine: w.machine, Replica: w, Cluster: w, Dispatch: w.hub, Events: w.events,
-		Renew:   func(context.Context, string, uint64) (bool, error) { return false, nil },
-		Explain: sched.Explain,
-		LogTime: w.logTime,
+		Renew: func(context.Context, string, uint64) (bool, error) { return false, nil },
+		RenewTurn: func(_ context.Context, turn, _ uint64) (bool, error) {
+			live := false
+			w.machine.View(func(s *state.State) {
+				t := s.Turn(state.TurnID(turn))
+				live = t != nil && t.State.Live()
+			})
+			return live, nil
+		},
+		Reservations: sched.Reservations,
+		Explain:      sched.Explain,
+		LogTime:      w.logTime,
 		Output: func(addr string) rotav1connect.OutputServiceClient {
 			return rotav1connect.NewOutputServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
 		},

@@ -19,6 +19,11 @@ var documented = []string{
 	"rota/v1/action.proto",
 	"rota/v1/trajectory.proto",
 	"rota/v1/node.proto",
+	"rota/v1/quota.proto",
+	"rota/v1/class.proto",
+	"rota/v1/job.proto",
+	"rota/v1/turn.proto",
+	"rota/v1/ledger.proto",
 	"rota/v1/operator.proto",
 	"rota/v1/agent.proto",
 }

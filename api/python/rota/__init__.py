@@ -9,6 +9,9 @@
     with client.trajectory(memory="512MiB") as trajectory:
         trajectory.run(["git", "status"])
 
+    with client.turn("job-a/actor", operation="forward_backward", step=3) as turn:
+        train()  # the job has its group of nodes for itself
+
 ``AsyncClient`` has the same methods as coroutines. Every other method of the API
 is a ``call``; requests and answers are the JSON of docs/api.md.
 
@@ -16,19 +19,25 @@ A call that fails for want of a leader, or of a server, is repeated with other
 servers. Submissions carry a request ID, so that repeating them queues nothing twice.
 """
 
-from .aio import AsyncClient, AsyncTrajectory
+from .aio import AsyncClient, AsyncTrajectory, AsyncTurn
 from .client import Client, Trajectory
-from .errors import ActionFailed, Error, UnknownOutcome
+from .errors import ActionFailed, Error, TurnLost, UnknownOutcome
+from .job import Job
 from .spec import Action, spec
+from .turn import Turn
 
 __all__ = [
     "Action",
     "ActionFailed",
     "AsyncClient",
     "AsyncTrajectory",
+    "AsyncTurn",
     "Client",
     "Error",
+    "Job",
     "Trajectory",
+    "Turn",
+    "TurnLost",
     "UnknownOutcome",
     "spec",
 ]

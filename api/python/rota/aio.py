@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Sequence
+import threading
+from typing import Any, Callable, Sequence
 
 from .client import Client
-from .errors import ActionFailed
+from .errors import ActionFailed, TurnLost
+from .job import Cycle, Job
 from .spec import Action, Size, spec
+from .turn import Turn
 
 
 class AsyncClient:
@@ -54,6 +57,31 @@ class AsyncClient:
             raise ActionFailed(action)
         return action
 
+    async def create_node_group(self, name: str, nodes: int) -> dict:
+        return await asyncio.to_thread(self.blocking.create_node_group, name, nodes)
+
+    async def submit_job(self, name: str, nodes: int, cycle: Cycle | None = None, **about: Any) -> Job:
+        return await asyncio.to_thread(lambda: self.blocking.submit_job(name, nodes, cycle, **about))
+
+    async def job(self, name: str) -> Job:
+        return await asyncio.to_thread(self.blocking.job, name)
+
+    async def suspend_job(self, name: str) -> Job:
+        return await asyncio.to_thread(self.blocking.suspend_job, name)
+
+    async def resume_job(self, name: str) -> Job:
+        return await asyncio.to_thread(self.blocking.resume_job, name)
+
+    async def complete_job(self, name: str) -> Job:
+        return await asyncio.to_thread(self.blocking.complete_job, name)
+
+    async def delete_job(self, name: str) -> None:
+        await asyncio.to_thread(self.blocking.delete_job, name)
+
+    def turn(self, deployment: str, **about: Any) -> AsyncTurn:
+        """A turn of "job/deployment", for ``async with``. See Turn for the arguments."""
+        return AsyncTurn(self, deployment, **about)
+
     def close(self) -> None:
         """Closes the connections that nobody uses."""
         self.blocking.close()
@@ -91,3 +119,101 @@ class AsyncTrajectory:
 
     async def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
         return await self.client.run(argv, check=check, trajectory=self.id, **fields)
+
+
+class AsyncTurn(Turn):
+    """As Turn, for ``async with``. The task in its body is canceled when the turn is lost.
+
+    That arrives as TurnLost. Its lease is renewed by a thread, so that a loop that is
+    busy does not lose it.
+    """
+
+    def __init__(self, client: AsyncClient, deployment: str, **about: Any):
+        super().__init__(client.blocking, deployment, **about)
+        self._user_on_lost, self.on_lost = self.on_lost, self._interrupt
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task | None = None
+        self._inside = False
+        self._interrupted = False
+
+    def __enter__(self) -> Any:
+        raise TypeError("a turn of an AsyncClient is for async with")
+
+    async def __aenter__(self) -> AsyncTurn:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        ready = asyncio.Event()
+        self._notify = lambda: self._tell(ready.set)
+        try:
+            self._begin()
+            try:
+                await asyncio.wait_for(ready.wait(), self._timeout_s)
+            except asyncio.TimeoutError:
+                pass
+            self._granted(self._ready.is_set())
+        except BaseException:
+            await _in_thread(self._give_up)
+            raise
+        self._inside = True
+        return self
+
+    async def __aexit__(self, kind: Any, err: BaseException | None, _: Any) -> None:
+        self._inside = False
+        ours = self._interrupted and isinstance(err, asyncio.CancelledError)
+        try:
+            await _in_thread(self._leave, TurnLost(self, self._why) if ours else err)
+        except asyncio.CancelledError:
+            if ours or not self._interrupted:
+                raise
+            ours = True  # it arrived when the body was over
+        if ours and self._canceled_by_us_alone():
+            raise TurnLost(self, self._why) from None
+
+    def _canceled_by_us_alone(self) -> bool:
+        uncancel = getattr(self._task, "uncancel", None)  # since Python 3.11
+        return uncancel is None or uncancel() == 0
+
+    def _interrupt(self, _: Turn) -> None:
+        """Is called by the thread that renews."""
+        self._tell(self._cancel)
+        if self._user_on_lost is not None:
+            self._user_on_lost(self)
+
+    def _cancel(self) -> None:
+        if self._inside and not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
+
+    def _tell(self, what: Callable[[], Any]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            pass  # the loop is gone, and with it whoever would listen
+
+
+async def _in_thread(func: Callable[..., Any], *args: Any) -> None:
+    """Runs to its end although the task is canceled meanwhile, in a thread of its own.
+
+    Those of the loop may all wait for what this one gives back.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future = loop.create_future()
+
+    def run() -> None:
+        try:
+            func(*args)
+        except Exception as err:
+            loop.call_soon_threadsafe(done.set_exception, err)
+        else:
+            loop.call_soon_threadsafe(done.set_result, None)
+
+    threading.Thread(target=run, daemon=True).start()
+    canceled = False
+    while not done.done():
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError:
+            canceled = True
+    if done.exception() is not None and not canceled:
+        raise done.exception()
+    if canceled:
+        raise asyncio.CancelledError

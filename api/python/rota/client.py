@@ -13,10 +13,15 @@ import time
 from typing import Any, Sequence
 
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
+from .job import Cycle, Job, submission
 from .spec import Action, Size, size, spec
+from .turn import Turn
 
 _LEADER = "Rota-Leader"
 _SERVER = "rota://role/server"
+
+#: Methods that begin so may be repeated although they carry no request ID.
+_HARMLESS = ("Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete")
 
 
 class Client:
@@ -105,28 +110,83 @@ class Client:
         request = {"namespace": self.namespace, **fields, "requestId": self.request_id()}
         return Trajectory(self, int(self.call("TrajectoryService/OpenTrajectory", request)["trajectory"]["id"]))
 
+    # Jobs and turns
+
+    def create_node_group(self, name: str, nodes: int) -> dict:
+        """Makes a set of nodes that one deployment at a time holds."""
+        return self.call("LedgerService/CreateNodeGroup", {"name": name, "nodes": nodes})["group"]
+
+    def submit_job(
+        self,
+        name: str,
+        nodes: int,
+        cycle: Cycle | None = None,
+        *,
+        set_up_s: float | None = None,
+        backfill: bool = False,
+    ) -> Job:
+        """Queues a training job, and places it if some group has room for it.
+
+        cycle: what it needs of its group again and again, if that is known, in seconds:
+            (60, [(0, 20), (30, 5)]) are turns from 0 to 20 and from 30 to 35 of each
+            minute. Without one it gets a group to itself until its first step has ended.
+        set_up_s: what changing deployments takes, as long as it was not measured.
+        backfill: it takes what others leave and has no reservation.
+        """
+        request = submission(name, nodes, cycle, set_up_s, backfill)
+        return self._job("Submit", {**request, "requestId": self.request_id()})
+
+    def job(self, name: str) -> Job:
+        """A job as it is now."""
+        return self._job("Get", {"name": name})
+
+    def suspend_job(self, name: str) -> Job:
+        """Gives the seat of a job back. Its turns wait, and the one it holds is asked to stop."""
+        return self._job("Suspend", {"name": name})
+
+    def resume_job(self, name: str) -> Job:
+        """Queues a suspended job again."""
+        return self._job("Resume", {"name": name})
+
+    def complete_job(self, name: str) -> Job:
+        """Ends a job. Turns that wait are canceled, and the one it holds is asked to stop."""
+        return self._job("Complete", {"name": name})
+
+    def delete_job(self, name: str) -> None:
+        """Ends a job, and forgets it as soon as none of its turns is held."""
+        self.call("JobService/DeleteJob", {"namespace": self.namespace, "name": name})
+
+    def _job(self, verb: str, request: dict) -> Job:
+        return Job(self.call(f"JobService/{verb}Job", {"namespace": self.namespace, **request})["job"])
+
+    def turn(self, deployment: str, **about: Any) -> Turn:
+        """A turn of "job/deployment", for ``with``. See Turn for the arguments."""
+        return Turn(self, deployment, **about)
+
     # Calls
 
     def request_id(self) -> str:
         """An identifier that no other client makes."""
         return f"{self._prefix}.{next(self._numbers)}"
 
-    def call(self, method: str, request: dict | None = None) -> dict:
+    def call(self, method: str, request: dict | None = None, *, try_s: float | None = None) -> dict:
         """Calls a method such as "QuotaService/ListQuotas", again if need be.
+
+        try_s: how long a server may take to answer one try; as long as retry_s if None.
 
         Calls that change something are repeated if they carry a requestId or if they
         were refused for sure; otherwise UnknownOutcome says that nobody knows.
         """
         request = request or {}
         _, _, name = method.partition("/")
-        harmless = name.startswith(("Get", "List", "Cancel", "Close")) or "requestId" in request
+        harmless = name.startswith(_HARMLESS) or "requestId" in request
         body = json.dumps(request).encode()
         give_up = time.monotonic() + self.retry_s
         unsure = False
         for tries in itertools.count():
             server = self._current
             try:
-                return self._ask(server, method, body, fresh=not harmless)
+                return self._ask(server, method, body, not harmless, try_s or self.retry_s)
             except Error as err:
                 unsure = unsure or isinstance(err, UnknownOutcome) or err.reason == "UNKNOWN_OUTCOME"
                 delay = err.retry_after
@@ -135,9 +195,17 @@ class Client:
                 delay = delay * random.uniform(1, 1.5) or min(0.01 * 2**tries, 1.0) * random.uniform(0.5, 1)
                 if time.monotonic() + delay > give_up:
                     raise _outcome(err, unsure and not name.startswith(("Get", "List"))) from None
-                if err.code != "resource_exhausted" and self._current == server:
-                    self._next(server)
+                self._after(err, server)
             time.sleep(delay)
+
+    def once(self, method: str, request: dict, timeout_s: float) -> dict:
+        """One try of a call that may be repeated. After a failure another server is asked next."""
+        server = self._current
+        try:
+            return self._ask(server, method, json.dumps(request).encode(), False, timeout_s)
+        except Error as err:
+            self._after(err, server)
+            raise
 
     def close(self) -> None:
         """Closes the connections that nobody uses. Others are made when needed."""
@@ -152,8 +220,8 @@ class Client:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _ask(self, server: str, method: str, body: bytes, fresh: bool) -> dict:
-        """One try with one server.
+    def _ask(self, server: str, method: str, body: bytes, fresh: bool, timeout_s: float) -> dict:
+        """One try with one server, which may be silent for so long.
 
         fresh: on a connection of its own. One that was idle may turn out to be closed,
         and then nobody knows whether the server has read the request.
@@ -161,11 +229,13 @@ class Client:
         with self._lock:
             idle = [] if fresh else self._idle.get(server, [])
             connection = idle.pop() if idle else self._connect(server)
+        connection.timeout = timeout_s
         sent = False
         try:
             if connection.sock is None:
                 connection.connect()
                 self._check_role(server, connection)
+            connection.sock.settimeout(timeout_s)
             sent = True
             connection.request("POST", "/rota.v1." + method, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -188,8 +258,8 @@ class Client:
 
     def _connect(self, server: str) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection(server, timeout=self.retry_s)
-        return http.client.HTTPSConnection(server, timeout=self.retry_s, context=self._tls)
+            return http.client.HTTPConnection(server)
+        return http.client.HTTPSConnection(server, context=self._tls)
 
     def _check_role(self, server: str, connection: http.client.HTTPConnection) -> None:
         """Refuses whoever has a certificate of the cluster that is not a server's."""
@@ -200,8 +270,12 @@ class Client:
             connection.close()
             raise Error(f"{server}: its certificate is not that of a server: {names}")
 
-    def _next(self, failed: str) -> None:
+    def _after(self, err: Error, server: str) -> None:
         """Makes the server after one that failed the current one."""
+        if err.retry_after is not None and err.code != "resource_exhausted" and self._current == server:
+            self._next(server)
+
+    def _next(self, failed: str) -> None:
         at = self._servers.index(failed) if failed in self._servers else -1
         self._current = self._servers[(at + 1) % len(self._servers)]
 

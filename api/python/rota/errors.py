@@ -32,6 +32,18 @@ class ActionFailed(Exception):
         self.action = action
 
 
+class TurnLost(Exception):
+    """The lease of a turn ran out, or its place in the line: others may have the group.
+
+    ``turn`` says which. What was computed since is not known to have had the group
+    alone.
+    """
+
+    def __init__(self, turn, why: str):
+        super().__init__(f"turn {turn.id} of {turn.deployment} is lost: {why}")
+        self.turn = turn
+
+
 #: Codes that a server of rota does not explain: another try may do better.
 TRANSIENT = {"unavailable", "unknown", "internal", "aborted", "canceled", "deadline_exceeded"}
 

@@ -20,6 +20,10 @@ class Server(http.server.ThreadingHTTPServer):
         self.address = "127.0.0.1:%d" % self.server_address[1]
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
+    def answer(self, path, body):
+        self.asked.append((path, body))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
     def __enter__(self):
         return self
 
@@ -33,9 +37,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append((self.path, json.loads(body)))
-        answers = self.server.answers
-        status, headers, answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        status, headers, answer = self.server.answer(self.path, json.loads(body))
         if status == 0:  # the connection is lost before the answer
             self.close_connection = True
             return

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 import unittest
 
 import rota
@@ -34,6 +35,74 @@ class Cluster(unittest.TestCase):
         with self.assertRaises(rota.Error) as caught:
             self.client.get(1 << 40)
         self.assertEqual(caught.exception.reason, "ACTION_NOT_FOUND")
+
+    def group(self, name):
+        """Makes a node group, also if nobody knows whether the last try has."""
+        while True:
+            try:
+                return self.client.create_node_group(name, 4)
+            except rota.UnknownOutcome:
+                pass
+            except rota.Error as err:
+                if err.reason != "NODE_GROUP_EXISTS":
+                    raise
+                return None
+
+    def test_a_job_takes_turns_and_its_cycle_is_learned(self):
+        self.group("python")
+        job = self.client.submit_job("python-job", 4)
+        self.assertEqual((job.state, job.group, "cycle" in job.raw), ("RUNNING", "python", False))
+        tokens = []
+        for step in (1, 2):
+            with self.client.turn("python-job/actor", operation="forward_backward", step=step) as turn:
+                tokens.append(turn.token)
+                self.assertEqual((turn.group, turn.needs_set_up), ("python", step == 1))
+                time.sleep(0.2)
+                turn.set_up_done()
+        self.assertLess(tokens[0], tokens[1])
+        job = self.client.job("python-job")
+        self.assertEqual((job.cycles, "cycle" in job.raw), (1, True), job.raw)
+        self.assertEqual(self.client.suspend_job("python-job").state, "SUSPENDED")
+        self.assertEqual(self.client.suspend_job("python-job").state, "SUSPENDED")
+        with self.assertRaises(TimeoutError):
+            with self.client.turn("python-job/actor", timeout_s=0.5):
+                self.fail("a suspended job has been granted a turn")
+        self.assertIn(self.client.resume_job("python-job").state, ("QUEUED", "RUNNING"))
+        with self.client.turn("python-job/critic") as turn:
+            self.assertTrue(turn.needs_set_up)
+            self.assertEqual(self.client.complete_job("python-job").state, "COMPLETED")
+            deadline = time.monotonic() + 30
+            while not turn.stopping and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertTrue(turn.stopping)
+            self.assertFalse(turn.lost)
+        with self.assertRaises(rota.Error) as caught:
+            with self.client.turn("python-job/actor"):
+                self.fail("a completed job has been granted a turn")
+        self.assertEqual(caught.exception.reason, "JOB_STATE")
+
+    def test_turns_of_many_tasks_exclude_each_other(self):
+        self.group("python-tasks")
+
+        async def main():
+            async with rota.AsyncClient(*SERVERS, retry_s=60.0) as client:
+                await client.submit_job("python-tasks", 4)
+                inside, tokens = [], []
+
+                async def task(number):
+                    async with client.turn(f"python-tasks/deployment-{number % 3}") as turn:
+                        inside.append(number)
+                        self.assertEqual(inside, [number])
+                        tokens.append(turn.token)
+                        await asyncio.sleep(0.01)
+                        inside.remove(number)
+
+                await asyncio.gather(*(task(number) for number in range(12)))
+                await client.delete_job("python-tasks")
+                return tokens
+
+        tokens = asyncio.run(main())
+        self.assertEqual((len(set(tokens)), tokens), (12, sorted(tokens)))
 
     def test_many_at_once_whatever_happens_to_servers(self):
         """Whoever starts this may kill the leader meanwhile: nothing is lost or runs twice."""

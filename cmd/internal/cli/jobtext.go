@@ -20,7 +20,7 @@ func jobState(j *rotav1.Job) string {
 
 func jobRow(j *rotav1.Job) []string {
 	return []string{
-		j.Name, jobState(j), orDash(j.Group), jobSeat(j), fmt.Sprint(j.FinishedCycles), percent(j.SlowdownPpm),
+		j.Name, jobState(j), orDash(j.Group), jobSeat(j), fmt.Sprint(j.FinishedCycles), percentPPM(j.SlowdownPpm),
 		nodeHours(j.UsedMicroNodeHours), nodeHours(j.SavedMicroNodeHours), j.Message,
 	}
 }
@@ -34,7 +34,7 @@ func (a *app) printJob(j *rotav1.Job) error {
 		{"id", fmt.Sprint(j.Id)}, {"name", j.Name}, {"namespace", j.Namespace}, {"state", jobState(j)}, {"waits for", j.Message},
 		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"seat", jobSeat(j)}, {"cycle", cycleText(j.Cycle)},
 		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live},
-		{"waited", percent(j.WaitedPpm)}, {"slower", percent(j.SlowdownPpm)},
+		{"waited", percentPPM(j.WaitedPpm)}, {"slower", percentPPM(j.SlowdownPpm)},
 		{"node-hours", nodeHours(j.UsedMicroNodeHours)}, {"saved node-hours", nodeHours(j.SavedMicroNodeHours)},
 		{"submitted", formatTime(j.SubmitTime)}, {"started", formatTime(j.StartTime)}, {"ended", formatTime(j.EndTime)},
 	})
@@ -73,8 +73,8 @@ func explainJob(j *rotav1.Job) string {
 	p := j.GetPlacement()
 	return fmt.Sprintf("%s shares %s: its start was moved by %s, its cycle is %s longer, the placement cost %s of a cycle, "+
 		"neighbours are closer than operations vary for %s of the period; it has waited %s of its time",
-		j.Name, j.Group, formatDuration(p.GetShift().AsDuration()), percent(p.GetStretchPpm()), percent(p.GetCostPpm()),
-		percent(p.GetInterferencePpm()), percent(j.WaitedPpm))
+		j.Name, j.Group, formatDuration(p.GetShift().AsDuration()), percentPPM(p.GetStretchPpm()), percentPPM(p.GetCostPpm()),
+		percentPPM(p.GetInterferencePpm()), percentPPM(j.WaitedPpm))
 }
 
 // jobSeat says "5m0s, held 2m0s", "dedicated" or "backfill".
@@ -117,11 +117,13 @@ func stepText(j *rotav1.Job) string {
 	return fmt.Sprintf("%d since %s", j.Step, formatTime(j.StepTime))
 }
 
-// percent writes parts per million as 5.2 %.
-func percent(ppm int64) string { return fmt.Sprintf("%d.%d %%", ppm/10_000, ppm%10_000/1000) }
+// percentPPM writes parts per million as 5.2 %.
+func percentPPM(ppm int64) string { return fmt.Sprintf("%d.%d %%", ppm/10_000, ppm%10_000/1000) }
 
 // nodeHours writes millionths of a node-hour with two digits.
-func nodeHours(micro uint64) string { return fmt.Sprintf("%d.%02d", micro/1_000_000, micro%1_000_000/10_000) }
+func nodeHours(micro uint64) string {
+	return fmt.Sprintf("%d.%02d", micro/1_000_000, micro%1_000_000/10_000)
+}
 
 func orText(text, other string) string {
 	if text == "" {

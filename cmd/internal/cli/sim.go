@@ -163,6 +163,7 @@ itself with on the workload. Output ends with one JSON object with -o json.
 	}
 	f.addTo(cmd.Flags())
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "policies to compare: "+strings.Join(evaluate.PolicyNames(), ", "))
+	cmd.AddCommand(a.simPackingCmd(), a.simReplayCmd())
 	cmd.Flags().StringVar(&sweep, "sweep", "", "NAME=VALUE,VALUE,... to compare for each; NAME is a flag such as batch, or a figure's path")
 	simWords(cmd)
 	return cmd

@@ -33,8 +33,8 @@ func (a *app) turnRunCmd() *cobra.Command {
 		Use: "run --deployment JOB/DEPLOYMENT [flags] -- COMMAND [ARG...]", Short: "Wait for a turn, and run a command while it is held",
 		Long: `Waits until the deployment may have its node group, runs the command here as a child,
 and gives the group back when it ends. The command finds ROTA_TURN_ID, ROTA_TURN_TOKEN
-(it only ever grows, so storage can refuse those of earlier holders) and ROTA_TURN_STEP
-in its environment. If another deployment was on the group before, the set-up hook is
+(it only ever grows, so storage can refuse those of earlier holders), ROTA_TURN_STEP and
+ROTA_TURN_GROUP in its environment. If another deployment was on the group before, the set-up hook is
 run first, by sh, and measured.
 
 The turn is kept by a lease. When that cannot be renewed in time, all processes of the

@@ -48,11 +48,12 @@ func turnEnv(t *rotav1.Turn) []string {
 func turnEnd(ctx context.Context, err error) error {
 	var exit *exec.ExitError
 	var start *exec.Error
+	var path *os.PathError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, client.ErrTurnLost):
-		return &codeError{exitRota, err}
+	case errors.Is(err, client.ErrTurnLost): // not that a server is gone, which may be why
+		return &codeError{exitRota, errors.New(err.Error())}
 	case ctx.Err() != nil:
 		return &codeError{exitInterrupted, errors.New("interrupted: the turn was given back")}
 	case errors.As(err, &exit):
@@ -60,7 +61,7 @@ func turnEnd(ctx context.Context, err error) error {
 			return &codeError{exitSignal + int(status.Signal()), err}
 		}
 		return &codeError{code: exit.ExitCode()}
-	case errors.As(err, &start):
+	case errors.As(err, &start), errors.As(err, &path):
 		return &codeError{exitCannotStart, err}
 	}
 	return runFailed(err)

@@ -14,6 +14,13 @@ import (
 const worlds = "4"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		if err := worker(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", worlds); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -440,13 +440,13 @@ type Job struct {
 	SubmitTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=submit_time,json=submitTime,proto3" json:"submit_time,omitempty"`
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Part of its reserved cycles that it had to wait longer for, in parts per
-	// million of the time that they should have taken.
+	// Part of its time on this seat for which it was ready and its turn had not come, in
+	// parts per million.
 	WaitedPpm int64 `protobuf:"varint,21,opt,name=waited_ppm,json=waitedPpm,proto3" json:"waited_ppm,omitempty"`
-	// How much longer than declared its finished cycles take on its seat: stretched,
-	// and waited for, in parts per million.
+	// By how much its cycles are longer than declared: what it waited, and by how much its
+	// group's period stretches them now, in parts per million.
 	SlowdownPpm int64 `protobuf:"varint,22,opt,name=slowdown_ppm,json=slowdownPpm,proto3" json:"slowdown_ppm,omitempty"`
-	// Node-hours, in millionths: held nodes times how long.
+	// Its nodes times how long it held its group, in millionths of a node-hour.
 	UsedMicroNodeHours uint64 `protobuf:"varint,23,opt,name=used_micro_node_hours,json=usedMicroNodeHours,proto3" json:"used_micro_node_hours,omitempty"`
 	// What it would have used with a group of its own since it started, less what it
 	// used.

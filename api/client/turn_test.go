@@ -1,0 +1,212 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"rota/api/codec"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+)
+
+// Of the leases of turnServer.
+const (
+	turnLease  = 600 * time.Millisecond
+	turnMargin = 100 * time.Millisecond
+)
+
+// turnServer has one turn, which is granted with its second renewal.
+type turnServer struct {
+	rotav1connect.UnimplementedTurnServiceHandler
+	rotav1connect.UnimplementedOperatorServiceHandler
+
+	mu       sync.Mutex
+	turn     *rotav1.Turn
+	renewals int
+	last     time.Time // when the newest renewal came
+	silent   bool      // renewals are not answered any more
+	yielded  *rotav1.YieldTurnRequest
+}
+
+func (s *turnServer) GetStatus(context.Context, *rotav1.GetStatusRequest) (*rotav1.GetStatusResponse, error) {
+	return &rotav1.GetStatusResponse{}, nil
+}
+
+func (s *turnServer) AcquireTurn(_ context.Context, r *rotav1.AcquireTurnRequest) (*rotav1.AcquireTurnResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.RequestId == "" {
+		return nil, errors.New("the request has no ID, so it cannot be repeated")
+	}
+	s.turn = &rotav1.Turn{Id: 7, State: rotav1.TurnState_TURN_STATE_WAITING, Revision: 1}
+	return &rotav1.AcquireTurnResponse{
+		Turn: proto.CloneOf(s.turn), LeaseDuration: durationpb.New(turnLease), LeaseMargin: durationpb.New(turnMargin),
+	}, nil
+}
+
+func (s *turnServer) RenewTurn(ctx context.Context, r *rotav1.RenewTurnRequest) (*rotav1.RenewTurnResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.silent {
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		return nil, ctx.Err()
+	}
+	if s.renewals++; s.renewals == 2 {
+		s.turn.State, s.turn.Token, s.turn.Revision = rotav1.TurnState_TURN_STATE_HELD, 5, 2
+	}
+	s.last = time.Now()
+	if r.Token == s.turn.Token { // no news
+		s.mu.Unlock()
+		time.Sleep(20 * time.Millisecond)
+		s.mu.Lock()
+	}
+	return &rotav1.RenewTurnResponse{
+		Turn: proto.CloneOf(s.turn), Renewed: true, LeaseDuration: durationpb.New(turnLease), LeaseMargin: durationpb.New(turnMargin),
+	}, nil
+}
+
+func (s *turnServer) YieldTurn(_ context.Context, r *rotav1.YieldTurnRequest) (*rotav1.YieldTurnResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.yielded = r
+	return &rotav1.YieldTurnResponse{Turn: s.turn}, nil
+}
+
+func (s *turnServer) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *turnServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.renewals
+}
+
+// holding returns a client of a turnServer.
+func holding(t *testing.T) (*Client, *turnServer) {
+	t.Helper()
+	s := &turnServer{}
+	mux := http.NewServeMux()
+	mux.Handle(rotav1connect.NewTurnServiceHandler(s, codec.ForHandler()))
+	mux.Handle(rotav1connect.NewOperatorServiceHandler(s, codec.ForHandler()))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httpx.NewServer(mux)
+	go srv.Serve(l)
+	c, err := New(Config{Addrs: []string{l.Addr().String()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		srv.Close()
+	})
+	return c, s
+}
+
+var someTurn = &rotav1.AcquireTurnRequest{Deployment: "a/b", Operation: rotav1.Operation_OPERATION_GENERATE}
+
+// TestATurnIsRenewedWhileItIsHeld, and given back with what was measured.
+func TestATurnIsRenewedWhileItIsHeld(t *testing.T) {
+	c, s := holding(t)
+	err := c.HoldTurn(t.Context(), someTurn, func(ctx context.Context, turn *rotav1.Turn) error {
+		if turn.Token != 5 {
+			t.Errorf("works on %v, want it held with token 5", turn)
+		}
+		before := s.count()
+		select {
+		case <-ctx.Done():
+			t.Errorf("done though it is renewed: %v", context.Cause(ctx))
+		case <-time.After(2 * turnLease):
+		}
+		if s.count() <= before {
+			t.Error("no renewal in two leases")
+		}
+		HoldOf(ctx).SetUpTook(time.Second)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if y := s.yielded; y.GetToken() != 5 || y.Failed || y.SetUp.AsDuration() != time.Second {
+		t.Errorf("yielded with %v", y)
+	}
+}
+
+// TestWorkEndsBeforeTheLeaseDoes: counted from when the newest renewal was sent.
+func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
+	c, s := holding(t)
+	err := c.HoldTurn(t.Context(), someTurn, func(ctx context.Context, _ *rotav1.Turn) error {
+		s.set(func() { s.silent = true })
+		<-ctx.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if since := time.Since(s.last); since < turnLease-2*turnMargin || since > turnLease {
+			t.Errorf("canceled %v after the last renewal came, want %v", since, turnLease-turnMargin)
+		}
+		select {
+		case <-HoldOf(ctx).Lost():
+		case <-time.After(time.Second):
+			t.Error("canceled, but not lost")
+		}
+		return context.Cause(ctx)
+	})
+	if !errors.Is(err, ErrTurnLost) {
+		t.Errorf("ends with %v, want ErrTurnLost", err)
+	}
+}
+
+// TestAHolderThatIsToStopKeepsItsLease while it stops.
+func TestAHolderThatIsToStopKeepsItsLease(t *testing.T) {
+	c, s := holding(t)
+	err := c.HoldTurn(t.Context(), someTurn, func(ctx context.Context, _ *rotav1.Turn) error {
+		s.set(func() { s.turn.Stop, s.turn.Revision = true, 3 })
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), ErrTurnStop) {
+			t.Errorf("canceled with %v, want ErrTurnStop", context.Cause(ctx))
+		}
+		before := s.count()
+		select {
+		case <-HoldOf(ctx).Lost():
+			t.Error("lost though it is renewed")
+		case <-time.After(2 * turnLease):
+		}
+		if s.count() <= before {
+			t.Error("not renewed while it stops")
+		}
+		return context.Cause(ctx)
+	})
+	if !errors.Is(err, ErrTurnStop) || errors.Is(err, ErrTurnLost) {
+		t.Errorf("ends with %v, want ErrTurnStop", err)
+	}
+	if y := s.yielded; y.GetToken() != 5 || !y.Failed {
+		t.Errorf("yielded with %v, want it failed: the work was cut off", y)
+	}
+}
+
+// TestWhoStopsWaitingCancels the turn, so that nobody is granted it.
+func TestWhoStopsWaitingCancels(t *testing.T) {
+	c, s := holding(t)
+	s.renewals = 1000 // never granted
+	ctx, cancel := context.WithTimeout(t.Context(), turnLease/2)
+	defer cancel()
+	err := c.HoldTurn(ctx, someTurn, func(context.Context, *rotav1.Turn) error { panic("not granted") })
+	if !errors.Is(err, context.DeadlineExceeded) || s.yielded.GetTurnId() != 7 || s.yielded.Token != 0 {
+		t.Errorf("ends with %v, yielded %v", err, s.yielded)
+	}
+}
