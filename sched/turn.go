@@ -86,9 +86,18 @@ func (p *turnPass) collect() {
 	})
 }
 
+// reservations returns what is reserved from a period ago on, at least until each job
+// has had its next: one that was placed just now may begin more than a period later.
 func (p *turnPass) reservations() []ledger.Reserved {
 	at, period := p.now/p.slot, p.group.Period
-	return GroupLedger(p.view, p.group).Reserved(ledger.GroupID(p.group.ID), at-period, at+period+1)
+	last := at
+	p.view.GroupJobs(p.group.ID, func(j *state.Job) bool {
+		if seat := p.view.Seat(j.ID); seat != nil {
+			last = max(last, seat.Anchor)
+		}
+		return true
+	})
+	return GroupLedger(p.view, p.group).Reserved(ledger.GroupID(p.group.ID), at-period, last+period+1)
 }
 
 // service is how long a turn would have the group.

@@ -143,6 +143,7 @@ func (f *dstFlags) report(w io.Writer, s dst.Summary) error {
 	}
 	_, err := fmt.Fprintf(w, `%d seeds, %.1f simulated hours in %.1f s of CPU: %.0f times as fast as time passes
 %d actions (%.0f an hour), %d executions, %d entries, %d elections, %d nodes given up
+%d jobs, %d turns held a node group (%.0f an hour), %d turns given up
 %d faults (%.0f an hour)
 %s%d upgrades of a server, which had stopped %d times at a scheduler version that its build did not know
 %d partitions of a node outlasted its lease, in %d of them the leader changed
@@ -150,6 +151,7 @@ func (f *dstFlags) report(w io.Writer, s dst.Summary) error {
 Not covered: hashicorp/raft, disks and sockets; see "rota-jepsen run".
 `, s.Seeds, s.SimulatedHours, s.CPU, s.Speed,
 		s.Actions, float64(s.Actions)/max(s.SimulatedHours, 1e-9), s.Executions, s.Entries, s.Elections, s.Expiries,
+		s.Jobs, s.Turns, float64(s.Turns)/max(s.SimulatedHours, 1e-9), s.TurnsLost,
 		s.Faults, float64(s.Faults)/max(s.SimulatedHours, 1e-9),
 		faultTable(s), s.Upgrades, s.Stops, s.Partitions, s.PartitionsLed, s.Violations)
 	return err

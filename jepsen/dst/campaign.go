@@ -25,10 +25,12 @@ type Summary struct {
 	Seeds          int     `json:"seeds"`
 	SimulatedHours float64 `json:"simulated_hours"`
 	// Speed is simulated seconds per second of one core.
-	Speed      float64 `json:"speed"`
-	Actions    int     `json:"actions"`
-	Faults     int     `json:"faults"`
-	Violations int     `json:"violations"`
+	Speed   float64 `json:"speed"`
+	Actions int     `json:"actions"`
+	Faults  int     `json:"faults"`
+	// Turns that held a node group, as their holders saw it.
+	Turns      int `json:"turns"`
+	Violations int `json:"violations"`
 	// Partitions of a node that outlasted its lease, and how many of them the
 	// leader changed in.
 	Partitions    int `json:"partitions"`
@@ -40,6 +42,7 @@ type Summary struct {
 
 	// Totals that only the text shows.
 	Executions, Entries, Expiries, Elections, Upgrades, Stops int `json:"-"`
+	Jobs, TurnsLost                                           int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -95,6 +98,9 @@ func (s *Summary) add(o Outcome) {
 	s.Partitions += o.Partitions
 	s.PartitionsLed += o.PartitionsLed
 	s.Upgrades += o.Upgrades
+	s.Jobs += o.Jobs
+	s.Turns += o.Turns
+	s.TurnsLost += o.TurnsLost
 	s.Stops += o.Stops
 	for kind, n := range o.Happened {
 		s.Happened[kind] += n
@@ -114,7 +120,7 @@ func (s Summary) Void() string {
 	if s.Seeds == 0 {
 		return "no seed was simulated"
 	}
-	return tooThin(s.SimulatedHours, s.Actions, s.Faults)
+	return tooThin(s.SimulatedHours, s.Actions, s.Faults, s.Turns)
 }
 
 // cpuTime is what this process has used of all cores.

@@ -165,9 +165,10 @@ func TestAThinRunIsVoid(t *testing.T) {
 		void bool
 	}{
 		{Summary{}, true},
-		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 999, Faults: 100}, true},
-		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 5000, Faults: 19}, true},
-		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 1000, Faults: 20}, false},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 999, Faults: 100, Turns: 500}, true},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 5000, Faults: 19, Turns: 500}, true},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 5000, Faults: 100, Turns: 100}, true},
+		{Summary{Seeds: 1, SimulatedHours: 1, Actions: 1000, Faults: 20, Turns: 200}, false},
 	} {
 		if why := c.s.Void(); (why != "") != c.void {
 			t.Errorf("%+v: void %q, want %v", c.s, why, c.void)

@@ -15,6 +15,7 @@ import (
 const (
 	ActionsPerHourMin = 1000
 	FaultsPerHourMin  = 20
+	TurnsPerHourMin   = 200
 )
 
 // Once all faults are healed everything has to come to its end within settleMax,
@@ -87,12 +88,14 @@ type Outcome struct {
 
 // tooThin says by how much a run is below the density that makes it worth
 // something, empty if it is not.
-func tooThin(hours float64, actions, faults int) string {
+func tooThin(hours float64, actions, faults, turns int) string {
 	switch {
 	case float64(actions) < hours*ActionsPerHourMin:
 		return fmt.Sprintf("%d actions in %.2f simulated hours are fewer than %d an hour", actions, hours, ActionsPerHourMin)
 	case float64(faults) < hours*FaultsPerHourMin:
 		return fmt.Sprintf("%d faults in %.2f simulated hours are fewer than %d an hour", faults, hours, FaultsPerHourMin)
+	case float64(turns) < hours*TurnsPerHourMin:
+		return fmt.Sprintf("%d turns held a node group in %.2f simulated hours, fewer than %d an hour", turns, hours, TurnsPerHourMin)
 	}
 	return ""
 }

@@ -271,6 +271,9 @@ func (t *trainer) hold(row state.Turn) {
 	if row.SetUp {
 		takes += o.setUp
 	}
+	if !t.polite && row.LimitNS > 0 && d.Chance(100_000) {
+		takes = 100 * hour // it hangs: only its lease ends that
+	}
 	t.holds = &hold{trainer: t.luck, group: row.Group, deployment: row.Deployment, turn: row.ID, token: row.Token}
 	t.w.trace("trainer %x begins to hold group %d: turn %d, token %d", t.luck, row.Group, row.ID, row.Token)
 	t.w.witness.holds(t.holds)

@@ -161,6 +161,22 @@ func editQuota(s *state.State, edit func(*state.KeyUse)) {
 	s.PutQuota(&q)
 }
 
+func groupOf(nodes int64) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{Name: "g", Nodes: nodes}}}
+}
+
+func jobOf(name string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: &logv1.SubmitJob{Name: name, Nodes: 1}}}
+}
+
+func acquireOf(job, deployment string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{Job: job, Deployment: deployment, Operation: 1, ExpectNs: second}}}
+}
+
+func suspendOf(job string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Name: job, Change: suspendJob}}}
+}
+
 type commands = []*logv1.Command
 
 var one = commands{nodeOf("n1", 2, 1000)}
@@ -351,6 +367,26 @@ var disagreements = []disagreement{
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAction(s, 1, func(a *state.Action) { a.Spec = []byte("spec!")[:4:4]; a.Spec[0] = 'x' })
 		}},
+	{name: "a token again", setup: commands{groupOf(4), jobOf("a")}, last: commands{acquireOf("a", "d")}, wants: "token",
+		forge: func(s *state.State, _ []*logv1.Result) { editMeta(s, func(m *state.Meta) { m.LastToken-- }) }},
+	{name: "a seat of a job that is suspended", setup: commands{groupOf(4), jobOf("a")}, last: commands{suspendOf("a")}, wants: "seat",
+		forge: func(s *state.State, _ []*logv1.Result) { s.PutSeat(&state.Seat{Job: 1, Group: 1}) }},
+	{name: "a group for itself that is not empty", setup: commands{groupOf(4), jobOf("a")}, wants: "which has jobs",
+		sabotage: func(s *state.State) {
+			s.DeleteSeat(1)
+			g := *s.NodeGroup(1)
+			g.Period = 0
+			s.PutNodeGroup(&g)
+		}, last: commands{jobOf("b")}},
+	{name: "who holds a group is forgotten", setup: commands{groupOf(4), jobOf("a"), acquireOf("a", "d")}, wants: "turn 1 holds",
+		sabotage: func(s *state.State) {
+			u, g := *s.Turn(1), *s.NodeGroup(1)
+			u.State, g.Turn = state.TurnYielded, 0
+			s.PutTurn(&u)
+			s.PutNodeGroup(&g)
+		}, last: commands{acquireOf("a", "e")}},
+	{name: "a group is halted for nothing", setup: commands{groupOf(4), jobOf("a")}, wants: "Halted:x",
+		sabotage: func(s *state.State) { g := *s.NodeGroup(1); g.Halted = "x"; s.PutNodeGroup(&g) }, last: commands{acquireOf("a", "d")}},
 	{name: "a result is changed", setup: commands{one[0], submitOf(cores(1))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "has result",
 		forge: func(s *state.State, _ []*logv1.Result) {
 			editAction(s, 1, func(a *state.Action) { r := *a.Result; r.Signal = 9; a.Result = &r })

@@ -178,3 +178,34 @@ func (w *world) move() *logv1.Command {
 	}
 	return &logv1.Command{Verb: &logv1.Command_MoveJob{MoveJob: c}}
 }
+
+// TestALongTurnEndsBeforeWhoComesLater: what is reserved counts, also if it begins more
+// than a period of the group later, as for a job whose state is on its way.
+func TestALongTurnEndsBeforeWhoComesLater(t *testing.T) {
+	w := newWorld(t, 0, nil)
+	group := func(name string) *logv1.Command {
+		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{Name: name, Nodes: 4}}}
+	}
+	job := func(c *logv1.SubmitJob) *logv1.Command {
+		return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: c}}
+	}
+	cycle := &logv1.Cycle{PeriodNs: 10 * second, Segments: []*logv1.Segment{{LengthNs: 5 * second, Nodes: 1}}}
+	for _, c := range (commands{
+		group("g1"), job(&logv1.SubmitJob{Name: "a", Nodes: 1, Cycle: cycle}),
+		group("g2"), job(&logv1.SubmitJob{Name: "b", Nodes: 1, Backfill: true}),
+	}) {
+		w.must(t, c)
+	}
+	moved := w.must(t, &logv1.Command{Verb: &logv1.Command_MoveJob{MoveJob: &logv1.MoveJob{JobId: 1, From: 1, To: 2, Period: 10, CostMax: 1 << 40, Transfer: 50}}})
+	if moved[0].Refusal != nil || w.s.Job(2).Group != 2 {
+		t.Fatalf("the move was answered with %v, backfill is on group %d", moved[0], w.s.Job(2).Group)
+	}
+	w.must(t, &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{Job: "b", Deployment: "d", Operation: 1, ExpectNs: 60 * second}}})
+	if turn := w.s.Turn(1); turn.State != state.TurnWaiting {
+		t.Errorf("a turn of 60 s is in state %d, and the group is reserved in 50 s", turn.State)
+	}
+	w.must(t, &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{Job: "b", Deployment: "e", Operation: 1, ExpectNs: 40 * second}}})
+	if turn := w.s.Turn(2); turn.State != state.TurnHeld {
+		t.Errorf("a turn of 40 s is in state %d, and the group is not reserved for 50 s", turn.State)
+	}
+}

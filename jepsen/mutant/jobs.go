@@ -1,0 +1,109 @@
+package mutant
+
+// jobs are bugs of the ledger, of training jobs and their turns. The simulation hunts
+// them: its trainers lose their leases, die, come late and go back a step.
+var jobs = []Mutant{
+	{
+		Name:  "token-of-a-resident",
+		Bug:   "a turn whose deployment is on the group already gets the token of the turn before it",
+		Edits: []Edit{{"fsm/turn.go", "	m.LastToken++\n", "	if g.Resident != t.Deployment {\n		m.LastToken++\n	}\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "turn-ended-without-its-token",
+		Bug:   "who gives up a turn that waits ends it also if it has been granted meanwhile",
+		Edits: []Edit{{"fsm/turn.go", "	case t.Token != c.Token:\n", "	case t.Token != c.Token && c.Token != 0:\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "early-turn-overruns",
+		Bug:   "a turn is granted early although it ends after the next reservation has begun",
+		Edits: []Edit{{"sched/turn.go", "return end <= r.Start*p.slot", "return end <= r.End*p.slot"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name: "newest-of-a-deployment-first",
+		Bug:  "of several turns of a deployment the newest is granted first",
+		Edits: []Edit{{"sched/turn.go",
+			"			if seen&(1<<i) == 0 && t.State == state.TurnWaiting {\n				p.heads = append(p.heads, t)\n",
+			"			if t.State == state.TurnWaiting && seen < 1<<63 {\n				p.heads = append([]*state.Turn{t}, p.heads...)\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name:  "job-holds-two-groups",
+		Bug:   "a job that still holds a turn on the group that it left is granted another",
+		Edits: []Edit{{"sched/turn.go", "if t.State == state.TurnHeld && t.ID != p.group.Turn {", "if t.State == state.TurnHeld && t.ID == 0 {"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "turn-outlives-its-job",
+		Bug:   "turns that wait go on waiting when their job is completed",
+		Edits: []Edit{{"fsm/job.go", "		x.cancelWaiting(k.ID)\n", ""}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "lost-holder-is-resident",
+		Bug:   "after a holder was lost its deployment is taken to be on the group still",
+		Edits: []Edit{{"fsm/turn.go", "	if c.Reason != endYielded {\n		g.Resident = 0\n	}\n", ""}},
+		Hunt:  simulate(),
+	},
+	{
+		Name: "yield-wakes-nobody",
+		Bug:  "a group is free again, and those that wait for it are not looked at",
+		Edits: []Edit{
+			{"fsm/turn.go", "	x.s.PutNodeGroup(&g)\n	x.dirty.add(state.GroupInstance(g.ID))\n", "	x.s.PutNodeGroup(&g)\n"},
+			{"fsm/turn.go", "	if j.Group != 0 { // the next of its deployment comes up\n		x.dirty.add(state.GroupInstance(j.Group))\n	}\n", ""},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name:  "group-not-looked-at-again",
+		Bug:   "nobody looks again at those that wait for a reservation to begin",
+		Edits: []Edit{{"fsm/nodegroup.go", "x.wakeGroupAt(x.s.NodeGroup(id), d.WakeAt)", "x.wakeGroupAt(x.s.NodeGroup(id), 0)"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "limit-not-kept",
+		Bug:   "who holds a group for longer than it said is not asked to stop",
+		Edits: []Edit{{"fsm/state/ledger_store.go", "	case r.State == TurnHeld && r.LimitNS > 0 && !r.Stop:\n", "	case r.State == TurnHeld && r.LimitNS < 0 && !r.Stop:\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "seat-returned-by-half",
+		Bug:   "the seat of a job that leaves is forgotten, and its group keeps the period",
+		Edits: []Edit{{"fsm/placement.go", "	x.s.DeleteSeat(j.ID)\n	x.putSeats(l, j.Group)\n", "	x.s.DeleteSeat(j.ID)\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "suspended-job-keeps-its-seat",
+		Bug:   "what is reserved for a job stays so while it is suspended",
+		Edits: []Edit{{"fsm/job.go", "		x.giveSeatBack(j)\n", "		if s != state.JobSuspended {\n			x.giveSeatBack(j)\n		}\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "seat-returned-and-nobody-placed",
+		Bug:   "jobs that wait for a group are not looked at when a seat comes back",
+		Edits: []Edit{{"fsm/placement.go", "	x.s.DeleteSeat(j.ID)\n	x.putSeats(l, j.Group)\n	x.placeAgain()\n", "	x.s.DeleteSeat(j.ID)\n	x.putSeats(l, j.Group)\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "restart-finishes-a-cycle",
+		Bug:   "a training that goes back a step is taken to have finished one",
+		Edits: []Edit{{"fsm/turn.go", "if j.Step > 0 && step > j.Step {", "if j.Step > 0 && step != j.Step {"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name:  "stopped-holder-renewed",
+		Bug:   "a holder that was asked to stop and does not is renewed for ever",
+		Edits: []Edit{{"server/lease/turns.go", "if row.Stop && now.Sub(lease.stopped) > grace {", "if row.Stop && now.Sub(lease.stopped) > 1000*grace {"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name: "turn-renewed-by-a-deposed-leader",
+		Bug:  "a leader renews leases of turns without asking whether it still leads",
+		Edits: []Edit{{"server/lease/turns.go",
+			"	if err := verify(); err != nil {\n		return nil, err\n	}\n",
+			""}},
+		Hunt: partitions(),
+	},
+}
