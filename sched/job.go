@@ -61,6 +61,7 @@ func PlaceBackfill(v *state.State, j *state.Job) (best state.GroupID, err error)
 // groupLoad returns for how much of its period a group is reserved, in ppm, and how
 // many jobs without a reservation are on it.
 func groupLoad(v *state.State, g *state.NodeGroup) (load [2]int64) {
+	slots := int64(0)
 	v.GroupJobs(g.ID, func(j *state.Job) bool {
 		seat := v.Seat(j.ID)
 		if seat == nil {
@@ -68,10 +69,11 @@ func groupLoad(v *state.State, g *state.NodeGroup) (load [2]int64) {
 			return true
 		}
 		for _, s := range seat.Cycle.Segments {
-			load[0] += s.Length * (g.Period / seat.Cycle.Period) * 1_000_000 / g.Period
+			slots += s.Length * (g.Period / seat.Cycle.Period)
 		}
 		return true
 	})
+	load[0] = slots * 1_000_000 / max(1, g.Period)
 	return load
 }
 
