@@ -54,13 +54,18 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 	return nil
 }
 
-// cycle reads cycle=PERIOD:OFFSET+LENGTHxNODES,... in seconds.
+// cycle reads cycle=PERIOD:OFFSET+LENGTHxNODES,... in seconds, or finecycle= in
+// milliseconds.
 func (a args) cycle() *logv1.Cycle {
-	period, segments, _ := strings.Cut(a.text("cycle"), ":")
+	unit, text := time.Second, a.text("cycle")
+	if text == "" {
+		unit, text = time.Millisecond, a.text("finecycle")
+	}
+	period, segments, _ := strings.Cut(text, ":")
 	if period == "" {
 		return nil
 	}
-	c := &logv1.Cycle{PeriodNs: a.seconds(period)}
+	c := &logv1.Cycle{PeriodNs: a.times(period, unit)}
 	for _, s := range strings.FieldsFunc(segments, func(r rune) bool { return r == ',' }) {
 		offset, rest, _ := strings.Cut(s, "+")
 		length, nodes, _ := strings.Cut(rest, "x")
@@ -68,17 +73,17 @@ func (a args) cycle() *logv1.Cycle {
 		if err != nil {
 			a.t.Fatalf("cycle: %v", err)
 		}
-		c.Segments = append(c.Segments, &logv1.Segment{OffsetNs: a.seconds(offset), LengthNs: a.seconds(length), Nodes: n})
+		c.Segments = append(c.Segments, &logv1.Segment{OffsetNs: a.times(offset, unit), LengthNs: a.times(length, unit), Nodes: n})
 	}
 	return c
 }
 
-func (a args) seconds(v string) int64 {
+func (a args) times(v string, unit time.Duration) int64 {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil {
 		a.t.Fatalf("%q: %v", v, err)
 	}
-	return n * int64(time.Second)
+	return n * int64(unit)
 }
 
 // describeLedgerEvent says what happened to a job or a turn.

@@ -105,7 +105,7 @@ func TestPlantedBugsAreSeen(t *testing.T) {
 	for _, bug := range planted {
 		t.Run(bug.name, func(t *testing.T) {
 			o := Options{Flaws: bug.flaws, Scenario: Random}
-			if strings.Contains(bug.name, "leader") {
+			if strings.Contains(bug.name, "leader") || bug.flaws.IgnoreLease {
 				o.Scenario = Partitions
 			}
 			for seed := uint64(1); seed <= 40; seed++ {

@@ -29,6 +29,14 @@ func Partitions(seed uint64, length int64) Plan {
 		if free[node] > at {
 			continue
 		}
+		switch i % 5 {
+		case 0: // it is back just as it is being given up
+			patience := c.settings.LeaseNs + c.settings.LeaseMarginNs
+			lasts = patience + d.Between(-1500, 1500)*millisecond
+			p.add(Event{At: at + patience - 2*second, Kind: SlowCommit, For: 5 * second, Luck: d.Uint64()})
+		case 1: // the answer to its last renewal is late
+			p.add(Event{At: at - 5*second, Kind: Delay, For: 8 * second, Luck: d.Uint64()})
+		}
 		free[node] = at + lasts + 15*second
 		kind := Cut
 		if d.Chance(300_000) {

@@ -144,7 +144,7 @@ var faults = []fault{
 // Density of a plan per simulated hour. The bounds below which a run is void are
 // in run.go.
 const (
-	burstsPerHour = 80
+	burstsPerHour = 100
 	faultsPerHour = 45
 )
 

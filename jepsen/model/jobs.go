@@ -193,8 +193,13 @@ func inSlots(c *logv1.Cycle, slot int64) (out state.Cycle) {
 	}
 	end := int64(0)
 	for _, s := range c.Segments {
-		first := s.OffsetNs / slot
+		first, before := s.OffsetNs/slot, end
 		end = up(s.OffsetNs + s.LengthNs)
+		if first < before { // both have a part of that slot
+			last := &out.Segments[len(out.Segments)-1]
+			last.Length, last.Nodes = end-last.Offset, max(last.Nodes, s.Nodes)
+			continue
+		}
 		out.Segments = append(out.Segments, state.Segment{Offset: first, Length: end - first, Nodes: s.Nodes})
 	}
 	out.Period = max(up(c.PeriodNs), end)
@@ -207,19 +212,14 @@ func (m *Model) soundCycle(c *logv1.Cycle) bool {
 	if len(c.Segments) == 0 || len(c.Segments) > segmentsMax || c.PeriodNs <= 0 {
 		return false
 	}
+	end := int64(0)
 	for _, s := range c.Segments {
-		if s.OffsetNs < 0 || s.LengthNs <= 0 || s.OffsetNs+s.LengthNs > c.PeriodNs || s.OffsetNs+s.LengthNs < 0 || s.Nodes < 1 || s.Nodes > groupNodesMax {
+		if s.OffsetNs < end || s.LengthNs <= 0 || s.OffsetNs+s.LengthNs > c.PeriodNs || s.OffsetNs+s.LengthNs < 0 || s.Nodes < 1 || s.Nodes > groupNodesMax {
 			return false
 		}
+		end = s.OffsetNs + s.LengthNs
 	}
 	slots := inSlots(c, m.settings.LedgerSlotNS)
-	end := int64(0)
-	for _, s := range slots.Segments {
-		if s.Offset < end || s.Length < 1 {
-			return false
-		}
-		end = s.Offset + s.Length
-	}
 	return slots.Period >= 1 && slots.Period <= m.settings.LedgerSlots
 }
 

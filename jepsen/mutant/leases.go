@@ -22,9 +22,12 @@ var leases = []Mutant{
 	{
 		Name: "lease-from-the-answer",
 		Bug:  "an agent counts its lease from the answer, however long that took",
-		Edits: []Edit{{"agent/lease/lease.go",
-			"l.deadline = max(l.deadline, sent+int64(l.duration-l.margin))",
-			"l.deadline = max(l.deadline, l.now()+int64(l.duration-l.margin))"}},
+		Edits: []Edit{
+			{"agent/lease/lease.go",
+				"l.deadline = max(l.deadline, sent+int64(l.duration-l.margin))",
+				"l.deadline = max(l.deadline, l.now()+int64(l.duration-l.margin))"},
+			{"fsm/sim/agent.go", "session == a.session && renewal == a.renewal && ok", "session == a.session && ok"},
+		},
 		Hunt: partitions(),
 	},
 	{

@@ -45,11 +45,11 @@ func All() []Scenario {
 		{Name: "bit-flips", About: "one bit flips anywhere in one server's files, 25 times", Snapshots: 500,
 			Faults: []string{"bit-flip"}, Count: 25},
 		{Name: "agent-partitions", About: "an agent is cut off for longer than its lease 27 times, every third time the leader dies meanwhile",
-			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 27},
+			Faults: []string{"agent-cut", "agent-cut", "agent-cut-leader-killed"}, Count: 27, Long: true},
 		{Name: "deposed-leaders", About: "a leader is replaced while it cannot know, and comes back, 12 times",
 			Faults: []string{"pause-leader", "leader-alone", "leader-deaf", "leader-mute"}, Count: 12},
 		{Name: "pause-agents", About: "an agent stands still for longer than its lease, 12 times",
-			Faults: []string{"pause-agent"}, Count: 12},
+			Faults: []string{"pause-agent"}, Count: 12, Long: true},
 		{Name: "crash-points", About: "members die inside windows that are narrower than an fsync, 50 times",
 			Faults: []string{"crash-point"}, Count: 50},
 	}

@@ -177,6 +177,9 @@ func (r *run) setEnv(w *witness.Witness, config cluster.Config) {
 		Record: r.world.Record, TLS: c.TLS(), Witness: w, Seed: uint64(r.Seed),
 		Pool: agentPool, HeldPool: heldPool, Cores: config.Cores, GPUs: gpusPerAgent,
 	}
+	if r.Long {
+		r.env.LongPerCent = longPerCent
+	}
 	var servers, agents []string
 	for _, m := range c.Servers[:r.Servers] {
 		servers = append(servers, m.Name)

@@ -38,6 +38,8 @@ type Scenario struct {
 	// Pause is the time between the end of a fault, when everybody is back, and the
 	// next fault; 0: a second.
 	Pause time.Duration
+	// Long: much of the work outlasts a lease.
+	Long bool
 	// Load multiplies the rates of all workloads, 0: 2.
 	Load float64
 	// Limits of the checkers.
@@ -50,6 +52,9 @@ const (
 	margin    = 500 * time.Millisecond
 	heartbeat = 500 * time.Millisecond
 )
+
+// longPerCent is how much of the work that is, where much of it is.
+const longPerCent = 12
 
 // What agents have. The GPUs do not exist.
 const (

@@ -31,6 +31,8 @@ type Env struct {
 	Cores   int
 	GPUs    int
 	Witness *witness.Witness
+	// LongPerCent is how much of the work outlasts a lease, 0: 2.
+	LongPerCent int
 	// Seed decides what is called, together with the order in which answers come.
 	Seed uint64
 	// CallTimeout is that of each call, 0: 1.5 s.

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func (w *worker) newWork() witness.Work {
 	case dice < 85:
 		work.For = w.between(2*time.Millisecond, 60*time.Millisecond)
 		work.Spin = w.chance(15)
-	case dice < 98:
+	case dice < 100-cmp.Or(w.env.LongPerCent, 2):
 		work.For = w.between(200*time.Millisecond, time.Second)
 	default:
 		work.For = w.between(time.Second, 6*time.Second)

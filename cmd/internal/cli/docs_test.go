@@ -40,13 +40,19 @@ func commandsIn(text string) (blocks, inline []string) {
 func parses(line string, complete bool) error {
 	a := &app{out: io.Discard, err: io.Discard}
 	args := strings.Fields(line)[1:]
+	for i, arg := range args {
+		if strings.HasPrefix(arg, "$") { // the shell puts a number or a name there
+			args[i] = "1"
+		}
+	}
 	root := a.root()
 	root.InitDefaultHelpCmd()
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err
 	}
-	if cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+	takesWords := strings.Contains(cmd.Use, " ")
+	if cmd.HasSubCommands() && !takesWords && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return usageErrorf("unknown command %q", line)
 	}
 	if slices.Contains(rest, "--help") {
