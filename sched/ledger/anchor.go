@@ -32,8 +32,9 @@ type Push struct {
 //   - Late by a little, it goes where it is, and those behind it are pushed by what
 //     the gaps between them do not take up. Nobody is pushed by more than it is late,
 //     and the order stays, so this always fits: at worst all are pushed alike.
-//   - Later than that, it waits for the next turn that fits. At worst that is its old
-//     one, a period later.
+//   - Later than that, others make room only if all of them together wait for less than
+//     it would have to. Else it waits for the next turn that fits. At worst that is its
+//     old one, a period later.
 //
 // So a reservation is never refused and never overlaps another.
 func (l *Ledger) Finish(job JobID, ready int64) (Finished, error) {
@@ -79,12 +80,22 @@ func (l *Ledger) move(g *group, members []Resident, i int, ready int64) (int64, 
 		return ready, nil
 	case late < 0:
 		return m.Anchor - min(-late, g.circle.ahead(int32(i))), nil
-	case late <= mulDivUp(g.Period/cycles(g.Period, m.Cycle.Period), l.config.PushPPM, million):
-		return ready, g.push(i, late)
 	}
 	// A period later it is where it was, so a shift of less than one always fits.
 	shift, _, _ := others.earliest(m.Cycle, m.Index, ready, 0, g.Period)
+	pushed := g.push(i, late)
+	if late <= mulDivUp(g.Period/cycles(g.Period, m.Cycle.Period), l.config.PushPPM, million) || together(pushed) < shift {
+		return ready, pushed
+	}
 	return ready + shift, nil
+}
+
+// together is for how long all wait who are pushed.
+func together(pushed []Push) (slots int64) {
+	for _, p := range pushed {
+		slots += p.By
+	}
+	return slots
 }
 
 // ahead returns how much earlier a member could be for those before it.

@@ -18,7 +18,8 @@ type Config struct {
 	// ShiftPPM is alpha, the largest shift of a start, as a part of the cycle.
 	ShiftPPM int64
 	// PushPPM is how late a job may be, as a part of its cycle, for others to make
-	// room for it. One that is later waits for its turn.
+	// room for it whatever that costs them. For one that is later they do so only if
+	// they wait for less, all together, than it would.
 	PushPPM int64
 	// MarginPPM is by how much operations are expected to vary, as a part of the
 	// cycle. Closer neighbours count as interference.

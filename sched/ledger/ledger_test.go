@@ -390,9 +390,11 @@ func TestFinish(t *testing.T) {
 		{"early, and it jumps into a gap", 2, 131, 131, nil},
 		{"early, and the other is in front", 2, 128, 130, nil},
 		{"late within the gap", 1, 105, 105, nil},
-		{"later than that, it waits", 1, 115, 170, nil},
+		{"later than that, it would wait for longer than the other does", 1, 115, 115, []Push{{2, 5}}},
+		{"so late that it had better wait itself", 1, 145, 170, nil},
 		{"late, and nobody is behind", 2, 150, 150, nil},
-		{"so late that it would meet the next", 2, 195, 230, nil},
+		{"so late that it would meet the next", 2, 195, 195, []Push{{1, 25}}},
+		{"later still, it waits", 2, 205, 230, nil},
 		{"a period late", 2, 250, 250, nil},
 	} {
 		l := full(t)
