@@ -143,14 +143,7 @@ func (x *execution) leave(j *state.Job, s state.JobState) *state.Job {
 	k := *j
 	k.State, k.Group, k.Message = s, 0, ""
 	x.putJob(&k)
-	var holder *state.Turn
-	x.s.JobTurns(j.ID, func(t *state.Turn) bool {
-		if t.State == state.TurnHeld {
-			holder = t
-		}
-		return true
-	})
-	if holder != nil {
+	if holder := x.s.HeldTurn(j.ID); holder != nil {
 		x.askToStop(holder)
 	}
 	return &k

@@ -164,7 +164,7 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 		return refuse(codeNotFound, "JOB_NOT_FOUND", "job %d does not exist", c.JobId)
 	case c.Transfer < 0 || c.Was < 0 || c.Period < 1:
 		return refuse(codeInvalidArgument, "INVALID", "a move has a period, and nothing negative")
-	case x.s.Seat(j.ID) == nil || x.holds(j.ID):
+	case x.s.Seat(j.ID) == nil || x.s.HeldTurn(j.ID) != nil:
 		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "job %q has no reservation, or holds its group", j.Name)
 	}
 	l := sched.Ledger(x.s)
@@ -184,13 +184,4 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 	}
 	x.placeAgain()
 	return &logv1.Result{Count: 1}
-}
-
-// holds reports whether a job holds a group.
-func (x *execution) holds(id state.JobID) (yes bool) {
-	x.s.JobTurns(id, func(t *state.Turn) bool {
-		yes = t.State == state.TurnHeld
-		return !yes
-	})
-	return yes
 }

@@ -61,6 +61,17 @@ func (s *State) JobTurns(job JobID, fn func(*Turn) bool) {
 	})
 }
 
+// HeldTurn returns the turn of a job that holds a group, nil if none does.
+func (s *State) HeldTurn(job JobID) (held *Turn) {
+	s.JobTurns(job, func(t *Turn) bool {
+		if t.State == TurnHeld {
+			held = t
+		}
+		return held == nil
+	})
+	return held
+}
+
 // LiveTurns visits all turns that wait or hold a group.
 func (s *State) LiveTurns(fn func(*Turn) bool) {
 	s.index.jobTurns.Scan(func(k jobTurn) bool { return fn(s.turns.get(k.turn)) })

@@ -63,7 +63,8 @@
 // Re-anchoring is worth it. With phases that vary by up to 2 %, 8 hours of one group, in
 // the last 2 of them (TestDrift, 32 runs; apart is the median between a reservation and the
 // segment that it is for, outside is how much of what ran was not within it, slower is
-// how many cycles fewer were done than alone):
+// how many cycles fewer were done than alone; all of it measured when those who were later
+// than PushPPM always waited):
 //
 //	                      fixed anchors          re-anchored
 //	jobs                  apart outside slower   apart outside slower

@@ -55,12 +55,7 @@ func wanted(v *state.State) (groups int) {
 // transfer is for how many slots a job's state is on its way: away from one group and
 // onto another. A job that holds its group cannot be moved.
 func transfer(v *state.State, id state.JobID) int64 {
-	held := false
-	v.JobTurns(id, func(t *state.Turn) bool {
-		held = t.State == state.TurnHeld
-		return !held
-	})
-	if held {
+	if v.HeldTurn(id) != nil {
 		return -1
 	}
 	j := v.Job(id)
