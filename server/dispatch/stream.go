@@ -104,7 +104,7 @@ func (s *stream) assign(g grant, sent map[token]*durationpb.Duration) (*rotav1.A
 	if err := spec.UnmarshalVT(g.action.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", g.attempt.Action, err)
 	}
-	a.Command, a.RunTimeout = spec.Command, spec.RunTimeout
+	a.Command, a.Http, a.RunTimeout = spec.Command, spec.Http, spec.RunTimeout
 	sent[key] = spec.RunTimeout
 	return a, nil
 }

@@ -54,6 +54,25 @@ func TestAnActionGoesThroughAnAgent(t *testing.T) {
 	}
 }
 
+func TestAnHTTPCallGoesToAnAgent(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("n1", nil)
+	assignments := make(chan *rotav1.Assignment, 1)
+	go a.serve(t.Context(), func(as *rotav1.Assignment) *rotav1.ActionResult {
+		assignments <- as
+		return exited(22)
+	})
+	call := &rotav1.HttpCall{Url: "http://engine:8000/wake_up", Method: "POST", Headers: map[string]string{"A": "1", "B": "2"}, Accept: []uint32{200}}
+	id := w.submit(&rotav1.ActionSpec{Http: call})
+	if as := <-assignments; as.Command != nil || !proto.Equal(as.Http, call) {
+		t.Errorf("assigned %v", as)
+	}
+	eventually(t, "the report arrives", func() bool { return client.Final(w.get(id).State) })
+	if got := w.get(id); got.State != rotav1.ActionState_ACTION_STATE_FAILED || !proto.Equal(got.Spec.Http, call) {
+		t.Errorf("ended as %v", got)
+	}
+}
+
 func TestAnOldIncarnationIsFenced(t *testing.T) {
 	w := newWorld(t)
 	a := w.agent("n1", nil)

@@ -177,7 +177,7 @@ func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 // encodeSpec encodes equal specs equally. Generated code does that too and is
 // several times as fast, but for maps with more than one key.
 func encodeSpec(spec *rotav1.ActionSpec) ([]byte, error) {
-	if len(spec.Command.GetEnv()) > 1 {
+	if len(spec.Command.GetEnv()) > 1 || len(spec.Http.GetHeaders()) > 1 {
 		return proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	}
 	return spec.MarshalVT()

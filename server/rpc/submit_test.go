@@ -140,7 +140,7 @@ func TestBatchedSubmissionsAreRefusedOneByOne(t *testing.T) {
 	if ids := r[0].GetResponse().GetIds(); len(ids) != 2 || ids[1] != ids[0]+1 {
 		t.Errorf("first: %v", r[0])
 	}
-	if e := r[1].GetError(); e.GetReason() != "INVALID" || !strings.HasPrefix(e.Message, "actions[0].command.argv") {
+	if e := r[1].GetError(); e.GetReason() != "INVALID" || !strings.HasPrefix(e.Message, "actions[0].command is required") {
 		t.Errorf("second: %v", r[1])
 	}
 	if e := r[2].GetError(); e.GetReason() != "NAMESPACE_NOT_FOUND" || connect.Code(e.Code) != connect.CodeNotFound {

@@ -193,7 +193,7 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		checkText("name", s.Name, nameBytesMax),
 		checkText("class", s.Class, nameBytesMax),
 		checkName("pool", s.Pool),
-		checkCommand(s.Command),
+		checkWork(s),
 		checkResources(s.Resources),
 		checkNeeds(s),
 		checkProfile(s.Profile),
@@ -204,22 +204,30 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		return v
 	}
 	// What this server does not know it cannot do, and must not seem to.
-	if hasUnknown(s) || hasUnknown(s.Command) || s.Resources != nil && hasUnknown(s.Resources) || hasUnknownCurve(s.Profile) {
+	if hasUnknown(s) || hasUnknownWork(s) || s.Resources != nil && hasUnknown(s.Resources) || hasUnknownCurve(s.Profile) {
 		return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers")
 	}
 	if s.TrajectoryId != 0 && s.Pool != "" {
 		return wrong("pool", "must be empty for an action of a trajectory: it runs in the trajectory's")
 	}
 	if n := s.SizeVT(); n > specBytesMax {
-		return wrong("command", "makes the action %d bytes long; at most %d are allowed: put large inputs into files", n, specBytesMax)
+		what := "command"
+		if s.Http != nil {
+			what = "http"
+		}
+		return wrong(what, "makes the action %d bytes long; at most %d are allowed: put large inputs into files", n, specBytesMax)
 	}
 	return nil
 }
 
 func hasUnknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
 
+func hasUnknownWork(s *rotav1.ActionSpec) bool {
+	return s.Command != nil && hasUnknown(s.Command) || s.Http != nil && hasUnknown(s.Http)
+}
+
 func checkCommand(c *rotav1.Command) *violation {
-	if c == nil || len(c.Argv) == 0 || c.Argv[0] == "" {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return wrong("command.argv", "must name a program")
 	}
 	if len(c.Argv) > argsMax {

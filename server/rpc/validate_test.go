@@ -55,7 +55,7 @@ func TestSubmissionsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"field of the future", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) {
 			s.Resources.ProtoReflect().SetUnknown([]byte{0xf8, 0x3f, 1}) // field 1023, varint 1
 		}, "actions[1] has fields that this server does not know"},
-		{"no command", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command = nil }, "actions[1].command.argv must name a program"},
+		{"no command", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command = nil }, "actions[1].command is required, unless http is given"},
 		{"empty program", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Argv[0] = "" }, "actions[1].command.argv must name a program"},
 		{"NUL in an argument", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Argv[2] = "a\x00b" }, "actions[1].command.argv[2] must not contain a NUL byte"},
 		{"too many arguments", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) {
@@ -176,7 +176,7 @@ func TestTailsShareWhatMayBeKept(t *testing.T) {
 // FuzzSubmit: whatever is decoded and passes the checks can be encoded for the
 // log, fits its limits, and is read back the same.
 func FuzzSubmit(f *testing.F) {
-	seed, _ := submitOf(goodSpec(), spec2()).MarshalVT()
+	seed, _ := submitOf(goodSpec(), spec2(), callSpec()).MarshalVT()
 	f.Add(seed)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r rotav1.SubmitActionsRequest
@@ -188,7 +188,7 @@ func FuzzSubmit(f *testing.F) {
 			t.Fatalf("checked, but not encoded: %v", err)
 		}
 		for i, a := range command.GetSubmitActions().Actions {
-			if len(a.Spec) > specBytesMax || a.CoresMin == 0 || a.CoresMax < a.CoresMin || a.AttemptsMax == 0 || a.QueueTimeoutNs < 0 {
+			if len(a.Spec) > specBytesMax || a.CoresMin == 0 && a.Needs == nil || a.CoresMax < a.CoresMin || a.AttemptsMax == 0 || a.QueueTimeoutNs < 0 {
 				t.Fatalf("impossible action: %v", a)
 			}
 			var back rotav1.ActionSpec

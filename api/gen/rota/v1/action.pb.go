@@ -86,7 +86,7 @@ const (
 	ActionState_ACTION_STATE_QUEUED ActionState = 1
 	// Granted to a node: cores are held for it there.
 	ActionState_ACTION_STATE_RUNNING ActionState = 2
-	// The command ended with exit code 0.
+	// The command ended with exit code 0, or the HTTP call with an accepted status.
 	ActionState_ACTION_STATE_SUCCEEDED ActionState = 3
 	// The command ended otherwise, or could not be started.
 	ActionState_ACTION_STATE_FAILED ActionState = 4
@@ -293,7 +293,7 @@ type ActionSpec struct {
 	Pool string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Trajectory the action belongs to; 0 for none.
 	TrajectoryId uint64 `protobuf:"varint,3,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
-	// The command to execute.
+	// The command to execute. An action has either this or http.
 	Command *Command `protobuf:"bytes,4,opt,name=command,proto3" json:"command,omitempty"`
 	// What the action needs while it runs, and only then.
 	Resources *Resources `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
@@ -312,7 +312,9 @@ type ActionSpec struct {
 	// ran. Empty: nothing is learned.
 	Class string `protobuf:"bytes,10,opt,name=class,proto3" json:"class,omitempty"`
 	// What is known of how long it takes. What is absent comes from its class.
-	Profile       *Profile `protobuf:"bytes,11,opt,name=profile,proto3" json:"profile,omitempty"`
+	Profile *Profile `protobuf:"bytes,11,opt,name=profile,proto3" json:"profile,omitempty"`
+	// The HTTP call to make instead of executing a command.
+	Http          *HttpCall `protobuf:"bytes,12,opt,name=http,proto3" json:"http,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +422,13 @@ func (x *ActionSpec) GetClass() string {
 func (x *ActionSpec) GetProfile() *Profile {
 	if x != nil {
 		return x.Profile
+	}
+	return nil
+}
+
+func (x *ActionSpec) GetHttp() *HttpCall {
+	if x != nil {
+		return x.Http
 	}
 	return nil
 }
@@ -687,6 +696,99 @@ func (x *Command) GetDir() string {
 	return ""
 }
 
+// HttpCall is a request that the node makes, once for each attempt, in a process of
+// its own that is treated as a command is. The body of the answer is its standard
+// output, the status its standard error. It exits with 0 if the status is accepted,
+// 22 if it is not, 7 if no connection could be made, so that nothing was asked for,
+// and 56 if there was one but no whole answer. Redirects are followed, 10 at most,
+// though not from https to http, and without the headers to another host.
+//
+// Headers Rota-Action, Rota-Attempt (the fencing token) and Rota-Token are added, so
+// that the receiver can tell repeated calls from new ones.
+type HttpCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: POST if there is a body, else GET.
+	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	// With http or https, and without a user, who belongs into a header; at most
+	// 8 KiB. Everybody who may list actions sees it.
+	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
+	// At most 64. They are not on the command line of the process, but are kept with
+	// the action, as the environment of a command is.
+	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// At most 48 KiB. What it is, a header Content-Type has to say.
+	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
+	// Statuses that are success, at most 16; 200 to 299 if empty. A redirect in it is
+	// not followed.
+	Accept        []uint32 `protobuf:"varint,5,rep,packed,name=accept,proto3" json:"accept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HttpCall) Reset() {
+	*x = HttpCall{}
+	mi := &file_rota_v1_action_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HttpCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HttpCall) ProtoMessage() {}
+
+func (x *HttpCall) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HttpCall.ProtoReflect.Descriptor instead.
+func (*HttpCall) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HttpCall) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *HttpCall) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *HttpCall) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *HttpCall) GetBody() []byte {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *HttpCall) GetAccept() []uint32 {
+	if x != nil {
+		return x.Accept
+	}
+	return nil
+}
+
 // Resources of an action while it runs: a vector of costs (ARL-Tangram §4.1).
 // One of them may be elastic, cores or GPUs: that is its key resource.
 type Resources struct {
@@ -715,7 +817,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_rota_v1_action_proto_msgTypes[5]
+	mi := &file_rota_v1_action_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +829,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[5]
+	mi := &file_rota_v1_action_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +842,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Resources) GetCores() uint32 {
@@ -813,7 +915,7 @@ type GpuDemand struct {
 
 func (x *GpuDemand) Reset() {
 	*x = GpuDemand{}
-	mi := &file_rota_v1_action_proto_msgTypes[6]
+	mi := &file_rota_v1_action_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +927,7 @@ func (x *GpuDemand) String() string {
 func (*GpuDemand) ProtoMessage() {}
 
 func (x *GpuDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[6]
+	mi := &file_rota_v1_action_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +940,7 @@ func (x *GpuDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuDemand.ProtoReflect.Descriptor instead.
 func (*GpuDemand) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GpuDemand) GetClass() string {
@@ -890,7 +992,7 @@ type QuotaDemand struct {
 
 func (x *QuotaDemand) Reset() {
 	*x = QuotaDemand{}
-	mi := &file_rota_v1_action_proto_msgTypes[7]
+	mi := &file_rota_v1_action_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1004,7 @@ func (x *QuotaDemand) String() string {
 func (*QuotaDemand) ProtoMessage() {}
 
 func (x *QuotaDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[7]
+	mi := &file_rota_v1_action_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1017,7 @@ func (x *QuotaDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaDemand.ProtoReflect.Descriptor instead.
 func (*QuotaDemand) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QuotaDemand) GetQuota() string {
@@ -958,7 +1060,7 @@ type ActionResult struct {
 
 func (x *ActionResult) Reset() {
 	*x = ActionResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[8]
+	mi := &file_rota_v1_action_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1072,7 @@ func (x *ActionResult) String() string {
 func (*ActionResult) ProtoMessage() {}
 
 func (x *ActionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[8]
+	mi := &file_rota_v1_action_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1085,7 @@ func (x *ActionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionResult.ProtoReflect.Descriptor instead.
 func (*ActionResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ActionResult) GetReason() EndReason {
@@ -1087,7 +1189,7 @@ type Action struct {
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_rota_v1_action_proto_msgTypes[9]
+	mi := &file_rota_v1_action_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1201,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[9]
+	mi := &file_rota_v1_action_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1214,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Action) GetId() uint64 {
@@ -1246,7 +1348,7 @@ type SubmitActionsRequest struct {
 
 func (x *SubmitActionsRequest) Reset() {
 	*x = SubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[10]
+	mi := &file_rota_v1_action_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1360,7 @@ func (x *SubmitActionsRequest) String() string {
 func (*SubmitActionsRequest) ProtoMessage() {}
 
 func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[10]
+	mi := &file_rota_v1_action_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1373,7 @@ func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitActionsRequest) GetNamespace() string {
@@ -1314,7 +1416,7 @@ type SubmitActionsResponse struct {
 
 func (x *SubmitActionsResponse) Reset() {
 	*x = SubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1428,7 @@ func (x *SubmitActionsResponse) String() string {
 func (*SubmitActionsResponse) ProtoMessage() {}
 
 func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1441,7 @@ func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitActionsResponse) GetIds() []uint64 {
@@ -1366,7 +1468,7 @@ type BatchSubmitActionsRequest struct {
 
 func (x *BatchSubmitActionsRequest) Reset() {
 	*x = BatchSubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1480,7 @@ func (x *BatchSubmitActionsRequest) String() string {
 func (*BatchSubmitActionsRequest) ProtoMessage() {}
 
 func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1493,7 @@ func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BatchSubmitActionsRequest) GetRequests() []*SubmitActionsRequest {
@@ -1411,7 +1513,7 @@ type BatchSubmitActionsResponse struct {
 
 func (x *BatchSubmitActionsResponse) Reset() {
 	*x = BatchSubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1525,7 @@ func (x *BatchSubmitActionsResponse) String() string {
 func (*BatchSubmitActionsResponse) ProtoMessage() {}
 
 func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1538,7 @@ func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BatchSubmitActionsResponse) GetResults() []*SubmitActionsResult {
@@ -1460,7 +1562,7 @@ type SubmitActionsResult struct {
 
 func (x *SubmitActionsResult) Reset() {
 	*x = SubmitActionsResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1574,7 @@ func (x *SubmitActionsResult) String() string {
 func (*SubmitActionsResult) ProtoMessage() {}
 
 func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1587,7 @@ func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResult.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitActionsResult) GetOutcome() isSubmitActionsResult_Outcome {
@@ -1540,7 +1642,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1654,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1667,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetActionRequest) GetId() uint64 {
@@ -1594,7 +1696,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1708,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1721,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -1653,7 +1755,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1767,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1780,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListActionsRequest) GetNamespace() string {
@@ -1736,7 +1838,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1850,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1863,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -1801,7 +1903,7 @@ type WatchActionsRequest struct {
 
 func (x *WatchActionsRequest) Reset() {
 	*x = WatchActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +1915,7 @@ func (x *WatchActionsRequest) String() string {
 func (*WatchActionsRequest) ProtoMessage() {}
 
 func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +1928,7 @@ func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchActionsRequest) GetNamespace() string {
@@ -1869,7 +1971,7 @@ type WatchActionsResponse struct {
 
 func (x *WatchActionsResponse) Reset() {
 	*x = WatchActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +1983,7 @@ func (x *WatchActionsResponse) String() string {
 func (*WatchActionsResponse) ProtoMessage() {}
 
 func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +1996,7 @@ func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchActionsResponse) GetEvents() []*ActionEvent {
@@ -1932,7 +2034,7 @@ type ActionEvent struct {
 
 func (x *ActionEvent) Reset() {
 	*x = ActionEvent{}
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2046,7 @@ func (x *ActionEvent) String() string {
 func (*ActionEvent) ProtoMessage() {}
 
 func (x *ActionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2059,7 @@ func (x *ActionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionEvent.ProtoReflect.Descriptor instead.
 func (*ActionEvent) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ActionEvent) GetRevision() uint64 {
@@ -2040,7 +2142,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2154,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2167,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelActionsRequest) GetIds() []uint64 {
@@ -2085,7 +2187,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2199,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2212,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelActionsResponse) GetCanceled() uint32 {
@@ -2132,7 +2234,7 @@ type RunActionRequest struct {
 
 func (x *RunActionRequest) Reset() {
 	*x = RunActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2246,7 @@ func (x *RunActionRequest) String() string {
 func (*RunActionRequest) ProtoMessage() {}
 
 func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2259,7 @@ func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionRequest.ProtoReflect.Descriptor instead.
 func (*RunActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunActionRequest) GetNamespace() string {
@@ -2201,7 +2303,7 @@ type RunActionResponse struct {
 
 func (x *RunActionResponse) Reset() {
 	*x = RunActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2315,7 @@ func (x *RunActionResponse) String() string {
 func (*RunActionResponse) ProtoMessage() {}
 
 func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2328,7 @@ func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionResponse.ProtoReflect.Descriptor instead.
 func (*RunActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RunActionResponse) GetUpdate() isRunActionResponse_Update {
@@ -2287,7 +2389,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2401,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2414,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -2359,7 +2461,7 @@ type ReadActionOutputRequest struct {
 
 func (x *ReadActionOutputRequest) Reset() {
 	*x = ReadActionOutputRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2473,7 @@ func (x *ReadActionOutputRequest) String() string {
 func (*ReadActionOutputRequest) ProtoMessage() {}
 
 func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2486,7 @@ func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadActionOutputRequest) GetActionId() uint64 {
@@ -2431,7 +2533,7 @@ type ReadActionOutputResponse struct {
 
 func (x *ReadActionOutputResponse) Reset() {
 	*x = ReadActionOutputResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2545,7 @@ func (x *ReadActionOutputResponse) String() string {
 func (*ReadActionOutputResponse) ProtoMessage() {}
 
 func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2558,7 @@ func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadActionOutputResponse) GetChunk() *OutputChunk {
@@ -2485,7 +2587,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2599,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2612,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -2552,7 +2654,7 @@ var File_rota_v1_action_proto protoreflect.FileDescriptor
 
 const file_rota_v1_action_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xce\x03\n" +
+	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x03\n" +
 	"\n" +
 	"ActionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2568,7 +2670,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\fmax_attempts\x18\t \x01(\rR\vmaxAttempts\x12\x14\n" +
 	"\x05class\x18\n" +
 	" \x01(\tR\x05class\x12*\n" +
-	"\aprofile\x18\v \x01(\v2\x10.rota.v1.ProfileR\aprofile\"\x9b\x01\n" +
+	"\aprofile\x18\v \x01(\v2\x10.rota.v1.ProfileR\aprofile\x12%\n" +
+	"\x04http\x18\f \x01(\v2\x11.rota.v1.HttpCallR\x04http\"\x9b\x01\n" +
 	"\aProfile\x125\n" +
 	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\n" +
@@ -2585,6 +2688,15 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x03env\x18\x02 \x03(\v2\x19.rota.v1.Command.EnvEntryR\x03env\x12\x10\n" +
 	"\x03dir\x18\x03 \x01(\tR\x03dir\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
+	"\bHttpCall\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x10\n" +
+	"\x03url\x18\x02 \x01(\tR\x03url\x128\n" +
+	"\aheaders\x18\x03 \x03(\v2\x1e.rota.v1.HttpCall.HeadersEntryR\aheaders\x12\x12\n" +
+	"\x04body\x18\x04 \x01(\fR\x04body\x12\x16\n" +
+	"\x06accept\x18\x05 \x03(\rR\x06accept\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
 	"\tResources\x12\x19\n" +
@@ -2786,7 +2898,7 @@ func file_rota_v1_action_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_rota_v1_action_proto_goTypes = []any{
 	(LossPolicy)(0),                    // 0: rota.v1.LossPolicy
 	(ActionState)(0),                   // 1: rota.v1.ActionState
@@ -2797,100 +2909,104 @@ var file_rota_v1_action_proto_goTypes = []any{
 	(*SpeedupTable)(nil),               // 6: rota.v1.SpeedupTable
 	(*SpeedupPoint)(nil),               // 7: rota.v1.SpeedupPoint
 	(*Command)(nil),                    // 8: rota.v1.Command
-	(*Resources)(nil),                  // 9: rota.v1.Resources
-	(*GpuDemand)(nil),                  // 10: rota.v1.GpuDemand
-	(*QuotaDemand)(nil),                // 11: rota.v1.QuotaDemand
-	(*ActionResult)(nil),               // 12: rota.v1.ActionResult
-	(*Action)(nil),                     // 13: rota.v1.Action
-	(*SubmitActionsRequest)(nil),       // 14: rota.v1.SubmitActionsRequest
-	(*SubmitActionsResponse)(nil),      // 15: rota.v1.SubmitActionsResponse
-	(*BatchSubmitActionsRequest)(nil),  // 16: rota.v1.BatchSubmitActionsRequest
-	(*BatchSubmitActionsResponse)(nil), // 17: rota.v1.BatchSubmitActionsResponse
-	(*SubmitActionsResult)(nil),        // 18: rota.v1.SubmitActionsResult
-	(*GetActionRequest)(nil),           // 19: rota.v1.GetActionRequest
-	(*GetActionResponse)(nil),          // 20: rota.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 21: rota.v1.ListActionsRequest
-	(*ListActionsResponse)(nil),        // 22: rota.v1.ListActionsResponse
-	(*WatchActionsRequest)(nil),        // 23: rota.v1.WatchActionsRequest
-	(*WatchActionsResponse)(nil),       // 24: rota.v1.WatchActionsResponse
-	(*ActionEvent)(nil),                // 25: rota.v1.ActionEvent
-	(*CancelActionsRequest)(nil),       // 26: rota.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 27: rota.v1.CancelActionsResponse
-	(*RunActionRequest)(nil),           // 28: rota.v1.RunActionRequest
-	(*RunActionResponse)(nil),          // 29: rota.v1.RunActionResponse
-	(*OutputChunk)(nil),                // 30: rota.v1.OutputChunk
-	(*ReadActionOutputRequest)(nil),    // 31: rota.v1.ReadActionOutputRequest
-	(*ReadActionOutputResponse)(nil),   // 32: rota.v1.ReadActionOutputResponse
-	(*ErrorDetail)(nil),                // 33: rota.v1.ErrorDetail
-	nil,                                // 34: rota.v1.Command.EnvEntry
-	(*durationpb.Duration)(nil),        // 35: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 36: google.protobuf.Timestamp
+	(*HttpCall)(nil),                   // 9: rota.v1.HttpCall
+	(*Resources)(nil),                  // 10: rota.v1.Resources
+	(*GpuDemand)(nil),                  // 11: rota.v1.GpuDemand
+	(*QuotaDemand)(nil),                // 12: rota.v1.QuotaDemand
+	(*ActionResult)(nil),               // 13: rota.v1.ActionResult
+	(*Action)(nil),                     // 14: rota.v1.Action
+	(*SubmitActionsRequest)(nil),       // 15: rota.v1.SubmitActionsRequest
+	(*SubmitActionsResponse)(nil),      // 16: rota.v1.SubmitActionsResponse
+	(*BatchSubmitActionsRequest)(nil),  // 17: rota.v1.BatchSubmitActionsRequest
+	(*BatchSubmitActionsResponse)(nil), // 18: rota.v1.BatchSubmitActionsResponse
+	(*SubmitActionsResult)(nil),        // 19: rota.v1.SubmitActionsResult
+	(*GetActionRequest)(nil),           // 20: rota.v1.GetActionRequest
+	(*GetActionResponse)(nil),          // 21: rota.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 22: rota.v1.ListActionsRequest
+	(*ListActionsResponse)(nil),        // 23: rota.v1.ListActionsResponse
+	(*WatchActionsRequest)(nil),        // 24: rota.v1.WatchActionsRequest
+	(*WatchActionsResponse)(nil),       // 25: rota.v1.WatchActionsResponse
+	(*ActionEvent)(nil),                // 26: rota.v1.ActionEvent
+	(*CancelActionsRequest)(nil),       // 27: rota.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 28: rota.v1.CancelActionsResponse
+	(*RunActionRequest)(nil),           // 29: rota.v1.RunActionRequest
+	(*RunActionResponse)(nil),          // 30: rota.v1.RunActionResponse
+	(*OutputChunk)(nil),                // 31: rota.v1.OutputChunk
+	(*ReadActionOutputRequest)(nil),    // 32: rota.v1.ReadActionOutputRequest
+	(*ReadActionOutputResponse)(nil),   // 33: rota.v1.ReadActionOutputResponse
+	(*ErrorDetail)(nil),                // 34: rota.v1.ErrorDetail
+	nil,                                // 35: rota.v1.Command.EnvEntry
+	nil,                                // 36: rota.v1.HttpCall.HeadersEntry
+	(*durationpb.Duration)(nil),        // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 38: google.protobuf.Timestamp
 }
 var file_rota_v1_action_proto_depIdxs = []int32{
 	8,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
-	9,  // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
-	35, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
-	35, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
+	10, // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
+	37, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
+	37, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: rota.v1.ActionSpec.loss_policy:type_name -> rota.v1.LossPolicy
 	5,  // 5: rota.v1.ActionSpec.profile:type_name -> rota.v1.Profile
-	35, // 6: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
-	6,  // 7: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
-	7,  // 8: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
-	34, // 9: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
-	10, // 10: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
-	11, // 11: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
-	35, // 12: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
-	2,  // 13: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
-	35, // 14: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
-	35, // 15: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
-	4,  // 16: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
-	1,  // 17: rota.v1.Action.state:type_name -> rota.v1.ActionState
-	36, // 18: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
-	36, // 19: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	36, // 20: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
-	12, // 21: rota.v1.Action.result:type_name -> rota.v1.ActionResult
-	35, // 22: rota.v1.Action.setup:type_name -> google.protobuf.Duration
-	36, // 23: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 24: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
-	14, // 25: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
-	18, // 26: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
-	15, // 27: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
-	33, // 28: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
-	13, // 29: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
-	1,  // 30: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
-	13, // 31: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
-	25, // 32: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	36, // 33: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	1,  // 34: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	2,  // 35: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	36, // 36: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 37: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	13, // 38: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	30, // 39: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	3,  // 40: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	30, // 41: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	35, // 42: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	14, // 43: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	16, // 44: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	19, // 45: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	21, // 46: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	23, // 47: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	26, // 48: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	28, // 49: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	31, // 50: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	15, // 51: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	17, // 52: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	20, // 53: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	22, // 54: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	24, // 55: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	27, // 56: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	29, // 57: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	32, // 58: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	51, // [51:59] is the sub-list for method output_type
-	43, // [43:51] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	9,  // 6: rota.v1.ActionSpec.http:type_name -> rota.v1.HttpCall
+	37, // 7: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
+	6,  // 8: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
+	7,  // 9: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
+	35, // 10: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
+	36, // 11: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
+	11, // 12: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
+	12, // 13: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
+	37, // 14: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
+	2,  // 15: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
+	37, // 16: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
+	37, // 17: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
+	4,  // 18: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
+	1,  // 19: rota.v1.Action.state:type_name -> rota.v1.ActionState
+	38, // 20: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
+	38, // 21: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	38, // 22: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
+	13, // 23: rota.v1.Action.result:type_name -> rota.v1.ActionResult
+	37, // 24: rota.v1.Action.setup:type_name -> google.protobuf.Duration
+	38, // 25: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 26: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
+	15, // 27: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
+	19, // 28: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
+	16, // 29: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
+	34, // 30: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
+	14, // 31: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
+	1,  // 32: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
+	14, // 33: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
+	26, // 34: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	38, // 35: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	1,  // 36: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	2,  // 37: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	38, // 38: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 39: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	14, // 40: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	31, // 41: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	3,  // 42: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	31, // 43: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	37, // 44: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	15, // 45: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	17, // 46: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	20, // 47: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	22, // 48: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	24, // 49: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	27, // 50: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	29, // 51: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	32, // 52: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	16, // 53: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	18, // 54: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	21, // 55: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	23, // 56: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	25, // 57: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	28, // 58: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	30, // 59: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	33, // 60: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	53, // [53:61] is the sub-list for method output_type
+	45, // [45:53] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }
@@ -2902,13 +3018,13 @@ func file_rota_v1_action_proto_init() {
 		(*Profile_SerialPpm)(nil),
 		(*Profile_Table)(nil),
 	}
-	file_rota_v1_action_proto_msgTypes[5].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[14].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[6].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[15].OneofWrappers = []any{
 		(*SubmitActionsResult_Response)(nil),
 		(*SubmitActionsResult_Error)(nil),
 	}
-	file_rota_v1_action_proto_msgTypes[19].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[25].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[20].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[26].OneofWrappers = []any{
 		(*RunActionResponse_Action)(nil),
 		(*RunActionResponse_Output)(nil),
 	}
@@ -2918,7 +3034,7 @@ func file_rota_v1_action_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_action_proto_rawDesc), len(file_rota_v1_action_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

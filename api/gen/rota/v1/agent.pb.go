@@ -376,7 +376,9 @@ type Assignment struct {
 	// GPUs it holds exclusively, by their number on the node.
 	Gpus []uint32 `protobuf:"varint,10,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
 	// Which keys of its quotas it uses.
-	QuotaKeys     []*QuotaKey `protobuf:"bytes,12,rep,name=quota_keys,json=quotaKeys,proto3" json:"quota_keys,omitempty"`
+	QuotaKeys []*QuotaKey `protobuf:"bytes,12,rep,name=quota_keys,json=quotaKeys,proto3" json:"quota_keys,omitempty"`
+	// What to call instead of running a command; sent as that is.
+	Http          *HttpCall `protobuf:"bytes,13,opt,name=http,proto3" json:"http,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -484,6 +486,13 @@ func (x *Assignment) GetGpus() []uint32 {
 func (x *Assignment) GetQuotaKeys() []*QuotaKey {
 	if x != nil {
 		return x.QuotaKeys
+	}
+	return nil
+}
+
+func (x *Assignment) GetHttp() *HttpCall {
+	if x != nil {
+		return x.Http
 	}
 	return nil
 }
@@ -963,7 +972,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
-	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xff\x02\n" +
+	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xa6\x03\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -979,7 +988,8 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04gpus\x18\n" +
 	" \x03(\rR\x04gpus\x120\n" +
 	"\n" +
-	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\"2\n" +
+	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\x12%\n" +
+	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\"2\n" +
 	"\bQuotaKey\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\rR\x03key\"\x7f\n" +
@@ -1048,8 +1058,9 @@ var file_rota_v1_agent_proto_goTypes = []any{
 	(*GpuInventory)(nil),           // 15: rota.v1.GpuInventory
 	(*durationpb.Duration)(nil),    // 16: google.protobuf.Duration
 	(*Command)(nil),                // 17: rota.v1.Command
-	(*ActionResult)(nil),           // 18: rota.v1.ActionResult
-	(*OutputChunk)(nil),            // 19: rota.v1.OutputChunk
+	(*HttpCall)(nil),               // 18: rota.v1.HttpCall
+	(*ActionResult)(nil),           // 19: rota.v1.ActionResult
+	(*OutputChunk)(nil),            // 20: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
 	13, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
@@ -1061,24 +1072,25 @@ var file_rota_v1_agent_proto_depIdxs = []int32{
 	17, // 6: rota.v1.Assignment.command:type_name -> rota.v1.Command
 	16, // 7: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
 	5,  // 8: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	7,  // 9: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	18, // 10: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	19, // 11: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 12: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 13: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	6,  // 14: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	9,  // 15: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	11, // 16: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 17: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 18: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	8,  // 19: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	10, // 20: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	12, // 21: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	18, // 9: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	7,  // 10: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	19, // 11: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	20, // 12: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 13: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 14: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	6,  // 15: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	9,  // 16: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	11, // 17: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 18: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 19: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	8,  // 20: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	10, // 21: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	12, // 22: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
