@@ -94,7 +94,7 @@ func open(cfg Config) (*agent, error) {
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err
 	}
-	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir}
+	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir, self: self(cfg.Process)}
 	client, err := newHTTPClient(cfg.TLS)
 	if err != nil {
 		return nil, fmt.Errorf("%w: TLS: %w", ErrConfig, err)
@@ -105,6 +105,20 @@ func open(cfg Config) (*agent, error) {
 	}
 	a.chooseRuntime()
 	return a, nil
+}
+
+// self is where the program is that makes HTTP calls; empty if the machine does not
+// say. It is asked for as the agent starts: when an upgrade has put a newer file in
+// its place, which is as good, the kernel says only that this one is deleted.
+func self(process Process) string {
+	if process.Executable != "" {
+		return process.Executable
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 func newHTTPClient(files pki.Files) (*http.Client, error) {

@@ -34,8 +34,8 @@ type Process struct {
 	Enabled bool
 	// SuperviseOptions says as whom and how; Dir is set by the agent.
 	runtime.SuperviseOptions
-	// Executable is the binary whose "supervise" command is the supervisor;
-	// empty: this one.
+	// Executable is the binary whose "supervise" command is the supervisor, and
+	// whose "http-call" command makes HTTP calls; empty: this one.
 	Executable string
 }
 

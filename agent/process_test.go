@@ -22,11 +22,16 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
 
+	"rota/agent/httpcall"
 	"rota/agent/runtime"
 )
 
-// TestMain makes the test binary its own agent and its own supervisor.
+// TestMain makes the test binary its own agent, its own supervisor, and what makes
+// HTTP calls.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == httpcall.Command {
+		os.Exit(httpcall.Main(context.Background(), os.Getenv, os.Stdout, os.Stderr))
+	}
 	if len(os.Args) > 2 {
 		switch os.Args[1] {
 		case "supervise":

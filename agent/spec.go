@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	rotav1 "rota/api/gen/rota/v1"
 
+	"rota/agent/httpcall"
 	"rota/agent/inventory"
 	"rota/agent/runtime"
 )
@@ -31,6 +33,8 @@ type specifier struct {
 	inv  *inventory.Inventory
 	// runtimeDir is the supervisor's, where attempts have working directories.
 	runtimeDir string
+	// self is the program whose "http-call" command makes HTTP calls.
+	self string
 	// refuse says why nothing is started on this node; empty: it is.
 	refuse string
 }
@@ -38,14 +42,9 @@ type specifier struct {
 // spec returns an error in words for the action's owner if the assignment
 // cannot be carried out.
 func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, error) {
-	cmd := as.GetCommand()
 	switch {
 	case s.refuse != "":
 		return runtime.Spec{}, errors.New(s.refuse)
-	case cmd == nil:
-		return runtime.Spec{}, errors.New("the server sent no command for the attempt; report this as a bug")
-	case len(cmd.GetArgv()) == 0 || cmd.GetArgv()[0] == "":
-		return runtime.Spec{}, errors.New("the command is empty; give a program to run")
 	case as.GetRunTimeout().AsDuration() < 0:
 		return runtime.Spec{}, fmt.Errorf("run_timeout %v is negative", as.GetRunTimeout().AsDuration())
 	}
@@ -55,17 +54,52 @@ func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, e
 	}
 	spec := runtime.Spec{
 		Key: key, MemoryBytes: as.GetMemoryBytes(), Timeout: as.GetRunTimeout().AsDuration(),
-		Dir: cmd.GetDir(),
+		Dir: as.GetCommand().GetDir(),
 	}
 	if s.inv.Pinned {
 		spec.CPUs = cpus
 	}
-	marks := strings.NewReplacer(coresMark, strconv.Itoa(max(1, len(cpus))), gpusMark, strconv.Itoa(len(as.GetGpus())))
-	for _, arg := range cmd.GetArgv() {
-		spec.Argv = append(spec.Argv, marks.Replace(arg))
+	if spec.Argv, err = s.argv(as, cpus); err != nil {
+		return runtime.Spec{}, err
 	}
 	spec.Env, err = s.env(spec, as, cpus)
 	return spec, err
+}
+
+// argv is the command of the action, or the one that makes its HTTP call.
+func (s specifier) argv(as *rotav1.Assignment, cpus []int) ([]string, error) {
+	cmd := as.GetCommand()
+	switch {
+	case as.GetHttp() != nil && s.self == "":
+		return nil, fmt.Errorf("node %s does not know where its own program is, which makes HTTP calls", s.node)
+	case as.GetHttp() != nil:
+		return []string{s.self, httpcall.Command}, nil
+	case cmd == nil:
+		return nil, errors.New("the server sent no command for the attempt; report this as a bug")
+	case len(cmd.GetArgv()) == 0 || cmd.GetArgv()[0] == "":
+		return nil, errors.New("the command is empty; give a program to run")
+	}
+	marks := strings.NewReplacer(coresMark, strconv.Itoa(max(1, len(cpus))), gpusMark, strconv.Itoa(len(as.GetGpus())))
+	argv := make([]string, len(cmd.GetArgv()))
+	for i, arg := range cmd.GetArgv() {
+		argv[i] = marks.Replace(arg)
+	}
+	return argv, nil
+}
+
+// callEnv hands an HTTP call over, and how this machine gets out.
+func callEnv(env map[string]string, call *rotav1.HttpCall) error {
+	if call == nil {
+		return nil
+	}
+	for _, name := range httpcall.ProxyVariables {
+		if value, ok := os.LookupEnv(name); ok {
+			env[name] = value
+		}
+	}
+	var err error
+	env[httpcall.Variable], err = httpcall.Encode(call)
+	return err
 }
 
 // cpus checks that the CPUs are there. An attempt without any shares those of the
@@ -104,7 +138,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	if s.inv.Pinned && len(cpus) > 0 {
 		env["ROTA_CPUS"] = joinInts(cpus)
 	}
-	if err := s.gpuEnv(env, as.GetGpus()); err != nil {
+	if err := errors.Join(s.gpuEnv(env, as.GetGpus()), callEnv(env, as.GetHttp())); err != nil {
 		return nil, err
 	}
 	env["ROTA_TOKEN"] = spec.Key.String()

@@ -6,11 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
 
+	"rota/agent/httpcall"
 	"rota/agent/inventory"
 	"rota/agent/runtime"
 )
@@ -248,6 +251,36 @@ func TestTheEnvironmentOfACommand(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("environment %q", spec.Env)
+	}
+}
+
+// TestAnHTTPCall is made by the agent's own program, and is not on its command line.
+func TestAnHTTPCall(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://proxy:3128")
+	call := &rotav1.HttpCall{Url: "http://engine/{{cores}}", Headers: map[string]string{"Authorization": "secret"}}
+	text, err := httpcall.Encode(call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := assignment(41)
+	a.Command, a.Http, a.Cpus, a.RunTimeout = nil, call, nil, durationpb.New(time.Minute)
+	s := specs()
+	s.self = "/opt/{{cores}}/rota"
+	spec, err := s.spec(k(41), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(spec.Argv, spec.CPUs, spec.Timeout); got != "[/opt/{{cores}}/rota http-call] [] 1m0s" {
+		t.Errorf("started as %s", got)
+	}
+	for _, want := range []string{"ROTA_HTTP_CALL=" + text, "HTTPS_PROXY=http://proxy:3128", "ROTA_TOKEN_ATTEMPT=1"} {
+		if !slices.Contains(spec.Env, want) {
+			t.Errorf("environment %q lacks %s", spec.Env, want)
+		}
+	}
+	s.self = ""
+	if _, err := s.spec(k(41), a); err == nil {
+		t.Error("a node that does not know its own program starts a call")
 	}
 }
 
