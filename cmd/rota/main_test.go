@@ -65,6 +65,8 @@ func clusterReady(ts *testscript.TestScript, _ bool, _ []string) {
 		return err == nil && json.Unmarshal(raw, &info) == nil && info.Addr != ""
 	})
 	ts.Setenv("ROTA_ADDR", info.Addr)
+	first, _, _ := strings.Cut(info.Addr, ",")
+	ts.Setenv("FIRST_SERVER", first)
 }
 
 // fillCores takes every core, so that what comes after has to wait.

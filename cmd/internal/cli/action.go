@@ -109,13 +109,21 @@ func (a *app) actionGetCmd() *cobra.Command {
 	return cmd
 }
 
+// workName says what commandText shows.
+func workName(act *rotav1.Action) string {
+	if act.GetSpec().GetHttp() != nil {
+		return "http call"
+	}
+	return "command"
+}
+
 func actionFields(act *rotav1.Action) []field {
 	fields := []field{
 		{"action", strconv.FormatUint(act.Id, 10)},
 		{"name", act.GetSpec().GetName()},
 		{"namespace", act.Namespace},
 		{"trajectory", optionalID(act.GetSpec().GetTrajectoryId())},
-		{"command", commandText(act, 0)},
+		{workName(act), commandText(act, 0)},
 		{"state", stateText(act)},
 		{"waiting for", strings.TrimPrefix(act.WaitingFor, "waits for ")},
 		{"node", act.Node},

@@ -70,8 +70,8 @@ func execText(act *rotav1.Action) string {
 	return formatDuration(act.Result.ExecDuration.AsDuration())
 }
 
-// commandText is the command as one would type it, cut to width if that is not
-// 0.
+// commandText is the command as one would type it, or the HTTP call, cut to width
+// if that is not 0.
 func commandText(act *rotav1.Action, width int) string {
 	quoted := make([]string, 0, 8)
 	for _, arg := range act.GetSpec().GetCommand().GetArgv() {
@@ -81,6 +81,9 @@ func commandText(act *rotav1.Action, width int) string {
 		quoted = append(quoted, arg)
 	}
 	text := strings.Join(quoted, " ")
+	if call := act.GetSpec().GetHttp(); call != nil {
+		text = callText(call)
+	}
 	if width > 0 {
 		text = strings.ReplaceAll(text, "\n", " ")
 		if runes := []rune(text); len(runes) > width {

@@ -155,6 +155,59 @@ func TestVariablesOfAnActionAreNoFlags(t *testing.T) {
 	}
 }
 
+func TestRunTakesACommandOrACall(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "body")
+	writeFile(t, file, "from a file")
+	for _, c := range []struct {
+		args []string
+		want string // of the call, or of the error
+	}{
+		{[]string{"--url", "http://e/x"}, `url:"http://e/x"`},
+		{[]string{"--url", "http://e", "--method", "PUT", "--data", "d", "--header", "A: b:c", "--accept", "200,404"},
+			`method:"PUT" url:"http://e" headers:{key:"A" value:"b:c"} body:"d" accept:200 accept:404`},
+		{[]string{"--url", "http://e", "--data", "@" + file}, `url:"http://e" body:"from a file"`},
+		{[]string{"--url", "http://e", "--data", "@" + file + "-gone"}, "no such file"},
+		{[]string{"--url", "http://e", "--header", "A"}, `--header "A" is not NAME: VALUE`},
+		{[]string{"--url", "http://e", "--accept", "600"}, "600 is not a status"},
+		{[]string{"--url", "http://e", "--", "true"}, "leave out one of them"},
+		{[]string{"--url", "http://e", "--env", "A=B"}, "--env and --dir are for commands"},
+		{[]string{"--method", "PUT", "--", "true"}, "give its --url"},
+		{nil, "nothing to run"},
+	} {
+		var f runFlags
+		cmd := &cobra.Command{}
+		f.addTo(cmd)
+		if err := cmd.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		err := f.checkWork(cmd.Flags().Args())
+		if err == nil {
+			var spec *rotav1.ActionSpec
+			if spec, err = f.spec(cmd.Flags().Args()); err == nil {
+				// The text has spaces that are random.
+				got = strings.Join(strings.Fields(spec.GetHttp().String()), " ")
+			}
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%q: %s, want %s", c.args, got, c.want)
+		}
+	}
+}
+
+func TestACallIsShownAsOne(t *testing.T) {
+	act := &rotav1.Action{Spec: &rotav1.ActionSpec{Http: &rotav1.HttpCall{Url: "http://e/x?y", Body: []byte("b")}}}
+	if got := commandText(act, 0); got != "POST http://e/x?y" {
+		t.Errorf("shown as %q", got)
+	}
+	if got := commandText(act, 10); got != "POST ht..." {
+		t.Errorf("cut to %q", got)
+	}
+}
+
 // Every command that a user sees says how it is used.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	root := (&app{out: &bytes.Buffer{}}).root()

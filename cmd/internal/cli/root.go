@@ -48,7 +48,7 @@ func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
 		a.runCmd(), a.actionCmd(), a.trajectoryCmd(), a.classCmd(), a.nodeCmd(), a.gpuCmd(), a.quotaCmd(),
 		a.jobCmd(), a.turnCmd(), a.nodeGroupCmd(), a.ledgerCmd(), a.operatorCmd(),
-		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(),
+		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and how wide every action of an RL cluster runs:
 replicated by Raft, carried out by agents.
@@ -62,7 +62,7 @@ See it lose its leader:        rota demo`
 	root.SilenceUsage = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.DisableFlagParsing {
-			return nil // supervise: told everything by its agent
+			return nil // supervise, http-call: told everything by their agent
 		}
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err

@@ -24,6 +24,7 @@ type runFlags struct {
 	pool, name, dir       string
 	known                 knownFlags
 	env, quotas           []string
+	http                  httpFlags
 	detach                bool
 	gpu                   gpuDemandFlags
 }
@@ -31,25 +32,28 @@ type runFlags struct {
 func (a *app) runCmd() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command as an action and follow it",
+		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command, or an HTTP call, as an action and follow it",
 		Long: `Submits the command, waits for its turn, and passes its output and its exit code on.
 {{cores}} and {{gpus}} in an argument become the numbers granted. Ctrl-C cancels the
 action. A server that dies meanwhile costs nothing: the next one is asked, with
 the same request ID.
+
+With --url the action is an HTTP call, which its node makes. The answer's body becomes
+its standard output, the status its standard error, and the exit code 0 if the status
+is accepted, 22 if it is not, 7 if no connection could be made, and 56 if the answer
+did not come in full.
 
 ` + runExitCodesHelp,
 		Example: `  rota run -- go test strings
   rota run --cores 1 --max-cores 8 --memory 2GiB --timeout 10m -- go test -p {{cores}} ./...
   rota run --class suite --max-cores 8 -- go test -p {{cores}} ./...
   rota run --allowed-cores 1,2,4,8 --expect 30s --serial 0.1 -- make -j{{cores}}
-  rota run --quota openai --cores 0 -- curl -s https://api.example.com/judge
+  rota run --quota openai --cores 0 --url https://api.example.com/judge --data @question.json
+  rota run --cores 0 --quota engine --method POST --url 'http://10.0.0.7:8000/wake_up?tags=weights'
   rota run --gpus 1,2,4 --model reward-7 --gpu-memory 20GiB --setup 5s -- ./judge --tp {{gpus}}
   rota run --detach -- make all`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageErrorf("nothing to run; write: rota run -- COMMAND [ARG...]")
-			}
-			return nil
+			return f.checkWork(args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := f.spec(args)
@@ -81,6 +85,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that it needs, NAME or NAME=UNITS; may be repeated")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
+	f.http.addTo(fs)
 	f.known.addTo(fs)
 	f.gpu.addTo(fs)
 	noInterspersed(fs)
@@ -94,22 +99,16 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	if len(f.known.allowed) > 0 && (f.cores != 1 || f.maxCores != 0) {
 		return nil, usageErrorf("--allowed-cores says all about cores; leave out --cores and --max-cores")
 	}
-	env := make(map[string]string, len(f.env))
-	for _, kv := range f.env {
-		name, value, ok := strings.Cut(kv, "=")
-		if !ok || name == "" {
-			return nil, usageErrorf("--env %q is not NAME=VALUE", kv)
-		}
-		env[name] = value
-	}
 	quotas, err := parseQuotas(f.quotas)
 	if err != nil {
 		return nil, err
 	}
 	spec := &rotav1.ActionSpec{
 		Name: f.name, Pool: f.pool, TrajectoryId: f.trajectory,
-		Command:   &rotav1.Command{Argv: argv, Env: env, Dir: f.dir},
 		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory), Quotas: quotas},
+	}
+	if err := f.work(spec, argv); err != nil {
+		return nil, err
 	}
 	if err := f.gpu.apply(spec.Resources); err != nil {
 		return nil, err
@@ -127,6 +126,24 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 		spec.LossPolicy, spec.MaxAttempts = rotav1.LossPolicy_LOSS_POLICY_RETRY, f.retry
 	}
 	return spec, nil
+}
+
+// work tells the action what it does.
+func (f *runFlags) work(spec *rotav1.ActionSpec, argv []string) (err error) {
+	if f.http.used() {
+		spec.Http, err = f.http.call()
+		return err
+	}
+	env := make(map[string]string, len(f.env))
+	for _, kv := range f.env {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || name == "" {
+			return usageErrorf("--env %q is not NAME=VALUE", kv)
+		}
+		env[name] = value
+	}
+	spec.Command = &rotav1.Command{Argv: argv, Env: env, Dir: f.dir}
+	return nil
 }
 
 func (a *app) submitDetached(ctx context.Context, spec *rotav1.ActionSpec) error {

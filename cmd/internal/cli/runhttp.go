@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"rota/agent/httpcall"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// httpFlags describe an HTTP call, which an action may be instead of a command.
+type httpFlags struct {
+	url, method, data string
+	headers           []string
+	accept            []uint
+}
+
+func (f *httpFlags) addTo(fs *pflag.FlagSet) {
+	fs.StringVar(&f.url, "url", "", "make an HTTP call instead of running a command")
+	fs.StringVar(&f.method, "method", "", "method of the call (default: POST with --data, else GET)")
+	fs.StringArrayVar(&f.headers, "header", nil, `header of the call, "NAME: VALUE"; may be repeated`)
+	fs.StringVar(&f.data, "data", "", "body of the call, or @FILE")
+	fs.UintSliceVar(&f.accept, "accept", nil, "statuses that are success (default: 200 to 299)")
+}
+
+// used reports whether anything is said about a call.
+func (f *httpFlags) used() bool {
+	return f.url != "" || f.method != "" || f.data != "" || len(f.headers) > 0 || len(f.accept) > 0
+}
+
+// call turns the flags into what is submitted.
+func (f *httpFlags) call() (*rotav1.HttpCall, error) {
+	call := &rotav1.HttpCall{Method: f.method, Url: f.url, Body: []byte(f.data)}
+	if file, ok := strings.CutPrefix(f.data, "@"); ok {
+		var err error
+		if call.Body, err = os.ReadFile(file); err != nil {
+			return nil, usageErrorf("--data: %w", err)
+		}
+	}
+	for _, header := range f.headers {
+		name, value, ok := strings.Cut(header, ":")
+		if !ok || name == "" {
+			return nil, usageErrorf("--header %q is not NAME: VALUE", header)
+		}
+		if call.Headers == nil {
+			call.Headers = make(map[string]string)
+		}
+		call.Headers[name] = strings.TrimSpace(value)
+	}
+	for _, status := range f.accept {
+		if status > 599 {
+			return nil, usageErrorf("--accept: %d is not a status", status)
+		}
+		call.Accept = append(call.Accept, uint32(status))
+	}
+	return call, nil
+}
+
+// checkWork checks that there is a command or a call, and not both.
+func (f *runFlags) checkWork(argv []string) error {
+	switch {
+	case f.http.used() && f.http.url == "":
+		return usageErrorf("--method, --header, --data and --accept are about an HTTP call; give its --url")
+	case f.http.used() && len(argv) > 0:
+		return usageErrorf("--url is instead of a command; leave out one of them")
+	case f.http.used() && (len(f.env) > 0 || f.dir != ""):
+		return usageErrorf("--env and --dir are for commands; leave them out with --url")
+	case !f.http.used() && len(argv) == 0:
+		return usageErrorf("nothing to run; write: rota run -- COMMAND [ARG...], or: rota run --url URL")
+	}
+	return nil
+}
+
+// callText is the call as one would say it.
+func callText(call *rotav1.HttpCall) string {
+	return httpcall.Method(call) + " " + call.GetUrl()
+}
+
+// httpCallCmd is started by supervisors, with all that it needs in the environment.
+func (a *app) httpCallCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: httpcall.Command, Short: "Make the HTTP call of an action", Hidden: true, DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if code := httpcall.Main(cmd.Context(), os.Getenv, a.out, a.err); code != 0 {
+				return &codeError{code: code}
+			}
+			return nil
+		},
+	}
+}
