@@ -46,7 +46,7 @@ class AsyncClient:
         except asyncio.TimeoutError:
             raise TimeoutError(f"action {action} has not ended after {timeout_s} s") from None
 
-    async def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
+    async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         ids = await self.submit(spec(argv, **fields))
         try:
             action = await self.wait(ids[0])
@@ -117,7 +117,7 @@ class AsyncTrajectory:
     async def submit(self, *specs: dict) -> list[int]:
         return await self.client.submit(*({**one, "trajectoryId": str(self.id)} for one in specs))
 
-    async def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
+    async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         return await self.client.run(argv, check=check, trajectory=self.id, **fields)
 
 

@@ -89,8 +89,8 @@ class Client:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
-        """Submits a command, waits for its end and returns what became of it.
+    def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
+        """Submits a command or an HTTP call, waits for its end and returns what became of it.
 
         With check, ActionFailed is raised unless that is success. See ``spec`` for
         the other arguments.
@@ -298,7 +298,7 @@ class Trajectory:
         """Queues actions of the trajectory."""
         return self.client.submit(*({**one, "trajectoryId": str(self.id)} for one in specs))
 
-    def run(self, argv: Sequence[str], *, check: bool = False, **fields: Any) -> Action:
+    def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         """As Client.run, on the node of the trajectory."""
         return self.client.run(argv, check=check, trajectory=self.id, **fields)
 

@@ -28,9 +28,26 @@ def seconds(value: float) -> str:
     return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
 
 
+def http_call(call: str | Mapping[str, Any]) -> dict:
+    """An HTTP call as the API has it, of a URL or of the fields of HttpCall.
+
+    Its body may be text or bytes.
+    """
+    fields = {"url": call} if isinstance(call, str) else dict(call)
+    unknown = fields.keys() - {"url", "method", "headers", "body", "accept"}
+    if unknown or "url" not in fields:
+        raise TypeError(f"an HTTP call has a url, and may have method, headers, body and accept: {sorted(fields)}")
+    body = fields.get("body")
+    if body is not None:
+        raw = body.encode() if isinstance(body, str) else bytes(body)
+        fields["body"] = base64.b64encode(raw).decode()
+    return fields
+
+
 def spec(
-    argv: Sequence[str],
+    argv: Sequence[str] | None = None,
     *,
+    http: str | Mapping[str, Any] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     cores: Cores | None = None,
@@ -46,8 +63,9 @@ def spec(
     timeout_s: float | None = None,
     **more: Any,
 ) -> dict:
-    """An action to submit.
+    """An action to submit: a command, or an HTTP call that its node makes.
 
+    http: a URL, or {"url": ..., "method": ..., "headers": {...}, "body": ..., "accept": [...]}.
     cores: 2 for exactly two, range(1, 9) for one to eight, [1, 2, 4] for one of these.
     gpus: a number of GPUs or a list of those that it can use: 1, 2, 4 and 8.
     quotas: names of quotas, or units of each by name.
@@ -57,6 +75,10 @@ def spec(
     """
     if isinstance(argv, str):
         raise TypeError('argv is a list of words: for a shell write ["sh", "-c", COMMAND]')
+    if (argv is None) == (http is None):
+        raise TypeError("an action is either a command, argv, or an HTTP call, http")
+    if http is not None and (env or cwd):
+        raise TypeError("env and cwd are for commands")
     resources: dict = {}
     if isinstance(cores, int):
         resources["cores"] = cores
@@ -74,7 +96,8 @@ def spec(
         units = quotas if isinstance(quotas, Mapping) else dict.fromkeys(quotas, 1)
         resources["quotas"] = [{"quota": quota, "units": n} for quota, n in units.items()]
     given = {
-        "command": {"argv": list(argv), "env": dict(env or {}), "dir": cwd or ""},
+        "command": None if argv is None else {"argv": list(argv), "env": dict(env or {}), "dir": cwd or ""},
+        "http": None if http is None else http_call(http),
         "resources": resources,
         "name": name,
         "class": kind,

@@ -152,6 +152,22 @@ class Specs(unittest.TestCase):
             with self.assertRaises(ValueError):
                 size(wrong)
 
+    def test_http_calls(self):
+        self.assertEqual(rota.spec(http="http://e/x"), {"http": {"url": "http://e/x"}, "resources": {}})
+        call = {"url": "http://e/x", "method": "PUT", "headers": {"A": "b"}, "accept": [200, 404]}
+        self.assertEqual(rota.spec(http={**call, "body": "hi"})["http"], {**call, "body": "aGk="})
+        self.assertEqual(rota.spec(http={**call, "body": b"\xff"}, cores=0, quotas=["e"])["http"]["body"], "/w==")
+        for wrong in ({}, {"argv": ["x"], "http": "http://e"}, {"http": "http://e", "cwd": "/"}, {"http": {}}, {"http": {**call, "json": 1}}):
+            with self.assertRaises(TypeError):
+                rota.spec(**wrong)
+
+    def test_an_http_call_is_run(self):
+        ended = {"id": "7", "state": "ACTION_STATE_SUCCEEDED", "result": {"stdoutTail": "aGk="}}
+        with Server(SUBMITTED, (200, {}, {"action": ended})) as server:
+            with rota.Client(server.address) as client:
+                self.assertEqual(client.run(http="http://e/x", cores=0, quotas=["e"]).stdout, "hi")
+        self.assertEqual(server.asked[0][1]["actions"][0]["http"], {"url": "http://e/x"})
+
     def test_a_command_is_a_list(self):
         with self.assertRaises(TypeError):
             rota.spec("echo hello")

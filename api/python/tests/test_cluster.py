@@ -1,7 +1,9 @@
 """The client and a cluster of real processes, whose addresses ROTA_SERVERS has."""
 
 import asyncio
+import http.server
 import os
+import threading
 import time
 import unittest
 
@@ -22,6 +24,29 @@ class Cluster(unittest.TestCase):
         self.assertIn(action.stdout, ("1\n", "2\n"))
         with self.assertRaises(rota.ActionFailed):
             self.client.run(["false"], check=True)
+
+    def test_an_http_call_is_made(self):
+        arrived = []
+
+        class Engine(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                arrived.append((self.path, self.headers["Rota-Attempt"], self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(202)
+                self.end_headers()
+                self.wfile.write(b"woken")
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine) as engine:
+            threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+            call = {"url": "http://127.0.0.1:%d/wake_up?tags=weights" % engine.server_port, "body": "{}"}
+            accepted = self.client.run(http=call)
+            refused = self.client.run(http={**call, "accept": [200]})
+            engine.shutdown()
+        self.assertEqual((accepted.state, accepted.stdout), ("SUCCEEDED", "woken"), accepted.raw)
+        self.assertEqual((refused.state, refused.exit_code), ("FAILED", 22), refused.raw)
+        self.assertEqual(arrived, 2 * [("/wake_up?tags=weights", "1", b"{}")])
 
     def test_a_trajectory_keeps_its_node(self):
         with self.client.trajectory(memory="32MiB", name="python") as trajectory:
