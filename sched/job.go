@@ -20,8 +20,40 @@ func PlaceJob(v *state.State, l *ledger.Ledger, j *state.Job) (ledger.Found, err
 		return ledger.Found{Placement: p}, err
 	}
 	return l.Place(ledger.Ask{
-		Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v),
+		Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v), Kept: Kept(v, l, j.ID),
 	})
+}
+
+// keptMax bounds how many queued jobs are looked at for one that was passed too long.
+const keptMax = 16
+
+// Kept returns the group that a job has to leave to one that was submitted before it, and
+// that others have passed for a horizon of the ledger. A job for which there is no room
+// does not hold up those behind it, so these could take whatever comes free for ever:
+// small jobs, for instance, so that no group ever has room for a large one. A single
+// group is kept at a time, for the oldest: the one that is held least. Its jobs leave it
+// sooner or later, and no others come. All other groups are as free as before.
+func Kept(v *state.State, l *ledger.Ledger, than state.JobID) (kept ledger.Kept) {
+	m, left := v.Meta(), keptMax
+	v.QueuedJobs(0, func(j *state.Job) bool {
+		if left--; left < 0 || j.ID >= than {
+			return false
+		}
+		if j.Backfill || (m.Now-j.SubmittedAt)/m.Settings.LedgerSlotNS < m.Settings.LedgerSlots {
+			return true
+		}
+		kept = ledger.Kept{Group: l.LeastHeld(width(j)), For: ledger.JobID(j.ID)}
+		return kept.Group == 0
+	})
+	return kept
+}
+
+// width returns how many nodes a job needs at once.
+func width(j *state.Job) int64 {
+	if j.Cycle.Period == 0 {
+		return j.Nodes
+	}
+	return LedgerCycle(j.Cycle).Width()
 }
 
 var policies = [...]ledger.Policy{

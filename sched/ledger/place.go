@@ -34,6 +34,34 @@ type Ask struct {
 	Only, Not GroupID
 	// Settled leaves out groups without jobs.
 	Settled bool
+	// Kept is a group that takes nobody else, if there is one.
+	Kept Kept
+}
+
+// Kept is a group that is kept for a job that others have passed for long enough. It
+// takes no more, and so the job finds it without others at the latest.
+type Kept struct {
+	Group GroupID // 0: none
+	For   JobID
+}
+
+// LeastHeld returns the group, of those that have so many nodes, which is held for the
+// least part of its period; 0 if none has, or if it is one without jobs: who needs no more
+// than that is not kept waiting.
+func (l *Ledger) LeastHeld(nodes int64) (id GroupID) {
+	least := int64(0)
+	for _, g := range l.groups {
+		switch {
+		case g.Nodes < nodes:
+			continue
+		case len(g.members) == 0:
+			return 0
+		}
+		if held := ppm(g.circle.held(), g.Period); id == 0 || held < least {
+			id, least = g.ID, held
+		}
+	}
+	return id
 }
 
 // Found is a placement, and what speaks for it.
@@ -190,6 +218,8 @@ func (s *search) suited(g *group) bool {
 		s.nearest.note(Refusal{Reason: Excluded, Group: g.ID})
 	case s.Settled && len(g.members) == 0 || s.Policy == Isolated && len(g.members) > 0:
 		s.nearest.note(Refusal{Reason: Excluded, Group: g.ID})
+	case g.ID == s.Kept.Group:
+		s.nearest.note(Refusal{Reason: Promised, Group: g.ID, Job: s.Kept.For})
 	case g.dedicated():
 		s.nearest.note(Refusal{Reason: Dedicated, Group: g.ID, Job: g.members[0].Job})
 	case len(g.members) >= s.config.MembersMax:

@@ -11,6 +11,7 @@ const (
 	NoGroups  Reason = iota
 	Excluded         // the group was left out
 	Narrow           // it has Have nodes, Limit are needed
+	Promised         // it is kept for Job, which others have passed for long
 	Occupied         // it has Have jobs, and one without is needed
 	Dedicated        // it is Job's alone, whose cycle is not known
 	Crowded          // it has Have jobs, at most Limit are allowed
@@ -62,6 +63,8 @@ func (r *Refusal) Error() string {
 		return "none of the groups that may be used is left: allow others"
 	case Narrow:
 		return fmt.Sprintf("%d nodes are needed at once, and the widest group, %d, has %d: use fewer, or add a group", r.Limit, r.Group, r.Have)
+	case Promised:
+		return fmt.Sprintf("group %d takes nobody before job %d, which others have passed for long: wait for that, or add a group", r.Group, r.Job)
 	case Occupied:
 		return "no group is without jobs, and a job whose cycle is not known needs one for itself: add a group, or say what the cycle is"
 	case Dedicated:

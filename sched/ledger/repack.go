@@ -36,6 +36,8 @@ type Wish struct {
 	MovesMax int
 	// Policy ranks the groups that jobs are moved to.
 	Policy Policy
+	// Kept is a group that jobs are not moved to.
+	Kept Kept
 }
 
 // Plan is a list of moves, to be done one after the other.
@@ -199,7 +201,7 @@ func (f *Found) nodes(l *Ledger) int64 {
 
 // target finds where a job goes, when its state has arrived.
 func (p *planner) target(r *Resident, settled bool) (Move, Found, error) {
-	ask := Ask{Job: r.Job, Cycle: r.Cycle, Ready: p.ring.head, Policy: p.Policy, Not: r.Group, Settled: settled}
+	ask := Ask{Job: r.Job, Cycle: r.Cycle, Ready: p.ring.head, Policy: p.Policy, Not: r.Group, Settled: settled, Kept: p.Kept}
 	found, err := p.Place(ask)
 	if err != nil {
 		return Move{}, found, err

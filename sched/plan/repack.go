@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"math"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/sched"
@@ -24,7 +26,7 @@ func Repack(v *state.State) []*logv1.Command {
 	groups, residents := l.Rows()
 	head, _ := l.Window()
 	p, err := ledger.Repack(l.Config(), head, groups, residents, ledger.Wish{
-		Empty: wanted(v), MovesMax: movesMax, Policy: sched.Policy(v),
+		Empty: wanted(v), MovesMax: movesMax, Policy: sched.Policy(v), Kept: sched.Kept(v, l, math.MaxUint64),
 		Transfer: func(job ledger.JobID, _, _ ledger.GroupID) int64 { return transfer(v, state.JobID(job)) },
 	})
 	if err != nil {
