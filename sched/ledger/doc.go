@@ -63,8 +63,7 @@
 // Re-anchoring is worth it. With phases that vary by up to 2 %, 8 hours of one group, in
 // the last 2 of them (TestDrift, 32 runs; apart is the median between a reservation and the
 // segment that it is for, outside is how much of what ran was not within it, slower is
-// how many cycles fewer were done than alone; all of it measured when those who were later
-// than PushPPM always waited):
+// how many cycles fewer were done than alone):
 //
 //	                      fixed anchors          re-anchored
 //	jobs                  apart outside slower   apart outside slower
@@ -73,8 +72,9 @@
 //	7B and 30B             18 s    19 %  0.5 %   2.2 s   2.6 %  0.5 %
 //	235B and two 7B        16 s    18 %  1.2 %   2.8 s   3.6 %  1.1 %
 //
-// When nobody was ever pushed, and who was late waited, four 7B were 15.4 % slower and two
-// 4.4 %.
+// With a PushPPM of 0, so that others make room only where that costs them less, it is the
+// same to the digit. Before there was that rule, when nobody was ever pushed and who was
+// late waited, four 7B were 15.4 % slower and two 4.4 %.
 //
 // What is left apart is how much one cycle varies. With fixed anchors reservations
 // say nothing after some hours: up to a third of what ran was in another's.

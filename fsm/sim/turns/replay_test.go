@@ -14,6 +14,24 @@ func tiny() ReplayParams {
 	return p
 }
 
+// queue returns when a queue with so many servers for the jobs of a model is empty, and
+// what each waited as a part of its duration, if all take what they take alone.
+func queue(jobs []Job, m *Model, servers int64) (end int64, delays []int64) {
+	free := make([]int64, servers)
+	for i := range jobs {
+		j := &jobs[i]
+		if j.Model != m {
+			continue
+		}
+		first := slices.Index(free, slices.Min(free))
+		start := max(j.ArrivesNS, free[first])
+		free[first] = start + j.DurationNS()
+		end = max(end, free[first])
+		delays = append(delays, delayPPM(start-j.ArrivesNS, j.DurationNS()))
+	}
+	return end, delays
+}
+
 // TestIsolatedIsAQueue: on the real state machine, without luck, jobs that share nothing
 // begin and end when a queue with a server for each group says.
 func TestIsolatedIsAQueue(t *testing.T) {
@@ -27,18 +45,9 @@ func TestIsolatedIsAQueue(t *testing.T) {
 	var delays []int64
 	end := int64(0)
 	for _, l := range r.Layouts {
-		servers := make([]int64, l.Groups)
-		for i := range jobs {
-			j := &jobs[i]
-			if j.Model != l.Model {
-				continue
-			}
-			first := slices.Index(servers, slices.Min(servers))
-			start := max(j.ArrivesNS, servers[first])
-			servers[first] = start + j.DurationNS()
-			end = max(end, servers[first])
-			delays = append(delays, delayPPM(start-j.ArrivesNS, j.DurationNS()))
-		}
+		last, waited := queue(jobs, l.Model, l.Groups)
+		end = max(end, last)
+		delays = append(delays, waited...)
 	}
 	slices.Sort(delays)
 	if got, want := r.MakespanNS, end-jobs[0].ArrivesNS; got != want {
@@ -48,6 +57,41 @@ func TestIsolatedIsAQueue(t *testing.T) {
 		t.Errorf("%d jobs are slower by %d ppm; the median delay is %d, want %d", r.Jobs, r.SlowerPPM, r.Quantile(million/2), delays[len(delays)/2])
 	}
 }
+
+// TestReplayBound reports the least makespan that sharing could have: all places of all
+// groups are taken as soon as there is a job for them, and nobody is slowed down.
+// docs/evaluation.md has these figures.
+func TestReplayBound(t *testing.T) {
+	for _, gpus := range []int64{1024, 2048} {
+		for _, load := range []int64{1_000_000, 1_500_000, 1_750_000, 2_000_000, 2_500_000, 3_000_000} {
+			p := DefaultReplay().Trace
+			p.GPUs, p.LoadPPM = gpus, load
+			alone, shared := bound(t, "isolated", p), bound(t, "spread", p)
+			t.Logf("%d GPUs, load %d %%: isolated %.1f days, sharing at least %.1f, which is %.1f %%",
+				gpus, load/10_000, float64(alone)/float64(24*hour), float64(shared)/float64(24*hour), percentOf(shared, alone))
+			if shared*2 > alone && load >= 2_000_000 {
+				t.Errorf("%d GPUs: sharing could not halve the makespan", gpus)
+			}
+		}
+	}
+}
+
+// bound is the makespan of queues with as many servers as there are places.
+func bound(t *testing.T, policy string, p TraceParams) (end int64) {
+	jobs := Generate(p)
+	for _, l := range Layouts(policy, p.GPUs) {
+		last, _ := queue(jobs, l.Model, l.Groups*l.Jobs)
+		t.Logf("%s, %d GPUs, load %d %%: %s has %d places, and is done after %.1f days", policy, p.GPUs, p.LoadPPM/10_000,
+			l.Model.Name, l.Groups*l.Jobs, float64(last-jobs[0].ArrivesNS)*float64(p.Compress)/float64(24*hour))
+		end = max(end, last)
+	}
+	last := slices.MaxFunc(jobs, func(a, b Job) int { return compare(a.ArrivesNS+a.DurationNS(), b.ArrivesNS+b.DurationNS()) })
+	t.Logf("%d GPUs, load %d %%: the last job to end, if none waited, does so after %.1f days", p.GPUs, p.LoadPPM/10_000,
+		float64(last.ArrivesNS+last.DurationNS()-jobs[0].ArrivesNS)*float64(p.Compress)/float64(24*hour))
+	return (end - jobs[0].ArrivesNS) * p.Compress
+}
+
+func percentOf(a, b int64) float64 { return 100 * float64(a) / float64(b) }
 
 // TestAReplayEnds: under every policy all jobs are done, each has waited once, and the
 // same seed gives the same result. Those that share are done sooner.
