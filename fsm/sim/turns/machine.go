@@ -213,8 +213,8 @@ func (m *machine) forget(name string) {
 
 // acquire asks for a turn of a worker.
 func (m *machine) acquire(w *worker, c *logv1.AcquireTurn) {
-	id := state.TurnID(m.do(&logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: c}}).FirstId)
-	m.turns[id] = w
+	w.turn = state.TurnID(m.do(&logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: c}}).FirstId)
+	m.turns[w.turn] = w
 }
 
 // grant tells a worker that it has its group, and how long setting it up takes.

@@ -323,15 +323,25 @@ func (x *share) done(r *run) {
 		x.loop.Halt()
 		return
 	}
+	if x.promote && x.spare[0].worker.withdraw() {
+		x.advance(x.spare[0])
+		return
+	}
 	x.fill()
 }
 
-// moved is called between two steps of a job. The oldest of those without a reservation
-// takes one that has become free.
+// moved is called between two steps of a job.
 func (x *share) moved(r *run) bool {
 	if !r.backs || !x.promote || x.spare[0] != r {
 		return false
 	}
+	x.advance(r)
+	return true
+}
+
+// advance has the oldest of those without a reservation take one that has become free: at
+// once if it waits for a turn, which may not come on a full group, else when its step ends.
+func (x *share) advance(r *run) {
 	x.promote = false
 	x.spare = x.spare[1:]
 	x.m.remove(r.worker.name)
@@ -339,5 +349,4 @@ func (x *share) moved(r *run) bool {
 		x.backfill(r)
 	}
 	x.fill()
-	return true
 }

@@ -22,6 +22,7 @@ type worker struct {
 	moved     func() bool      // at the end of a step: it is to go on elsewhere
 
 	step      int64 // under way, from 1
+	turn      state.TurnID
 	operation int
 	phase     [4]int64 // how long each takes this time
 	trained   bool
@@ -53,6 +54,20 @@ func (w *worker) next() {
 		w.phase[i] = ns + ns/million*d.Between(-w.jitterPPM, w.jitterPPM)
 	}
 	w.ask()
+}
+
+// withdraw takes back a step that waits for its group and has not begun, and reports
+// whether there was one. The job can begin it elsewhere.
+func (w *worker) withdraw() (waits bool) {
+	w.m.fsm.View(func(s *state.State) {
+		t := s.Turn(w.turn)
+		waits = t != nil && t.State == state.TurnWaiting && w.operation == syncWeight
+	})
+	if waits {
+		delete(w.m.turns, w.turn)
+		w.step--
+	}
+	return waits
 }
 
 // ask asks for a turn for the next operation.
