@@ -128,19 +128,23 @@ func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*
 		return nil, err
 	}
 	h := &holder{c: c, turn: resp.Turn, lease: resp.LeaseDuration.AsDuration(), margin: resp.LeaseMargin.AsDuration()}
-	h.renewedFrom(sent)
+	if !resp.Replayed { // else its lease began with an earlier call, whose time nobody knows
+		h.renewedFrom(sent)
+	}
 	return h, nil
 }
 
 func (h *holder) renewedFrom(sent time.Time) { h.until = sent.Add(h.lease - h.margin) }
 
-// await returns when the turn is held.
+// await returns when the turn is held, under a lease that has been counted from a call.
 func (h *holder) await(ctx context.Context) error {
 	var pause backoff
 	for {
 		switch h.turn.State {
 		case rotav1.TurnState_TURN_STATE_HELD:
-			return nil
+			if !h.until.IsZero() {
+				return nil
+			}
 		case rotav1.TurnState_TURN_STATE_WAITING:
 		default:
 			return ErrTurnLost
@@ -164,11 +168,14 @@ func (h *holder) await(ctx context.Context) error {
 }
 
 // renew sends one renewal, which is answered when there is news or after a part of the
-// lease.
+// lease; at once if nothing has been counted yet.
 func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
 	wait := (h.lease - h.margin) / leaseParts
 	try, cancel := context.WithTimeout(ctx, 2*wait)
 	defer cancel()
+	if h.until.IsZero() {
+		wait = 0
+	}
 	sent := time.Now()
 	resp, err := h.c.Turns.RenewTurn(try, &rotav1.RenewTurnRequest{
 		TurnId: h.turn.Id, Token: h.turn.Token, Wait: durationpb.New(wait), StopKnown: h.turn.Stop,

@@ -34,6 +34,7 @@ type turnServer struct {
 	renewals int
 	last     time.Time // when the newest renewal came
 	silent   bool      // renewals are not answered any more
+	held     bool      // it was asked for before, and granted
 	yielded  *rotav1.YieldTurnRequest
 }
 
@@ -48,8 +49,11 @@ func (s *turnServer) AcquireTurn(_ context.Context, r *rotav1.AcquireTurnRequest
 		return nil, errors.New("the request has no ID, so it cannot be repeated")
 	}
 	s.turn = &rotav1.Turn{Id: 7, State: rotav1.TurnState_TURN_STATE_WAITING, Revision: 1}
+	if s.held {
+		s.turn.State, s.turn.Token, s.renewals = rotav1.TurnState_TURN_STATE_HELD, 5, 2
+	}
 	return &rotav1.AcquireTurnResponse{
-		Turn: proto.CloneOf(s.turn), LeaseDuration: durationpb.New(turnLease), LeaseMargin: durationpb.New(turnMargin),
+		Turn: proto.CloneOf(s.turn), Replayed: s.held, LeaseDuration: durationpb.New(turnLease), LeaseMargin: durationpb.New(turnMargin),
 	}, nil
 }
 
@@ -168,6 +172,29 @@ func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 	})
 	if !errors.Is(err, ErrTurnLost) {
 		t.Errorf("ends with %v, want ErrTurnLost", err)
+	}
+}
+
+// TestATurnThatWasGrantedBeforeIsRenewedFirst: nobody knows since when its lease runs.
+func TestATurnThatWasGrantedBeforeIsRenewedFirst(t *testing.T) {
+	c, s := holding(t)
+	s.held = true
+	if err := c.HoldTurn(t.Context(), someTurn, func(context.Context, *rotav1.Turn) error {
+		if s.count() < 3 {
+			t.Error("works before a renewal was answered")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	s.silent = true
+	ctx, cancel := context.WithTimeout(t.Context(), turnLease)
+	defer cancel()
+	if err := c.HoldTurn(ctx, someTurn, func(context.Context, *rotav1.Turn) error {
+		t.Error("works under a lease that was never renewed")
+		return nil
+	}); err == nil {
+		t.Error("no renewal was answered, and no error")
 	}
 }
 
