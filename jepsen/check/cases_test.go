@@ -314,6 +314,41 @@ var broken = []caseOf{
 		pick(t, r.Executions, using("search")).Uses[0].Key = 0
 	}},
 
+	{"turns", "two holders of a group", "node group group-a has two holders", func(t *testing.T, r *history.Record) {
+		h := pick(t, r.Holdings, yielded("job-a"))
+		r.Holdings = append(r.Holdings, history.Holding{Turn: 999, Token: 999, Group: h.Group, Deployment: "job-c/actor", Start: h.Start + 1, End: h.End})
+	}},
+	{"turns", "a short holder below a long one", "has two holders", func(_ *testing.T, r *history.Record) {
+		r.Holdings[0].End = r.Holdings[len(r.Holdings)-1].End
+	}},
+	{"turns", "a job on two groups", "job job-a has two holders", func(t *testing.T, r *history.Record) {
+		h := pick(t, r.Holdings, yielded("job-a"))
+		r.Holdings = append(r.Holdings, history.Holding{Turn: 999, Token: 999, Group: "group-c", Deployment: "job-a/critic", Start: h.Start + 1, End: h.End})
+	}},
+	{"turns", "a token twice", "the token of node group group-a does not grow", func(t *testing.T, r *history.Record) {
+		pick(t, r.Holdings[3:], yielded("job-a")).Token = pick(t, r.Holdings, yielded("job-a")).Token
+	}},
+	{"turns", "not in their order", "not held in the order", func(t *testing.T, r *history.Record) {
+		a, b := pick(t, r.Holdings, yielded("job-a")), pick(t, r.Holdings[3:], yielded("job-a"))
+		a.Turn, b.Turn = b.Turn, a.Turn
+	}},
+	{"turns", "never granted", "was held and never granted", func(_ *testing.T, r *history.Record) { r.Holdings[4].Turn = 999 }},
+	{"turns", "another group", "was granted to job-a/actor on group-a", func(_ *testing.T, r *history.Record) { r.Holdings[4].Group = "group-c" }},
+	{"turns", "lost", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) { r.Turns = r.Turns[1:] }},
+	{"turns", "lost, compacted logs", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) {
+		withoutLogs(r)
+		r.Turns = r.Turns[1:]
+	}},
+	{"turns", "never ended", "never ended", func(_ *testing.T, r *history.Record) { r.Turns[3].State = "HELD" }},
+	{"turns", "an end that the log has not", "by the log it is", func(_ *testing.T, r *history.Record) { r.Turns[3].State = "CANCELED" }},
+	{"turns", "yielded and lost", "was yielded, as its holder was told, and is LOST", func(t *testing.T, r *history.Record) {
+		id := pick(t, r.Holdings, yielded("job-a")).Turn
+		pick(t, r.Turns, func(turn *history.Turn) bool { return turn.ID == id }).State = "LOST"
+	}},
+
+	{"nothing-lost", "a turn without an entry", "no committed entry accepts it", func(_ *testing.T, r *history.Record) {
+		r.Ops = append(r.Ops, history.Op{Verb: history.Acquire, RequestID: "never", Outcome: history.OK, IDs: []uint64{1}})
+	}},
 	{"nothing-lost", "gone", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) { r.Final = r.Final[1:] }},
 	{"nothing-lost", "gone, compacted logs", "was acknowledged and is lost", func(_ *testing.T, r *history.Record) {
 		withoutLogs(r)

@@ -85,6 +85,7 @@ func All() []Checker {
 		{Name: "gpus", Promise: "a GPU has one user, and who has several has an aligned chunk", find: gpus},
 		{Name: "quotas", Promise: "no more is in use at once than a provider allows", find: quotas},
 		{Name: "windows", Promise: "no more falls into any window than a provider allows", find: windows},
+		{Name: "turns", Promise: "a node group is held by one turn at a time, in order and with growing tokens, and every turn ends", find: turns},
 		{Name: "nothing-lost", Promise: "what was acknowledged exists, once, and ends", find: nothingLost},
 		{Name: "watch", Promise: "watchers see each event once, in order, without gaps", find: watch},
 		{Name: "replay", Promise: "the log alone gives the state that the servers have, by the documented rules at every entry", find: replay},

@@ -52,7 +52,7 @@ type request struct {
 func requestsOf(ops []history.Op) map[string]*request {
 	all := make(map[string]*request)
 	for _, op := range ops {
-		if op.RequestID == "" || op.Verb != history.Submit && op.Verb != history.OpenTrajectory {
+		if op.RequestID == "" || op.Verb != history.Submit && op.Verb != history.OpenTrajectory && op.Verb != history.Acquire {
 			continue
 		}
 		q := all[op.RequestID]
@@ -117,6 +117,10 @@ func describeOp(op history.Op) string {
 		{op.Target != 0, fmt.Sprintf(" of %d", op.Target)},
 		{op.Node != "", " node " + op.Node},
 		{op.Quota != "", " quota " + op.Quota},
+		{op.Group != "", " node group " + op.Group},
+		{op.Job != "", " job " + op.Job},
+		{op.Change != "", " " + op.Change},
+		{op.Deployment != "", " deployment " + op.Deployment},
 		{op.Limit+op.Keys != 0, fmt.Sprintf(" limit %d of %d keys", op.Limit, op.Keys)},
 		{op.Server != "", " at " + op.Server},
 		{true, ": " + string(op.Outcome)},
@@ -124,6 +128,7 @@ func describeOp(op history.Op) string {
 		{len(op.IDs) > 0, fmt.Sprintf(" ids %v", op.IDs)},
 		{op.Replayed, " replayed"},
 		{op.State != "", " " + op.State},
+		{op.Deleting, " deleting"},
 		{op.Attempt != 0, fmt.Sprintf(" attempt %d", op.Attempt)},
 	} {
 		if part.set {

@@ -22,8 +22,8 @@ const (
 	witnessMax   = 16 // calls that are shown
 )
 
-// linearizable: the calls to each request ID, action, trajectory, node and quota
-// can be put into one order that explains every answer, in which a call that ended
+// linearizable: the calls to each request ID, action, trajectory, node, quota and
+// job can be put into one order that explains every answer, in which a call that ended
 // before another began comes first. Over all objects, what is numbered in the
 // order of commits only grows: revisions that are read, and IDs that are given.
 //
@@ -43,7 +43,7 @@ func linearizable(e *evidence, f *findings) {
 		read := op.Verb == history.Get || op.Verb == history.List
 		return op.Revision, op.Revision, read && op.Server != "" // through the library it is that of the action
 	})
-	for verb, what := range map[history.Verb]string{history.Submit: "action ID", history.OpenTrajectory: "trajectory ID"} {
+	for verb, what := range map[history.Verb]string{history.Submit: "action ID", history.OpenTrajectory: "trajectory ID", history.Acquire: "turn ID"} {
 		grows(e.Ops, what, f, func(op *history.Op) (from, to uint64, ok bool) {
 			if op.Verb != verb || op.Replayed || len(op.IDs) == 0 {
 				return 0, 0, false
@@ -97,11 +97,14 @@ func (h *calls) add(op *history.Op) { h.calls = append(h.calls, op) }
 // it could have changed something. Reads without an answer say nothing, and
 // changes that were refused did nothing.
 func answered(op *history.Op) bool {
-	read := op.Verb == history.Get || op.Verb == history.GetTrajectory || op.Verb == history.GetNode || op.Verb == history.GetQuota
+	read := op.Verb == history.Get || op.Verb == history.GetTrajectory || op.Verb == history.GetNode || op.Verb == history.GetQuota || op.Verb == history.GetJob
 	switch op.Outcome {
 	case history.Unknown:
 		return !read
 	case history.Fail:
+		if op.Job != "" {
+			return slices.Contains([]string{"JOB_EXISTS", "JOB_NOT_FOUND", "JOB_STATE"}, op.Error)
+		}
 		if op.Quota != "" {
 			return slices.Contains([]string{"QUOTA_EXISTS", "QUOTA_NOT_FOUND", "QUOTA_IN_USE"}, op.Error)
 		}
@@ -125,7 +128,7 @@ func (e *evidence) histories() []*calls {
 			continue
 		}
 		switch op.Verb {
-		case history.Submit, history.OpenTrajectory:
+		case history.Submit, history.OpenTrajectory, history.Acquire:
 			if op.RequestID != "" && !e.truth().reusable(op.RequestID) {
 				of("request "+op.RequestID, requestObject).add(op)
 			}
@@ -142,6 +145,8 @@ func (e *evidence) histories() []*calls {
 			}
 		case history.Drain, history.GetNode:
 			of("node "+op.Node, nodeObject).add(op)
+		case history.SubmitJob, history.ChangeJob, history.GetJob:
+			of("job "+op.Job, jobObject).add(op)
 		case history.CreateQuota, history.UpdateQuota, history.DeleteQuota, history.GetQuota:
 			of("quota "+op.Quota, quotaObject).add(op)
 		}
@@ -267,7 +272,7 @@ func (h *calls) shortest(deadline time.Time) []string {
 // changes reports whether leaving a call out could make others impossible.
 func changes(op *history.Op) bool {
 	switch op.Verb {
-	case history.Submit, history.OpenTrajectory, history.Drain:
+	case history.Submit, history.OpenTrajectory, history.Acquire, history.Drain, history.SubmitJob, history.ChangeJob:
 		return true
 	}
 	return false

@@ -176,3 +176,87 @@ var quotaObject = object(quotaState{}, func(s quotaState, op *history.Op) (quota
 	}
 	return s, op.Outcome == history.Unknown || had == (op.Outcome == history.OK)
 })
+
+// jobState is the set of all that a job may be. It is one that does not exist at first,
+// and one that is being deleted is gone at some time on its own.
+type jobState uint8
+
+const (
+	jobGone jobState = 1 << iota
+	jobLive          // it waits for a group, or runs
+	jobSuspended
+	jobCompleted
+	jobDeleting
+)
+
+// jobRead is what a read says that a job is.
+func jobRead(op *history.Op) jobState {
+	switch {
+	case op.Outcome == history.Fail:
+		return jobGone
+	case op.Deleting:
+		return jobDeleting
+	}
+	return map[string]jobState{"QUEUED": jobLive, "RUNNING": jobLive, "SUSPENDED": jobSuspended, "COMPLETED": jobCompleted}[op.State]
+}
+
+// jobChanges are what changes make of a job. What is not there is refused.
+var jobChanges = map[string]map[jobState]jobState{
+	history.Suspend:  {jobLive: jobSuspended, jobSuspended: jobSuspended},
+	history.Resume:   {jobLive: jobLive, jobSuspended: jobLive},
+	history.Complete: {jobLive: jobCompleted, jobSuspended: jobCompleted, jobCompleted: jobCompleted, jobDeleting: jobDeleting},
+	history.Delete:   {jobLive: jobDeleting, jobSuspended: jobDeleting, jobCompleted: jobDeleting, jobDeleting: jobDeleting},
+}
+
+// jobObject: a job is submitted if there is none of its name, and from then on it is
+// what it was changed to last. A deletion may have been sent more than once on its way,
+// so that its own answer is that of a repetition. Nor does a repeated submission say
+// whether it was the first that made the job, since others may have deleted it.
+var jobObject = object(jobGone, func(was jobState, op *history.Op) (jobState, bool) {
+	if was&jobDeleting != 0 {
+		was |= jobGone
+	}
+	var is jobState
+	switch {
+	case op.Verb == history.GetJob:
+		is = was & jobRead(op)
+	case op.Outcome == history.Fail:
+		is = was & jobRefused(op)
+		if op.Change == history.Delete && is == 0 {
+			is = jobGone
+		}
+	default:
+		is = was.changed(op)
+		if op.Outcome == history.Unknown || op.Replayed {
+			is |= was
+		}
+	}
+	return is, is != 0
+})
+
+// changed is what becomes of a job by a call that does something.
+func (was jobState) changed(op *history.Op) (is jobState) {
+	if op.Verb == history.SubmitJob {
+		if was&jobGone != 0 {
+			is = jobLive
+		}
+		return is
+	}
+	for from, to := range jobChanges[op.Change] {
+		if was&from != 0 {
+			is |= to
+		}
+	}
+	return is
+}
+
+// jobRefused is what a job is, for a call to be refused.
+func jobRefused(op *history.Op) jobState {
+	switch op.Error {
+	case "JOB_EXISTS":
+		return jobLive | jobSuspended | jobCompleted | jobDeleting
+	case "JOB_STATE":
+		return jobCompleted | jobDeleting
+	}
+	return jobGone
+}

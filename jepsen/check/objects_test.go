@@ -54,6 +54,28 @@ func existing(verb history.Verb, reason string) history.Op {
 
 func noQuota(verb history.Verb) history.Op { return existing(verb, "QUOTA_NOT_FOUND") }
 
+func job(o history.Outcome, change string) history.Op {
+	return history.Op{Verb: history.ChangeJob, Job: "j", Outcome: o, Change: change}
+}
+
+func newJob(o history.Outcome, replayed bool) history.Op {
+	return history.Op{Verb: history.SubmitJob, Job: "j", RequestID: "j", Outcome: o, Replayed: replayed}
+}
+
+func seeJob(state string, deleting bool) history.Op {
+	return history.Op{Verb: history.GetJob, Job: "j", Outcome: ok, State: state, Deleting: deleting}
+}
+
+// refusedJob is a call that was refused for a reason.
+func refusedJob(op history.Op, reason string) history.Op {
+	op.Outcome, op.Error, op.State = fail, reason, ""
+	return op
+}
+
+func turn(o history.Outcome, replayed bool, ids ...uint64) history.Op {
+	return history.Op{Verb: history.Acquire, RequestID: "r", Deployment: "j/actor", Outcome: o, Replayed: replayed, IDs: ids}
+}
+
 // during makes a call last from the start of the first call to now.
 func during(op history.Op) history.Op {
 	op.Start = 1
@@ -67,6 +89,8 @@ const (
 )
 
 var missing = history.Op{Verb: history.Get, Target: 7, Outcome: fail, Error: "ACTION_NOT_FOUND"}
+
+var noJob = refusedJob(seeJob("", false), "JOB_NOT_FOUND")
 
 // histories are short ones of one object each.
 var histories = []struct {
@@ -117,6 +141,29 @@ var histories = []struct {
 	{"a deletion without an answer", true, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.DeleteQuota, unknown, 0, 0), quota(history.GetQuota, ok, 4, 2), existing(history.DeleteQuota, "QUOTA_IN_USE"), noQuota(history.GetQuota)}},
 	{"a deleted quota is read", false, []history.Op{quota(history.CreateQuota, ok, 4, 2), quota(history.DeleteQuota, ok, 0, 0), quota(history.GetQuota, ok, 4, 2)}},
 
+	{"a job", true, []history.Op{noJob, newJob(ok, false), seeJob("QUEUED", false), seeJob("RUNNING", false), job(ok, history.Suspend), seeJob("SUSPENDED", false), job(ok, history.Resume), seeJob("RUNNING", false), job(ok, history.Complete), seeJob("COMPLETED", false)}},
+	{"a job that waits again", true, []history.Op{newJob(ok, false), seeJob("RUNNING", false), seeJob("QUEUED", false)}},
+	{"a job that exists", true, []history.Op{newJob(ok, false), refusedJob(newJob(fail, false), "JOB_EXISTS")}},
+	{"a job that exists and was never made", false, []history.Op{refusedJob(newJob(fail, false), "JOB_EXISTS")}},
+	{"a job made twice", false, []history.Op{newJob(ok, false), newJob(ok, false)}},
+	{"a job that is lost", false, []history.Op{newJob(ok, false), noJob}},
+	{"a suspension that is not seen", false, []history.Op{newJob(ok, false), job(ok, history.Suspend), seeJob("RUNNING", false)}},
+	{"a suspension that nobody asked for", false, []history.Op{newJob(ok, false), seeJob("SUSPENDED", false)}},
+	{"a suspension without an answer", true, []history.Op{newJob(ok, false), job(unknown, history.Suspend), seeJob("RUNNING", false), seeJob("SUSPENDED", false)}},
+	{"a suspension without an answer happens once", false, []history.Op{newJob(ok, false), job(unknown, history.Suspend), seeJob("SUSPENDED", false), job(ok, history.Resume), seeJob("SUSPENDED", false)}},
+	{"a completed job is resumed", false, []history.Op{newJob(ok, false), job(ok, history.Complete), job(ok, history.Resume)}},
+	{"a completed job cannot be suspended", true, []history.Op{newJob(ok, false), job(ok, history.Complete), refusedJob(job(fail, history.Suspend), "JOB_STATE")}},
+	{"a live job cannot be suspended", false, []history.Op{newJob(ok, false), refusedJob(job(fail, history.Suspend), "JOB_STATE")}},
+	{"a job that is deleted goes in its own time", true, []history.Op{newJob(ok, false), job(ok, history.Delete), seeJob("COMPLETED", true), refusedJob(newJob(fail, false), "JOB_EXISTS"), noJob, newJob(ok, false), seeJob("QUEUED", false)}},
+	{"a deleted job comes back", false, []history.Op{newJob(ok, false), job(ok, history.Delete), noJob, seeJob("COMPLETED", true)}},
+	{"a deleted job runs", false, []history.Op{newJob(ok, false), job(ok, history.Delete), seeJob("RUNNING", false)}},
+	{"a deletion that arrives twice", true, []history.Op{newJob(ok, false), refusedJob(job(fail, history.Delete), "JOB_NOT_FOUND"), noJob}},
+	{"a repeated submission makes no second job", true, []history.Op{newJob(ok, false), job(ok, history.Delete), newJob(ok, true), noJob}},
+	{"the answer of a submission was lost", true, []history.Op{newJob(unknown, false), newJob(ok, true), seeJob("RUNNING", false)}},
+
+	{"a turn that was asked for twice", true, []history.Op{turn(unknown, false), turn(ok, true, 4), turn(ok, true, 4)}},
+	{"another turn for the same request", false, []history.Op{turn(ok, false, 4), turn(ok, true, 5)}},
+
 	{"a trajectory", true, []history.Op{open("PENDING", ""), look("OPEN", "n"), shut(ok, "CLOSING"), look("CLOSING", "n"), look("CLOSED", "n"), shut(ok, "CLOSED")}},
 	{"a trajectory moves", false, []history.Op{open("OPEN", "n"), look("OPEN", "m")}},
 	{"a closed trajectory opens", false, []history.Op{shut(ok, "CLOSED"), look("OPEN", "n")}},
@@ -160,6 +207,7 @@ func TestWhatIsNumberedOnlyGrows(t *testing.T) {
 		{"a read that may be stale", true, []history.Op{op(history.Get, 1, 2, "s1", 6), op(history.GetStale, 3, 4, "s2", 5)}},
 		{"behind a long call", false, []history.Op{op(history.Get, 1, 20, "s1", 9), op(history.Get, 2, 3, "s1", 6), op(history.Get, 4, 5, "s2", 5)}},
 		{"IDs given again", false, []history.Op{op(history.Submit, 1, 2, "s1", 0, 6, 7), op(history.Submit, 3, 4, "s1", 0, 7)}},
+		{"turns numbered again", false, []history.Op{op(history.Acquire, 1, 2, "s1", 0, 7), op(history.Acquire, 3, 4, "s1", 0, 7)}},
 		{"IDs that follow", true, []history.Op{op(history.Submit, 1, 2, "s1", 0, 6, 7), op(history.Submit, 3, 4, "s1", 0, 8)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -48,6 +48,7 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	p.register("n2")
 	p.createQuota("browser", state.QuotaConcurrency, 0)
 	p.createQuota("search", state.QuotaSlidingWindow, 4*second)
+	p.beginJobs()
 	for round := range rounds {
 		p.now += second
 		p.round(round, rounds)
@@ -70,6 +71,7 @@ func (p *play) round(round, rounds int) {
 		p.cancel(uint64(len(p.names)))
 	}
 	p.changeQuota(round)
+	p.train(round)
 	p.read(1 + p.draw.Uint64N(uint64(len(p.names))))
 	p.drain(round)
 	for _, k := range p.running() {
@@ -282,6 +284,7 @@ func (p *play) finish() {
 			p.complete(k)
 		}
 	}
+	p.endJobs()
 	p.rec.Healing.Settled = p.now
 	p.machine.View(func(s *state.State) {
 		s.Actions(0, func(a *state.Action) bool {

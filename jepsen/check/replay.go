@@ -33,6 +33,7 @@ type truth struct {
 	ends     map[uint64]ending
 	grants   map[token]grant
 	accepted map[string][]acceptance // by request ID
+	turns    map[uint64]turnGrant
 	last     *state.State
 	findings findings
 }
@@ -56,7 +57,7 @@ type grant struct {
 	cores, gpus []int
 }
 
-// acceptance is one submission or opening as the log has it, times in log time.
+// acceptance is one submission, opening or acquiring as the log has it, times in log time.
 type acceptance struct {
 	index     uint64 // of the entry
 	first     uint64 // ID
@@ -108,7 +109,7 @@ type replayer struct {
 }
 
 func replayLog(e *evidence) *truth {
-	t := &truth{ends: map[uint64]ending{}, grants: map[token]grant{}, accepted: map[string][]acceptance{}, last: state.New()}
+	t := &truth{ends: map[uint64]ending{}, grants: map[token]grant{}, accepted: map[string][]acceptance{}, turns: map[uint64]turnGrant{}, last: state.New()}
 	entries := e.committed()
 	if len(entries) == 0 || entries[0].Index != 1 {
 		return t // the log does not reach back to its beginning
@@ -183,11 +184,14 @@ func (r *replayer) apply(entry history.Entry) bool {
 	return true
 }
 
-// learnEvents notes what happened to actions, and what was granted.
+// learnEvents notes what happened to actions and turns, and what was granted.
 func (r *replayer) learnEvents(s *state.State) {
 	newest := s.Meta().Revision
 	for r.revision++; r.revision <= newest; r.revision++ {
 		e, ok := s.Event(r.revision)
+		if ok && e.Kind == state.EventTurn {
+			r.learnTurn(s, state.TurnID(e.Subject))
+		}
 		if !ok || e.Kind != state.EventAction {
 			continue
 		}
@@ -221,6 +225,10 @@ var actionStates = func() (names []string) {
 	return names
 }()
 
+func turnStateName(s state.TurnState) string {
+	return rotav1.TurnState(s).String()[len("TURN_STATE_"):]
+}
+
 func stateName(s uint8) string {
 	if int(s) < len(actionStates) {
 		return actionStates[s]
@@ -231,7 +239,7 @@ func stateName(s uint8) string {
 // learnRequests notes which requests were accepted, and what they got.
 func (r *replayer) learnRequests(index uint64, commands []*logv1.Command, results []*logv1.Result, s *state.State) {
 	for i, c := range commands {
-		q := cmp.Or(c.GetSubmitActions().GetRequest(), c.GetOpenTrajectory().GetRequest())
+		q := cmp.Or(c.GetSubmitActions().GetRequest(), c.GetOpenTrajectory().GetRequest(), c.GetAcquireTurn().GetRequest())
 		if q.GetId() == "" || i >= len(results) || results[i].Refusal != nil || results[i].Replayed {
 			continue
 		}

@@ -31,6 +31,19 @@ const (
 	UpdateQuota     Verb = "update-quota" // Inputs Quota, Limit, Keys; 0: as it is
 	DeleteQuota     Verb = "delete-quota" // Input Quota
 	GetQuota        Verb = "get-quota"    // Input Quota; outputs Limit, Keys
+	CreateGroup     Verb = "create-group" // Input Group
+	SubmitJob       Verb = "submit-job"   // Inputs RequestID, Job; output Replayed
+	ChangeJob       Verb = "change-job"   // Inputs Job, Change
+	GetJob          Verb = "get-job"      // Input Job; outputs State, Deleting
+	Acquire         Verb = "acquire"      // Inputs RequestID, Deployment; outputs IDs (one, of a turn), Replayed, State
+)
+
+// Changes of a job.
+const (
+	Suspend  = "suspend"
+	Resume   = "resume"
+	Complete = "complete"
+	Delete   = "delete"
 )
 
 // Op is one call of a client. One that was under way when the record was taken is
@@ -55,6 +68,11 @@ type Op struct {
 	Limit    uint32 `json:"limit,omitempty"` // of each key
 	Keys     uint32 `json:"keys,omitempty"`
 	WindowNS int64  `json:"window_ns,omitempty"` // 0: a limit of concurrency
+	Group    string `json:"group,omitempty"`     // of nodes
+	Job      string `json:"job,omitempty"`
+	Change   string `json:"change,omitempty"`
+	// Deployment is that of a job: "job/deployment".
+	Deployment string `json:"deployment,omitempty"`
 
 	IDs         []uint64 `json:"ids,omitempty"`
 	Replayed    bool     `json:"replayed,omitempty"`
@@ -62,6 +80,8 @@ type Op struct {
 	Attempt     uint32   `json:"attempt,omitempty"`
 	Incarnation uint64   `json:"incarnation,omitempty"`
 	Revision    uint64   `json:"revision,omitempty"`
+	// Deleting: the job goes with the last of its turns.
+	Deleting bool `json:"deleting,omitempty"`
 }
 
 // Execution is one execution of a command as the witness saw it: alive from
@@ -104,6 +124,29 @@ type Asked struct {
 	Cores  []int `json:"cores,omitempty"`  // the numbers of cores that it can use, just 0 if it needs none
 	GPUs   []int `json:"gpus,omitempty"`   // of GPUs
 	Quotas []Use `json:"quotas,omitempty"` // without keys
+}
+
+// Holding is a turn as its holder saw it, by its own clock: it used the node group
+// from Start to End.
+type Holding struct {
+	Client     int    `json:"client"`
+	Turn       uint64 `json:"turn"`
+	Token      uint64 `json:"token"`
+	Group      string `json:"group"`
+	Deployment string `json:"deployment"` // "job/deployment"
+	Start      int64  `json:"start"`
+	// End is when it last looked and took the group for its own.
+	End int64 `json:"end"`
+	// Yielded: it gave the group back after its work was done, and was told so.
+	Yielded bool `json:"yielded,omitempty"`
+}
+
+// Turn is a turn that was acknowledged, as a linearizable read showed it after
+// everything had been healed and had ended.
+type Turn struct {
+	ID    uint64 `json:"id"`
+	State string `json:"state"`
+	Token uint64 `json:"token,omitempty"`
 }
 
 // WatchEvent is one event that a watcher received.
@@ -174,7 +217,7 @@ type Healing struct {
 	FirstCommit int64 `json:"first_commit"` // when the first write after that was answered, 0: never
 	Settled     int64 `json:"settled"`      // when all actions had ended and all nodes were up, 0: never
 	// Left is what should be gone and is not: processes, cgroups, attempts, held
-	// cores, open trajectories; one line each.
+	// cores, open trajectories, jobs, turns and what is reserved; one line each.
 	Left []string `json:"left,omitempty"`
 }
 
@@ -207,6 +250,8 @@ type Record struct {
 	MarginNS   int64        `json:"margin_ns"`
 	Ops        []Op         `json:"-"`
 	Executions []Execution  `json:"-"`
+	Holdings   []Holding    `json:"-"`
+	Turns      []Turn       `json:"-"`
 	Watch      []WatchEvent `json:"-"`
 	Samples    []Sample     `json:"-"`
 	Faults     []Fault      `json:"faults"`

@@ -59,6 +59,11 @@ func (r *Recorder) AddSample(s Sample) {
 	r.Update(func(rec *Record) { rec.Samples = append(rec.Samples, s) })
 }
 
+// AddHolding adds a turn that was held.
+func (r *Recorder) AddHolding(h Holding) {
+	r.Update(func(rec *Record) { rec.Holdings = append(rec.Holdings, h) })
+}
+
 // AddFault adds a fault that has happened, or was tried in vain.
 func (r *Recorder) AddFault(f Fault) {
 	r.Update(func(rec *Record) { rec.Faults = append(rec.Faults, f) })
@@ -90,6 +95,7 @@ func (r *Recorder) Record() *Record {
 		}
 	}
 	rec.Executions, rec.Watch = slices.Clone(rec.Executions), slices.Clone(rec.Watch)
+	rec.Holdings, rec.Turns = slices.Clone(rec.Holdings), slices.Clone(rec.Turns)
 	rec.Samples, rec.Faults = slices.Clone(rec.Samples), slices.Clone(rec.Faults)
 	rec.Members, rec.Logs = slices.Clone(rec.Members), slices.Clone(rec.Logs)
 	return &rec

@@ -19,6 +19,8 @@ const (
 	recordFile     = "record.json"
 	opsFile        = "ops.jsonl"
 	executionsFile = "executions.jsonl"
+	holdingsFile   = "holdings.jsonl"
+	turnsFile      = "turns.jsonl"
 	watchFile      = "watch.jsonl"
 	samplesFile    = "samples.jsonl"
 	finalFile      = "final.jsonl"
@@ -39,6 +41,8 @@ func (rec *Record) Save(dir string) error {
 		os.WriteFile(filepath.Join(dir, recordFile), append(text, '\n'), 0o644),
 		writeLines(dir, opsFile, rec.Ops),
 		writeLines(dir, executionsFile, rec.Executions),
+		writeLines(dir, holdingsFile, rec.Holdings),
+		writeLines(dir, turnsFile, rec.Turns),
 		writeLines(dir, watchFile, rec.Watch),
 		writeLines(dir, samplesFile, rec.Samples),
 		writeLines(dir, finalFile, rec.Final),
@@ -65,6 +69,8 @@ func Load(dir string) (*Record, error) {
 		json.Unmarshal(text, rec),
 		readLines(dir, opsFile, &rec.Ops),
 		readLines(dir, executionsFile, &rec.Executions),
+		readLines(dir, holdingsFile, &rec.Holdings),
+		readLines(dir, turnsFile, &rec.Turns),
 		readLines(dir, watchFile, &rec.Watch),
 		readLines(dir, samplesFile, &rec.Samples),
 		readLines(dir, finalFile, &rec.Final),

@@ -53,6 +53,9 @@ const (
 	heartbeat = 500 * time.Millisecond
 )
 
+// ledgerSlot is short, so that cycles of jobs are.
+const ledgerSlot = 100 * time.Millisecond
+
 // longPerCent is how much of the work that is, where much of it is.
 const longPerCent = 12
 
@@ -81,7 +84,7 @@ func (s *Scenario) cluster() cluster.Config {
 		SnapshotThreshold: s.Snapshots, KeepLog: !s.Compact, Faults: true,
 		AgentArgs: []string{"--pool", agentPool, "--simulated-gpus", gpusOfAgent},
 		// Nothing of a run is dropped before the checkers have seen it.
-		ServerArgs: []string{"--retention", "1h"},
+		ServerArgs: []string{"--retention", "1h", "--ledger-slot", ledgerSlot.String()},
 	}
 	if s.Compact {
 		c.TrailingLogs = trailingSnapshots * s.Snapshots

@@ -151,6 +151,61 @@ func (w *worker) getQuota(ctx context.Context, name string) history.Op {
 	})
 }
 
+func (w *worker) createGroup(ctx context.Context, q *rotav1.CreateNodeGroupRequest) history.Op {
+	return w.call(ctx, history.Op{Verb: history.CreateGroup, Group: q.Name}, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.ledger.CreateNodeGroup(ctx, q)
+		return err
+	})
+}
+
+func (w *worker) submitJob(ctx context.Context, q *rotav1.SubmitJobRequest) history.Op {
+	op := history.Op{Verb: history.SubmitJob, RequestID: q.RequestId, Job: q.Name}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.jobs.SubmitJob(ctx, q)
+		op.Replayed = resp.GetReplayed()
+		return err
+	})
+}
+
+func (w *worker) changeJob(ctx context.Context, name, change string) history.Op {
+	return w.call(ctx, history.Op{Verb: history.ChangeJob, Job: name, Change: change}, func(ctx context.Context, c *conn, _ *history.Op) (err error) {
+		switch change {
+		case history.Suspend:
+			_, err = c.jobs.SuspendJob(ctx, &rotav1.SuspendJobRequest{Name: name})
+		case history.Resume:
+			_, err = c.jobs.ResumeJob(ctx, &rotav1.ResumeJobRequest{Name: name})
+		case history.Complete:
+			_, err = c.jobs.CompleteJob(ctx, &rotav1.CompleteJobRequest{Name: name})
+		default:
+			_, err = c.jobs.DeleteJob(ctx, &rotav1.DeleteJobRequest{Name: name})
+		}
+		return err
+	})
+}
+
+func (w *worker) getJob(ctx context.Context, name string) history.Op {
+	return w.call(ctx, history.Op{Verb: history.GetJob, Job: name}, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.jobs.GetJob(ctx, &rotav1.GetJobRequest{Name: name})
+		if err == nil {
+			op.State, op.Deleting = plain(resp.Job.State.String(), "JOB_STATE_"), resp.Job.Deleting
+		}
+		return err
+	})
+}
+
+func (w *worker) acquire(ctx context.Context, q *rotav1.AcquireTurnRequest) history.Op {
+	op := history.Op{Verb: history.Acquire, RequestID: q.RequestId, Deployment: q.Deployment}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, op *history.Op) error {
+		resp, err := c.turns.AcquireTurn(ctx, q)
+		if err == nil {
+			op.IDs, op.Replayed, op.State = []uint64{resp.Turn.Id}, resp.Replayed, turnState(resp.Turn)
+		}
+		return err
+	})
+}
+
+func turnState(t *rotav1.Turn) string { return plain(t.State.String(), "TURN_STATE_") }
+
 func actionState(s rotav1.ActionState) string { return plain(s.String(), "ACTION_STATE_") }
 
 func trajectoryState(t *rotav1.Trajectory) string {

@@ -17,6 +17,9 @@ type conn struct {
 	trajectories rotav1connect.TrajectoryServiceClient
 	nodes        rotav1connect.NodeServiceClient
 	quotas       rotav1connect.QuotaServiceClient
+	jobs         rotav1connect.JobServiceClient
+	turns        rotav1connect.TurnServiceClient
+	ledger       rotav1connect.LedgerServiceClient
 	operator     rotav1connect.OperatorServiceClient
 
 	trouble atomic.Int64 // when it last did not answer, in nanoseconds of the record's clock
@@ -45,6 +48,9 @@ func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 			trajectories: rotav1connect.NewTrajectoryServiceClient(http, base, codec),
 			nodes:        rotav1connect.NewNodeServiceClient(http, base, codec),
 			quotas:       rotav1connect.NewQuotaServiceClient(http, base, codec),
+			jobs:         rotav1connect.NewJobServiceClient(http, base, codec),
+			turns:        rotav1connect.NewTurnServiceClient(http, base, codec),
+			ledger:       rotav1connect.NewLedgerServiceClient(http, base, codec),
 			operator:     rotav1connect.NewOperatorServiceClient(http, base, codec),
 		})
 	}

@@ -66,6 +66,7 @@ func All() []Workload {
 		{"trajectories", "opens trajectories, runs actions in them and closes them", 20, trajectories},
 		{"quotas", "submits calls that contend for limits of an outside, and changes these limits", 15, quotas},
 		{"gpus", "submits actions on GPUs, of which some leave models behind", 8, gpus},
+		{"jobs", "submits training jobs, holds their turns, loses some, and operates the jobs meanwhile", 3, jobs},
 		{"drains", "takes nodes out of use and back, and reads them", 10, drains},
 		{"watches", "follows all events at every server, and goes on after a loss", 0, watches},
 		{"observers", "samples status and state hash of every server", 5, observers},

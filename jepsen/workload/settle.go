@@ -24,7 +24,7 @@ type settler struct {
 
 // Settle brings a cluster to rest after all workloads have ended and everything
 // was healed, which was at a time of the record's clock. It ends what nothing
-// else would end: held actions, open trajectories, drains. When all actions have
+// else would end: held actions, open trajectories, drains, jobs. When all actions have
 // ended and all nodes are up and free, it lists all actions. What is in the way
 // of that when ctx is done is told by Healing.Left.
 func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action, healing history.Healing, err error) {
@@ -57,6 +57,9 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 		}
 	}
 	healing.Settled = env.Record.Now()
+	if err = s.finalTurns(ctx); err != nil {
+		return nil, healing, err
+	}
 	final, err = s.final(ctx)
 	return final, healing, err
 }
@@ -87,7 +90,7 @@ func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
 
 // rest ends what can be ended, and returns what is left.
 func (s *settler) rest(ctx context.Context) (left []string, err error) {
-	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas} {
+	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas, s.jobs, s.turns, s.ledger} {
 		more, err := look(ctx)
 		if err != nil {
 			return left, err

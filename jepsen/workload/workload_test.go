@@ -27,13 +27,32 @@ func TestAllWorkloadsTogether(t *testing.T) {
 	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
 	unknown := checkCalls(t, rec, history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
 		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status,
-		history.CreateQuota, history.GetQuota)
+		history.CreateQuota, history.GetQuota, history.CreateGroup, history.SubmitJob, history.GetJob, history.Acquire)
 	if unknown > len(rec.Ops)/10 {
 		t.Errorf("%d of %d calls have an unknown outcome without any fault", unknown, len(rec.Ops))
 	}
 	checkActions(t, rec)
 	checkEvents(t, rec)
 	checkScarce(t, rec)
+	checkTurns(t, rec)
+}
+
+// checkTurns: turns were held, one of a group at a time, and all have ended.
+func checkTurns(t *testing.T, rec *history.Record) {
+	t.Helper()
+	ends := map[string]int{}
+	for _, turn := range rec.Turns {
+		ends[turn.State]++
+	}
+	t.Logf("%d turns held; how all ended: %v", len(rec.Holdings), ends)
+	if len(rec.Holdings) == 0 || ends["YIELDED"] == 0 || ends["HELD"]+ends["WAITING"] > 0 {
+		t.Error("no turn was held, or not all have ended")
+	}
+	for _, h := range rec.Holdings {
+		if h.Turn == 0 || h.Token == 0 || h.Group == "" || h.End < h.Start {
+			t.Errorf("holding: %+v", h)
+		}
+	}
 }
 
 // checkScarce: executions had keys of quotas, and chunks of GPUs of several sizes.

@@ -87,7 +87,7 @@ func start(t *testing.T) *cluster {
 	}
 	dir := t.TempDir()
 	cmd := exec.Command(built.rota, "dev", "--servers", "3", "--agents", "2", "--port", "0", "--dir", dir, "--simulated-gpus", "8xH100:80GiB")
-	cmd.Env = append(os.Environ(), "ROTA_AGENT_POOL=work", "ROTA_AGENT_CORES=4", "ROTA_AGENT_OVERSUBSCRIBE=true")
+	cmd.Env = append(os.Environ(), "ROTA_AGENT_POOL=work", "ROTA_AGENT_CORES=4", "ROTA_AGENT_OVERSUBSCRIBE=true", "ROTA_SERVER_LEDGER_SLOT=100ms")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

@@ -1,0 +1,111 @@
+package workload
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/jepsen/history"
+)
+
+// nodeGroups are what jobs take turns on. Every job finds room on any of them.
+var nodeGroups = []*rotav1.CreateNodeGroupRequest{
+	{Name: "trainers-1", Nodes: 4},
+	{Name: "trainers-2", Nodes: 4},
+}
+
+// trainings are all jobs that there may be. Some say what their cycle is, one has it
+// learned and so wants a group for itself, one takes what is left over.
+var trainings = []*rotav1.SubmitJobRequest{
+	{Name: "train-1", Nodes: 4, Cycle: newCycle(2*time.Second, segment(0, 500*time.Millisecond, 4)), SetUp: durationpb.New(50 * time.Millisecond)},
+	{Name: "train-2", Nodes: 2, Cycle: newCycle(time.Second, segment(0, 200*time.Millisecond, 2))},
+	{Name: "train-3", Nodes: 4, Cycle: newCycle(2*time.Second, segment(0, 300*time.Millisecond, 4), segment(time.Second, 200*time.Millisecond, 2))},
+	{Name: "train-4", Nodes: 3, Cycle: newCycle(4*time.Second, segment(0, 800*time.Millisecond, 3))},
+	{Name: "learning", Nodes: 2},
+	{Name: "leftover", Nodes: 4, Backfill: true},
+}
+
+// stepTime is how long a step of every training takes: all trainers of a job agree
+// about it without a word.
+const stepTime = 2 * time.Second
+
+func newCycle(period time.Duration, segments ...*rotav1.Segment) *rotav1.Cycle {
+	return &rotav1.Cycle{Period: durationpb.New(period), Segments: segments}
+}
+
+func segment(offset, length time.Duration, nodes uint32) *rotav1.Segment {
+	return &rotav1.Segment{Offset: durationpb.New(offset), Length: durationpb.New(length), Nodes: nodes}
+}
+
+// jobs has trainers hold turns of jobs, and operators change these jobs meanwhile.
+func jobs(ctx context.Context, env *Env, rate float64) error {
+	if len(env.Servers) == 0 {
+		return errNoServers
+	}
+	conns, http := env.connect()
+	defer http.CloseIdleConnections()
+	trainers, err := env.newTrainers(conns)
+	if err != nil {
+		return err
+	}
+	var training sync.WaitGroup
+	for _, t := range trainers {
+		training.Go(func() { t.train(ctx) })
+	}
+	err = env.work(ctx, rate, func(w *worker) func(context.Context) {
+		return (&jobOperator{worker: w, last: map[string]*rotav1.SubmitJobRequest{}}).step
+	})
+	training.Wait()
+	return err
+}
+
+// jobOperator makes groups and jobs, and changes jobs.
+type jobOperator struct {
+	*worker
+	groups int // made
+	last   map[string]*rotav1.SubmitJobRequest
+	begun  int // jobs that were submitted at first, so that there are some soon
+}
+
+func (o *jobOperator) step(ctx context.Context) {
+	for ; o.groups < len(nodeGroups); o.groups++ {
+		if op := o.createGroup(ctx, nodeGroups[o.groups]); op.Outcome != history.OK && op.Error != "NODE_GROUP_EXISTS" {
+			return
+		}
+	}
+	o.roam()
+	if o.begun < len(trainings) {
+		o.submitNew(ctx, trainings[o.begun])
+		o.begun++
+		return
+	}
+	t := trainings[o.rand.IntN(len(trainings))]
+	switch dice := o.rand.IntN(100); {
+	case dice < 40:
+		o.getJob(ctx, t.Name)
+	case dice < 60:
+		o.changeJob(ctx, t.Name, history.Resume)
+	case dice < 66:
+		o.changeJob(ctx, t.Name, history.Suspend)
+	case dice < 69:
+		o.changeJob(ctx, t.Name, history.Complete)
+	case dice < 77:
+		o.changeJob(ctx, t.Name, history.Delete)
+	case dice < 82 && o.last[t.Name] != nil:
+		o.submitJob(ctx, o.last[t.Name])
+	default:
+		o.submitNew(ctx, t)
+	}
+}
+
+// submitNew submits a job with a request of its own.
+func (o *jobOperator) submitNew(ctx context.Context, t *rotav1.SubmitJobRequest) {
+	o.last[t.Name] = &rotav1.SubmitJobRequest{
+		Name: t.Name, Nodes: t.Nodes, Cycle: t.Cycle, SetUp: t.SetUp, Backfill: t.Backfill,
+		RequestId: o.requestID(), ExpireTime: o.env.clock.expiry(ctx, o.worker),
+	}
+	o.submitJob(ctx, o.last[t.Name])
+}
