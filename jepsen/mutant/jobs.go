@@ -1,7 +1,7 @@
 package mutant
 
 // jobs are bugs of the ledger, of training jobs and their turns. The simulation hunts
-// them: its trainers lose their leases, die, come late and go back a step.
+// most of them: its trainers lose their leases, die, come late and go back a step.
 var jobs = []Mutant{
 	{
 		Name:  "token-of-a-resident",
@@ -105,5 +105,17 @@ var jobs = []Mutant{
 			"	if err := verify(); err != nil {\n		return nil, err\n	}\n",
 			""}},
 		Hunt: partitions(),
+	},
+	{
+		Name:  "turn-given-up-early",
+		Bug:   "the leader gives a turn up while its holder may still count on its lease",
+		Edits: []Edit{{"server/lease/table.go", "if over = silent > r.patience; over {", "if over = silent > r.patience || who.turn != 0 && silent > r.patience/3; over {"}},
+		Hunt:  run("leader-kill", "--count", "8"),
+	},
+	{
+		Name:  "lease-of-a-turn-from-a-repetition",
+		Bug:   "who asks for a turn again counts its lease from then, though it was granted before",
+		Edits: []Edit{{"api/client/turn.go", "	if !resp.Replayed {", "	if h.until.IsZero() {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"api/client", "TestATurnThatWasGrantedBeforeIsRenewedFirst"}},
 	},
 }

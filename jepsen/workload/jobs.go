@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,6 +16,7 @@ import (
 var nodeGroups = []*rotav1.CreateNodeGroupRequest{
 	{Name: "trainers-1", Nodes: 4},
 	{Name: "trainers-2", Nodes: 4},
+	{Name: "trainers-3", Nodes: 4},
 }
 
 // trainings are all jobs that there may be. Some say what their cycle is, one has it
@@ -55,8 +57,9 @@ func jobs(ctx context.Context, env *Env, rate float64) error {
 	for _, t := range trainers {
 		training.Go(func() { t.train(ctx) })
 	}
+	begun := new(atomic.Int64)
 	err = env.work(ctx, rate, func(w *worker) func(context.Context) {
-		return (&jobOperator{worker: w, last: map[string]*rotav1.SubmitJobRequest{}}).step
+		return (&jobOperator{worker: w, begun: begun, last: map[string]*rotav1.SubmitJobRequest{}}).step
 	})
 	training.Wait()
 	return err
@@ -65,9 +68,9 @@ func jobs(ctx context.Context, env *Env, rate float64) error {
 // jobOperator makes groups and jobs, and changes jobs.
 type jobOperator struct {
 	*worker
-	groups int // made
+	groups int           // made
+	begun  *atomic.Int64 // jobs that all operators have submitted, so that each is there soon
 	last   map[string]*rotav1.SubmitJobRequest
-	begun  int // jobs that were submitted at first, so that there are some soon
 }
 
 func (o *jobOperator) step(ctx context.Context) {
@@ -77,9 +80,8 @@ func (o *jobOperator) step(ctx context.Context) {
 		}
 	}
 	o.roam()
-	if o.begun < len(trainings) {
-		o.submitNew(ctx, trainings[o.begun])
-		o.begun++
+	if i := int(o.begun.Add(1)) - 1; i < len(trainings) {
+		o.submitNew(ctx, trainings[i])
 		return
 	}
 	t := trainings[o.rand.IntN(len(trainings))]
@@ -88,11 +90,11 @@ func (o *jobOperator) step(ctx context.Context) {
 		o.getJob(ctx, t.Name)
 	case dice < 60:
 		o.changeJob(ctx, t.Name, history.Resume)
-	case dice < 66:
+	case dice < 64:
 		o.changeJob(ctx, t.Name, history.Suspend)
-	case dice < 69:
+	case dice < 66:
 		o.changeJob(ctx, t.Name, history.Complete)
-	case dice < 77:
+	case dice < 75:
 		o.changeJob(ctx, t.Name, history.Delete)
 	case dice < 82 && o.last[t.Name] != nil:
 		o.submitJob(ctx, o.last[t.Name])
@@ -103,9 +105,14 @@ func (o *jobOperator) step(ctx context.Context) {
 
 // submitNew submits a job with a request of its own.
 func (o *jobOperator) submitNew(ctx context.Context, t *rotav1.SubmitJobRequest) {
-	o.last[t.Name] = &rotav1.SubmitJobRequest{
-		Name: t.Name, Nodes: t.Nodes, Cycle: t.Cycle, SetUp: t.SetUp, Backfill: t.Backfill,
-		RequestId: o.requestID(), ExpireTime: o.env.clock.expiry(ctx, o.worker),
-	}
+	o.last[t.Name] = o.newTraining(ctx, t)
 	o.submitJob(ctx, o.last[t.Name])
+}
+
+// newTraining is a submission of one of the trainings.
+func (w *worker) newTraining(ctx context.Context, t *rotav1.SubmitJobRequest) *rotav1.SubmitJobRequest {
+	return &rotav1.SubmitJobRequest{
+		Name: t.Name, Nodes: t.Nodes, Cycle: t.Cycle, SetUp: t.SetUp, Backfill: t.Backfill,
+		RequestId: w.requestID(), ExpireTime: w.env.clock.expiry(ctx, w),
+	}
 }

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,7 +16,7 @@ import (
 const (
 	// trainersOfRun is how many trainers there are: with fewer, groups would seldom be
 	// contended for.
-	trainersOfRun = 5
+	trainersOfRun = 8
 	// lookEvery is how often a holder looks whether it still holds its group.
 	lookEvery = 10 * time.Millisecond
 	// stalledFor is how long a look may be late. A process that stands still for longer
@@ -99,6 +100,9 @@ func (t *trainer) acquired(ctx context.Context, q *rotav1.AcquireTurnRequest) bo
 		switch {
 		case op.Outcome == history.OK:
 			return true
+		case op.Error == "JOB_NOT_FOUND":
+			t.submitTraining(ctx, q.Deployment)
+			return false
 		case op.Outcome == history.Fail && op.Error != "NO_LEADER", ctx.Err() != nil:
 			return false
 		}
@@ -107,11 +111,22 @@ func (t *trainer) acquired(ctx context.Context, q *rotav1.AcquireTurnRequest) bo
 	return false
 }
 
+// submitTraining submits the job of a deployment, which has gone.
+func (t *trainer) submitTraining(ctx context.Context, deployment string) {
+	for _, q := range trainings {
+		if strings.HasPrefix(deployment, q.Name+"/") {
+			t.submitJob(ctx, t.newTraining(ctx, q))
+		}
+	}
+}
+
 // take waits for a turn that was accepted, and holds it.
 func (t *trainer) take(ctx context.Context, q *rotav1.AcquireTurnRequest) {
 	f := t.newFate()
-	patient, cancel := context.WithTimeout(ctx, t.between(2*time.Second, 7*time.Second))
+	patient, cancel := context.WithCancel(ctx)
 	defer cancel()
+	giveUp := time.AfterFunc(t.between(3*time.Second, 8*time.Second), cancel)
+	defer giveUp.Stop()
 	defer t.line.mend()
 	if f.diesWaiting > 0 {
 		defer time.AfterFunc(f.diesWaiting, func() {
@@ -121,6 +136,7 @@ func (t *trainer) take(ctx context.Context, q *rotav1.AcquireTurnRequest) {
 	}
 	h := history.Holding{Client: t.client, Deployment: q.Deployment}
 	err := t.api.HoldTurn(patient, q, func(working context.Context, turn *rotav1.Turn) error {
+		giveUp.Stop()
 		return t.hold(working, patient, turn, &h, f)
 	})
 	if h.Start > 0 {
@@ -150,8 +166,8 @@ func (t *trainer) newFate() fate {
 		f.diesWaiting = t.between(10*time.Millisecond, 500*time.Millisecond)
 	case dice < 10:
 		f.dies = t.between(10*time.Millisecond, 300*time.Millisecond)
-	case dice < 20:
-		f.cut, f.cutFor, f.takes = t.between(lookEvery, 100*time.Millisecond), t.between(time.Second, 5*time.Second), 6*time.Second
+	case dice < 24:
+		f.cut, f.cutFor, f.takes = t.between(lookEvery, 100*time.Millisecond), t.between(2*time.Second, 6*time.Second), 6*time.Second
 	}
 	return f
 }
