@@ -114,7 +114,7 @@ func (m *Model) chosenWell(j *job, g *nodeGroup) error {
 	switch {
 	case j.Backfill:
 		for _, o := range m.groups {
-			if o.Nodes >= j.Nodes && o.before(g) && !m.unsure(o) && !m.unsure(g) {
+			if o.Nodes >= j.Nodes && o.before(g) {
 				return fmt.Errorf("backfill job %d was placed on group %s, group %s has less reserved", j.ID, g.Name, o.Name)
 			}
 		}
