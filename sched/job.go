@@ -14,7 +14,7 @@ import (
 // says what would have to change.
 func PlaceJob(v *state.State, l *ledger.Ledger, j *state.Job) (ledger.Found, error) {
 	m := v.Meta()
-	ready := nextSlot(v, m.Now)
+	ready := ledger.Cover(m.Settings.LedgerSlotNS, m.Now)
 	if j.Cycle.Period == 0 {
 		p, err := l.PlaceCold(ledger.JobID(j.ID), j.Nodes, ready)
 		return ledger.Found{Placement: p}, err
@@ -120,7 +120,7 @@ func CycleOf(v *state.State, periodNS int64, segments []ledger.Turn) (state.Cycl
 			return state.Cycle{}, fmt.Errorf("segment %d is from %d to %d ns, and the one before ends at %d ns: segments ascend, do not overlap, and have a length", i, t.Start, t.End, end)
 		}
 		end = t.End
-		from, to := t.Start/slot, up(t.End, slot)
+		from, to := t.Start/slot, ledger.Cover(slot, t.End)
 		if n := len(c.Segments); n > 0 && from < c.Segments[n-1].End() {
 			before := &c.Segments[n-1]
 			before.Length, before.Nodes = to-before.Offset, max(before.Nodes, t.Nodes)
@@ -131,12 +131,9 @@ func CycleOf(v *state.State, periodNS int64, segments []ledger.Turn) (state.Cycl
 	if periodNS < max(1, end) {
 		return state.Cycle{}, fmt.Errorf("the period is %d ns: it must be at least 1, and not end before the last segment does (%d ns)", periodNS, end)
 	}
-	c.Period = up(periodNS, slot)
+	c.Period = ledger.Cover(slot, periodNS)
 	return Cycle(c), c.Validate(s.LedgerSlots)
 }
-
-// up returns how many slots it takes to cover a duration.
-func up(ns, slot int64) int64 { return (ns-1)/slot + 1 }
 
 // ProfileOf makes a cycle of the turns that a job has just had, the next cycle being
 // ready now. A turn whose deployment was still resident from the cycle before will

@@ -22,12 +22,6 @@ func CheckLedger(s *state.Settings) error { return ledgerConfig(s).Validate() }
 // Slot returns the slot that a log time is in.
 func Slot(v *state.State, ns int64) int64 { return ns / v.Meta().Settings.LedgerSlotNS }
 
-// nextSlot returns the first slot that starts at a log time or later.
-func nextSlot(v *state.State, ns int64) int64 {
-	slot := v.Meta().Settings.LedgerSlotNS
-	return (ns + slot - 1) / slot
-}
-
 // Ledger returns the ledger of all groups, with a window that starts now.
 func Ledger(v *state.State) *ledger.Ledger {
 	var groups []ledger.Group

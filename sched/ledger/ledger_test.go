@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -436,6 +437,16 @@ func TestFinishPushes(t *testing.T) {
 			t.Errorf("late by %d: %+v, %v, want %v", x.late, f, err, x.pushed)
 		}
 		check(t, l)
+	}
+}
+
+func TestCover(t *testing.T) {
+	for _, c := range []struct{ slot, ns, want int64 }{
+		{10, 0, 0}, {10, 1, 1}, {10, 10, 1}, {10, 11, 2}, {1, 7, 7}, {10, math.MaxInt64, math.MaxInt64/10 + 1},
+	} {
+		if got := Cover(c.slot, c.ns); got != c.want {
+			t.Errorf("%d ns are %d slots of %d ns, want %d", c.ns, got, c.slot, c.want)
+		}
 	}
 }
 

@@ -11,6 +11,10 @@ type Turn struct {
 	Nodes      int64
 }
 
+// Cover returns how many slots it takes to cover a duration; of a time, the first slot
+// that starts then or later. Neither is negative.
+func Cover(slotNS, ns int64) int64 { return ns/slotNS + min(1, ns%slotNS) }
+
 // Profile makes a cycle of the turns of one that ran cleanly, from the start of the
 // first to when the next cycle was ready. Turns are rounded outwards to slots, so
 // what is reserved covers what ran; those that touch then become one, with the nodes
@@ -30,7 +34,7 @@ func Profile(slotNS int64, turns []Turn, next int64) (Cycle, error) {
 		}
 		last = t.End
 		start := (t.Start - from) / slotNS
-		end := (t.End - from + slotNS - 1) / slotNS
+		end := Cover(slotNS, t.End-from)
 		if n := len(c.Segments); n > 0 && start <= c.Segments[n-1].End() {
 			before := &c.Segments[n-1]
 			before.Length = max(before.Length, end-before.Offset)
@@ -42,6 +46,6 @@ func Profile(slotNS int64, turns []Turn, next int64) (Cycle, error) {
 	if next < last {
 		return Cycle{}, fmt.Errorf("the next cycle is ready at %d ns, before this one ends at %d", next, last)
 	}
-	c.Period = max((next-from+slotNS-1)/slotNS, c.Segments[len(c.Segments)-1].End())
+	c.Period = max(Cover(slotNS, next-from), c.Segments[len(c.Segments)-1].End())
 	return c, nil
 }

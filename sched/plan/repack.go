@@ -65,6 +65,5 @@ func transfer(v *state.State, id state.JobID) int64 {
 	for _, d := range j.Deployments {
 		setUp = max(setUp, d.SetUpNS)
 	}
-	slot := v.Meta().Settings.LedgerSlotNS
-	return (2*setUp + slot - 1) / slot
+	return ledger.Cover(v.Meta().Settings.LedgerSlotNS, 2*setUp)
 }
