@@ -153,30 +153,19 @@ func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision {
 	d := Decision{Start: a, Node: n, GPUs: g, Cores: place.Cores(n.NUMA, n.Free, int(a.CoresMin))}
 	if p.blocked != 0 {
-		head := p.view.Action(p.blocked)
-		if !p.mayBypass(head) {
+		if head := p.view.Action(p.blocked); !p.passes(&d, 0, head) {
 			return p.keepFor(p.toKeep(head), head)
 		}
-		d.Bypassed[0] = head
 	}
 	if a.CoresMin > 0 || place.Reserves(a) > 0 || a.Bandwidth() > 0 {
-		if pinned := p.pinnedBefore(a, n); pinned != nil {
-			if !p.mayBypass(pinned) {
-				return p.keepFor(n, pinned)
-			}
-			d.Bypassed[1] = pinned
+		if pinned := p.pinnedBefore(a, n); !p.passes(&d, 1, pinned) {
+			return p.keepFor(n, pinned)
 		}
-		if other := p.poolBefore(a, n, nil); other != nil {
-			if !p.mayBypass(other) {
-				return p.keepFor(place.ToHold(p.view, other), other)
-			}
-			d.Bypassed[2] = other
+		if other := p.poolBefore(a, n, nil); !p.passes(&d, 2, other) {
+			return p.keepFor(place.ToHold(p.view, other), other)
 		}
-		if other := p.corelessBefore(a, n); other != nil {
-			if !p.mayBypass(other) {
-				return p.keepFor(place.ToHold(p.view, other), other)
-			}
-			d.Bypassed[3] = other
+		if other := p.corelessBefore(a, n); !p.passes(&d, 3, other) {
+			return p.keepFor(place.ToHold(p.view, other), other)
 		}
 	}
 	p.stale = append(p.stale, n.ID, a.HeldOn)

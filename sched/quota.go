@@ -92,11 +92,8 @@ func (p *corelessPass) Next() (Decision, bool) {
 		}
 		d := Decision{Start: a, Node: n}
 		if place.Reserves(a) > 0 {
-			if older := p.poolBefore(a, n, place.Reserves); older != nil {
-				if !p.mayBypass(older) {
-					return p.hold(older)
-				}
-				d.Bypassed[0] = older
+			if older := p.poolBefore(a, n, place.Reserves); !p.passes(&d, 0, older) {
+				return p.hold(older)
 			}
 		}
 		p.queue.drop()

@@ -264,29 +264,31 @@ func (p *Pass) mayBide(a *state.Action) bool {
 // often: then a node is kept for that one first.
 func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
-	if head := p.headFor(n); head != nil {
-		if !p.mayBypass(head) {
-			return p.hold(head)
-		}
-		d.Bypassed[0] = head
+	if head := p.headFor(n); !p.passes(&d, 0, head) {
+		return p.hold(head)
 	}
 	// A pass over n has what is pinned to n in its own queue.
 	if p.node == 0 {
-		if head := p.pinnedBefore(a, n); head != nil {
-			if !p.mayBypass(head) {
-				return p.keep(n, head)
-			}
-			d.Bypassed[1] = head
+		if head := p.pinnedBefore(a, n); !p.passes(&d, 1, head) {
+			return p.keep(n, head)
 		}
 	}
-	if head := p.corelessBefore(a, n); head != nil {
-		if !p.mayBypass(head) {
-			return p.hold(head)
-		}
-		d.Bypassed[3] = head
+	if head := p.corelessBefore(a, n); !p.passes(&d, 3, head) {
+		return p.hold(head)
 	}
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
+}
+
+// passes notes in a start the older action that it passes by, if there is one, as the
+// i-th of Bypassed. It reports false if that one may not be passed by any more: then
+// it is served first.
+func (p *Pass) passes(start *Decision, i int, older *state.Action) bool {
+	if older != nil && !p.mayBypass(older) {
+		return false
+	}
+	start.Bypassed[i] = older
+	return true
 }
 
 func (p *Pass) mayBypass(a *state.Action) bool {
