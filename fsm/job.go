@@ -95,12 +95,12 @@ func (x *execution) wideEnough(nodes int64) *logv1.Result {
 	return nil
 }
 
-// Changes of a job, as ChangeJob has them.
+// Changes of a job.
 const (
-	changeSuspend = 1 + iota
-	changeResume
-	changeComplete
-	changeDelete
+	changeSuspend  = logv1.JobChange_JOB_CHANGE_SUSPEND
+	changeResume   = logv1.JobChange_JOB_CHANGE_RESUME
+	changeComplete = logv1.JobChange_JOB_CHANGE_COMPLETE
+	changeDelete   = logv1.JobChange_JOB_CHANGE_DELETE
 )
 
 // changeJob moves a job through its life. What is so already is not refused.

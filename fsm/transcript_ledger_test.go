@@ -43,12 +43,12 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 			Step: a.num("step", 0), ExpectNs: a.dur("expect"), SetUpNs: a.dur("setup"), LimitNs: a.dur("limit"), Stoppable: a.text("stoppable") != "",
 		}}}
 	case "yield", "lost", "give-up":
-		reason := map[string]uint32{"yield": endYielded, "lost": endLost, "give-up": endCanceled}[verb]
+		reason := map[string]logv1.TurnEnd{"yield": endYielded, "lost": endLost, "give-up": endCanceled}[verb]
 		return &logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: &logv1.EndTurn{
 			TurnId: a.num("turn", 0), Token: a.num("token", 0), Reason: reason, SetUpNs: a.dur("setup"),
 		}}}
 	}
-	if change := map[string]uint32{"suspend": changeSuspend, "resume-job": changeResume, "complete": changeComplete, "delete": changeDelete}[verb]; change != 0 {
+	if change := map[string]logv1.JobChange{"suspend": changeSuspend, "resume-job": changeResume, "complete": changeComplete, "delete": changeDelete}[verb]; change != 0 {
 		return &logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Namespace: a.text("ns"), Name: a.text("job"), Change: change}}}
 	}
 	return nil

@@ -100,11 +100,11 @@ func (x *execution) askToStop(t *state.Turn) {
 	x.putTurn(&u)
 }
 
-// Reasons of EndTurn.
+// How turns end.
 const (
-	endYielded = 1 + iota
-	endLost
-	endCanceled
+	endYielded  = logv1.TurnEnd_TURN_END_YIELDED
+	endLost     = logv1.TurnEnd_TURN_END_LOST
+	endCanceled = logv1.TurnEnd_TURN_END_CANCELED
 )
 
 var turnEnds = [...]state.TurnState{endYielded: state.TurnYielded, endLost: state.TurnLost, endCanceled: state.TurnCanceled}

@@ -16,15 +16,15 @@ const hosts = 3
 // How often a trainer asks whether it holds its group, and renews its lease.
 const renewEvery = 1500 * millisecond
 
-// How turns end, and what becomes of jobs, as the log numbers it.
+// How turns end, and what becomes of jobs.
 const (
-	yielded  = 1
-	canceled = 3
+	yielded  = logv1.TurnEnd_TURN_END_YIELDED
+	canceled = logv1.TurnEnd_TURN_END_CANCELED
 
-	suspendJob  = 1
-	resumeJob   = 2
-	completeJob = 3
-	deleteJob   = 4
+	suspendJob  = logv1.JobChange_JOB_CHANGE_SUSPEND
+	resumeJob   = logv1.JobChange_JOB_CHANGE_RESUME
+	completeJob = logv1.JobChange_JOB_CHANGE_COMPLETE
+	deleteJob   = logv1.JobChange_JOB_CHANGE_DELETE
 )
 
 // operation is one turn of each step of a job, as the trainer plans it.
@@ -345,7 +345,7 @@ func (t *trainer) goOn(after int64) {
 func (t *trainer) finishJob() {
 	d := t.draw(5)
 	if d.Chance(800_000) {
-		change := uint32(completeJob)
+		change := completeJob
 		if d.Chance(500_000) {
 			change = deleteJob
 		}
@@ -380,6 +380,6 @@ func (t *trainer) kill(after int64) {
 }
 
 // changeJob has a job suspended, resumed, completed or deleted.
-func (c *client) changeJob(name string, change uint32, tries int) {
+func (c *client) changeJob(name string, change logv1.JobChange, tries int) {
 	c.do(&logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Name: name, Change: change}}}, tries, ignore)
 }

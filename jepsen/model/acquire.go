@@ -10,14 +10,14 @@ import (
 // Turns: what clients ask for, and how turns end. Who gets a group when is judged in
 // grants.go.
 
-// How a turn ends, as the log numbers it.
+// How a turn ends.
 const (
-	turnYielded  = 1
-	turnLost     = 2
-	turnCanceled = 3
+	turnYielded  = logv1.TurnEnd_TURN_END_YIELDED
+	turnLost     = logv1.TurnEnd_TURN_END_LOST
+	turnCanceled = logv1.TurnEnd_TURN_END_CANCELED
 )
 
-var turnEnds = map[uint32]state.TurnState{turnYielded: state.TurnYielded, turnLost: state.TurnLost, turnCanceled: state.TurnCanceled}
+var turnEnds = map[logv1.TurnEnd]state.TurnState{turnYielded: state.TurnYielded, turnLost: state.TurnLost, turnCanceled: state.TurnCanceled}
 
 func (m *Model) acquireTurn(c *logv1.AcquireTurn, got *logv1.Result) error {
 	if done, err := m.replayed(c.Request, state.VerbAcquireTurn, 1, got); done {

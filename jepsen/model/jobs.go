@@ -23,12 +23,12 @@ const (
 	million           = 1_000_000
 )
 
-// Changes of a job, as the log numbers them.
+// Changes of a job.
 const (
-	suspendJob  = 1
-	resumeJob   = 2
-	completeJob = 3
-	deleteJob   = 4
+	suspendJob  = logv1.JobChange_JOB_CHANGE_SUSPEND
+	resumeJob   = logv1.JobChange_JOB_CHANGE_RESUME
+	completeJob = logv1.JobChange_JOB_CHANGE_COMPLETE
+	deleteJob   = logv1.JobChange_JOB_CHANGE_DELETE
 )
 
 type (
@@ -299,7 +299,7 @@ func (m *Model) changeJob(c *logv1.ChangeJob, got *logv1.Result) error {
 	return result(got, &logv1.Result{Count: count})
 }
 
-func (m *Model) change(j *job, change uint32) error {
+func (m *Model) change(j *job, change logv1.JobChange) error {
 	switch change {
 	case suspendJob:
 		return m.leaveGroup(j, state.JobSuspended)

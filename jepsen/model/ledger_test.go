@@ -68,7 +68,7 @@ func (w *world) ledgerCommand() *logv1.Command {
 		return w.jobSubmission()
 	case n < 54:
 		return &logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{
-			Namespace: w.pick("", "", "", "none"), Name: w.jobName(), Change: uint32([]int{0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 4, 5}[w.rand.IntN(12)]),
+			Namespace: w.pick("", "", "", "none"), Name: w.jobName(), Change: logv1.JobChange([]int{0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 4, 5}[w.rand.IntN(12)]),
 		}}}
 	case n < 56:
 		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{
@@ -141,7 +141,7 @@ func (w *world) acquisition() *logv1.Command {
 
 // endOfTurn ends a turn that holds a group or waits, mostly with the right token.
 func (w *world) endOfTurn() *logv1.Command {
-	c := &logv1.EndTurn{TurnId: w.rand.Uint64N(uint64(w.s.Meta().LastTurn) + 2), Reason: uint32(1 + w.rand.IntN(3))}
+	c := &logv1.EndTurn{TurnId: w.rand.Uint64N(uint64(w.s.Meta().LastTurn) + 2), Reason: logv1.TurnEnd(1 + w.rand.IntN(3))}
 	w.s.LiveTurns(func(t *state.Turn) bool {
 		if w.rand.IntN(4) == 0 || t.State == state.TurnHeld {
 			c.TurnId, c.Token = uint64(t.ID), t.Token

@@ -119,7 +119,7 @@ type Due struct {
 func (d Due) Command() *logv1.Command {
 	if d.Turn != 0 {
 		return &logv1.Command{Verb: &logv1.Command_EndTurn{
-			EndTurn: &logv1.EndTurn{TurnId: uint64(d.Turn), Token: d.Token, Reason: reasonLost},
+			EndTurn: &logv1.EndTurn{TurnId: uint64(d.Turn), Token: d.Token, Reason: logv1.TurnEnd_TURN_END_LOST},
 		}}
 	}
 	return &logv1.Command{Verb: &logv1.Command_ExpireNode{

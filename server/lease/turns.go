@@ -7,9 +7,6 @@ import (
 	"rota/fsm/state"
 )
 
-// reasonLost is what EndTurn says of a turn that was given up.
-const reasonLost = 2
-
 // RenewTurns renews leases of turns that were asked for before the call, as Renew
 // does those of nodes, and says what became of each.
 //

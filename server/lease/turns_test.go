@@ -110,7 +110,7 @@ func TestAGrantIsALeaseOfItsOwn(t *testing.T) {
 	token := l.turn(1).Token
 	l.Overdue()
 	l.now = l.now.Add(patience)
-	l.apply(&logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: &logv1.EndTurn{TurnId: 1, Token: token, Reason: 1}}})
+	l.apply(&logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: &logv1.EndTurn{TurnId: 1, Token: token, Reason: logv1.TurnEnd_TURN_END_YIELDED}}})
 	if got := l.turn(2); got.State != state.TurnHeld || got.Token <= token {
 		t.Fatalf("turn 2 is %+v, want it held with a higher token than %d", got, token)
 	}
@@ -131,7 +131,7 @@ func TestWhoDoesNotStopIsNotRenewed(t *testing.T) {
 	const leaseTime = 10 * time.Second
 	l := newTurns(t)
 	token := l.turn(1).Token
-	l.apply(&logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Namespace: "default", Name: "a", Change: 1}}})
+	l.apply(&logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Namespace: "default", Name: "a", Change: logv1.JobChange_JOB_CHANGE_SUSPEND}}})
 	if !l.turn(1).Stop {
 		t.Fatal("the holder of a suspended job is not asked to stop")
 	}

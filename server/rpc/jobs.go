@@ -10,14 +10,6 @@ import (
 	"rota/fsm/state"
 )
 
-// Changes of a job, as the log has them.
-const (
-	jobSuspend = 1 + iota
-	jobResume
-	jobComplete
-	jobDelete
-)
-
 const (
 	millionth = 1_000_000
 	// microHourNS is a millionth of an hour.
@@ -73,30 +65,30 @@ func digestJob(d *xxhash.Digest, job *logv1.SubmitJob) {
 
 // SuspendJob gives a job's seat back.
 func (s *Server) SuspendJob(ctx context.Context, req *rotav1.SuspendJobRequest) (*rotav1.SuspendJobResponse, error) {
-	job, err := s.changeJob(ctx, req.Namespace, req.Name, jobSuspend)
+	job, err := s.changeJob(ctx, req.Namespace, req.Name, logv1.JobChange_JOB_CHANGE_SUSPEND)
 	return &rotav1.SuspendJobResponse{Job: job}, err
 }
 
 // ResumeJob queues a suspended job again.
 func (s *Server) ResumeJob(ctx context.Context, req *rotav1.ResumeJobRequest) (*rotav1.ResumeJobResponse, error) {
-	job, err := s.changeJob(ctx, req.Namespace, req.Name, jobResume)
+	job, err := s.changeJob(ctx, req.Namespace, req.Name, logv1.JobChange_JOB_CHANGE_RESUME)
 	return &rotav1.ResumeJobResponse{Job: job}, err
 }
 
 // CompleteJob ends a job.
 func (s *Server) CompleteJob(ctx context.Context, req *rotav1.CompleteJobRequest) (*rotav1.CompleteJobResponse, error) {
-	job, err := s.changeJob(ctx, req.Namespace, req.Name, jobComplete)
+	job, err := s.changeJob(ctx, req.Namespace, req.Name, logv1.JobChange_JOB_CHANGE_COMPLETE)
 	return &rotav1.CompleteJobResponse{Job: job}, err
 }
 
 // DeleteJob ends a job and forgets it.
 func (s *Server) DeleteJob(ctx context.Context, req *rotav1.DeleteJobRequest) (*rotav1.DeleteJobResponse, error) {
-	_, err := s.changeJob(ctx, req.Namespace, req.Name, jobDelete)
+	_, err := s.changeJob(ctx, req.Namespace, req.Name, logv1.JobChange_JOB_CHANGE_DELETE)
 	return &rotav1.DeleteJobResponse{}, err
 }
 
 // changeJob commits a change and returns the job as it is then.
-func (s *Server) changeJob(ctx context.Context, namespace, name string, change uint32) (*rotav1.Job, error) {
+func (s *Server) changeJob(ctx context.Context, namespace, name string, change logv1.JobChange) (*rotav1.Job, error) {
 	if err := checkJobName(namespace, name).err(); err != nil {
 		return nil, err
 	}

@@ -11,12 +11,6 @@ import (
 	"rota/fsm/state"
 )
 
-// How a turn is ended, as the log has it.
-const (
-	turnYielded  = 1
-	turnCanceled = 3
-)
-
 // renewWaitParts: a renewal is held back for at most this part of a lease, so that the
 // next one comes in time.
 const renewWaitParts = 3
@@ -118,9 +112,9 @@ func (s *Server) YieldTurn(ctx context.Context, req *rotav1.YieldTurnRequest) (*
 	if err := firstOf(requireID("turn_id", req.TurnId), checkDuration("set_up", req.SetUp)).err(); err != nil {
 		return nil, err
 	}
-	end := &logv1.EndTurn{TurnId: req.TurnId, Token: req.Token, Reason: turnYielded, SetUpNs: int64(req.SetUp.AsDuration())}
+	end := &logv1.EndTurn{TurnId: req.TurnId, Token: req.Token, Reason: logv1.TurnEnd_TURN_END_YIELDED, SetUpNs: int64(req.SetUp.AsDuration())}
 	if req.Token == 0 || req.Failed {
-		end.Reason = turnCanceled
+		end.Reason = logv1.TurnEnd_TURN_END_CANCELED
 	}
 	if _, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: end}}); err != nil {
 		return nil, err
@@ -128,7 +122,7 @@ func (s *Server) YieldTurn(ctx context.Context, req *rotav1.YieldTurnRequest) (*
 	turn, err := s.turn(req.TurnId)
 	if err != nil { // dropped since
 		turn = &rotav1.Turn{Id: req.TurnId, Token: req.Token, State: rotav1.TurnState_TURN_STATE_YIELDED}
-		if end.Reason == turnCanceled {
+		if end.Reason == logv1.TurnEnd_TURN_END_CANCELED {
 			turn.State = rotav1.TurnState_TURN_STATE_CANCELED
 		}
 	}

@@ -194,8 +194,7 @@ func (m *machine) submit(c *logv1.SubmitJob, start func()) (running bool) {
 
 // remove takes a job away, for good.
 func (m *machine) remove(name string) {
-	const deleted = 4
-	m.do(&logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Name: name, Change: deleted}}})
+	m.do(&logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Name: name, Change: logv1.JobChange_JOB_CHANGE_DELETE}}})
 }
 
 // forget takes away a job that waits for a group.
@@ -243,9 +242,8 @@ func (m *machine) grant(id state.TurnID) {
 
 // yield ends a turn.
 func (m *machine) yield(t *state.Turn, setUp int64) {
-	const yielded = 1
 	m.do(&logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: &logv1.EndTurn{
-		TurnId: uint64(t.ID), Token: t.Token, Reason: yielded, SetUpNs: setUp,
+		TurnId: uint64(t.ID), Token: t.Token, Reason: logv1.TurnEnd_TURN_END_YIELDED, SetUpNs: setUp,
 	}}})
 }
 

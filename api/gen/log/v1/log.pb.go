@@ -25,6 +25,114 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type JobChange int32
+
+const (
+	JobChange_JOB_CHANGE_UNSPECIFIED JobChange = 0
+	JobChange_JOB_CHANGE_SUSPEND     JobChange = 1
+	JobChange_JOB_CHANGE_RESUME      JobChange = 2
+	JobChange_JOB_CHANGE_COMPLETE    JobChange = 3
+	JobChange_JOB_CHANGE_DELETE      JobChange = 4
+)
+
+// Enum value maps for JobChange.
+var (
+	JobChange_name = map[int32]string{
+		0: "JOB_CHANGE_UNSPECIFIED",
+		1: "JOB_CHANGE_SUSPEND",
+		2: "JOB_CHANGE_RESUME",
+		3: "JOB_CHANGE_COMPLETE",
+		4: "JOB_CHANGE_DELETE",
+	}
+	JobChange_value = map[string]int32{
+		"JOB_CHANGE_UNSPECIFIED": 0,
+		"JOB_CHANGE_SUSPEND":     1,
+		"JOB_CHANGE_RESUME":      2,
+		"JOB_CHANGE_COMPLETE":    3,
+		"JOB_CHANGE_DELETE":      4,
+	}
+)
+
+func (x JobChange) Enum() *JobChange {
+	p := new(JobChange)
+	*p = x
+	return p
+}
+
+func (x JobChange) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JobChange) Descriptor() protoreflect.EnumDescriptor {
+	return file_log_v1_log_proto_enumTypes[0].Descriptor()
+}
+
+func (JobChange) Type() protoreflect.EnumType {
+	return &file_log_v1_log_proto_enumTypes[0]
+}
+
+func (x JobChange) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JobChange.Descriptor instead.
+func (JobChange) EnumDescriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{0}
+}
+
+type TurnEnd int32
+
+const (
+	TurnEnd_TURN_END_UNSPECIFIED TurnEnd = 0
+	TurnEnd_TURN_END_YIELDED     TurnEnd = 1
+	// Its lease was not renewed.
+	TurnEnd_TURN_END_LOST     TurnEnd = 2
+	TurnEnd_TURN_END_CANCELED TurnEnd = 3
+)
+
+// Enum value maps for TurnEnd.
+var (
+	TurnEnd_name = map[int32]string{
+		0: "TURN_END_UNSPECIFIED",
+		1: "TURN_END_YIELDED",
+		2: "TURN_END_LOST",
+		3: "TURN_END_CANCELED",
+	}
+	TurnEnd_value = map[string]int32{
+		"TURN_END_UNSPECIFIED": 0,
+		"TURN_END_YIELDED":     1,
+		"TURN_END_LOST":        2,
+		"TURN_END_CANCELED":    3,
+	}
+)
+
+func (x TurnEnd) Enum() *TurnEnd {
+	p := new(TurnEnd)
+	*p = x
+	return p
+}
+
+func (x TurnEnd) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TurnEnd) Descriptor() protoreflect.EnumDescriptor {
+	return file_log_v1_log_proto_enumTypes[1].Descriptor()
+}
+
+func (TurnEnd) Type() protoreflect.EnumType {
+	return &file_log_v1_log_proto_enumTypes[1]
+}
+
+func (x TurnEnd) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TurnEnd.Descriptor instead.
+func (TurnEnd) EnumDescriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{1}
+}
+
 // Entry is the data of one Raft log entry: commands that one leader accepted
 // while its previous entry was in flight.
 type Entry struct {
@@ -2853,11 +2961,10 @@ func (x *Segment) GetNodes() int64 {
 }
 
 type ChangeJob struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// 1: suspend, 2: resume, 3: complete, 4: delete.
-	Change        uint32 `protobuf:"varint,3,opt,name=change,proto3" json:"change,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Change        JobChange              `protobuf:"varint,3,opt,name=change,proto3,enum=log.v1.JobChange" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2906,11 +3013,11 @@ func (x *ChangeJob) GetName() string {
 	return ""
 }
 
-func (x *ChangeJob) GetChange() uint32 {
+func (x *ChangeJob) GetChange() JobChange {
 	if x != nil {
 		return x.Change
 	}
-	return 0
+	return JobChange_JOB_CHANGE_UNSPECIFIED
 }
 
 // MoveJob takes a job to another group, if what the move was planned upon is still
@@ -3138,9 +3245,8 @@ type EndTurn struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	TurnId uint64                 `protobuf:"varint,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// Of the turn; 0 while it waits.
-	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// 1: yielded, 2: lost, 3: canceled.
-	Reason uint32 `protobuf:"varint,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Token  uint64  `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Reason TurnEnd `protobuf:"varint,3,opt,name=reason,proto3,enum=log.v1.TurnEnd" json:"reason,omitempty"`
 	// What setting up really took; 0: nothing was set up, or nobody measured.
 	SetUpNs       int64 `protobuf:"varint,4,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3191,11 +3297,11 @@ func (x *EndTurn) GetToken() uint64 {
 	return 0
 }
 
-func (x *EndTurn) GetReason() uint32 {
+func (x *EndTurn) GetReason() TurnEnd {
 	if x != nil {
 		return x.Reason
 	}
-	return 0
+	return TurnEnd_TURN_END_UNSPECIFIED
 }
 
 func (x *EndTurn) GetSetUpNs() int64 {
@@ -3732,11 +3838,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aSegment\x12\x1b\n" +
 	"\toffset_ns\x18\x01 \x01(\x03R\boffsetNs\x12\x1b\n" +
 	"\tlength_ns\x18\x02 \x01(\x03R\blengthNs\x12\x14\n" +
-	"\x05nodes\x18\x03 \x01(\x03R\x05nodes\"U\n" +
+	"\x05nodes\x18\x03 \x01(\x03R\x05nodes\"h\n" +
 	"\tChangeJob\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06change\x18\x03 \x01(\rR\x06change\"\xa5\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
+	"\x06change\x18\x03 \x01(\x0e2\x11.log.v1.JobChangeR\x06change\"\xa5\x01\n" +
 	"\aMoveJob\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x04R\x05jobId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -3758,11 +3864,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\tset_up_ns\x18\b \x01(\x03R\asetUpNs\x12\x19\n" +
 	"\blimit_ns\x18\t \x01(\x03R\alimitNs\x12\x1c\n" +
 	"\tstoppable\x18\n" +
-	" \x01(\bR\tstoppable\"l\n" +
+	" \x01(\bR\tstoppable\"}\n" +
 	"\aEndTurn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\rR\x06reason\x12\x1a\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12'\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x0f.log.v1.TurnEndR\x06reason\x12\x1a\n" +
 	"\tset_up_ns\x18\x04 \x01(\x03R\asetUpNs\"-\n" +
 	"\x11ActivateScheduler\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\"R\n" +
@@ -3782,7 +3888,18 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x19\n" +
-	"\bretry_ns\x18\x04 \x01(\x03R\aretryNsB\x1bZ\x19rota/api/gen/log/v1;logv1b\x06proto3"
+	"\bretry_ns\x18\x04 \x01(\x03R\aretryNs*\x86\x01\n" +
+	"\tJobChange\x12\x1a\n" +
+	"\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12JOB_CHANGE_SUSPEND\x10\x01\x12\x15\n" +
+	"\x11JOB_CHANGE_RESUME\x10\x02\x12\x17\n" +
+	"\x13JOB_CHANGE_COMPLETE\x10\x03\x12\x15\n" +
+	"\x11JOB_CHANGE_DELETE\x10\x04*c\n" +
+	"\aTurnEnd\x12\x18\n" +
+	"\x14TURN_END_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10TURN_END_YIELDED\x10\x01\x12\x11\n" +
+	"\rTURN_END_LOST\x10\x02\x12\x15\n" +
+	"\x11TURN_END_CANCELED\x10\x03B\x1bZ\x19rota/api/gen/log/v1;logv1b\x06proto3"
 
 var (
 	file_log_v1_log_proto_rawDescOnce sync.Once
@@ -3796,106 +3913,111 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 	return file_log_v1_log_proto_rawDescData
 }
 
+var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_log_v1_log_proto_goTypes = []any{
-	(*Entry)(nil),             // 0: log.v1.Entry
-	(*Command)(nil),           // 1: log.v1.Command
-	(*Request)(nil),           // 2: log.v1.Request
-	(*Bootstrap)(nil),         // 3: log.v1.Bootstrap
-	(*Settings)(nil),          // 4: log.v1.Settings
-	(*SubmitActions)(nil),     // 5: log.v1.SubmitActions
-	(*Action)(nil),            // 6: log.v1.Action
-	(*Needs)(nil),             // 7: log.v1.Needs
-	(*Profile)(nil),           // 8: log.v1.Profile
-	(*Point)(nil),             // 9: log.v1.Point
-	(*Gpus)(nil),              // 10: log.v1.Gpus
-	(*QuotaUse)(nil),          // 11: log.v1.QuotaUse
-	(*CancelActions)(nil),     // 12: log.v1.CancelActions
-	(*OpenTrajectory)(nil),    // 13: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil),   // 14: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),      // 15: log.v1.RegisterNode
-	(*GpuInventory)(nil),      // 16: log.v1.GpuInventory
-	(*NumaNode)(nil),          // 17: log.v1.NumaNode
-	(*Label)(nil),             // 18: log.v1.Label
-	(*ReportAttempts)(nil),    // 19: log.v1.ReportAttempts
-	(*AttemptReport)(nil),     // 20: log.v1.AttemptReport
-	(*ExpireNode)(nil),        // 21: log.v1.ExpireNode
-	(*DrainNode)(nil),         // 22: log.v1.DrainNode
-	(*RemoveNode)(nil),        // 23: log.v1.RemoveNode
-	(*CreateNamespace)(nil),   // 24: log.v1.CreateNamespace
-	(*ResumePool)(nil),        // 25: log.v1.ResumePool
-	(*DeleteClass)(nil),       // 26: log.v1.DeleteClass
-	(*CreateQuota)(nil),       // 27: log.v1.CreateQuota
-	(*UpdateQuota)(nil),       // 28: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),       // 29: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),   // 30: log.v1.CreateNodeGroup
-	(*DeleteNodeGroup)(nil),   // 31: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),      // 32: log.v1.ResumeLedger
-	(*SubmitJob)(nil),         // 33: log.v1.SubmitJob
-	(*Cycle)(nil),             // 34: log.v1.Cycle
-	(*Segment)(nil),           // 35: log.v1.Segment
-	(*ChangeJob)(nil),         // 36: log.v1.ChangeJob
-	(*MoveJob)(nil),           // 37: log.v1.MoveJob
-	(*AcquireTurn)(nil),       // 38: log.v1.AcquireTurn
-	(*EndTurn)(nil),           // 39: log.v1.EndTurn
-	(*ActivateScheduler)(nil), // 40: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 41: log.v1.QuoteHash
-	(*Tick)(nil),              // 42: log.v1.Tick
-	(*Result)(nil),            // 43: log.v1.Result
-	(*Refusal)(nil),           // 44: log.v1.Refusal
+	(JobChange)(0),            // 0: log.v1.JobChange
+	(TurnEnd)(0),              // 1: log.v1.TurnEnd
+	(*Entry)(nil),             // 2: log.v1.Entry
+	(*Command)(nil),           // 3: log.v1.Command
+	(*Request)(nil),           // 4: log.v1.Request
+	(*Bootstrap)(nil),         // 5: log.v1.Bootstrap
+	(*Settings)(nil),          // 6: log.v1.Settings
+	(*SubmitActions)(nil),     // 7: log.v1.SubmitActions
+	(*Action)(nil),            // 8: log.v1.Action
+	(*Needs)(nil),             // 9: log.v1.Needs
+	(*Profile)(nil),           // 10: log.v1.Profile
+	(*Point)(nil),             // 11: log.v1.Point
+	(*Gpus)(nil),              // 12: log.v1.Gpus
+	(*QuotaUse)(nil),          // 13: log.v1.QuotaUse
+	(*CancelActions)(nil),     // 14: log.v1.CancelActions
+	(*OpenTrajectory)(nil),    // 15: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil),   // 16: log.v1.CloseTrajectory
+	(*RegisterNode)(nil),      // 17: log.v1.RegisterNode
+	(*GpuInventory)(nil),      // 18: log.v1.GpuInventory
+	(*NumaNode)(nil),          // 19: log.v1.NumaNode
+	(*Label)(nil),             // 20: log.v1.Label
+	(*ReportAttempts)(nil),    // 21: log.v1.ReportAttempts
+	(*AttemptReport)(nil),     // 22: log.v1.AttemptReport
+	(*ExpireNode)(nil),        // 23: log.v1.ExpireNode
+	(*DrainNode)(nil),         // 24: log.v1.DrainNode
+	(*RemoveNode)(nil),        // 25: log.v1.RemoveNode
+	(*CreateNamespace)(nil),   // 26: log.v1.CreateNamespace
+	(*ResumePool)(nil),        // 27: log.v1.ResumePool
+	(*DeleteClass)(nil),       // 28: log.v1.DeleteClass
+	(*CreateQuota)(nil),       // 29: log.v1.CreateQuota
+	(*UpdateQuota)(nil),       // 30: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),       // 31: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),   // 32: log.v1.CreateNodeGroup
+	(*DeleteNodeGroup)(nil),   // 33: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),      // 34: log.v1.ResumeLedger
+	(*SubmitJob)(nil),         // 35: log.v1.SubmitJob
+	(*Cycle)(nil),             // 36: log.v1.Cycle
+	(*Segment)(nil),           // 37: log.v1.Segment
+	(*ChangeJob)(nil),         // 38: log.v1.ChangeJob
+	(*MoveJob)(nil),           // 39: log.v1.MoveJob
+	(*AcquireTurn)(nil),       // 40: log.v1.AcquireTurn
+	(*EndTurn)(nil),           // 41: log.v1.EndTurn
+	(*ActivateScheduler)(nil), // 42: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 43: log.v1.QuoteHash
+	(*Tick)(nil),              // 44: log.v1.Tick
+	(*Result)(nil),            // 45: log.v1.Result
+	(*Refusal)(nil),           // 46: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
-	1,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
-	3,  // 1: log.v1.Command.bootstrap:type_name -> log.v1.Bootstrap
-	5,  // 2: log.v1.Command.submit_actions:type_name -> log.v1.SubmitActions
-	12, // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
-	13, // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
-	14, // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
-	15, // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
-	19, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
-	21, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
-	22, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	23, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	24, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	25, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	40, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	41, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	42, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	26, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	27, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	28, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	29, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	30, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	31, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	32, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	33, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	36, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	37, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	38, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	39, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	4,  // 28: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	2,  // 29: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	6,  // 30: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	7,  // 31: log.v1.Action.needs:type_name -> log.v1.Needs
-	8,  // 32: log.v1.Needs.profile:type_name -> log.v1.Profile
-	10, // 33: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	11, // 34: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	9,  // 35: log.v1.Profile.points:type_name -> log.v1.Point
-	2,  // 36: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	17, // 37: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	18, // 38: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	16, // 39: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	20, // 40: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	2,  // 41: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	34, // 42: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	35, // 43: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	2,  // 44: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	44, // 45: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
+	5,  // 1: log.v1.Command.bootstrap:type_name -> log.v1.Bootstrap
+	7,  // 2: log.v1.Command.submit_actions:type_name -> log.v1.SubmitActions
+	14, // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
+	15, // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
+	16, // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
+	17, // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
+	21, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
+	23, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
+	24, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
+	25, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	26, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	27, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	42, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	43, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	44, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	28, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	29, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	30, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	31, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	32, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	33, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	34, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	35, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	38, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	39, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	40, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	41, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	6,  // 28: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,  // 29: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,  // 30: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,  // 31: log.v1.Action.needs:type_name -> log.v1.Needs
+	10, // 32: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12, // 33: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13, // 34: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11, // 35: log.v1.Profile.points:type_name -> log.v1.Point
+	4,  // 36: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	19, // 37: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20, // 38: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18, // 39: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22, // 40: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	4,  // 41: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	36, // 42: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	37, // 43: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,  // 44: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,  // 45: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,  // 46: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	46, // 47: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -3937,13 +4059,14 @@ func file_log_v1_log_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      2,
 			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_log_v1_log_proto_goTypes,
 		DependencyIndexes: file_log_v1_log_proto_depIdxs,
+		EnumInfos:         file_log_v1_log_proto_enumTypes,
 		MessageInfos:      file_log_v1_log_proto_msgTypes,
 	}.Build()
 	File_log_v1_log_proto = out.File

@@ -11112,7 +11112,7 @@ func (m *ChangeJob) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.Change |= uint32(b&0x7F) << shift
+				m.Change |= JobChange(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -11702,7 +11702,7 @@ func (m *EndTurn) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.Reason |= uint32(b&0x7F) << shift
+				m.Reason |= TurnEnd(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
