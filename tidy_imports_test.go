@@ -21,6 +21,8 @@ type layer struct {
 var layers = []layer{
 	{"api", []string{"api"},
 		"users of the API must not compile the product into their programs"},
+	{"api/client", []string{"api", "internal/clock="},
+		"users of the API must not compile the product into their programs; of it they get the clock of leases"},
 	{"fsm/state", []string{"api"},
 		"state is what everything else decides upon; it decides nothing"},
 	{"sched", []string{"fsm/state", "sched"},
@@ -137,6 +139,9 @@ func TestPackagesImportOnlyWhatTheirLayerAllows(t *testing.T) {
 	}{
 		{"api/client/x.go", "api/pki", false},
 		{"api/client/x.go", "fsm/state", true},
+		{"api/client/x.go", "internal/clock", false},
+		{"api/client/x.go", "internal/clock/clockctl", true},
+		{"api/httpx/x.go", "internal/clock", true},
 		{"api/pki/x.go", "internal/need", true},
 		{"fsm/state/x.go", "api/gen/log/v1", false},
 		{"fsm/state/x.go", "fsm", true},

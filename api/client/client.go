@@ -59,7 +59,7 @@ type Client struct {
 
 	config  Config
 	servers *servers
-	clock   clock
+	clock   logClock
 	batcher *batcher
 	waits   waits
 

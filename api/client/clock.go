@@ -20,9 +20,9 @@ const clockRetry = 100 * time.Millisecond
 // differ and for the last try to arrive.
 const expiryMargin = 10 * time.Second
 
-// clock estimates log time: what a server said it was, and our own monotonic
+// logClock estimates log time: what a server said it was, and our own monotonic
 // clock since.
-type clock struct {
+type logClock struct {
 	// reading holds the newest reading; who has taken it out may replace it.
 	reading chan reading
 }
@@ -32,8 +32,8 @@ type reading struct {
 	at      time.Time // on our monotonic clock; zero if there is none
 }
 
-func newClock() clock {
-	k := clock{reading: make(chan reading, 1)}
+func newClock() logClock {
+	k := logClock{reading: make(chan reading, 1)}
 	k.reading <- reading{}
 	return k
 }
@@ -64,7 +64,7 @@ func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
 }
 
 // forget makes the next expiry ask a server for the log time.
-func (k *clock) forget() {
+func (k *logClock) forget() {
 	<-k.reading
 	k.reading <- reading{}
 }

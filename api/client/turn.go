@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/internal/clock"
 )
 
 var (
@@ -26,6 +27,10 @@ var (
 // answered: a lease less its margin. The answer may take as long again to come, and a
 // part is left for another server.
 const leaseParts = 4
+
+// leasePoll bounds how late it is noticed that a lease has run out while the machine
+// slept: timers stand still then, and the clock of leases does not.
+const leasePoll = 250 * time.Millisecond
 
 // Hold is a turn while its holder has the group.
 type Hold struct {
@@ -68,9 +73,10 @@ func (h *Hold) tookSetUp() *durationpb.Duration {
 //
 // The context of work is done, with ErrTurnLost as its cause, when the lease may run
 // out: a margin before that, counted from when the newest renewal that was answered
-// had been sent. With ErrTurnStop it is done when the cluster asks the holder to yield;
-// the lease is still renewed then, until work returns or the cluster has no more
-// patience (Hold.Lost). Work must have stopped using the nodes when it returns.
+// had been sent, on a clock that goes on while the machine sleeps. With ErrTurnStop it
+// is done when the cluster asks the holder to yield; the lease is still renewed then,
+// until work returns or the cluster has no more patience (Hold.Lost). Work must have
+// stopped using the nodes when it returns.
 //
 // The error is that of work, or ErrTurnLost. After either the cluster does not count on
 // the deployment being on the group any more.
@@ -106,8 +112,8 @@ type holder struct {
 	c             *Client
 	turn          *rotav1.Turn
 	lease, margin time.Duration
-	// until is when work must have stopped.
-	until time.Time
+	// until is when work must have stopped, by clock.Boottime as with leases of nodes.
+	until int64
 }
 
 func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*holder, error) {
@@ -122,7 +128,7 @@ func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*
 		}
 		req.RequestId = c.requestID()
 	}
-	sent := time.Now()
+	sent := clock.Boottime()
 	resp, err := c.Turns.AcquireTurn(ctx, req)
 	if err != nil {
 		return nil, err
@@ -134,7 +140,24 @@ func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*
 	return h, nil
 }
 
-func (h *holder) renewedFrom(sent time.Time) { h.until = sent.Add(h.lease - h.margin) }
+func (h *holder) renewedFrom(sent int64) { h.until = sent + int64(h.lease-h.margin) }
+
+// leased returns a context that is done when the lease has run out as it is now.
+func (h *holder) leased(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	until := h.until
+	go func() {
+		defer cancel()
+		for left := until - clock.Boottime(); left > 0; left = until - clock.Boottime() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(min(time.Duration(left), leasePoll)):
+			}
+		}
+	}()
+	return ctx, cancel
+}
 
 // await returns when the turn is held, under a lease that has been counted from a call.
 func (h *holder) await(ctx context.Context) error {
@@ -173,10 +196,7 @@ func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
 	wait := (h.lease - h.margin) / leaseParts
 	try, cancel := context.WithTimeout(ctx, 2*wait)
 	defer cancel()
-	if h.until.IsZero() {
-		wait = 0
-	}
-	sent := time.Now()
+	sent := clock.Boottime()
 	resp, err := h.c.Turns.RenewTurn(try, &rotav1.RenewTurnRequest{
 		TurnId: h.turn.Id, Token: h.turn.Token, Wait: durationpb.New(wait), StopKnown: h.turn.Stop,
 	})
@@ -201,7 +221,7 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 	token := h.turn.Token
 	var pause backoff
 	for ctx.Err() == nil {
-		bounded, end := context.WithDeadline(ctx, h.until)
+		bounded, end := h.leased(ctx)
 		renewed, err := h.renew(bounded)
 		if err != nil {
 			again, delay := transient(err)

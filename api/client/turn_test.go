@@ -16,6 +16,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
+	"rota/internal/clock"
 )
 
 // Of the leases of turnServer.
@@ -175,26 +176,23 @@ func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 	}
 }
 
-// TestATurnThatWasGrantedBeforeIsRenewedFirst: nobody knows since when its lease runs.
-func TestATurnThatWasGrantedBeforeIsRenewedFirst(t *testing.T) {
-	c, s := holding(t)
-	s.held = true
-	if err := c.HoldTurn(t.Context(), someTurn, func(context.Context, *rotav1.Turn) error {
-		if s.count() < 3 {
-			t.Error("works before a renewal was answered")
-		}
-		return nil
-	}); err != nil {
-		t.Error(err)
-	}
-	s.silent = true
-	ctx, cancel := context.WithTimeout(t.Context(), turnLease)
+// TestALeaseRunsOutByTheClock, and not by timers: they stand still in a machine that
+// sleeps.
+func TestALeaseRunsOutByTheClock(t *testing.T) {
+	h := &holder{lease: time.Hour, margin: time.Minute}
+	h.renewedFrom(clock.Boottime())
+	held, cancel := h.leased(t.Context())
 	defer cancel()
-	if err := c.HoldTurn(ctx, someTurn, func(context.Context, *rotav1.Turn) error {
-		t.Error("works under a lease that was never renewed")
-		return nil
-	}); err == nil {
-		t.Error("no renewal was answered, and no error")
+	h.renewedFrom(clock.Boottime() - int64(time.Hour))
+	over, cancel := h.leased(t.Context())
+	defer cancel()
+	select {
+	case <-over.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("a lease is counted that has run out")
+	}
+	if held.Err() != nil {
+		t.Error("a lease has run out in no time")
 	}
 }
 
