@@ -17,11 +17,24 @@ import (
 
 var (
 	// ErrTurnLost says that a turn ended without its holder, or may have: its lease
-	// was not renewed in time. Another deployment may hold the group.
-	ErrTurnLost = errors.New("the turn was lost: its lease was not renewed in time, or somebody ended it")
+	// was not renewed in time, or somebody ended it. Another deployment may hold the
+	// group. A LostError says which.
+	ErrTurnLost = errors.New("the turn was lost")
 	// ErrTurnStop says that the holder of a turn is asked to yield.
 	ErrTurnStop = errors.New("the turn is asked to stop")
 )
+
+// LostError is an ErrTurnLost that says how the turn was lost, as the cluster told it
+// or because nobody did.
+type LostError struct {
+	Turn uint64
+	Why  string
+}
+
+func (e *LostError) Error() string { return fmt.Sprintf("turn %d was lost: %s", e.Turn, e.Why) }
+
+// Unwrap makes it an ErrTurnLost.
+func (e *LostError) Unwrap() error { return ErrTurnLost }
 
 // leaseParts is in how many parts of what a renewal is good for the next one is
 // answered: a lease less its margin. The answer may take as long again to come, and a
@@ -97,14 +110,22 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	turn := proto.CloneOf(h.turn)
 	err = work(working, turn)
 	stop()
-	if e := <-lost; e != nil {
+	e := <-lost
+	if e == nil && h.over() { // while this process stood still
+		e = h.lost("its lease had run out when the work ended")
+	}
+	if e != nil {
 		_ = h.yield(ctx, nil, true) // sooner than the lease would, if it was not taken yet
 		return errors.Join(err, e)
 	}
-	if e := h.yield(ctx, hold.tookSetUp(), err != nil); e != nil {
+	switch e := h.yield(ctx, hold.tookSetUp(), err != nil); {
+	case e == nil:
+		return err
+	case lostBefore(e):
+		return errors.Join(err, h.lost(told(e)))
+	default:
 		return errors.Join(err, fmt.Errorf("yield turn %d: %w", turn.Id, e))
 	}
-	return err
 }
 
 // holder keeps the lease of one turn.
@@ -114,6 +135,8 @@ type holder struct {
 	lease, margin time.Duration
 	// until is when work must have stopped, by clock.Boottime as with leases of nodes.
 	until int64
+	// trouble is why the newest renewals failed, nil if the last one did not.
+	trouble error
 }
 
 func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*holder, error) {
@@ -141,6 +164,11 @@ func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*
 }
 
 func (h *holder) renewedFrom(sent int64) { h.until = sent + int64(h.lease-h.margin) }
+
+// over reports whether the lease has run out.
+func (h *holder) over() bool { return clock.Boottime() >= h.until }
+
+func (h *holder) lost(why string) error { return &LostError{h.turn.Id, why} }
 
 // leased returns a context that is done when the lease has run out as it is now.
 func (h *holder) leased(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -170,12 +198,12 @@ func (h *holder) await(ctx context.Context) error {
 			}
 		case rotav1.TurnState_TURN_STATE_WAITING:
 		default:
-			return ErrTurnLost
+			return h.lost(h.end(0))
 		}
 		renewed, err := h.renew(ctx)
 		switch again, delay := transient(err); {
 		case err == nil && !renewed:
-			return ErrTurnLost
+			return h.lost(h.end(0))
 		case err == nil:
 			pause = backoff{}
 		case ctx.Err() != nil:
@@ -225,6 +253,9 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 		renewed, err := h.renew(bounded)
 		if err != nil {
 			again, delay := transient(err)
+			if bounded.Err() == nil {
+				h.trouble = err
+			}
 			if again && pause.wait(bounded, delay) == nil {
 				end()
 				continue
@@ -234,24 +265,71 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil || !renewed || h.turn.State != rotav1.TurnState_TURN_STATE_HELD || h.turn.Token != token:
-			return lose(hold, cancel, err)
+		case err != nil && h.over():
+			return h.lose(hold, cancel, h.unheard())
+		case err != nil:
+			return h.lose(hold, cancel, told(err))
+		case !renewed || h.turn.State != rotav1.TurnState_TURN_STATE_HELD || h.turn.Token != token:
+			return h.lose(hold, cancel, h.end(token))
 		case h.turn.Stop:
 			cancel(ErrTurnStop) // the lease goes on while it stops
 		}
-		pause = backoff{}
+		pause, h.trouble = backoff{}, nil
 	}
 	return nil
 }
 
-func lose(hold *Hold, cancel context.CancelCauseFunc, why error) error {
-	err := ErrTurnLost
-	if why != nil {
-		err = fmt.Errorf("%w: %w", ErrTurnLost, why)
-	}
+func (h *holder) lose(hold *Hold, cancel context.CancelCauseFunc, why string) error {
+	err := h.lost(why)
 	cancel(err)
 	close(hold.lost)
 	return err
+}
+
+// unheard says that a lease has run out, and what was in the way of its renewal.
+func (h *holder) unheard() string {
+	text := fmt.Sprintf("its lease of %v has run out, and no server has renewed it in time", h.lease)
+	if h.trouble != nil {
+		text += ": " + told(h.trouble)
+	}
+	return text
+}
+
+// end says what a server that did not renew a turn said of it.
+func (h *holder) end(token uint64) string {
+	switch t := h.turn; {
+	case t.State == rotav1.TurnState_TURN_STATE_LOST:
+		return "the cluster gave it up, since its lease was not renewed in time"
+	case t.State == rotav1.TurnState_TURN_STATE_CANCELED:
+		return "it was canceled, by somebody else or since its job was completed"
+	case t.State == rotav1.TurnState_TURN_STATE_YIELDED:
+		return "somebody else has yielded it"
+	case t.Token != token && token != 0:
+		return fmt.Sprintf("another token counts: %d, not %d", t.Token, token)
+	case t.Stop:
+		return "it was asked to stop, has not for a whole lease, and is renewed no more"
+	}
+	return "its lease is renewed no more"
+}
+
+// lostBefore reports whether a turn could not be yielded since it had ended, or was
+// another's.
+func lostBefore(err error) bool {
+	reason := Detail(err).GetReason()
+	return reason == "TURN_ENDED" || reason == "TURN_FENCED"
+}
+
+// told is what a server said of a failure, or what went wrong on the way to it. It is
+// known what has become of the turn, so nothing of it is an unknown outcome.
+func told(err error) string {
+	if d := Detail(err); d.GetMessage() != "" {
+		return d.Message
+	}
+	var ce *connect.Error
+	if errors.As(err, &ce) {
+		return ce.Message()
+	}
+	return err.Error()
 }
 
 // yield ends the turn, though the caller may be gone. That it has ended already is no

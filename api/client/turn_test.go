@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -37,6 +39,7 @@ type turnServer struct {
 	silent   bool      // renewals are not answered any more
 	held     bool      // it was asked for before, and granted
 	yielded  *rotav1.YieldTurnRequest
+	refuses  error // what yielding is answered with
 }
 
 func (s *turnServer) GetStatus(context.Context, *rotav1.GetStatusRequest) (*rotav1.GetStatusResponse, error) {
@@ -85,7 +88,7 @@ func (s *turnServer) YieldTurn(_ context.Context, r *rotav1.YieldTurnRequest) (*
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.yielded = r
-	return &rotav1.YieldTurnResponse{Turn: s.turn}, nil
+	return &rotav1.YieldTurnResponse{Turn: s.turn}, s.refuses
 }
 
 func (s *turnServer) set(change func()) {
@@ -171,8 +174,36 @@ func TestWorkEndsBeforeTheLeaseDoes(t *testing.T) {
 		}
 		return context.Cause(ctx)
 	})
-	if !errors.Is(err, ErrTurnLost) {
+	if !errors.Is(err, ErrTurnLost) || !strings.Contains(err.Error(), "turn 7 was lost: its lease of 600ms has run out") {
 		t.Errorf("ends with %v, want ErrTurnLost", err)
+	}
+}
+
+// TestALostTurnSaysHow: as the cluster told it.
+func TestALostTurnSaysHow(t *testing.T) {
+	ended := connect.NewError(connect.CodeFailedPrecondition, errors.New("TURN_ENDED"))
+	detail, err := connect.NewErrorDetail(&rotav1.ErrorDetail{Reason: "TURN_ENDED", Message: "turn 7 has ended: it was canceled"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended.AddDetail(detail)
+	for want, change := range map[string]func(*turnServer){
+		"turn 7 was lost: the cluster gave it up":            func(s *turnServer) { s.turn.State = rotav1.TurnState_TURN_STATE_LOST },
+		"turn 7 was lost: it was canceled":                   func(s *turnServer) { s.turn.State = rotav1.TurnState_TURN_STATE_CANCELED },
+		"turn 7 was lost: another token counts: 6, not 5":    func(s *turnServer) { s.turn.Token = 6 },
+		"turn 7 was lost: turn 7 has ended: it was canceled": func(s *turnServer) { s.refuses = ended },
+	} {
+		c, s := holding(t)
+		err := c.HoldTurn(t.Context(), someTurn, func(ctx context.Context, _ *rotav1.Turn) error {
+			s.set(func() { change(s); s.turn.Revision++ })
+			if s.refuses == nil {
+				<-HoldOf(ctx).Lost()
+			}
+			return nil
+		})
+		if !errors.Is(err, ErrTurnLost) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("ends with %v, want %s", err, want)
+		}
 	}
 }
 

@@ -11,14 +11,15 @@ import (
 	"rota/api/client"
 )
 
-// Exit codes. `rota run` passes on those of its command and uses the ones from
-// exitTimeout on for failures of its own, as env(1) and timeout(1) do.
+// Exit codes. `rota run` and `rota turn run` pass on those of their command and use the
+// ones from exitTurnLost on for failures of their own, as env(1) and timeout(1) do.
 const (
 	exitOK          = 0
 	exitError       = 1
 	exitUsage       = 2
 	exitNotFound    = 3
 	exitUnavailable = 4
+	exitTurnLost    = 123 // turn run: the turn was lost
 	exitTimeout     = 124 // run: a time limit ended the action
 	exitRota        = 125 // run: rota itself failed, or the action was lost
 	exitCannotStart = 126 // run: the command could not be started
@@ -26,7 +27,7 @@ const (
 	exitInterrupted = 130 // Ctrl-C
 )
 
-const exitCodesHelp = `Exit codes of every command but "rota run":
+const exitCodesHelp = `Exit codes of every command but "rota run" and "rota turn run":
 
     0  it worked
     1  it failed, or a check did not hold (such as "rota operator state-hash")
@@ -35,7 +36,7 @@ const exitCodesHelp = `Exit codes of every command but "rota run":
     4  no server answers, there is no leader, or the cluster is full: try again
   130  interrupted
 
-` + runExitCodesHelp
+` + runExitCodesHelp + turnExitCodesHelp
 
 const runExitCodesHelp = `"rota run" exits with the code of the command it ran, with 128 plus the signal
 that ended it, or, for failures of its own, with
@@ -44,6 +45,14 @@ that ended it, or, for failures of its own, with
   125  rota failed: no server, a refusal, a lost node, a canceled action
   126  the command could not be started
   130  interrupted: the action was canceled
+`
+
+const turnExitCodesHelp = `
+"rota turn run" does the same, but for
+
+  123  the turn was lost: another may have had the group, the step is to be done again
+  125  rota failed: no server, a refusal
+  130  interrupted: the turn was given back
 `
 
 // codeError is an error that decides the exit code. With a nil error nothing is

@@ -91,10 +91,10 @@ func TestTurnEnds(t *testing.T) {
 		want int
 	}{
 		{t.Context(), nil, 0}, {t.Context(), exited, 7}, {t.Context(), killed, 137},
-		{t.Context(), errors.Join(killed, client.ErrTurnLost), exitRota}, {interrupted, killed, exitInterrupted},
+		{t.Context(), errors.Join(killed, &client.LostError{Turn: 1}), exitTurnLost}, {interrupted, killed, exitInterrupted},
 		{t.Context(), errors.New("no"), exitRota}, {t.Context(), missing, exitCannotStart},
 	} {
-		if got := exitCode(turnEnd(tt.ctx, tt.err)); got != tt.want {
+		if got := exitCode(turnEnd(tt.ctx, tt.err, "")); got != tt.want {
 			t.Errorf("%v: exit code %d, want %d", tt.err, got, tt.want)
 		}
 	}

@@ -38,11 +38,12 @@ ROTA_TURN_GROUP in its environment. If another deployment was on the group befor
 run first, by sh, and measured.
 
 The turn is kept by a lease. When that cannot be renewed in time, all processes of the
-command are killed: another one may have the group. When the turn is asked to stop they
-get SIGTERM, and may take as long as the lease is kept.
+command are killed: another one may have the group, and the step is to be done again.
+When the turn is asked to stop they get SIGTERM, and may take as long as the lease is
+kept.
 
 It exits with the code of the command, with 128 plus the signal that ended it, with 126 if
-it could not be started, and with 125 if rota failed or the turn was lost.`,
+it could not be started, with 125 if rota failed, and with 123 if the turn was lost.`,
 		Example: `  rota turn run --deployment job-a/actor --operation forward-backward --step 12 -- ./train.sh
   rota turn run --deployment job-a/rollout --operation generate --expect 40s --set-up-hook ./load.sh -- ./generate.sh`,
 		Args: func(_ *cobra.Command, args []string) error {

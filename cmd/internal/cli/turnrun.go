@@ -17,6 +17,8 @@ import (
 // interruptGrace is how long a command may go on that Ctrl-C has asked to end.
 const interruptGrace = 10 * time.Second
 
+const setUpHook = "set-up hook"
+
 // runTurn runs a command while a turn is held.
 func (a *app) runTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, hook string, argv []string) error {
 	c, err := a.dial()
@@ -24,18 +26,19 @@ func (a *app) runTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, hook 
 		return runFailed(err)
 	}
 	defer c.Close()
+	child := turnChild{a: a}
 	err = c.HoldTurn(ctx, req, func(ctx context.Context, t *rotav1.Turn) error {
-		child := turnChild{a: a, hold: client.HoldOf(ctx), env: turnEnv(t)}
+		child.hold, child.env = client.HoldOf(ctx), turnEnv(t)
 		if t.SetUpNeeded && hook != "" {
 			begin := time.Now()
-			if err := child.run(ctx, "sh", "-c", hook); err != nil {
-				return fmt.Errorf("set-up hook: %w", err)
+			if err := child.run(ctx, setUpHook, "sh", "-c", hook); err != nil {
+				return fmt.Errorf("%s: %w", setUpHook, err)
 			}
 			child.hold.SetUpTook(time.Since(begin))
 		}
-		return child.run(ctx, argv[0], argv[1:]...)
+		return child.run(ctx, argv[0], argv...)
 	})
-	return turnEnd(ctx, err)
+	return turnEnd(ctx, err, child.fate(argv[0]))
 }
 
 func turnEnv(t *rotav1.Turn) []string {
@@ -44,16 +47,18 @@ func turnEnv(t *rotav1.Turn) []string {
 		"ROTA_TURN_GROUP="+t.Group)
 }
 
-// turnEnd turns the end of a turn into an exit code.
-func turnEnd(ctx context.Context, err error) error {
+// turnEnd turns the end of a turn into an exit code. What became of the command is said
+// of a turn that was lost: whatever it is, its step is not done.
+func turnEnd(ctx context.Context, err error, fate string) error {
+	var lost *client.LostError
 	var exit *exec.ExitError
 	var start *exec.Error
 	var path *os.PathError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, client.ErrTurnLost): // not that a server is gone, which may be why
-		return &codeError{exitRota, errors.New(err.Error())}
+	case errors.As(err, &lost): // not the code of a command that was killed for it
+		return &codeError{exitTurnLost, fmt.Errorf("%w; %s", lost, fate)}
 	case ctx.Err() != nil:
 		return &codeError{exitInterrupted, errors.New("interrupted: the turn was given back")}
 	case errors.As(err, &exit):
@@ -72,20 +77,37 @@ type turnChild struct {
 	a    *app
 	hold *client.Hold
 	env  []string
+	// ran is what runs or was run last, stopped that it was since the turn was lost.
+	ran     string
+	stopped bool
+}
+
+// fate says what has become of a command when its turn is lost.
+func (r *turnChild) fate(command string) string {
+	switch {
+	case r.ran == command && r.stopped:
+		return command + " was stopped"
+	case r.ran == command:
+		return command + " had ended before that was known"
+	case r.stopped:
+		return "the " + setUpHook + " was stopped, and " + command + " not started"
+	}
+	return command + " was not started"
 }
 
 // run runs a command in a process group of its own, which gets SIGTERM when ctx is
 // done and SIGKILL when the turn is lost. It returns when none of the group is left.
-func (r *turnChild) run(ctx context.Context, name string, args ...string) error {
+func (r *turnChild) run(ctx context.Context, what string, argv ...string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	cmd := exec.Command(name, args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = r.env, os.Stdin, r.a.out, r.a.err
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := process.Fork(cmd, ""); err != nil {
 		return err
 	}
+	r.ran = what
 	ended := make(chan struct{})
 	guarded := make(chan struct{})
 	go func() {
@@ -110,11 +132,13 @@ func (r *turnChild) guard(ctx context.Context, pid int, ended <-chan struct{}) {
 		case <-ended:
 			return
 		case <-r.hold.Lost():
+			r.stopped = true
 			signal(syscall.SIGKILL)
 			<-ended
 			return
 		case <-done:
 			done = nil // once
+			r.stopped = errors.Is(context.Cause(ctx), client.ErrTurnLost)
 			signal(syscall.SIGTERM)
 			if !errors.Is(context.Cause(ctx), client.ErrTurnStop) {
 				grace = time.After(interruptGrace)
