@@ -237,6 +237,7 @@ func TestBadJobsAndTurnsAreRefused(t *testing.T) {
 		"cycle.segments must be at least 1":           {Name: "a", Nodes: 1, Cycle: cycle(time.Minute)},
 		"cycle.segments[1].offset must not be before": {Name: "a", Nodes: 1, Cycle: cycle(time.Minute, ok, ok)},
 		"cycle.segments[0] must end within":           {Name: "a", Nodes: 1, Cycle: cycle(time.Minute, segment(59*time.Second, 2*time.Second, 1))},
+		"cycle.segments must need the job's 2 nodes":  {Name: "a", Nodes: 2, Cycle: cycle(time.Minute, ok)},
 		"cycle.segments[0].nodes must be at most":     {Name: "a", Nodes: 1, Cycle: cycle(time.Minute, segment(0, time.Second, 2))},
 		"cycle.segments[0].length must be more":       {Name: "a", Nodes: 1, Cycle: cycle(time.Minute, segment(0, 0, 1))},
 	} {

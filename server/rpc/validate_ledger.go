@@ -66,7 +66,7 @@ func checkCycle(c *rotav1.Cycle, nodes uint32) *violation {
 	case n > segmentsMax:
 		return wrong("segments", "must be at most %d, are %d", segmentsMax, n)
 	}
-	last := int64(0)
+	last, widest := int64(0), uint32(0)
 	for i, s := range c.Segments {
 		if v := checkSegment(s, nodes, last); v != nil {
 			return v.in("segments[%d]", i)
@@ -74,6 +74,10 @@ func checkCycle(c *rotav1.Cycle, nodes uint32) *violation {
 		if last = int64(s.Offset.AsDuration() + s.Length.AsDuration()); last > int64(c.Period.AsDuration()) {
 			return wrong("", "must end within the period").in("segments[%d]", i)
 		}
+		widest = max(widest, s.Nodes)
+	}
+	if widest < nodes { // it is placed by its segments: more would not be kept for it
+		return wrong("segments", "must need the job's %d nodes at least once, need at most %d: say how many the widest needs", nodes, widest)
 	}
 	return nil
 }
