@@ -195,6 +195,9 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []
 			return simError(err)
 		}
 		bar.end()
+		if err := f.counts(r); err != nil {
+			return err
+		}
 		return a.printReport(f, r)
 	}
 	what, values, ok := strings.Cut(sweep, "=")
@@ -206,7 +209,30 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []
 		return simError(err)
 	}
 	bar.end()
+	var all []*evaluate.Report
+	for _, p := range points {
+		all = append(all, p.Report)
+	}
+	if err := f.counts(all...); err != nil {
+		return err
+	}
 	return a.printSweep(f, what, points)
+}
+
+// counts refuses a kind of which nothing was simulated: there is nothing to say of it,
+// and zeros would look like an answer.
+func (f *simFlags) counts(reports ...*evaluate.Report) error {
+	if f.kind == "" {
+		return nil
+	}
+	for _, r := range reports {
+		for _, result := range r.Policies {
+			if f.of(result).Actions > 0 {
+				return nil
+			}
+		}
+	}
+	return usageErrorf("--kind %s: there are no %ss in workload %s as it was simulated; leave --kind out", f.kind, f.kind, reports[0].Workload)
 }
 
 // simError makes wrong parameters a matter of the command line.

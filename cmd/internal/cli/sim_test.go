@@ -123,6 +123,16 @@ func TestWrongSimulationsAreRefused(t *testing.T) {
 	simulated(t, exitError, "run", "coding", "--policy", "gone", "--batch", "1")
 }
 
+// TestAKindThatIsNotThereIsRefused: zeros would look like a result.
+func TestAKindThatIsNotThereIsRefused(t *testing.T) {
+	for _, args := range [][]string{{"run", "mopd"}, {"compare", "mopd", "--policies", "rota", "--sweep", "seed=1,2"}} {
+		out, errOut := simulated(t, exitUsage, append(args, "--batch", "2", "--kind", "tool")...)
+		if out != "" || !strings.Contains(errOut, "there are no tools in workload mopd") {
+			t.Errorf("%q: %s%s", args, out, errOut)
+		}
+	}
+}
+
 func TestFiguresHaveSources(t *testing.T) {
 	out, _ := simulated(t, exitOK, "figures", "coding")
 	if !strings.Contains(out, "paper §6.1: batch size 1280 for AI coding") {
