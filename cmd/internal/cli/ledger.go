@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -18,6 +19,11 @@ const (
 	ledgerLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz*"
 )
 
+// ledgerColours are the codes of colours that letters have on a terminal, one after the
+// other and from the first again: neighbours are told apart, and the letter tells which
+// job it is. Black and white are left out, which may be those of the background.
+var ledgerColours = [...]int{32, 33, 34, 35, 36, 31, 92, 93, 94, 95, 96, 91}
+
 func (a *app) ledgerCmd() *cobra.Command {
 	return group("ledger", "See who has reserved node groups when", a.ledgerShowCmd(), a.ledgerResumeCmd())
 }
@@ -28,7 +34,8 @@ func (a *app) ledgerShowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show", Short: "Draw what is reserved of the node groups from now on", Args: exactly(),
 		Long: `Draws a row for each group, from now on. A letter is a job, a dot is free. Where more
-than one is in the time of a character, the one that has most of it is drawn.`,
+than one is in the time of a character, the one that has most of it is drawn. On a terminal
+jobs have colours, unless NO_COLOR is set.`,
 		Example: "  rota ledger show --window 30m\n  rota ledger show --group train-a -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -50,7 +57,11 @@ than one is in the time of a character, the one that has most of it is drawn.`,
 			if a.json() {
 				return writeProto(a.out, resp, true)
 			}
-			drawLedger(a.out, resp)
+			paint := func(text string) string { return text }
+			if isTerminal(a.out) && os.Getenv("NO_COLOR") == "" {
+				paint = colourLetters
+			}
+			drawLedger(a.out, resp, paint)
 			return nil
 		},
 	}
@@ -77,8 +88,23 @@ func (a *app) ledgerResumeCmd() *cobra.Command {
 	}
 }
 
-// drawLedger writes a row for each group and what the letters mean.
-func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse) {
+// colourLetters gives each letter its colour.
+func colourLetters(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		run := len(text) - len(strings.TrimLeft(text, text[:1]))
+		if i := strings.IndexByte(ledgerLetters, text[0]); i >= 0 {
+			fmt.Fprintf(&b, "\033[%dm%s\033[0m", ledgerColours[i%len(ledgerColours)], text[:run])
+		} else {
+			b.WriteString(text[:run])
+		}
+		text = text[run:]
+	}
+	return b.String()
+}
+
+// drawLedger writes a row for each group and what the letters mean, which are painted.
+func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse, paint func(letters string) string) {
 	letters, order := map[string]byte{}, []string{}
 	for _, g := range l.Groups {
 		for _, r := range g.Reservations {
@@ -104,10 +130,10 @@ func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse) {
 		if g.Group.Halted != "" {
 			note = "halted: " + g.Group.Halted
 		}
-		fmt.Fprintf(w, "%-*s |%s| %s\n", name, g.Group.Name, drawGroup(g, l.NowSlot, int64(l.Slots), width, letters), note)
+		fmt.Fprintf(w, "%-*s |%s| %s\n", name, g.Group.Name, paint(drawGroup(g, l.NowSlot, int64(l.Slots), width, letters)), note)
 	}
 	for _, job := range order {
-		fmt.Fprintf(w, "%c  %s\n", letters[job], job)
+		fmt.Fprintf(w, "%s  %s\n", paint(string(letters[job])), job)
 	}
 }
 

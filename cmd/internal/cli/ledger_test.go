@@ -16,10 +16,8 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-// TestDrawLedger: a character is what has most of its time, if that is more than half.
-func TestDrawLedger(t *testing.T) {
-	var out bytes.Buffer
-	drawLedger(&out, &rotav1.GetLedgerResponse{
+func someLedger() *rotav1.GetLedgerResponse {
+	return &rotav1.GetLedgerResponse{
 		Slot: durationpb.New(time.Second), NowSlot: 1000, Slots: 120,
 		Groups: []*rotav1.LedgerGroup{
 			{Group: &rotav1.NodeGroup{Name: "train-a", Holder: "default/a/actor", TurnId: 7}, Reservations: []*rotav1.Reservation{
@@ -27,7 +25,13 @@ func TestDrawLedger(t *testing.T) {
 			}},
 			{Group: &rotav1.NodeGroup{Name: "b", Halted: "a failure"}},
 		},
-	})
+	}
+}
+
+// TestDrawLedger: a character is what has most of its time, if that is more than half.
+func TestDrawLedger(t *testing.T) {
+	var out bytes.Buffer
+	drawLedger(&out, someLedger(), func(letters string) string { return letters })
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range map[int]string{
 		0: "slots of 1s, a character is 2s",
@@ -40,6 +44,29 @@ func TestDrawLedger(t *testing.T) {
 		if !strings.Contains(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i, lines[i], want)
 		}
+	}
+}
+
+// TestColoursOfTheLedger: each job has its own, on top of its letter.
+func TestColoursOfTheLedger(t *testing.T) {
+	var out, plain bytes.Buffer
+	drawLedger(&out, someLedger(), colourLetters)
+	lines := strings.Split(out.String(), "\n")
+	a, b := "\033[32m", "\033[33m"
+	const end = "\033[0m"
+	for i, want := range map[int]string{
+		2: "train-a |" + a + strings.Repeat("A", 10) + end + "." + b + strings.Repeat("B", 9) + end + strings.Repeat(".", 40) + "| default/a/actor (turn 7)",
+		3: "b       |" + strings.Repeat(".", 60) + "| halted: a failure",
+		4: a + "A" + end + "  default/a",
+		5: b + "B" + end + "  default/b",
+	} {
+		if lines[i] != want {
+			t.Errorf("line %d is %q, want %q", i, lines[i], want)
+		}
+	}
+	drawLedger(&plain, someLedger(), func(letters string) string { return letters })
+	if got := strings.NewReplacer(a, "", b, "", end, "").Replace(out.String()); got != plain.String() {
+		t.Errorf("without colours it is\n%swant\n%s", got, plain.String())
 	}
 }
 

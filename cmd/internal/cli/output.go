@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -108,6 +109,16 @@ func (a *app) printFields(msg proto.Message, fields []field) error {
 		}
 	}
 	return nil
+}
+
+// isTerminal reports whether a person looks at w, on something that knows escape codes.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // enumWord turns ACTION_STATE_QUEUED into queued.

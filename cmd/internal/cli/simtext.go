@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -187,12 +186,7 @@ const (
 )
 
 func newSimBar(w io.Writer) *simBar {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return &simBar{done: true}
-	}
-	info, err := f.Stat()
-	return &simBar{w: w, done: err != nil || info.Mode()&os.ModeCharDevice == 0}
+	return &simBar{w: w, done: !isTerminal(w)}
 }
 
 // progress returns what draws the bar, nil if there is none.
