@@ -193,7 +193,7 @@ func (h *holder) await(ctx context.Context) error {
 	for {
 		switch h.turn.State {
 		case rotav1.TurnState_TURN_STATE_HELD:
-			if !h.until.IsZero() {
+			if h.until != 0 {
 				return nil
 			}
 		case rotav1.TurnState_TURN_STATE_WAITING:
