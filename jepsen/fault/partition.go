@@ -136,7 +136,9 @@ func agentCutLeaderKilled(ctx context.Context, w *World) (*Injection, error) {
 	}, nil
 }
 
-// loseAgent makes cuts and waits at their end until the agent is taken for lost.
+// loseAgent makes cuts and waits at their end until the agent is taken for lost, and
+// then for as long as its work needs to start elsewhere: what went on where it was is
+// seen by then.
 func loseAgent(w *World, agent *cluster.Member, cuts ...cut) (*Injection, error) {
 	inj, err := partition(w, []string{agent.Name}, cuts...)
 	if err != nil {
@@ -145,6 +147,7 @@ func loseAgent(w *World, agent *cluster.Member, cuts ...cut) (*Injection, error)
 	mend := inj.End
 	inj.End = func(ctx context.Context) (string, error) {
 		how, err := lost(ctx, w, agent)
+		sleep(ctx, w.Lease()/2)
 		packets, errMend := mend(ctx)
 		if err := errors.Join(err, errMend); err != nil || packets == "" {
 			return "", err
