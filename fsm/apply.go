@@ -221,6 +221,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.acquireTurn(v.AcquireTurn)
 	case *logv1.Command_EndTurn:
 		return x.endTurn(v.EndTurn)
+	case *logv1.Command_EndSwitch:
+		return x.endSwitch(v.EndSwitch)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}

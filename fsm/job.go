@@ -44,11 +44,15 @@ func (x *execution) submitJob(c *logv1.SubmitJob) *logv1.Result {
 	}
 	m := *x.s.Meta()
 	m.LastJob++
-	x.s.SetMeta(m)
-	x.putJob(&state.Job{
+	j := &state.Job{
 		ID: m.LastJob, Namespace: ns.ID, Name: c.Name, State: state.JobQueued, Backfill: c.Backfill,
 		Nodes: c.Nodes, Cycle: cycle, SetUpNS: c.SetUpNs, SubmittedAt: x.now(),
-	})
+	}
+	if r := declareHooks(j, c.Hooks); r != nil {
+		return r
+	}
+	x.s.SetMeta(m)
+	x.putJob(j)
 	x.placeAgain()
 	x.remember(c.Request, state.VerbSubmitJob, uint64(m.LastJob), 1)
 	return &logv1.Result{FirstId: uint64(m.LastJob), Count: 1}

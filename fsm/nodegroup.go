@@ -18,6 +18,8 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 		return refuse(codeInvalidArgument, "INVALID", "a node group needs a name of at most %d bytes", nameBytesMax)
 	case c.Nodes < 1 || c.Nodes > ledger.NodesMax-all:
 		return refuse(codeInvalidArgument, "INVALID", "a node group must have 1 to %d nodes, not %d", ledger.NodesMax-all, c.Nodes)
+	case len(c.HookPool) > nameBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "hook_pool must be at most %d bytes", nameBytesMax)
 	case x.s.NodeGroupByName(c.Name) != nil:
 		return refuse(codeAlreadyExists, "NODE_GROUP_EXISTS", "node group %q exists already", c.Name)
 	case x.s.NodeGroupCount() >= nodeGroupsMax:
@@ -26,7 +28,7 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 	m := *x.s.Meta()
 	m.LastGroup++
 	x.s.SetMeta(m)
-	x.s.PutNodeGroup(&state.NodeGroup{ID: m.LastGroup, Name: c.Name, Nodes: c.Nodes})
+	x.s.PutNodeGroup(&state.NodeGroup{ID: m.LastGroup, Name: c.Name, Nodes: c.Nodes, HookPool: c.HookPool})
 	x.placeAgain()
 	return &logv1.Result{FirstId: uint64(m.LastGroup), Count: 1}
 }
@@ -44,6 +46,8 @@ func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "job %q is on node group %q: suspend, complete or move it first", on.Name, g.Name)
 	case g.Turn != 0:
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "turn %d holds node group %q: wait until it yields", g.Turn, g.Name)
+	case g.Switch != nil:
+		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "hooks run for node group %q: wait until they have ended", g.Name)
 	}
 	x.s.DeleteNodeGroup(g.ID)
 	return &logv1.Result{Count: 1}

@@ -29,7 +29,7 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 	case "job":
 		return &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: &logv1.SubmitJob{
 			Request: a.request(), Namespace: a.text("ns"), Name: a.text("name"), Nodes: int64(a.num("nodes", 1)),
-			Cycle: a.cycle(), SetUpNs: a.dur("setup"), Backfill: a.text("backfill") != "",
+			Cycle: a.cycle(), SetUpNs: a.dur("setup"), Backfill: a.text("backfill") != "", Hooks: a.hooks(),
 		}}}
 	case "move":
 		return &logv1.Command{Verb: &logv1.Command_MoveJob{MoveJob: &logv1.MoveJob{
@@ -48,10 +48,28 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 			TurnId: a.num("turn", 0), Token: a.num("token", 0), Reason: reason, SetUpNs: a.dur("setup"),
 		}}}
 	}
+	if verb == "end-switch" {
+		return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{
+			GroupId: a.num("group", 0), Token: a.num("token", 0), Failed: uint32(a.num("failed", 0)), Message: a.text("message"),
+		}}}
+	}
 	if change := map[string]logv1.JobChange{"suspend": changeSuspend, "resume-job": changeResume, "complete": changeComplete, "delete": changeDelete}[verb]; change != 0 {
 		return &logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Namespace: a.text("ns"), Name: a.text("job"), Change: change}}}
 	}
 	return nil
+}
+
+// hooks reads hooks=DEPLOYMENT:KIND:KIND,...
+func (a args) hooks() (all []*logv1.DeploymentHooks) {
+	for _, text := range strings.FieldsFunc(a.text("hooks"), func(r rune) bool { return r == ',' }) {
+		name, kinds, _ := strings.Cut(text, ":")
+		h := &logv1.DeploymentHooks{Deployment: name}
+		for _, kind := range strings.Split(kinds, ":") {
+			*map[string]**logv1.Action{"sleep": &h.Sleep, "wake": &h.Wake, "prefetch": &h.Prefetch}[kind] = &logv1.Action{Spec: []byte(kind)}
+		}
+		all = append(all, h)
+	}
+	return all
 }
 
 // cycle reads cycle=PERIOD:OFFSET+LENGTHxNODES,... in seconds, or finecycle= in
@@ -101,7 +119,12 @@ func (s *story) describeLedgerEvent(e state.Event) string {
 		return out
 	}
 	out += fmt.Sprintf(" with token %d", t.Token)
-	if t.SetUp {
+	switch {
+	case t.ReadyAt != 0:
+		out += ", made ready"
+	case s.state.SettingUp(t):
+		out += ", hooks run"
+	case t.SetUp:
 		out += ", to be set up"
 	}
 	if t.Stop {
@@ -120,6 +143,15 @@ func (s *story) showLedger() string {
 		}
 		if g.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", g.Halted)
+		}
+		if w := g.Switch; w != nil {
+			fmt.Fprintf(&out, ", hooks run for token %d:", w.Token)
+			for _, h := range w.Hooks {
+				fmt.Fprintf(&out, " %s of %s", hookKind(h), deploymentName(s.state, h.Deployment))
+			}
+		}
+		if g.Awake != 0 {
+			fmt.Fprintf(&out, ", %s is awake", deploymentName(s.state, g.Awake))
 		}
 		out.WriteString("\n")
 		return true
@@ -141,4 +173,19 @@ func (s *story) showLedger() string {
 		fmt.Fprintf(&out, "placement is halted: %s\n", m.PlacementHalted)
 	}
 	return out.String()
+}
+
+func hookKind(h state.Hook) string {
+	if h.Wakes {
+		return "wake"
+	}
+	return "sleep"
+}
+
+func deploymentName(st *state.State, id state.DeploymentID) string {
+	job, i := id.Job()
+	if j := st.Job(job); j != nil {
+		return j.Name + "/" + j.Deployments[i].Name
+	}
+	return "one that is gone"
 }

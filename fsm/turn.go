@@ -77,7 +77,7 @@ func (x *execution) step(j *state.Job, step uint64) {
 
 // grantTurn gives a group to a turn.
 func (x *execution) grantTurn(t *state.Turn, g *state.NodeGroup) {
-	state.Assert(g.Turn == 0 && t.State == state.TurnWaiting && g.Halted == "", "turn %d is granted group %s, which turn %d holds", t.ID, g.Name, g.Turn)
+	state.Assert(g.Turn == 0 && g.Switch == nil && t.State == state.TurnWaiting && g.Halted == "", "turn %d is granted group %s, which turn %d holds", t.ID, g.Name, g.Turn)
 	m := *x.s.Meta()
 	m.LastToken++
 	x.s.SetMeta(m)
@@ -86,6 +86,7 @@ func (x *execution) grantTurn(t *state.Turn, g *state.NodeGroup) {
 	u.SetUp = g.Resident != t.Deployment
 	x.putTurn(&u)
 	h := *g
+	x.hand(&h, t.Deployment, u.Token)
 	h.Turn, h.Resident, h.WakeAt = t.ID, t.Deployment, 0
 	x.s.PutNodeGroup(&h)
 }
@@ -127,6 +128,8 @@ func (x *execution) endTurn(c *logv1.EndTurn) *logv1.Result {
 		return refuse(codeFailedPrecondition, "TURN_ENDED", "turn %d has ended: it was %s", c.TurnId, turnEndNames[t.State])
 	case t.State == state.TurnWaiting && c.Reason == endYielded:
 		return refuse(codeFailedPrecondition, "TURN_WAITING", "turn %d waits and has nothing to yield; cancel it", c.TurnId)
+	case x.s.SettingUp(t) && c.Reason == endYielded:
+		return refuse(codeFailedPrecondition, "TURN_SETTING_UP", "turn %d is still being set up and has nothing to yield; cancel it", c.TurnId)
 	}
 	if t.State == state.TurnHeld {
 		x.leaveGroup(t, c)
@@ -162,6 +165,9 @@ func (x *execution) leaveGroup(t *state.Turn, c *logv1.EndTurn) {
 // learnTurn keeps what an operation and its set-up really took, and when it ran.
 func (x *execution) learnTurn(j *state.Job, i int, t *state.Turn, setUp int64) {
 	took := x.now() - t.GrantedAt
+	if t.ReadyAt != 0 { // hooks took their time before the holder took its own
+		setUp += t.ReadyAt - t.GrantedAt
+	}
 	setUp = min(setUp, took)
 	j.Deployments = slices.Clone(j.Deployments)
 	d := &j.Deployments[i]

@@ -34,7 +34,10 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 	p.collect()
 	holder := v.Turn(g.Turn)
 	d := TurnDecision{Examined: len(p.heads)}
-	if len(p.heads) == 0 || holder != nil && (!holder.Stoppable || holder.Stop) {
+	switch {
+	case len(p.heads) == 0,
+		holder == nil && g.Switch != nil, // hooks of a turn that is over still run
+		holder != nil && (!holder.Stoppable || holder.Stop):
 		return d
 	}
 	p.reserved = p.reservations()
@@ -51,6 +54,19 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 		d.Grant = best
 	}
 	return d
+}
+
+// Foreseen returns the job that is to have a group next by what is reserved, if another
+// has it now, and from when on in log time; nil if there is none.
+func Foreseen(v *state.State, g *state.NodeGroup) (next *state.Job, at int64) {
+	p := turnPass{view: v, group: g, now: v.Meta().Now, slot: v.Meta().Settings.LedgerSlotNS}
+	resident, _ := g.Resident.Job()
+	for _, r := range p.reservations() {
+		if start := r.Start * p.slot; start > p.now && state.JobID(r.Job) != resident {
+			return v.Job(state.JobID(r.Job)), start
+		}
+	}
+	return nil, 0
 }
 
 // turnPass is one look at a group.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"sync"
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
@@ -38,26 +39,20 @@ func (s *Server) lead(ctx context.Context) {
 // beginTerm starts the duties of a leader and returns what ends them.
 func (s *Server) beginTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{}, 3)
-	go func() {
-		s.leases.lead(ctx)
-		done <- struct{}{}
-	}()
-	go func() {
-		s.bootstrap(ctx, s.replica)
-		s.tick(ctx)
-		done <- struct{}{}
-	}()
-	go func() {
-		s.repack(ctx)
-		done <- struct{}{}
-	}()
+	var duties sync.WaitGroup
+	for _, duty := range []func(context.Context){s.leases.lead, s.keepTime, s.repack, s.switches, s.prefetch} {
+		duties.Go(func() { duty(ctx) })
+	}
 	return func() {
 		cancel()
-		for range cap(done) {
-			<-done
-		}
+		duties.Wait()
 	}
+}
+
+// keepTime bootstraps a new cluster, and then has its timers fire.
+func (s *Server) keepTime(ctx context.Context) {
+	s.bootstrap(ctx, s.replica)
+	s.tick(ctx)
 }
 
 // bootstrap gives a new cluster its identity. Doing it twice is refused by the

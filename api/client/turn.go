@@ -20,6 +20,8 @@ var (
 	// was not renewed in time, or somebody ended it. Another deployment may hold the
 	// group. A LostError says which.
 	ErrTurnLost = errors.New("the turn was lost")
+	// ErrTurnSetUp says that a hook failed, so that the group could not be made ready.
+	ErrTurnSetUp = errors.New("the group could not be made ready for the turn")
 	// ErrTurnStop says that the holder of a turn is asked to yield.
 	ErrTurnStop = errors.New("the turn is asked to stop")
 )
@@ -106,8 +108,8 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	defer cancel(nil)
 	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	lost := make(chan error, 1)
+	turn := proto.CloneOf(h.turn) // which a renewal replaces
 	go func() { lost <- h.keep(keeping, hold, cancel) }()
-	turn := proto.CloneOf(h.turn)
 	err = work(working, turn)
 	stop()
 	e := <-lost
@@ -196,14 +198,14 @@ func (h *holder) await(ctx context.Context) error {
 			if h.until != 0 {
 				return nil
 			}
-		case rotav1.TurnState_TURN_STATE_WAITING:
+		case rotav1.TurnState_TURN_STATE_WAITING, rotav1.TurnState_TURN_STATE_SETTING_UP:
 		default:
-			return h.lost(h.end(0))
+			return h.ungranted()
 		}
 		renewed, err := h.renew(ctx)
 		switch again, delay := transient(err); {
 		case err == nil && !renewed:
-			return h.lost(h.end(0))
+			return h.ungranted()
 		case err == nil:
 			pause = backoff{}
 		case ctx.Err() != nil:
@@ -218,15 +220,27 @@ func (h *holder) await(ctx context.Context) error {
 	}
 }
 
+// ungranted is why a turn ended before it was held.
+func (h *holder) ungranted() error {
+	if h.turn.Message != "" {
+		return fmt.Errorf("%w: %s", ErrTurnSetUp, h.turn.Message)
+	}
+	return h.lost(h.end(0))
+}
+
 // renew sends one renewal, which is answered when there is news or after a part of the
 // lease; at once if nothing has been counted yet.
 func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
 	wait := (h.lease - h.margin) / leaseParts
 	try, cancel := context.WithTimeout(ctx, 2*wait)
 	defer cancel()
+	if h.until == 0 {
+		wait = 0
+	}
 	sent := clock.Boottime()
 	resp, err := h.c.Turns.RenewTurn(try, &rotav1.RenewTurnRequest{
 		TurnId: h.turn.Id, Token: h.turn.Token, Wait: durationpb.New(wait), StopKnown: h.turn.Stop,
+		SettingUp: h.turn.State == rotav1.TurnState_TURN_STATE_SETTING_UP,
 	})
 	if err != nil {
 		if ctx.Err() == nil && try.Err() != nil {
@@ -263,14 +277,14 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 		}
 		end()
 		switch {
+		case err == nil && (!renewed || h.turn.State != rotav1.TurnState_TURN_STATE_HELD || h.turn.Token != token):
+			return h.lose(hold, cancel, h.end(token)) // though the work may have ended just now
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && h.over():
 			return h.lose(hold, cancel, h.unheard())
 		case err != nil:
 			return h.lose(hold, cancel, told(err))
-		case !renewed || h.turn.State != rotav1.TurnState_TURN_STATE_HELD || h.turn.Token != token:
-			return h.lose(hold, cancel, h.end(token))
 		case h.turn.Stop:
 			cancel(ErrTurnStop) // the lease goes on while it stops
 		}
@@ -337,6 +351,8 @@ func told(err error) string {
 func (h *holder) yield(ctx context.Context, setUp *durationpb.Duration, failed bool) error {
 	switch h.turn.State {
 	case rotav1.TurnState_TURN_STATE_HELD, rotav1.TurnState_TURN_STATE_WAITING:
+	case rotav1.TurnState_TURN_STATE_SETTING_UP:
+		failed = true // it has nothing to yield
 	default:
 		return nil
 	}

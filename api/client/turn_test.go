@@ -27,7 +27,8 @@ const (
 	turnMargin = 100 * time.Millisecond
 )
 
-// turnServer has one turn, which is granted with its second renewal.
+// turnServer has one turn, which is granted with its second renewal. With hooks it is set
+// up then, until the test says otherwise.
 type turnServer struct {
 	rotav1connect.UnimplementedTurnServiceHandler
 	rotav1connect.UnimplementedOperatorServiceHandler
@@ -38,6 +39,8 @@ type turnServer struct {
 	last     time.Time // when the newest renewal came
 	silent   bool      // renewals are not answered any more
 	held     bool      // it was asked for before, and granted
+	hooks    bool
+	known    int // renewals by who knew that it is set up
 	yielded  *rotav1.YieldTurnRequest
 	refuses  error // what yielding is answered with
 }
@@ -72,6 +75,12 @@ func (s *turnServer) RenewTurn(ctx context.Context, r *rotav1.RenewTurnRequest) 
 	}
 	if s.renewals++; s.renewals == 2 {
 		s.turn.State, s.turn.Token, s.turn.Revision = rotav1.TurnState_TURN_STATE_HELD, 5, 2
+		if s.hooks {
+			s.turn.State = rotav1.TurnState_TURN_STATE_SETTING_UP
+		}
+	}
+	if r.SettingUp {
+		s.known++
 	}
 	s.last = time.Now()
 	if r.Token == s.turn.Token { // no news
@@ -224,6 +233,29 @@ func TestALeaseRunsOutByTheClock(t *testing.T) {
 	}
 	if held.Err() != nil {
 		t.Error("a lease has run out in no time")
+	}
+}
+
+// TestATurnThatWasGrantedBeforeIsRenewedFirst: nobody knows since when its lease runs.
+func TestATurnThatWasGrantedBeforeIsRenewedFirst(t *testing.T) {
+	c, s := holding(t)
+	s.held = true
+	if err := c.HoldTurn(t.Context(), someTurn, func(context.Context, *rotav1.Turn) error {
+		if s.count() < 3 {
+			t.Error("works before a renewal was answered")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	s.silent = true
+	ctx, cancel := context.WithTimeout(t.Context(), turnLease)
+	defer cancel()
+	if err := c.HoldTurn(ctx, someTurn, func(context.Context, *rotav1.Turn) error {
+		t.Error("works under a lease that was never renewed")
+		return nil
+	}); err == nil {
+		t.Error("no renewal was answered, and no error")
 	}
 }
 

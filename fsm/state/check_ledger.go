@@ -23,6 +23,8 @@ func (s *State) checkNodeGroups() (err error) {
 			err = fmt.Errorf("group %s is held by turn %d, which does not know", g.Name, g.Turn)
 		case g.Turn != 0 && g.Resident != t.Deployment:
 			err = fmt.Errorf("group %s is held by turn %d and another deployment is resident", g.Name, g.Turn)
+		case g.Switch != nil && (len(g.Switch.Hooks) == 0 || g.Switch.Token > s.meta.LastToken || g.Turn != 0 && t.Token != g.Switch.Token):
+			err = fmt.Errorf("group %s changes hands by %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.Switch.Hooks), g.Switch.Token, g.Turn)
 		case (g.Period == 0) != (len(seats[g.ID]) == 0):
 			err = fmt.Errorf("group %s has a period of %d and %d seats", g.Name, g.Period, len(seats[g.ID]))
 		default:
@@ -123,6 +125,8 @@ func (s *State) checkTurns() (err error) {
 			err = fmt.Errorf("turn %d holds group %d, which does not know", t.ID, t.Group)
 		case (t.State == TurnWaiting || t.State == TurnCanceled && t.GrantedAt == 0) != (t.Token == 0) && t.State != TurnLost:
 			err = fmt.Errorf("turn %d in state %d has token %d", t.ID, t.State, t.Token)
+		case t.ReadyAt != 0 && (t.Token == 0 || t.ReadyAt < t.GrantedAt || s.SettingUp(t)):
+			err = fmt.Errorf("turn %d in state %d was ready at %d, before it was granted or while hooks run", t.ID, t.State, t.ReadyAt)
 		case t.State == TurnHeld && waits[t.Deployment]:
 			err = fmt.Errorf("turn %d holds a group before an older one of its deployment", t.ID)
 		}

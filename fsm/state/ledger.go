@@ -76,6 +76,33 @@ type NodeGroup struct {
 	WakeAt int64
 	// Halted says why nothing is granted; empty while it is.
 	Halted string
+	// HookPool is the pool whose agents run hooks.
+	HookPool string
+	// Awake is the deployment that was woken here and not put to sleep since; 0: none.
+	Awake DeploymentID
+	// Switch is under way; nil: none is.
+	Switch *Switch
+}
+
+// Switch is the change of a group from one deployment to another, by hooks. Nothing is
+// granted while it lasts, even if its turn is over meanwhile.
+type Switch struct {
+	// Token of the grant that it is for.
+	Token uint64
+	// To is the deployment that it is for.
+	To    DeploymentID
+	Hooks []Hook
+	Began int64
+}
+
+// Hook is one step of a switch.
+type Hook struct {
+	Namespace  NamespaceID
+	Deployment DeploymentID
+	// Wakes: else it puts to sleep.
+	Wakes bool
+	// Action is an encoded log.v1.Action without a pool.
+	Action []byte
 }
 
 // Segment is a part of a cycle in which a job holds its group, in slots.
@@ -99,6 +126,8 @@ type Deployment struct {
 	SetUpNS int64
 	// ExecNS has what the last operation of each kind took; 0: there was none.
 	ExecNS []int64
+	// Hooks are encoded log.v1.Actions; empty: there is none.
+	Sleep, Wake, Prefetch []byte
 }
 
 // Job is a training job. It takes turns on one group.
@@ -219,4 +248,9 @@ type Turn struct {
 	ArrivedAt, GrantedAt, EndedAt int64
 	// Revision of the newest event about it.
 	Revision uint64
+	// ReadyAt is when hooks had made the group ready; 0: there were none, or they have
+	// not yet.
+	ReadyAt int64
+	// Message says which hook failed.
+	Message string
 }

@@ -72,6 +72,12 @@ func (s *State) HeldTurn(job JobID) (held *Turn) {
 	return held
 }
 
+// SettingUp reports whether hooks still make a group ready for a turn.
+func (s *State) SettingUp(t *Turn) bool {
+	g := s.NodeGroup(t.Group)
+	return t.State == TurnHeld && g.Switch != nil && g.Switch.Token == t.Token
+}
+
 // LiveTurns visits all turns that wait or hold a group.
 func (s *State) LiveTurns(fn func(*Turn) bool) {
 	s.index.jobTurns.Scan(func(k jobTurn) bool { return fn(s.turns.get(k.turn)) })
@@ -264,6 +270,21 @@ func (r *NodeGroup) code(c *codec) {
 	number(c, &r.Turn)
 	signed(c, &r.WakeAt)
 	c.text(&r.Halted)
+	c.text(&r.HookPool)
+	number(c, &r.Awake)
+	optional(c, &r.Switch, (*Switch).code)
+}
+
+func (r *Switch) code(c *codec) {
+	number(c, &r.Token)
+	number(c, &r.To)
+	list(c, &r.Hooks, func(c *codec, h *Hook) {
+		number(c, &h.Namespace)
+		number(c, &h.Deployment)
+		c.flag(&h.Wakes)
+		c.bytes(&h.Action)
+	})
+	signed(c, &r.Began)
 }
 
 func (r *Cycle) code(c *codec) {
@@ -279,6 +300,9 @@ func (r *Deployment) code(c *codec) {
 	c.text(&r.Name)
 	signed(c, &r.SetUpNS)
 	list(c, &r.ExecNS, signed[int64])
+	c.bytes(&r.Sleep)
+	c.bytes(&r.Wake)
+	c.bytes(&r.Prefetch)
 }
 
 func (r *Job) code(c *codec) {
@@ -341,4 +365,6 @@ func (r *Turn) code(c *codec) {
 		signed(c, v)
 	}
 	number(c, &r.Revision)
+	signed(c, &r.ReadyAt)
+	c.text(&r.Message)
 }

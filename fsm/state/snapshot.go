@@ -16,7 +16,7 @@ import (
 // length; at the end the state hash and a checksum of all before it.
 const (
 	snapshotMagic   = "ROTASNAP"
-	snapshotVersion = 3
+	snapshotVersion = 4
 	snapshotBlock   = 1 << 20 // bytes that are compressed together
 	rowBytesMax     = 1 << 20
 )

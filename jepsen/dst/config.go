@@ -18,6 +18,7 @@ const (
 	luckPlan
 	luckLeader
 	luckWatch
+	luckHooks
 	luckClient  uint64 = 1 << 8
 	luckServer  uint64 = 1 << 12
 	luckNode    uint64 = 1 << 16

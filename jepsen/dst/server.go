@@ -259,6 +259,7 @@ func (s *member) lead(term uint64) {
 	}
 	s.table.Lead()
 	s.overdue(s.life)
+	s.switching(s.life)
 	if s.committedTime() == 0 {
 		s.bootstrap(s.life)
 	}
@@ -397,7 +398,7 @@ func (s *member) renewTurnHere(id, token uint64, answer func(turnAnswer)) {
 			a.renewal = renewals[0]
 			s.rep.View(func(st *state.State) {
 				if row := st.Turn(state.TurnID(id)); row != nil {
-					a.row = *row
+					a.row, a.settingUp = *row, st.SettingUp(row)
 				}
 			})
 		}

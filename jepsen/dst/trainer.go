@@ -67,6 +67,8 @@ type turnAnswer struct {
 	ok      bool // else nothing may be assumed
 	renewal peerv1.TurnRenewal
 	row     state.Turn
+	// settingUp: hooks still run.
+	settingUp bool
 }
 
 func newTrainer(w *World, host int, luck uint64) *trainer {
@@ -105,6 +107,7 @@ func (t *trainer) plan(d *sim.Draw) {
 	case n < 60:
 		t.job.Cycle = cycle
 	}
+	t.drawHooks(d)
 }
 
 // start begins to train.
@@ -243,7 +246,7 @@ func (t *trainer) learnTurn(id uint64, sent int64, a turnAnswer) {
 	}
 	t.watchLease(id)
 	switch {
-	case a.row.State == state.TurnHeld && t.holds == nil:
+	case a.row.State == state.TurnHeld && !a.settingUp && t.holds == nil:
 		t.hold(a.row)
 	case a.row.Stop && t.polite && t.holds != nil:
 		t.yield()
@@ -268,7 +271,7 @@ func (t *trainer) hold(row state.Turn) {
 	if d.Chance(100_000) {
 		takes = o.exec*d.Between(1, 5) + d.Skewed(0, 60*second)
 	}
-	if row.SetUp {
+	if row.SetUp && row.ReadyAt == 0 {
 		takes += o.setUp
 	}
 	if !t.polite && row.LimitNS > 0 && d.Chance(100_000) {

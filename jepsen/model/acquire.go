@@ -107,6 +107,7 @@ func (m *Model) endTurn(c *logv1.EndTurn, got *logv1.Result) error {
 		v.refuse(c.Token != t.Token, "TURN_FENCED")
 		v.refuse(!t.State.Live() && t.State != end, "TURN_ENDED")
 		v.refuse(t.State == state.TurnWaiting && c.Reason == turnYielded, "TURN_WAITING")
+		v.refuse(t.held() && t.settingUp(m.nodeGroup(t.Group)) && c.Reason == turnYielded, "TURN_SETTING_UP")
 	}
 	if ok, err := v.judge(got); !ok {
 		return err
@@ -153,7 +154,11 @@ func (m *Model) learnTimes(j *job, i int, t *turn, c *logv1.EndTurn) {
 	j.Deployments = slices.Clone(j.Deployments)
 	d := &j.Deployments[i]
 	took := m.now - t.GrantedAt
-	setUp := min(c.SetUpNs, took)
+	setUp := c.SetUpNs
+	if t.ReadyAt > 0 {
+		setUp += t.ReadyAt - t.GrantedAt
+	}
+	setUp = min(setUp, took)
 	if t.SetUp && setUp > 0 {
 		d.SetUpNS = setUp
 	}

@@ -119,6 +119,8 @@ func (m *Model) grantTurn(e state.Event) error {
 		return fmt.Errorf("turn %d was granted, and its job %d does not run", t.ID, t.job.ID)
 	case g.Halted != "":
 		return fmt.Errorf("turn %d was granted, and group %s is halted", t.ID, g.Name)
+	case g.Switch != nil:
+		return fmt.Errorf("turn %d was granted on group %s, where hooks run for token %d", t.ID, g.Name, g.Switch.Token)
 	case g.turn != nil:
 		return fmt.Errorf("turn %d was granted on group %s, which turn %d holds", t.ID, g.Name, g.turn.ID)
 	}
@@ -130,6 +132,9 @@ func (m *Model) grantTurn(e state.Event) error {
 	m.lastToken++
 	t.State, t.Group, t.GrantedAt, t.Token = state.TurnHeld, g.ID, m.now, m.lastToken
 	t.SetUp = t.Deployment != g.Resident
+	if t.SetUp {
+		m.changeHands(g, t)
+	}
 	g.turn, g.Turn, g.Resident = t, t.ID, t.Deployment
 	if t.LimitNS > 0 {
 		m.due.push(deadline{at: m.now + t.LimitNS, id: uint64(t.ID), kind: stopTurn})
@@ -170,7 +175,7 @@ func (m *Model) explain(g *nodeGroup) string {
 // nobodyWaitsInVain: a group that is free has nobody who should hold it, and will be
 // looked at again when that changes.
 func (m *Model) nobodyWaitsInVain(g *nodeGroup) error {
-	if g.turn != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
+	if g.turn != nil || g.Switch != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
 		return nil
 	}
 	if due, all := m.next(g); len(all) > 0 {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -92,8 +93,9 @@ func (m *Model) compareNodeGroup(g *nodeGroup) error {
 		return fmt.Errorf("group %s is missing", g.Name)
 	}
 	x, y := *got, g.NodeGroup
-	x.WakeAt, y.WakeAt = 0, 0
-	if x != y {
+	same := sameSwitch(x.Switch, y.Switch)
+	x.WakeAt, y.WakeAt, x.Switch, y.Switch = 0, 0, nil, nil
+	if !same || x != y {
 		return fmt.Errorf("group %s is %+v, must be %+v", g.Name, x, y)
 	}
 	return nil
@@ -134,7 +136,8 @@ func (m *Model) compareSeat(j *job) error {
 func sameRan(a, b state.Ran) bool { return a.Start == b.Start && a.End == b.End }
 
 func sameDeployment(a, b state.Deployment) bool {
-	return a.Name == b.Name && a.SetUpNS == b.SetUpNS && slices.Equal(a.ExecNS, b.ExecNS)
+	return a.Name == b.Name && a.SetUpNS == b.SetUpNS && slices.Equal(a.ExecNS, b.ExecNS) &&
+		bytes.Equal(a.Sleep, b.Sleep) && bytes.Equal(a.Wake, b.Wake) && bytes.Equal(a.Prefetch, b.Prefetch)
 }
 
 func (m *Model) compareTurn(t *turn) error {

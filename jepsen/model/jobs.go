@@ -142,13 +142,14 @@ func (m *Model) createNodeGroup(c *logv1.CreateNodeGroup, got *logv1.Result) err
 	var v verdict
 	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax, "INVALID")
 	v.refuse(c.Nodes < 1 || c.Nodes > groupNodesMax || all > groupNodesMax, "INVALID")
+	v.refuse(len(c.HookPool) > nameBytesMax, "INVALID")
 	v.refuse(m.nodeGroupNamed(c.Name) != nil, "NODE_GROUP_EXISTS")
 	v.refuse(len(m.groups) >= nodeGroupsMax, "TOO_MANY_NODE_GROUPS")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
 	m.lastGroup++
-	m.groups = append(m.groups, &nodeGroup{NodeGroup: state.NodeGroup{ID: m.lastGroup, Name: c.Name, Nodes: c.Nodes}})
+	m.groups = append(m.groups, &nodeGroup{NodeGroup: state.NodeGroup{ID: m.lastGroup, Name: c.Name, Nodes: c.Nodes, HookPool: c.HookPool}})
 	return result(got, &logv1.Result{FirstId: uint64(m.lastGroup), Count: 1})
 }
 
@@ -157,7 +158,7 @@ func (m *Model) deleteNodeGroup(c *logv1.DeleteNodeGroup, got *logv1.Result) err
 	switch {
 	case g == nil:
 		return refused(got, "NODE_GROUP_NOT_FOUND")
-	case len(g.jobs) > 0 || g.turn != nil:
+	case len(g.jobs) > 0 || g.turn != nil || g.Switch != nil:
 		return refused(got, "NODE_GROUP_IN_USE")
 	}
 	m.groups = remove(m.groups, g)
@@ -243,7 +244,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	var v verdict
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
 	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax || c.Nodes < 1 || c.SetUpNs < 0, "INVALID")
-	v.refuse(c.Backfill && c.Cycle != nil, "INVALID")
+	v.refuse(c.Backfill && c.Cycle != nil || !soundHooks(c.Hooks), "INVALID")
 	v.refuse(c.Cycle != nil && (!m.soundCycle(c.Cycle) || widest(c.Cycle) > c.Nodes), "INVALID")
 	v.refuse(m.jobs[name] != nil, "JOB_EXISTS")
 	v.refuse(!wide, "UNSATISFIABLE")
@@ -255,6 +256,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	j := &job{Job: state.Job{
 		ID: m.lastJob, Namespace: ns, Name: c.Name, State: state.JobQueued, Backfill: c.Backfill, Nodes: c.Nodes,
 		Cycle: inSlots(c.Cycle, m.settings.LedgerSlotNS), SetUpNS: c.SetUpNs, SubmittedAt: m.now,
+		Deployments: declared(c.Hooks),
 	}}
 	m.jobs[name], m.jobByID[j.ID] = j, j
 	if err := m.tellJob(j); err != nil {

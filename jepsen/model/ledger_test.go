@@ -59,7 +59,9 @@ func (w *world) shared() (n int) {
 
 // ledgerCommand draws one command; what it names mostly exists.
 func (w *world) ledgerCommand() *logv1.Command {
-	switch n := w.rand.IntN(60); {
+	switch n := w.rand.IntN(70); {
+	case n >= 60:
+		return w.endOfSwitch()
 	case n < 25:
 		return w.acquisition()
 	case n < 45:
@@ -94,7 +96,7 @@ func (w *world) somewhere(most int64) int64 {
 func (w *world) jobSubmission() *logv1.Command {
 	c := &logv1.SubmitJob{
 		Request: w.request(), Name: w.jobName(), Nodes: int64(w.rand.IntN(6)), SetUpNs: w.rand.Int64N(3) * second,
-		Backfill: w.rand.IntN(5) == 0,
+		Backfill: w.rand.IntN(5) == 0, Hooks: w.someHooks(),
 	}
 	if w.rand.IntN(2) == 0 && (!c.Backfill || w.rand.IntN(9) == 0) {
 		c.Cycle = &logv1.Cycle{}
@@ -137,6 +139,45 @@ func (w *world) acquisition() *logv1.Command {
 		c.Namespace = "none"
 	}
 	return &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: c}}
+}
+
+// someHooks are those of some deployments, seldom impossible ones.
+func (w *world) someHooks() (all []*logv1.DeploymentHooks) {
+	hook := func() *logv1.Action {
+		if w.rand.IntN(2) == 0 {
+			return nil
+		}
+		return &logv1.Action{Spec: []byte{byte(w.rand.IntN(9))}}
+	}
+	for range w.rand.IntN(3) {
+		all = append(all, &logv1.DeploymentHooks{Deployment: w.pick("a", "b", "c", "c", "d"), Sleep: hook(), Wake: hook(), Prefetch: hook()})
+	}
+	if len(all) > 0 && w.rand.IntN(20) == 0 {
+		all[0].Wake = &logv1.Action{Spec: make([]byte, hookBytesMax)}
+	}
+	return all
+}
+
+// endOfSwitch ends the hooks of a group, mostly those that run.
+func (w *world) endOfSwitch() *logv1.Command {
+	c := &logv1.EndSwitch{GroupId: 1}
+	w.s.NodeGroups(func(g *state.NodeGroup) bool {
+		if g.Switch == nil || w.rand.IntN(4) == 0 {
+			return true
+		}
+		c.GroupId, c.Token = uint64(g.ID), g.Switch.Token
+		if w.rand.IntN(4) == 0 {
+			c.Failed, c.Message = uint32(1+w.rand.IntN(len(g.Switch.Hooks))), "it failed"
+		}
+		return w.rand.IntN(2) == 0
+	})
+	switch w.rand.IntN(40) {
+	case 0:
+		c.Token++
+	case 1:
+		c.Failed = 3
+	}
+	return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: c}}
 }
 
 // endOfTurn ends a turn that holds a group or waits, mostly with the right token.

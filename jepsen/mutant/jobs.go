@@ -107,6 +107,30 @@ var jobs = []Mutant{
 		Hunt: partitions(),
 	},
 	{
+		Name: "granted-while-hooks-run",
+		Bug:  "a group whose holder was lost while hooks ran is given to the next at once",
+		Edits: []Edit{
+			{"sched/turn.go", "		holder == nil && g.Switch != nil, // hooks of a turn that is over still run\n", ""},
+			{"fsm/turn.go", "g.Turn == 0 && g.Switch == nil && t.State", "g.Turn == 0 && t.State"},
+			{"fsm/state/check_ledger.go", "|| g.Turn != 0 && t.Token != g.Switch.Token)", ")"},
+		},
+		Hunt: simulate(),
+	},
+	{
+		Name: "held-before-it-is-ready",
+		Bug:  "a turn is shown as held while the hooks of its group still run",
+		Edits: []Edit{{"fsm/state/ledger_store.go",
+			"	return t.State == TurnHeld && g.Switch != nil && g.Switch.Token == t.Token\n",
+			"	return t.State == TurnHeld && g.Switch != nil && g.Switch.Token == t.Token && len(g.Switch.Hooks) > 1\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name:  "awake-forgotten",
+		Bug:   "a deployment that could not be put to sleep is not tried again",
+		Edits: []Edit{{"fsm/hook.go", "		h.Halted = c.Message\n", "		h.Halted, h.Awake = c.Message, 0\n"}},
+		Hunt:  simulate(),
+	},
+	{
 		Name:  "turn-given-up-early",
 		Bug:   "the leader gives a turn up while its holder may still count on its lease",
 		Edits: []Edit{{"server/lease/table.go", "if over = silent > r.patience; over {", "if over = silent > r.patience || who.turn != 0 && silent > r.patience/3; over {"}},
@@ -115,7 +139,7 @@ var jobs = []Mutant{
 	{
 		Name:  "lease-of-a-turn-from-a-repetition",
 		Bug:   "who asks for a turn again counts its lease from then, though it was granted before",
-		Edits: []Edit{{"api/client/turn.go", "	if !resp.Replayed {", "	if h.until.IsZero() {"}},
+		Edits: []Edit{{"api/client/turn.go", "	if !resp.Replayed {", "	if h.until == 0 {"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"api/client", "TestATurnThatWasGrantedBeforeIsRenewedFirst"}},
 	},
 }

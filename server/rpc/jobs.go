@@ -21,9 +21,13 @@ func (s *Server) SubmitJob(ctx context.Context, req *rotav1.SubmitJobRequest) (*
 	if err := checkJob(req).err(); err != nil {
 		return nil, err
 	}
+	hooks, err := logHooks(req)
+	if err != nil {
+		return nil, err
+	}
 	job := &logv1.SubmitJob{
 		Namespace: orDefault(req.Namespace), Name: req.Name, Nodes: int64(req.Nodes),
-		Cycle: logCycle(req.Cycle), SetUpNs: int64(req.SetUp.AsDuration()), Backfill: req.Backfill,
+		Cycle: logCycle(req.Cycle), SetUpNs: int64(req.SetUp.AsDuration()), Backfill: req.Backfill, Hooks: hooks,
 	}
 	job.Request = request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) { digestJob(d, job) })
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_SubmitJob{SubmitJob: job}})
@@ -61,6 +65,7 @@ func digestJob(d *xxhash.Digest, job *logv1.SubmitJob) {
 		digestNumber(d, uint64(s.LengthNs))
 		digestNumber(d, uint64(s.Nodes))
 	}
+	digestHooks(d, job.Hooks)
 }
 
 // SuspendJob gives a job's seat back.
@@ -247,6 +252,14 @@ func describeUse(m *rotav1.Job, st *state.State, j *state.Job, now int64) {
 
 func deploymentMessage(d *state.Deployment) *rotav1.Deployment {
 	m := &rotav1.Deployment{Name: d.Name, SetUp: duration(d.SetUpNS)}
+	for _, h := range []struct {
+		name   string
+		action []byte
+	}{{"sleep", d.Sleep}, {"wake", d.Wake}, {"prefetch", d.Prefetch}} {
+		if len(h.action) > 0 {
+			m.Hooks = append(m.Hooks, h.name)
+		}
+	}
 	for operation, ns := range d.ExecNS {
 		if ns > 0 {
 			m.Operations = append(m.Operations, &rotav1.OperationTime{Operation: rotav1.Operation(operation), Exec: duration(ns)})

@@ -21,11 +21,11 @@ const (
 
 // CreateNodeGroup makes a group that deployments take turns on.
 func (s *Server) CreateNodeGroup(ctx context.Context, req *rotav1.CreateNodeGroupRequest) (*rotav1.CreateNodeGroupResponse, error) {
-	if err := firstOf(requireName("name", req.Name), checkNodes("nodes", req.Nodes)).err(); err != nil {
+	if err := firstOf(requireName("name", req.Name), checkNodes("nodes", req.Nodes), checkName("hook_pool", req.HookPool)).err(); err != nil {
 		return nil, err
 	}
 	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{
-		Name: req.Name, Nodes: int64(req.Nodes),
+		Name: req.Name, Nodes: int64(req.Nodes), HookPool: orDefault(req.HookPool),
 	}}})
 	if err != nil {
 		return nil, err
@@ -149,6 +149,7 @@ func groupMessage(st *state.State, g *state.NodeGroup) *rotav1.NodeGroup {
 	m := &rotav1.NodeGroup{
 		Name: g.Name, Nodes: uint32(g.Nodes), Period: duration(g.Period * st.Meta().Settings.LedgerSlotNS),
 		TurnId: uint64(g.Turn), Resident: deploymentPath(st, g.Resident), Halted: g.Halted,
+		HookPool: g.HookPool, Awake: deploymentPath(st, g.Awake), Switching: g.Switch != nil,
 	}
 	if t := st.Turn(g.Turn); t != nil {
 		m.Token, m.Holder = t.Token, deploymentPath(st, t.Deployment)

@@ -103,8 +103,10 @@ func (s *Server) awaitNews(ctx context.Context, w *waiter, req *rotav1.RenewTurn
 	}
 }
 
+// isNews: a turn that is set up is no news until it is ready, but for its token.
 func isNews(t *rotav1.Turn, known *rotav1.RenewTurnRequest) bool {
-	return !state.TurnState(t.State).Live() || t.Token != known.Token || t.Stop && !known.StopKnown
+	live := state.TurnState(t.State).Live() || t.State == rotav1.TurnState_TURN_STATE_SETTING_UP
+	return !live || t.Token != known.Token || t.Stop && !known.StopKnown || t.ReadyTime != nil && known.SettingUp
 }
 
 // YieldTurn ends a turn.
@@ -198,14 +200,18 @@ func turnMessage(st *state.State, t *state.Turn) *rotav1.Turn {
 	m := &rotav1.Turn{
 		Id: uint64(t.ID), Operation: rotav1.Operation(t.Operation), State: rotav1.TurnState(t.State), Step: t.Step,
 		Expect: duration(t.ExecNS), SetUp: duration(t.SetUpNS), Limit: duration(t.LimitNS), Stoppable: t.Stoppable,
-		SetUpNeeded: t.SetUp, Stop: t.Stop, Token: t.Token,
+		Stop: t.Stop, Token: t.Token, ReadyTime: timestamp(t.ReadyAt), Message: t.Message,
 		ArriveTime: timestamp(t.ArrivedAt), GrantTime: timestamp(t.GrantedAt), EndTime: timestamp(t.EndedAt), Revision: t.Revision,
+	}
+	if t.State == state.TurnHeld && st.SettingUp(t) {
+		m.State = rotav1.TurnState_TURN_STATE_SETTING_UP
 	}
 	id, i := t.Deployment.Job()
 	if j := st.Job(id); j != nil {
 		m.Namespace, m.Job = namespaceName(st, j.Namespace), j.Name
 		if i < len(j.Deployments) {
 			m.Deployment = j.Deployments[i].Name
+			m.SetUpNeeded = t.SetUp && len(j.Deployments[i].Wake) == 0
 		}
 	}
 	if g := st.NodeGroup(t.Group); g != nil {

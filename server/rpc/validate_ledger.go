@@ -40,6 +40,7 @@ func checkJob(r *rotav1.SubmitJobRequest) *violation {
 		checkRequest(r.RequestId, r.ExpireTime),
 		checkNodes("nodes", r.Nodes),
 		checkDuration("set_up", r.SetUp),
+		checkHooks(r.Hooks),
 	); v != nil {
 		return v
 	}

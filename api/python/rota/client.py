@@ -10,7 +10,7 @@ import secrets
 import ssl
 import threading
 import time
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
 from .job import Cycle, Job, submission
@@ -112,9 +112,13 @@ class Client:
 
     # Jobs and turns
 
-    def create_node_group(self, name: str, nodes: int) -> dict:
-        """Makes a set of nodes that one deployment at a time holds."""
-        return self.call("LedgerService/CreateNodeGroup", {"name": name, "nodes": nodes})["group"]
+    def create_node_group(self, name: str, nodes: int, hook_pool: str = "default") -> dict:
+        """Makes a set of nodes that one deployment at a time holds.
+
+        hook_pool: the pool whose agents run hooks of deployments.
+        """
+        request = {"name": name, "nodes": nodes, "hookPool": hook_pool}
+        return self.call("LedgerService/CreateNodeGroup", request)["group"]
 
     def submit_job(
         self,
@@ -124,6 +128,7 @@ class Client:
         *,
         set_up_s: float | None = None,
         backfill: bool = False,
+        hooks: Mapping[str, Mapping[str, dict]] | None = None,
     ) -> Job:
         """Queues a training job, and places it if some group has room for it.
 
@@ -132,8 +137,11 @@ class Client:
             minute. Without one it gets a group to itself until its first step has ended.
         set_up_s: what changing deployments takes, as long as it was not measured.
         backfill: it takes what others leave and has no reservation.
+        hooks: what agents run when a deployment gets the group or leaves it, by
+            deployment and by "sleep", "wake" and "prefetch": actions, as ``rota.spec``
+            makes them, with a timeout_s.
         """
-        request = submission(name, nodes, cycle, set_up_s, backfill)
+        request = submission(name, nodes, cycle, set_up_s, backfill, hooks)
         return self._job("Submit", {**request, "requestId": self.request_id()})
 
     def job(self, name: str) -> Job:

@@ -11,7 +11,14 @@ from .spec import seconds
 Cycle = Union[Tuple[float, Sequence[Sequence[float]]], Mapping[str, Any]]
 
 
-def submission(name: str, nodes: int, cycle: Cycle | None, set_up_s: float | None, backfill: bool) -> dict:
+def submission(
+    name: str,
+    nodes: int,
+    cycle: Cycle | None,
+    set_up_s: float | None,
+    backfill: bool,
+    hooks: Mapping[str, Mapping[str, dict]] | None = None,
+) -> dict:
     """The request that submits a job."""
     given = {
         "name": name,
@@ -19,6 +26,7 @@ def submission(name: str, nodes: int, cycle: Cycle | None, set_up_s: float | Non
         "cycle": None if cycle is None else _cycle(cycle, nodes),
         "setUp": None if set_up_s is None else seconds(set_up_s),
         "backfill": backfill or None,
+        "hooks": [{"deployment": name, **kinds} for name, kinds in (hooks or {}).items()] or None,
     }
     return {key: value for key, value in given.items() if value is not None}
 

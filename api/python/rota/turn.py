@@ -92,6 +92,7 @@ class Turn:
         #: The deployment was not resident on the group: bring its state there first.
         self.needs_set_up = False
         self._timeout_s = timeout_s
+        self._state = ""
         self._term = 0.0  # how long a renewal is good for: the lease less its margin
         self._deadline = 0.0
         self._granted_at: float | None = None
@@ -259,7 +260,8 @@ class Turn:
         """
         held = self._granted_at is not None
         part = self._term / 4
-        wait = 0.0 if quiet_s or self.token and not held else part
+        setting_up = self._state == "SETTING_UP"
+        wait = 0.0 if quiet_s or self.token and not held and not setting_up else part
         timeout = wait + max(part, _PAUSE_MIN_S)
         if held:
             if self.lost:
@@ -267,6 +269,8 @@ class Turn:
             timeout = min(timeout, max(self._deadline - now(), _PAUSE_MIN_S))
         token, sent = self.token, now()
         request = {"turnId": str(self.id), "token": str(token), "wait": seconds(wait), "stopKnown": self.stopping}
+        if setting_up:
+            request["settingUp"] = True
         try:
             answer = self.client.once("TurnService/RenewTurn", request, timeout)
         except Error as err:
@@ -292,7 +296,8 @@ class Turn:
         self._learn(answer["turn"])
         if renewed and not self._over and not self.lost:
             self._deadline = max(self._deadline, sent + self._term)
-        if self.token and self._granted_at is None and now() < self._deadline - self._term / 2:
+        ready = self._state == "HELD" and self._granted_at is None
+        if ready and now() < self._deadline - self._term / 2:
             self._granted_at = now()
             self._ready.set()
             self._notify()
@@ -302,13 +307,17 @@ class Turn:
         if self._over:
             return  # that was its end: what says something else is older
         state = turn["state"].removeprefix("TURN_STATE_")
-        ended = state not in ("WAITING", "HELD")
+        ended = state not in ("WAITING", "SETTING_UP", "HELD")
+        if self._state != "HELD" or ended:  # an older answer may come later
+            self._state = state
         self.raw = turn
         self.token = max(self.token, int(turn.get("token", 0)))
         self.needs_set_up = turn.get("setUpNeeded", False)
         self.stopping = self.stopping or turn.get("stop", False)
         if ended and not self._leaving:
             why = f"rota says that it is {state}"
+            if turn.get("message"):
+                why += ": " + turn["message"]
             if self._granted_at is not None:
                 self._why = why
             raise TurnLost(self, why)

@@ -10,16 +10,23 @@ import rota
 from .test_client import LOST, NO_LEADER, Server, refusal
 
 
+#: States of turns that have the group, and those in which they are renewed.
+GRANTED = ("TURN_STATE_SETTING_UP", "TURN_STATE_HELD")
+LIVE = ("TURN_STATE_WAITING", *GRANTED)
+
+
 class Group(Server):
     """Grants turns of one group in the order they were asked for, as a server of rota does.
 
-    It keeps no leases: ``lose`` says that one has run out. ``first`` has answers that
-    come before its own, by method.
+    It keeps no leases: ``lose`` says that one has run out. With ``hooks``, a group that
+    was granted is set up by agents until ``ready`` or ``fail``. ``first`` has answers
+    that come before its own, by method.
     """
 
-    def __init__(self, lease_s=2.0, margin_s=0.5, **first):
+    def __init__(self, lease_s=2.0, margin_s=0.5, hooks=False, **first):
         super().__init__()
         self.terms = {"leaseDuration": f"{lease_s}s", "leaseMargin": f"{margin_s}s"}
+        self.hooks = hooks
         self.first = first
         self.turns, self.requests = {}, {}
         self.token = 0
@@ -41,11 +48,12 @@ class Group(Server):
     # What happens at the server
 
     def grant(self):
-        if not any(t["state"] == "TURN_STATE_HELD" for t in self.turns.values()):
+        if not any(t["state"] in GRANTED for t in self.turns.values()):
             for turn in self.turns.values():
                 if turn["state"] == "TURN_STATE_WAITING":
                     self.token += 1
-                    turn.update(state="TURN_STATE_HELD", token=str(self.token), group="g", setUpNeeded=True)
+                    state = "TURN_STATE_SETTING_UP" if self.hooks else "TURN_STATE_HELD"
+                    turn.update(state=state, token=str(self.token), group="g", setUpNeeded=not self.hooks)
                     break
         self.changed.notify_all()
 
@@ -69,6 +77,18 @@ class Group(Server):
         with self.changed:
             self.end(self.turns[number], "LOST")
 
+    def ready(self, number=1):
+        """The hooks have ended."""
+        with self.changed:
+            self.turns[number].update(state="TURN_STATE_HELD", readyTime="2026-01-01T00:00:00Z")
+            self.changed.notify_all()
+
+    def fail(self, message, number=1):
+        """A hook has failed."""
+        with self.changed:
+            self.turns[number]["message"] = message
+            self.end(self.turns[number], "CANCELED")
+
     def ask_to_stop(self, number=1):
         with self.changed:
             self.turns[number]["stop"] = True
@@ -90,12 +110,13 @@ class Group(Server):
         def news():
             token = turn.get("token", "0") != body["token"]
             stop = turn.get("stop", False) and not body["stopKnown"]
-            return token or stop or turn["state"] not in ("TURN_STATE_WAITING", "TURN_STATE_HELD")
+            ready = "readyTime" in turn and body.get("settingUp", False)
+            return token or stop or ready or turn["state"] not in LIVE
 
         self.changed.wait_for(news, float(body["wait"].rstrip("s")))
         if self.silent:
             return LOST
-        live = turn["state"] in ("TURN_STATE_WAITING", "TURN_STATE_HELD")
+        live = turn["state"] in LIVE
         return 200, {}, {"turn": turn, "renewed": live, **self.terms}
 
     def YieldTurn(self, body):
@@ -104,6 +125,8 @@ class Group(Server):
             return refusal(400, "failed_precondition", "TURN_ENDED")
         if turn.get("token", "0") != body["token"]:
             return refusal(400, "failed_precondition", "TURN_FENCED")
+        if turn["state"] == "TURN_STATE_SETTING_UP" and not body.get("failed"):
+            return refusal(400, "failed_precondition", "TURN_SETTING_UP")
         self.end(turn, "CANCELED" if body["token"] == "0" or body.get("failed") else "YIELDED")
         return 200, {}, {"turn": turn}
 
@@ -313,6 +336,79 @@ class Turns(Case):
         self.assertEqual([y["token"] for y in server.asked_for("YieldTurn")], ["0", "2"])
         self.assertEqual(server.turns[1]["state"], "TURN_STATE_CANCELED")
 
+    def hold(self, server, **about):
+        """Takes a turn in a thread. Returns that, and a list of what has come of it."""
+        told = []
+
+        def hold():
+            try:
+                with self.client(server).turn("job-a/actor", **about) as turn:
+                    told.append((turn.token, turn.needs_set_up, turn.lost))
+            except Exception as err:
+                told.append(err)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        self.addCleanup(thread.join, 20)
+        return thread, told
+
+    def setting_up(self, server):
+        """Returns when it was renewed for a while by who knows that hooks run."""
+        self.soon("hooks run", lambda: sum(r.get("settingUp", False) for r in server.asked_for("RenewTurn")) > 2)
+
+    def test_it_is_entered_when_hooks_have_made_the_group_ready(self):
+        server = self.serve(hooks=True)
+        thread, told = self.hold(server)
+        self.setting_up(server)
+        self.assertEqual(told, [])
+        server.ready()
+        thread.join(10)
+        self.assertEqual(told, [(1, False, False)])
+        self.assertEqual(server.turns[1]["state"], "TURN_STATE_YIELDED")
+        renewals = [r for r in server.asked_for("RenewTurn") if r.get("settingUp")]
+        self.assertEqual({r["token"] for r in renewals}, {"1"})
+        yielded = server.asked_for("YieldTurn")
+        self.assertEqual([("failed" in y, "setUp" in y) for y in yielded], [(False, False)])
+
+    def test_it_waits_no_renewal_to_hear_that_the_group_is_ready(self):
+        server = self.serve(lease_s=80.0, margin_s=0.5, hooks=True)
+        thread, told = self.hold(server)
+        self.soon("hooks run", lambda: server.asked_for("RenewTurn"))
+        server.ready()
+        thread.join(10)  # a renewal is held back for twice as long
+        self.assertEqual(told, [(1, False, False)])
+
+    def test_it_waits_and_then_hooks_run(self):
+        server = self.serve(hooks=True)
+        release = server.hold()
+        thread, told = self.hold(server)
+        self.soon("it waits", lambda: len(server.asked_for("RenewTurn")) > 1)
+        self.assertFalse(any(r.get("settingUp") for r in server.asked_for("RenewTurn")))
+        release()
+        self.setting_up(server)
+        self.assertEqual(told, [])
+        server.ready()
+        thread.join(10)
+        self.assertEqual(told, [(2, False, False)])
+
+    def test_a_hook_that_failed_is_named(self):
+        server = self.serve(hooks=True)
+        thread, told = self.hold(server)
+        self.setting_up(server)
+        server.fail("wake hook of default/job-a/actor: exit code 3")
+        thread.join(10)
+        (err,) = told
+        self.assertIsInstance(err, rota.TurnLost)
+        self.assertRegex(str(err), "CANCELED: wake hook of default/job-a/actor: exit code 3")
+
+    def test_given_up_while_hooks_run_it_is_canceled(self):
+        server = self.serve(hooks=True)
+        thread, told = self.hold(server, timeout_s=0.3)
+        thread.join(10)
+        self.assertIsInstance(told[0], TimeoutError)
+        self.assertEqual([(y["token"], y.get("failed")) for y in server.asked_for("YieldTurn")], [("1", True)])
+        self.assertEqual(server.turns[1]["state"], "TURN_STATE_CANCELED")
+
     def test_refusals_arrive(self):
         server = self.serve(AcquireTurn=[refusal(404, "not_found", "JOB_NOT_FOUND")])
         with self.assertRaises(rota.Error) as caught:
@@ -456,6 +552,23 @@ class Jobs(unittest.TestCase):
                 "cycle": {"period": "60s", "segments": segments},
                 "setUp": "1.5s",
             },
+        )
+
+    def test_hooks_are_sent(self):
+        group = 200, {}, {"group": {"name": "g", "nodes": 8}}
+        answers = (group, group, (200, {}, {"job": {"name": "job-a", "state": "JOB_STATE_QUEUED"}}))
+        wake = {"http": {"method": "POST", "url": "http://engine:8000/wake_up"}, "runTimeout": "60s"}
+        prefetch = {"command": {"argv": ["./prefetch.sh"]}, "runTimeout": "60s"}
+        with Server(*answers) as server, rota.Client(server.address) as client:
+            client.create_node_group("g", 8)
+            client.create_node_group("h", 8, hook_pool="engines")
+            hooks = {"actor": {"wake": wake, "prefetch": prefetch}, "critic": {"sleep": wake}}
+            client.submit_job("job-a", 8, hooks=hooks)
+        groups = [body for path, body in server.asked if path.endswith("CreateNodeGroup")]
+        self.assertEqual([body.get("hookPool") for body in groups], ["default", "engines"])
+        self.assertEqual(
+            server.asked[2][1]["hooks"],
+            [{"deployment": "actor", "wake": wake, "prefetch": prefetch}, {"deployment": "critic", "sleep": wake}],
         )
 
     def test_a_cycle_has_pairs(self):

@@ -35,11 +35,19 @@ func commandsIn(text string) (blocks, inline []string) {
 	return blocks, inline
 }
 
+// shellWords are the words of a command line. What is quoted is one, or a part of one.
+func shellWords(line string) (words []string) {
+	for _, word := range regexp.MustCompile(`('[^']*'|"[^"]*"|[^\s'"])+`).FindAllString(line, -1) {
+		words = append(words, strings.NewReplacer("'", "", `"`, "").Replace(word))
+	}
+	return words
+}
+
 // parses returns an error if the command line does not exist. Arguments are
 // only checked if it is complete, as those of code blocks are.
 func parses(line string, complete bool) error {
 	a := &app{out: io.Discard, err: io.Discard}
-	args := strings.Fields(line)[1:]
+	args := shellWords(line)[1:]
 	for i, arg := range args {
 		if strings.HasPrefix(arg, "$") { // the shell puts a number or a name there
 			args[i] = "1"

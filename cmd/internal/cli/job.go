@@ -25,6 +25,7 @@ type jobFlags struct {
 	period, setUp time.Duration
 	segments      []string
 	backfill      bool
+	hooks         hookFlags
 }
 
 func (a *app) jobSubmitCmd() *cobra.Command {
@@ -34,9 +35,16 @@ func (a *app) jobSubmitCmd() *cobra.Command {
 		Long: `Submits a training job. Its processes then take turns on the group that it gets, with:
 rota turn run. When it needs the group is said by its cycle: --period, and a --segment
 for each part in which it holds the group. Without a cycle the job has a group to
-itself at first, and its first cycle says what it needs.`,
+itself at first, and its first cycle says what it needs.
+
+When a group changes hands, agents of its --hook-pool run hooks: --sleep of the
+deployment that had it, then --wake of the one that gets it, which holds its turn only
+after that. --prefetch runs ahead, while another still has the group. A hook is a
+command for sh, or an HTTP call: a method and a URL.`,
 		Example: `  rota job submit job-a --nodes 8
   rota job submit job-b --nodes 8 --period 5m --segment 0s:90s --segment 2m:30s:4 --set-up 5s
+  rota job submit job-c --nodes 8 --sleep 'rollout=POST http://10.0.0.7:8000/sleep?level=1' \
+    --wake 'rollout=POST http://10.0.0.7:8000/wake_up' --prefetch 'rollout=cat /models/c/* > /dev/null'
   rota job submit evals --nodes 4 --backfill`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := f.request(a.settings.namespace, args[0])
@@ -60,6 +68,7 @@ itself at first, and its first cycle says what it needs.`,
 	fs.StringArrayVar(&f.segments, "segment", nil, "part of the cycle in which it holds its group, OFFSET:LENGTH or OFFSET:LENGTH:NODES; may be repeated")
 	fs.DurationVar(&f.setUp, "set-up", 0, "what a change of deployment takes, until it was measured")
 	fs.BoolVar(&f.backfill, "backfill", false, "take what others leave, without a reservation")
+	f.hooks.flags(fs)
 	return cmd
 }
 
@@ -67,6 +76,10 @@ func (f *jobFlags) request(namespace, name string) (*rotav1.SubmitJobRequest, er
 	req := &rotav1.SubmitJobRequest{Namespace: namespace, Name: name, Nodes: f.nodes, Backfill: f.backfill}
 	if f.setUp != 0 {
 		req.SetUp = durationpb.New(f.setUp)
+	}
+	var err error
+	if req.Hooks, err = f.hooks.hooks(); err != nil {
+		return nil, err
 	}
 	switch {
 	case f.period == 0 && len(f.segments) == 0:

@@ -33,11 +33,22 @@ func (a *app) printJob(j *rotav1.Job) error {
 	return a.printFields(j, []field{
 		{"id", fmt.Sprint(j.Id)}, {"name", j.Name}, {"namespace", j.Namespace}, {"state", jobState(j)}, {"waits for", j.Message},
 		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"seat", jobSeat(j)}, {"cycle", cycleText(j.Cycle)},
-		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live},
+		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live}, {"hooks", hooksText(j)},
 		{"waited", percentPPM(j.WaitedPpm)}, {"slower", percentPPM(j.SlowdownPpm)},
 		{"node-hours", nodeHours(j.UsedMicroNodeHours)}, {"saved node-hours", nodeHours(j.SavedMicroNodeHours)},
 		{"submitted", formatTime(j.SubmitTime)}, {"started", formatTime(j.StartTime)}, {"ended", formatTime(j.EndTime)},
 	})
+}
+
+// hooksText says "actor: sleep, wake; critic: sleep" of the deployments that have hooks.
+func hooksText(j *rotav1.Job) string {
+	var all []string
+	for _, d := range j.Deployments {
+		if len(d.Hooks) > 0 {
+			all = append(all, d.Name+": "+strings.Join(d.Hooks, ", "))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // printProfile shows what operations take, by deployment.

@@ -36,6 +36,7 @@ of its nodes. Jobs that wait for a group are looked at at once.`,
 		},
 	}
 	cmd.Flags().Uint32Var(&req.Nodes, "nodes", 1, "how many nodes it has")
+	cmd.Flags().StringVar(&req.HookPool, "hook-pool", "", "pool whose agents run hooks when it changes hands (default: default)")
 	return cmd
 }
 
@@ -89,12 +90,17 @@ func groupJobs(g *rotav1.NodeGroup) string {
 	return fmt.Sprint(g.Jobs)
 }
 
-// groupHolder says "default/job-a/actor (turn 7)".
+// groupHolder says "default/job-a/actor (turn 7)". Hooks may run for a holder that is
+// gone.
 func groupHolder(g *rotav1.NodeGroup) string {
-	if g.TurnId == 0 {
-		return "-"
+	text := "-"
+	if g.TurnId != 0 {
+		text = strings.TrimSpace(fmt.Sprintf("%s (turn %d)", g.Holder, g.TurnId))
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s (turn %d)", g.Holder, g.TurnId))
+	if g.Switching {
+		text += " (hooks run)"
+	}
+	return text
 }
 
 func orDash(text string) string {

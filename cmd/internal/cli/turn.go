@@ -177,7 +177,8 @@ func (a *app) printTurn(t *rotav1.Turn) error {
 		{"state", turnState(t)}, {"step", fmt.Sprint(t.Step)}, {"group", t.Group}, {"token", fmt.Sprint(t.Token)},
 		{"expected", optionalDuration(t.Expect)}, {"set-up", optionalDuration(t.SetUp)}, flag("set-up needed", t.SetUpNeeded),
 		{"limit", optionalDuration(t.Limit)}, flag("stoppable", t.Stoppable),
-		{"asked for", formatTime(t.ArriveTime)}, {"granted", formatTime(t.GrantTime)}, {"ended", formatTime(t.EndTime)},
+		{"asked for", formatTime(t.ArriveTime)}, {"granted", formatTime(t.GrantTime)}, {"ready", formatTime(t.ReadyTime)},
+		{"ended", formatTime(t.EndTime)}, {"message", t.Message},
 	})
 }
 

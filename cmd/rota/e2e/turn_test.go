@@ -37,10 +37,11 @@ const (
 	trainingGroup   = "trainers"
 )
 
-func newTraining(t *testing.T, l lease) *training {
+func newTraining(t *testing.T, l lease, config devcluster.Config) *training {
 	t.Helper()
 	need.Tool(t, "sh", "python3")
-	w := newWorld(t, l, devcluster.Config{Servers: 3, ServerArgs: []string{"--ledger-slot", trainingSlot.String()}})
+	config.Servers, config.ServerArgs = 3, []string{"--ledger-slot", trainingSlot.String()}
+	w := newWorld(t, l, config)
 	tr := &training{w, filepath.Join(w.dir, "turns")}
 	if _, err := w.api.Ledger.CreateNodeGroup(t.Context(), &rotav1.CreateNodeGroupRequest{Name: trainingGroup, Nodes: 4}); err != nil {
 		t.Fatal(err)
@@ -182,7 +183,7 @@ func (tr *training) holder(job string, afterTurns int) (now phase) {
 func TestTwoJobsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const steps = 7
-	tr := newTraining(t, patient)
+	tr := newTraining(t, patient, devcluster.Config{})
 	jobs := []string{"job-a", "job-b"}
 	for _, job := range jobs {
 		tr.submit(job)
@@ -268,7 +269,7 @@ func spans(phases []phase, since int64) string {
 // one gets the group only then.
 func TestAKilledHolderLosesItsTurn(t *testing.T) {
 	t.Parallel()
-	tr := newTraining(t, short)
+	tr := newTraining(t, short, devcluster.Config{})
 	tr.submit("job-a")
 	tr.submit("job-b")
 	killed := tr.shell("job-a", 1, time.Hour)
@@ -299,7 +300,7 @@ func TestAKilledHolderLosesItsTurn(t *testing.T) {
 // lease and another has had the group, so it must not take its work to be done.
 func TestAPausedHolderHearsThatItHasLost(t *testing.T) {
 	t.Parallel()
-	tr := newTraining(t, short)
+	tr := newTraining(t, short, devcluster.Config{})
 	tr.submit("job-a")
 	tr.submit("job-b")
 	paused := tr.python("job-b", 1, 5*time.Second)

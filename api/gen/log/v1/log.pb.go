@@ -221,6 +221,7 @@ type Command struct {
 	//	*Command_MoveJob
 	//	*Command_AcquireTurn
 	//	*Command_EndTurn
+	//	*Command_EndSwitch
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -506,6 +507,15 @@ func (x *Command) GetEndTurn() *EndTurn {
 	return nil
 }
 
+func (x *Command) GetEndSwitch() *EndSwitch {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_EndSwitch); ok {
+			return x.EndSwitch
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -618,6 +628,10 @@ type Command_EndTurn struct {
 	EndTurn *EndTurn `protobuf:"bytes,28,opt,name=end_turn,json=endTurn,proto3,oneof"`
 }
 
+type Command_EndSwitch struct {
+	EndSwitch *EndSwitch `protobuf:"bytes,29,opt,name=end_switch,json=endSwitch,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -671,6 +685,8 @@ func (*Command_MoveJob) isCommand_Verb() {}
 func (*Command_AcquireTurn) isCommand_Verb() {}
 
 func (*Command_EndTurn) isCommand_Verb() {}
+
+func (*Command_EndSwitch) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -2619,9 +2635,11 @@ func (x *DeleteQuota) GetName() string {
 }
 
 type CreateNodeGroup struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Nodes         int64                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Nodes int64                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Pool whose agents run hooks for it.
+	HookPool      string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2668,6 +2686,13 @@ func (x *CreateNodeGroup) GetNodes() int64 {
 		return x.Nodes
 	}
 	return 0
+}
+
+func (x *CreateNodeGroup) GetHookPool() string {
+	if x != nil {
+		return x.HookPool
+	}
+	return ""
 }
 
 type DeleteNodeGroup struct {
@@ -2763,7 +2788,8 @@ type SubmitJob struct {
 	// Of each change of deployment, as long as it was not measured.
 	SetUpNs int64 `protobuf:"varint,6,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	// It takes what others leave and has no reservation.
-	Backfill      bool `protobuf:"varint,7,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	Backfill      bool               `protobuf:"varint,7,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	Hooks         []*DeploymentHooks `protobuf:"bytes,8,rep,name=hooks,proto3" json:"hooks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2847,6 +2873,83 @@ func (x *SubmitJob) GetBackfill() bool {
 	return false
 }
 
+func (x *SubmitJob) GetHooks() []*DeploymentHooks {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+// DeploymentHooks are actions that bring a deployment onto its group and off it.
+// Their pool is that of the group.
+type DeploymentHooks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deployment    string                 `protobuf:"bytes,1,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	Sleep         *Action                `protobuf:"bytes,2,opt,name=sleep,proto3" json:"sleep,omitempty"`
+	Wake          *Action                `protobuf:"bytes,3,opt,name=wake,proto3" json:"wake,omitempty"`
+	Prefetch      *Action                `protobuf:"bytes,4,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeploymentHooks) Reset() {
+	*x = DeploymentHooks{}
+	mi := &file_log_v1_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeploymentHooks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeploymentHooks) ProtoMessage() {}
+
+func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
+func (*DeploymentHooks) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DeploymentHooks) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *DeploymentHooks) GetSleep() *Action {
+	if x != nil {
+		return x.Sleep
+	}
+	return nil
+}
+
+func (x *DeploymentHooks) GetWake() *Action {
+	if x != nil {
+		return x.Wake
+	}
+	return nil
+}
+
+func (x *DeploymentHooks) GetPrefetch() *Action {
+	if x != nil {
+		return x.Prefetch
+	}
+	return nil
+}
+
 // Cycle is what a job needs of its group, again and again.
 type Cycle struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2858,7 +2961,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2973,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2986,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Cycle) GetPeriodNs() int64 {
@@ -2911,7 +3014,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3026,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3039,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Segment) GetOffsetNs() int64 {
@@ -2971,7 +3074,7 @@ type ChangeJob struct {
 
 func (x *ChangeJob) Reset() {
 	*x = ChangeJob{}
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3086,7 @@ func (x *ChangeJob) String() string {
 func (*ChangeJob) ProtoMessage() {}
 
 func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3099,7 @@ func (x *ChangeJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
 func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ChangeJob) GetNamespace() string {
@@ -3040,7 +3143,7 @@ type MoveJob struct {
 
 func (x *MoveJob) Reset() {
 	*x = MoveJob{}
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3155,7 @@ func (x *MoveJob) String() string {
 func (*MoveJob) ProtoMessage() {}
 
 func (x *MoveJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3168,7 @@ func (x *MoveJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
 func (*MoveJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MoveJob) GetJobId() uint64 {
@@ -3142,7 +3245,7 @@ type AcquireTurn struct {
 
 func (x *AcquireTurn) Reset() {
 	*x = AcquireTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3257,7 @@ func (x *AcquireTurn) String() string {
 func (*AcquireTurn) ProtoMessage() {}
 
 func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3270,7 @@ func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
 func (*AcquireTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AcquireTurn) GetRequest() *Request {
@@ -3255,7 +3358,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3370,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3383,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -3311,6 +3414,78 @@ func (x *EndTurn) GetSetUpNs() int64 {
 	return 0
 }
 
+// EndSwitch says that the hooks of a grant have ended, in whatever way.
+type EndSwitch struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	GroupId uint64                 `protobuf:"varint,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Of the grant.
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Which of them failed: counted from 1; 0: none did.
+	Failed uint32 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	// How it failed.
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSwitch) Reset() {
+	*x = EndSwitch{}
+	mi := &file_log_v1_log_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSwitch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSwitch) ProtoMessage() {}
+
+func (x *EndSwitch) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSwitch.ProtoReflect.Descriptor instead.
+func (*EndSwitch) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *EndSwitch) GetGroupId() uint64 {
+	if x != nil {
+		return x.GroupId
+	}
+	return 0
+}
+
+func (x *EndSwitch) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *EndSwitch) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *EndSwitch) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ActivateScheduler struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3320,7 +3495,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3507,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3520,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -3368,7 +3543,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3555,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3568,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -3426,7 +3601,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3613,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3626,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 // Result is the outcome of one command.
@@ -3476,7 +3651,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3663,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3676,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -3561,7 +3736,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3748,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3761,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -3624,7 +3799,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x10log/v1/log.proto\x12\x06log.v1\"M\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
-	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xc1\f\n" +
+	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xf5\f\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -3660,7 +3835,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"change_job\x18\x19 \x01(\v2\x11.log.v1.ChangeJobH\x00R\tchangeJob\x12,\n" +
 	"\bmove_job\x18\x1a \x01(\v2\x0f.log.v1.MoveJobH\x00R\amoveJob\x128\n" +
 	"\facquire_turn\x18\x1b \x01(\v2\x13.log.v1.AcquireTurnH\x00R\vacquireTurn\x12,\n" +
-	"\bend_turn\x18\x1c \x01(\v2\x0f.log.v1.EndTurnH\x00R\aendTurnB\x06\n" +
+	"\bend_turn\x18\x1c \x01(\v2\x0f.log.v1.EndTurnH\x00R\aendTurn\x122\n" +
+	"\n" +
+	"end_switch\x18\x1d \x01(\v2\x11.log.v1.EndSwitchH\x00R\tendSwitchB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -3817,13 +3994,14 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04keys\x18\x03 \x01(\rR\x04keys\x12\x16\n" +
 	"\x06resume\x18\x04 \x01(\bR\x06resume\"!\n" +
 	"\vDeleteQuota\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"X\n" +
 	"\x0fCreateNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05nodes\x18\x02 \x01(\x03R\x05nodes\"%\n" +
+	"\x05nodes\x18\x02 \x01(\x03R\x05nodes\x12\x1b\n" +
+	"\thook_pool\x18\x03 \x01(\tR\bhookPool\"%\n" +
 	"\x0fDeleteNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
-	"\fResumeLedger\"\xdb\x01\n" +
+	"\fResumeLedger\"\x8a\x02\n" +
 	"\tSubmitJob\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -3831,7 +4009,15 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05nodes\x18\x04 \x01(\x03R\x05nodes\x12#\n" +
 	"\x05cycle\x18\x05 \x01(\v2\r.log.v1.CycleR\x05cycle\x12\x1a\n" +
 	"\tset_up_ns\x18\x06 \x01(\x03R\asetUpNs\x12\x1a\n" +
-	"\bbackfill\x18\a \x01(\bR\bbackfill\"Q\n" +
+	"\bbackfill\x18\a \x01(\bR\bbackfill\x12-\n" +
+	"\x05hooks\x18\b \x03(\v2\x17.log.v1.DeploymentHooksR\x05hooks\"\xa7\x01\n" +
+	"\x0fDeploymentHooks\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x01 \x01(\tR\n" +
+	"deployment\x12$\n" +
+	"\x05sleep\x18\x02 \x01(\v2\x0e.log.v1.ActionR\x05sleep\x12\"\n" +
+	"\x04wake\x18\x03 \x01(\v2\x0e.log.v1.ActionR\x04wake\x12*\n" +
+	"\bprefetch\x18\x04 \x01(\v2\x0e.log.v1.ActionR\bprefetch\"Q\n" +
 	"\x05Cycle\x12\x1b\n" +
 	"\tperiod_ns\x18\x01 \x01(\x03R\bperiodNs\x12+\n" +
 	"\bsegments\x18\x02 \x03(\v2\x0f.log.v1.SegmentR\bsegments\"Y\n" +
@@ -3869,7 +4055,12 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12'\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x0f.log.v1.TurnEndR\x06reason\x12\x1a\n" +
-	"\tset_up_ns\x18\x04 \x01(\x03R\asetUpNs\"-\n" +
+	"\tset_up_ns\x18\x04 \x01(\x03R\asetUpNs\"n\n" +
+	"\tEndSwitch\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\x04R\agroupId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\rR\x06failed\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"-\n" +
 	"\x11ActivateScheduler\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\"R\n" +
 	"\tQuoteHash\x12\x1b\n" +
@@ -3914,7 +4105,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_log_v1_log_proto_goTypes = []any{
 	(JobChange)(0),            // 0: log.v1.JobChange
 	(TurnEnd)(0),              // 1: log.v1.TurnEnd
@@ -3952,17 +4143,19 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*DeleteNodeGroup)(nil),   // 33: log.v1.DeleteNodeGroup
 	(*ResumeLedger)(nil),      // 34: log.v1.ResumeLedger
 	(*SubmitJob)(nil),         // 35: log.v1.SubmitJob
-	(*Cycle)(nil),             // 36: log.v1.Cycle
-	(*Segment)(nil),           // 37: log.v1.Segment
-	(*ChangeJob)(nil),         // 38: log.v1.ChangeJob
-	(*MoveJob)(nil),           // 39: log.v1.MoveJob
-	(*AcquireTurn)(nil),       // 40: log.v1.AcquireTurn
-	(*EndTurn)(nil),           // 41: log.v1.EndTurn
-	(*ActivateScheduler)(nil), // 42: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 43: log.v1.QuoteHash
-	(*Tick)(nil),              // 44: log.v1.Tick
-	(*Result)(nil),            // 45: log.v1.Result
-	(*Refusal)(nil),           // 46: log.v1.Refusal
+	(*DeploymentHooks)(nil),   // 36: log.v1.DeploymentHooks
+	(*Cycle)(nil),             // 37: log.v1.Cycle
+	(*Segment)(nil),           // 38: log.v1.Segment
+	(*ChangeJob)(nil),         // 39: log.v1.ChangeJob
+	(*MoveJob)(nil),           // 40: log.v1.MoveJob
+	(*AcquireTurn)(nil),       // 41: log.v1.AcquireTurn
+	(*EndTurn)(nil),           // 42: log.v1.EndTurn
+	(*EndSwitch)(nil),         // 43: log.v1.EndSwitch
+	(*ActivateScheduler)(nil), // 44: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 45: log.v1.QuoteHash
+	(*Tick)(nil),              // 46: log.v1.Tick
+	(*Result)(nil),            // 47: log.v1.Result
+	(*Refusal)(nil),           // 48: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -3978,9 +4171,9 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	25, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
 	26, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
 	27, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	42, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	43, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	44, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	44, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	45, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	46, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
 	28, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
 	29, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
 	30, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
@@ -3989,35 +4182,40 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	33, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
 	34, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
 	35, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	38, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	39, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	40, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	41, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	6,  // 28: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,  // 29: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,  // 30: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,  // 31: log.v1.Action.needs:type_name -> log.v1.Needs
-	10, // 32: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12, // 33: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13, // 34: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11, // 35: log.v1.Profile.points:type_name -> log.v1.Point
-	4,  // 36: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	19, // 37: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20, // 38: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18, // 39: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22, // 40: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	4,  // 41: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	36, // 42: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	37, // 43: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,  // 44: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,  // 45: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,  // 46: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	46, // 47: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	39, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	40, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	41, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	42, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	43, // 28: log.v1.Command.end_switch:type_name -> log.v1.EndSwitch
+	6,  // 29: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,  // 30: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,  // 31: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,  // 32: log.v1.Action.needs:type_name -> log.v1.Needs
+	10, // 33: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12, // 34: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13, // 35: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11, // 36: log.v1.Profile.points:type_name -> log.v1.Point
+	4,  // 37: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	19, // 38: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20, // 39: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18, // 40: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22, // 41: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	4,  // 42: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	37, // 43: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	36, // 44: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,  // 45: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,  // 46: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,  // 47: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	38, // 48: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,  // 49: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,  // 50: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,  // 51: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	48, // 52: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -4053,6 +4251,7 @@ func file_log_v1_log_proto_init() {
 		(*Command_MoveJob)(nil),
 		(*Command_AcquireTurn)(nil),
 		(*Command_EndTurn)(nil),
+		(*Command_EndSwitch)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4060,7 +4259,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

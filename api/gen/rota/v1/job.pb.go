@@ -678,7 +678,9 @@ type Deployment struct {
 	// What setting it up took the last time; absent: never measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,2,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
 	// What the last operation of each kind took.
-	Operations    []*OperationTime `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
+	Operations []*OperationTime `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
+	// Hooks that it has: sleep, wake, prefetch.
+	Hooks         []string `protobuf:"bytes,4,rep,name=hooks,proto3" json:"hooks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -734,6 +736,91 @@ func (x *Deployment) GetOperations() []*OperationTime {
 	return nil
 }
 
+func (x *Deployment) GetHooks() []string {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+// DeploymentHooks are actions that agents run when a group changes hands, such as a
+// call that has an inference engine leave the memory of the GPUs. They run in the
+// hook pool of the group, so their pool must be empty; a run_timeout is required, at
+// most 10 minutes, and so at most may it wait.
+type DeploymentHooks struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the deployment, without that of the job.
+	Deployment string `protobuf:"bytes,1,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	// Runs before another deployment has the group that this one had.
+	Sleep *ActionSpec `protobuf:"bytes,2,opt,name=sleep,proto3" json:"sleep,omitempty"`
+	// Runs before this deployment has the group, if it had not been the last one there.
+	Wake *ActionSpec `protobuf:"bytes,3,opt,name=wake,proto3" json:"wake,omitempty"`
+	// Runs while another deployment has the group and this one is to be the next, as
+	// the ledger foresees it: at most once before each time that it comes, not before
+	// the next reservation is as near as the hook may take, and perhaps not at all.
+	Prefetch      *ActionSpec `protobuf:"bytes,4,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeploymentHooks) Reset() {
+	*x = DeploymentHooks{}
+	mi := &file_rota_v1_job_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeploymentHooks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeploymentHooks) ProtoMessage() {}
+
+func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_job_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
+func (*DeploymentHooks) Descriptor() ([]byte, []int) {
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DeploymentHooks) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *DeploymentHooks) GetSleep() *ActionSpec {
+	if x != nil {
+		return x.Sleep
+	}
+	return nil
+}
+
+func (x *DeploymentHooks) GetWake() *ActionSpec {
+	if x != nil {
+		return x.Wake
+	}
+	return nil
+}
+
+func (x *DeploymentHooks) GetPrefetch() *ActionSpec {
+	if x != nil {
+		return x.Prefetch
+	}
+	return nil
+}
+
 type OperationTime struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Operation     Operation              `protobuf:"varint,1,opt,name=operation,proto3,enum=rota.v1.Operation" json:"operation,omitempty"`
@@ -744,7 +831,7 @@ type OperationTime struct {
 
 func (x *OperationTime) Reset() {
 	*x = OperationTime{}
-	mi := &file_rota_v1_job_proto_msgTypes[6]
+	mi := &file_rota_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +843,7 @@ func (x *OperationTime) String() string {
 func (*OperationTime) ProtoMessage() {}
 
 func (x *OperationTime) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[6]
+	mi := &file_rota_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +856,7 @@ func (x *OperationTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationTime.ProtoReflect.Descriptor instead.
 func (*OperationTime) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OperationTime) GetOperation() Operation {
@@ -802,14 +889,16 @@ type SubmitJobRequest struct {
 	// Of each change of deployment, as long as it was not measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,7,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
 	// Take what others leave, without a reservation. Then there must be no cycle.
-	Backfill      bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	Backfill bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
+	// Of its deployments; at most 64.
+	Hooks         []*DeploymentHooks `protobuf:"bytes,9,rep,name=hooks,proto3" json:"hooks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitJobRequest) Reset() {
 	*x = SubmitJobRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[7]
+	mi := &file_rota_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +910,7 @@ func (x *SubmitJobRequest) String() string {
 func (*SubmitJobRequest) ProtoMessage() {}
 
 func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[7]
+	mi := &file_rota_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +923,7 @@ func (x *SubmitJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SubmitJobRequest) GetNamespace() string {
@@ -893,6 +982,13 @@ func (x *SubmitJobRequest) GetBackfill() bool {
 	return false
 }
 
+func (x *SubmitJobRequest) GetHooks() []*DeploymentHooks {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
 type SubmitJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -903,7 +999,7 @@ type SubmitJobResponse struct {
 
 func (x *SubmitJobResponse) Reset() {
 	*x = SubmitJobResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[8]
+	mi := &file_rota_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1011,7 @@ func (x *SubmitJobResponse) String() string {
 func (*SubmitJobResponse) ProtoMessage() {}
 
 func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[8]
+	mi := &file_rota_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1024,7 @@ func (x *SubmitJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitJobResponse) GetJob() *Job {
@@ -956,7 +1052,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[9]
+	mi := &file_rota_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1064,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[9]
+	mi := &file_rota_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1077,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetJobRequest) GetNamespace() string {
@@ -1014,7 +1110,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[10]
+	mi := &file_rota_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1122,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[10]
+	mi := &file_rota_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1135,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetJobResponse) GetJob() *Job {
@@ -1063,7 +1159,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[11]
+	mi := &file_rota_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1171,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[11]
+	mi := &file_rota_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1184,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListJobsRequest) GetNamespace() string {
@@ -1136,7 +1232,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[12]
+	mi := &file_rota_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1244,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[12]
+	mi := &file_rota_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1257,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -1188,7 +1284,7 @@ type SuspendJobRequest struct {
 
 func (x *SuspendJobRequest) Reset() {
 	*x = SuspendJobRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[13]
+	mi := &file_rota_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1296,7 @@ func (x *SuspendJobRequest) String() string {
 func (*SuspendJobRequest) ProtoMessage() {}
 
 func (x *SuspendJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[13]
+	mi := &file_rota_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1309,7 @@ func (x *SuspendJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendJobRequest.ProtoReflect.Descriptor instead.
 func (*SuspendJobRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SuspendJobRequest) GetNamespace() string {
@@ -1239,7 +1335,7 @@ type SuspendJobResponse struct {
 
 func (x *SuspendJobResponse) Reset() {
 	*x = SuspendJobResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[14]
+	mi := &file_rota_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1347,7 @@ func (x *SuspendJobResponse) String() string {
 func (*SuspendJobResponse) ProtoMessage() {}
 
 func (x *SuspendJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[14]
+	mi := &file_rota_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1360,7 @@ func (x *SuspendJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendJobResponse.ProtoReflect.Descriptor instead.
 func (*SuspendJobResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SuspendJobResponse) GetJob() *Job {
@@ -1284,7 +1380,7 @@ type ResumeJobRequest struct {
 
 func (x *ResumeJobRequest) Reset() {
 	*x = ResumeJobRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[15]
+	mi := &file_rota_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1392,7 @@ func (x *ResumeJobRequest) String() string {
 func (*ResumeJobRequest) ProtoMessage() {}
 
 func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[15]
+	mi := &file_rota_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1405,7 @@ func (x *ResumeJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobRequest.ProtoReflect.Descriptor instead.
 func (*ResumeJobRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResumeJobRequest) GetNamespace() string {
@@ -1335,7 +1431,7 @@ type ResumeJobResponse struct {
 
 func (x *ResumeJobResponse) Reset() {
 	*x = ResumeJobResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[16]
+	mi := &file_rota_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1443,7 @@ func (x *ResumeJobResponse) String() string {
 func (*ResumeJobResponse) ProtoMessage() {}
 
 func (x *ResumeJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[16]
+	mi := &file_rota_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1456,7 @@ func (x *ResumeJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeJobResponse.ProtoReflect.Descriptor instead.
 func (*ResumeJobResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResumeJobResponse) GetJob() *Job {
@@ -1380,7 +1476,7 @@ type CompleteJobRequest struct {
 
 func (x *CompleteJobRequest) Reset() {
 	*x = CompleteJobRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[17]
+	mi := &file_rota_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1488,7 @@ func (x *CompleteJobRequest) String() string {
 func (*CompleteJobRequest) ProtoMessage() {}
 
 func (x *CompleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[17]
+	mi := &file_rota_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1501,7 @@ func (x *CompleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteJobRequest.ProtoReflect.Descriptor instead.
 func (*CompleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CompleteJobRequest) GetNamespace() string {
@@ -1431,7 +1527,7 @@ type CompleteJobResponse struct {
 
 func (x *CompleteJobResponse) Reset() {
 	*x = CompleteJobResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[18]
+	mi := &file_rota_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1539,7 @@ func (x *CompleteJobResponse) String() string {
 func (*CompleteJobResponse) ProtoMessage() {}
 
 func (x *CompleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[18]
+	mi := &file_rota_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1552,7 @@ func (x *CompleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteJobResponse.ProtoReflect.Descriptor instead.
 func (*CompleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CompleteJobResponse) GetJob() *Job {
@@ -1476,7 +1572,7 @@ type DeleteJobRequest struct {
 
 func (x *DeleteJobRequest) Reset() {
 	*x = DeleteJobRequest{}
-	mi := &file_rota_v1_job_proto_msgTypes[19]
+	mi := &file_rota_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1584,7 @@ func (x *DeleteJobRequest) String() string {
 func (*DeleteJobRequest) ProtoMessage() {}
 
 func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[19]
+	mi := &file_rota_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1597,7 @@ func (x *DeleteJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobRequest.ProtoReflect.Descriptor instead.
 func (*DeleteJobRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteJobRequest) GetNamespace() string {
@@ -1526,7 +1622,7 @@ type DeleteJobResponse struct {
 
 func (x *DeleteJobResponse) Reset() {
 	*x = DeleteJobResponse{}
-	mi := &file_rota_v1_job_proto_msgTypes[20]
+	mi := &file_rota_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1634,7 @@ func (x *DeleteJobResponse) String() string {
 func (*DeleteJobResponse) ProtoMessage() {}
 
 func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_job_proto_msgTypes[20]
+	mi := &file_rota_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,14 +1647,14 @@ func (x *DeleteJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteJobResponse.ProtoReflect.Descriptor instead.
 func (*DeleteJobResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 var File_rota_v1_job_proto protoreflect.FileDescriptor
 
 const file_rota_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x11rota/v1/job.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"h\n" +
+	"\x11rota/v1/job.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rota/v1/action.proto\"h\n" +
 	"\x05Cycle\x121\n" +
 	"\x06period\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12,\n" +
 	"\bsegments\x18\x02 \x03(\v2\x10.rota.v1.SegmentR\bsegments\"\x85\x01\n" +
@@ -1608,17 +1704,25 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\x15used_micro_node_hours\x18\x17 \x01(\x04R\x12usedMicroNodeHours\x123\n" +
 	"\x16saved_micro_node_hours\x18\x18 \x01(\x04R\x13savedMicroNodeHours\x12\x1a\n" +
 	"\brevision\x18\x19 \x01(\x04R\brevision\x12\x1a\n" +
-	"\bdeleting\x18\x1a \x01(\bR\bdeleting\"\x8a\x01\n" +
+	"\bdeleting\x18\x1a \x01(\bR\bdeleting\"\xa0\x01\n" +
 	"\n" +
 	"Deployment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x06set_up\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x126\n" +
 	"\n" +
 	"operations\x18\x03 \x03(\v2\x16.rota.v1.OperationTimeR\n" +
-	"operations\"p\n" +
+	"operations\x12\x14\n" +
+	"\x05hooks\x18\x04 \x03(\tR\x05hooks\"\xb6\x01\n" +
+	"\x0fDeploymentHooks\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x01 \x01(\tR\n" +
+	"deployment\x12)\n" +
+	"\x05sleep\x18\x02 \x01(\v2\x13.rota.v1.ActionSpecR\x05sleep\x12'\n" +
+	"\x04wake\x18\x03 \x01(\v2\x13.rota.v1.ActionSpecR\x04wake\x12/\n" +
+	"\bprefetch\x18\x04 \x01(\v2\x13.rota.v1.ActionSpecR\bprefetch\"p\n" +
 	"\rOperationTime\x120\n" +
 	"\toperation\x18\x01 \x01(\x0e2\x12.rota.v1.OperationR\toperation\x12-\n" +
-	"\x04exec\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04exec\"\xaa\x02\n" +
+	"\x04exec\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04exec\"\xda\x02\n" +
 	"\x10SubmitJobRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1629,7 +1733,8 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\x05nodes\x18\x05 \x01(\rR\x05nodes\x12$\n" +
 	"\x05cycle\x18\x06 \x01(\v2\x0e.rota.v1.CycleR\x05cycle\x120\n" +
 	"\x06set_up\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x1a\n" +
-	"\bbackfill\x18\b \x01(\bR\bbackfill\"O\n" +
+	"\bbackfill\x18\b \x01(\bR\bbackfill\x12.\n" +
+	"\x05hooks\x18\t \x03(\v2\x18.rota.v1.DeploymentHooksR\x05hooks\"O\n" +
 	"\x11SubmitJobResponse\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.rota.v1.JobR\x03job\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\"b\n" +
@@ -1710,7 +1815,7 @@ func file_rota_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rota_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_rota_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_rota_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: rota.v1.JobState
 	(Operation)(0),                // 1: rota.v1.Operation
@@ -1720,74 +1825,80 @@ var file_rota_v1_job_proto_goTypes = []any{
 	(*Placement)(nil),             // 5: rota.v1.Placement
 	(*Job)(nil),                   // 6: rota.v1.Job
 	(*Deployment)(nil),            // 7: rota.v1.Deployment
-	(*OperationTime)(nil),         // 8: rota.v1.OperationTime
-	(*SubmitJobRequest)(nil),      // 9: rota.v1.SubmitJobRequest
-	(*SubmitJobResponse)(nil),     // 10: rota.v1.SubmitJobResponse
-	(*GetJobRequest)(nil),         // 11: rota.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 12: rota.v1.GetJobResponse
-	(*ListJobsRequest)(nil),       // 13: rota.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 14: rota.v1.ListJobsResponse
-	(*SuspendJobRequest)(nil),     // 15: rota.v1.SuspendJobRequest
-	(*SuspendJobResponse)(nil),    // 16: rota.v1.SuspendJobResponse
-	(*ResumeJobRequest)(nil),      // 17: rota.v1.ResumeJobRequest
-	(*ResumeJobResponse)(nil),     // 18: rota.v1.ResumeJobResponse
-	(*CompleteJobRequest)(nil),    // 19: rota.v1.CompleteJobRequest
-	(*CompleteJobResponse)(nil),   // 20: rota.v1.CompleteJobResponse
-	(*DeleteJobRequest)(nil),      // 21: rota.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 22: rota.v1.DeleteJobResponse
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*DeploymentHooks)(nil),       // 8: rota.v1.DeploymentHooks
+	(*OperationTime)(nil),         // 9: rota.v1.OperationTime
+	(*SubmitJobRequest)(nil),      // 10: rota.v1.SubmitJobRequest
+	(*SubmitJobResponse)(nil),     // 11: rota.v1.SubmitJobResponse
+	(*GetJobRequest)(nil),         // 12: rota.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 13: rota.v1.GetJobResponse
+	(*ListJobsRequest)(nil),       // 14: rota.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 15: rota.v1.ListJobsResponse
+	(*SuspendJobRequest)(nil),     // 16: rota.v1.SuspendJobRequest
+	(*SuspendJobResponse)(nil),    // 17: rota.v1.SuspendJobResponse
+	(*ResumeJobRequest)(nil),      // 18: rota.v1.ResumeJobRequest
+	(*ResumeJobResponse)(nil),     // 19: rota.v1.ResumeJobResponse
+	(*CompleteJobRequest)(nil),    // 20: rota.v1.CompleteJobRequest
+	(*CompleteJobResponse)(nil),   // 21: rota.v1.CompleteJobResponse
+	(*DeleteJobRequest)(nil),      // 22: rota.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),     // 23: rota.v1.DeleteJobResponse
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*ActionSpec)(nil),            // 26: rota.v1.ActionSpec
 }
 var file_rota_v1_job_proto_depIdxs = []int32{
-	23, // 0: rota.v1.Cycle.period:type_name -> google.protobuf.Duration
+	24, // 0: rota.v1.Cycle.period:type_name -> google.protobuf.Duration
 	3,  // 1: rota.v1.Cycle.segments:type_name -> rota.v1.Segment
-	23, // 2: rota.v1.Segment.offset:type_name -> google.protobuf.Duration
-	23, // 3: rota.v1.Segment.length:type_name -> google.protobuf.Duration
+	24, // 2: rota.v1.Segment.offset:type_name -> google.protobuf.Duration
+	24, // 3: rota.v1.Segment.length:type_name -> google.protobuf.Duration
 	2,  // 4: rota.v1.Seat.cycle:type_name -> rota.v1.Cycle
-	24, // 5: rota.v1.Seat.anchor_time:type_name -> google.protobuf.Timestamp
-	23, // 6: rota.v1.Placement.shift:type_name -> google.protobuf.Duration
+	25, // 5: rota.v1.Seat.anchor_time:type_name -> google.protobuf.Timestamp
+	24, // 6: rota.v1.Placement.shift:type_name -> google.protobuf.Duration
 	0,  // 7: rota.v1.Job.state:type_name -> rota.v1.JobState
 	2,  // 8: rota.v1.Job.cycle:type_name -> rota.v1.Cycle
-	23, // 9: rota.v1.Job.set_up:type_name -> google.protobuf.Duration
+	24, // 9: rota.v1.Job.set_up:type_name -> google.protobuf.Duration
 	4,  // 10: rota.v1.Job.seat:type_name -> rota.v1.Seat
 	5,  // 11: rota.v1.Job.placement:type_name -> rota.v1.Placement
 	7,  // 12: rota.v1.Job.deployments:type_name -> rota.v1.Deployment
-	24, // 13: rota.v1.Job.step_time:type_name -> google.protobuf.Timestamp
-	24, // 14: rota.v1.Job.submit_time:type_name -> google.protobuf.Timestamp
-	24, // 15: rota.v1.Job.start_time:type_name -> google.protobuf.Timestamp
-	24, // 16: rota.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	23, // 17: rota.v1.Deployment.set_up:type_name -> google.protobuf.Duration
-	8,  // 18: rota.v1.Deployment.operations:type_name -> rota.v1.OperationTime
-	1,  // 19: rota.v1.OperationTime.operation:type_name -> rota.v1.Operation
-	23, // 20: rota.v1.OperationTime.exec:type_name -> google.protobuf.Duration
-	24, // 21: rota.v1.SubmitJobRequest.expire_time:type_name -> google.protobuf.Timestamp
-	2,  // 22: rota.v1.SubmitJobRequest.cycle:type_name -> rota.v1.Cycle
-	23, // 23: rota.v1.SubmitJobRequest.set_up:type_name -> google.protobuf.Duration
-	6,  // 24: rota.v1.SubmitJobResponse.job:type_name -> rota.v1.Job
-	6,  // 25: rota.v1.GetJobResponse.job:type_name -> rota.v1.Job
-	6,  // 26: rota.v1.ListJobsResponse.jobs:type_name -> rota.v1.Job
-	6,  // 27: rota.v1.SuspendJobResponse.job:type_name -> rota.v1.Job
-	6,  // 28: rota.v1.ResumeJobResponse.job:type_name -> rota.v1.Job
-	6,  // 29: rota.v1.CompleteJobResponse.job:type_name -> rota.v1.Job
-	9,  // 30: rota.v1.JobService.SubmitJob:input_type -> rota.v1.SubmitJobRequest
-	11, // 31: rota.v1.JobService.GetJob:input_type -> rota.v1.GetJobRequest
-	13, // 32: rota.v1.JobService.ListJobs:input_type -> rota.v1.ListJobsRequest
-	15, // 33: rota.v1.JobService.SuspendJob:input_type -> rota.v1.SuspendJobRequest
-	17, // 34: rota.v1.JobService.ResumeJob:input_type -> rota.v1.ResumeJobRequest
-	19, // 35: rota.v1.JobService.CompleteJob:input_type -> rota.v1.CompleteJobRequest
-	21, // 36: rota.v1.JobService.DeleteJob:input_type -> rota.v1.DeleteJobRequest
-	10, // 37: rota.v1.JobService.SubmitJob:output_type -> rota.v1.SubmitJobResponse
-	12, // 38: rota.v1.JobService.GetJob:output_type -> rota.v1.GetJobResponse
-	14, // 39: rota.v1.JobService.ListJobs:output_type -> rota.v1.ListJobsResponse
-	16, // 40: rota.v1.JobService.SuspendJob:output_type -> rota.v1.SuspendJobResponse
-	18, // 41: rota.v1.JobService.ResumeJob:output_type -> rota.v1.ResumeJobResponse
-	20, // 42: rota.v1.JobService.CompleteJob:output_type -> rota.v1.CompleteJobResponse
-	22, // 43: rota.v1.JobService.DeleteJob:output_type -> rota.v1.DeleteJobResponse
-	37, // [37:44] is the sub-list for method output_type
-	30, // [30:37] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	25, // 13: rota.v1.Job.step_time:type_name -> google.protobuf.Timestamp
+	25, // 14: rota.v1.Job.submit_time:type_name -> google.protobuf.Timestamp
+	25, // 15: rota.v1.Job.start_time:type_name -> google.protobuf.Timestamp
+	25, // 16: rota.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	24, // 17: rota.v1.Deployment.set_up:type_name -> google.protobuf.Duration
+	9,  // 18: rota.v1.Deployment.operations:type_name -> rota.v1.OperationTime
+	26, // 19: rota.v1.DeploymentHooks.sleep:type_name -> rota.v1.ActionSpec
+	26, // 20: rota.v1.DeploymentHooks.wake:type_name -> rota.v1.ActionSpec
+	26, // 21: rota.v1.DeploymentHooks.prefetch:type_name -> rota.v1.ActionSpec
+	1,  // 22: rota.v1.OperationTime.operation:type_name -> rota.v1.Operation
+	24, // 23: rota.v1.OperationTime.exec:type_name -> google.protobuf.Duration
+	25, // 24: rota.v1.SubmitJobRequest.expire_time:type_name -> google.protobuf.Timestamp
+	2,  // 25: rota.v1.SubmitJobRequest.cycle:type_name -> rota.v1.Cycle
+	24, // 26: rota.v1.SubmitJobRequest.set_up:type_name -> google.protobuf.Duration
+	8,  // 27: rota.v1.SubmitJobRequest.hooks:type_name -> rota.v1.DeploymentHooks
+	6,  // 28: rota.v1.SubmitJobResponse.job:type_name -> rota.v1.Job
+	6,  // 29: rota.v1.GetJobResponse.job:type_name -> rota.v1.Job
+	6,  // 30: rota.v1.ListJobsResponse.jobs:type_name -> rota.v1.Job
+	6,  // 31: rota.v1.SuspendJobResponse.job:type_name -> rota.v1.Job
+	6,  // 32: rota.v1.ResumeJobResponse.job:type_name -> rota.v1.Job
+	6,  // 33: rota.v1.CompleteJobResponse.job:type_name -> rota.v1.Job
+	10, // 34: rota.v1.JobService.SubmitJob:input_type -> rota.v1.SubmitJobRequest
+	12, // 35: rota.v1.JobService.GetJob:input_type -> rota.v1.GetJobRequest
+	14, // 36: rota.v1.JobService.ListJobs:input_type -> rota.v1.ListJobsRequest
+	16, // 37: rota.v1.JobService.SuspendJob:input_type -> rota.v1.SuspendJobRequest
+	18, // 38: rota.v1.JobService.ResumeJob:input_type -> rota.v1.ResumeJobRequest
+	20, // 39: rota.v1.JobService.CompleteJob:input_type -> rota.v1.CompleteJobRequest
+	22, // 40: rota.v1.JobService.DeleteJob:input_type -> rota.v1.DeleteJobRequest
+	11, // 41: rota.v1.JobService.SubmitJob:output_type -> rota.v1.SubmitJobResponse
+	13, // 42: rota.v1.JobService.GetJob:output_type -> rota.v1.GetJobResponse
+	15, // 43: rota.v1.JobService.ListJobs:output_type -> rota.v1.ListJobsResponse
+	17, // 44: rota.v1.JobService.SuspendJob:output_type -> rota.v1.SuspendJobResponse
+	19, // 45: rota.v1.JobService.ResumeJob:output_type -> rota.v1.ResumeJobResponse
+	21, // 46: rota.v1.JobService.CompleteJob:output_type -> rota.v1.CompleteJobResponse
+	23, // 47: rota.v1.JobService.DeleteJob:output_type -> rota.v1.DeleteJobResponse
+	41, // [41:48] is the sub-list for method output_type
+	34, // [34:41] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_job_proto_init() }
@@ -1795,13 +1906,14 @@ func file_rota_v1_job_proto_init() {
 	if File_rota_v1_job_proto != nil {
 		return
 	}
+	file_rota_v1_action_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_job_proto_rawDesc), len(file_rota_v1_job_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

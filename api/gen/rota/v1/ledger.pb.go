@@ -98,7 +98,14 @@ type NodeGroup struct {
 	// knows.
 	Resident string `protobuf:"bytes,9,opt,name=resident,proto3" json:"resident,omitempty"`
 	// Why nothing is granted any more: a decision failed. Empty: it is.
-	Halted        string `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`
+	Halted string `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`
+	// Pool whose agents run hooks for it.
+	HookPool string `protobuf:"bytes,11,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
+	// Deployment that was woken there and not put to sleep since:
+	// namespace/job/deployment. Empty: none that has hooks.
+	Awake string `protobuf:"bytes,12,opt,name=awake,proto3" json:"awake,omitempty"`
+	// Hooks are under way: the group is being made ready for its holder.
+	Switching     bool `protobuf:"varint,13,opt,name=switching,proto3" json:"switching,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -203,11 +210,35 @@ func (x *NodeGroup) GetHalted() string {
 	return ""
 }
 
+func (x *NodeGroup) GetHookPool() string {
+	if x != nil {
+		return x.HookPool
+	}
+	return ""
+}
+
+func (x *NodeGroup) GetAwake() string {
+	if x != nil {
+		return x.Awake
+	}
+	return ""
+}
+
+func (x *NodeGroup) GetSwitching() bool {
+	if x != nil {
+		return x.Switching
+	}
+	return false
+}
+
 type CreateNodeGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// At least 1.
-	Nodes         uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	// Pool whose agents run the hooks of deployments when the group changes hands;
+	// "default" if empty.
+	HookPool      string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,6 +285,13 @@ func (x *CreateNodeGroupRequest) GetNodes() uint32 {
 		return x.Nodes
 	}
 	return 0
+}
+
+func (x *CreateNodeGroupRequest) GetHookPool() string {
+	if x != nil {
+		return x.HookPool
+	}
+	return ""
 }
 
 type CreateNodeGroupResponse struct {
@@ -836,7 +874,7 @@ var File_rota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9c\x02\n" +
+	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x02\n" +
 	"\tNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x121\n" +
@@ -848,10 +886,14 @@ const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\x06holder\x18\b \x01(\tR\x06holder\x12\x1a\n" +
 	"\bresident\x18\t \x01(\tR\bresident\x12\x16\n" +
 	"\x06halted\x18\n" +
-	" \x01(\tR\x06halted\"B\n" +
+	" \x01(\tR\x06halted\x12\x1b\n" +
+	"\thook_pool\x18\v \x01(\tR\bhookPool\x12\x14\n" +
+	"\x05awake\x18\f \x01(\tR\x05awake\x12\x1c\n" +
+	"\tswitching\x18\r \x01(\bR\tswitching\"_\n" +
 	"\x16CreateNodeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05nodes\x18\x02 \x01(\rR\x05nodes\"C\n" +
+	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12\x1b\n" +
+	"\thook_pool\x18\x03 \x01(\tR\bhookPool\"C\n" +
 	"\x17CreateNodeGroupResponse\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.rota.v1.NodeGroupR\x05group\"8\n" +
 	"\x15ListNodeGroupsRequest\x12\x1f\n" +

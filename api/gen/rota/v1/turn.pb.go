@@ -35,6 +35,9 @@ const (
 	// Its holder was silent for longer than the lease.
 	TurnState_TURN_STATE_LOST     TurnState = 4
 	TurnState_TURN_STATE_CANCELED TurnState = 5
+	// It has the group, which agents still make ready for it: they run the hooks of
+	// the deployment that was there and of this one. It will be held then.
+	TurnState_TURN_STATE_SETTING_UP TurnState = 6
 )
 
 // Enum value maps for TurnState.
@@ -46,6 +49,7 @@ var (
 		3: "TURN_STATE_YIELDED",
 		4: "TURN_STATE_LOST",
 		5: "TURN_STATE_CANCELED",
+		6: "TURN_STATE_SETTING_UP",
 	}
 	TurnState_value = map[string]int32{
 		"TURN_STATE_UNSPECIFIED": 0,
@@ -54,6 +58,7 @@ var (
 		"TURN_STATE_YIELDED":     3,
 		"TURN_STATE_LOST":        4,
 		"TURN_STATE_CANCELED":    5,
+		"TURN_STATE_SETTING_UP":  6,
 	}
 )
 
@@ -105,8 +110,8 @@ type Turn struct {
 	// Node group that it holds or held, and how many nodes that has.
 	Group string `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
 	Nodes uint32 `protobuf:"varint,13,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// The deployment was not resident on the group when the turn was granted: its
-	// state has to be brought there first.
+	// The deployment was not resident on the group when the turn was granted, and no
+	// hooks have brought it there: the holder has to do that first.
 	SetUpNeeded bool `protobuf:"varint,14,opt,name=set_up_needed,json=setUpNeeded,proto3" json:"set_up_needed,omitempty"`
 	// The holder is asked to yield.
 	Stop bool `protobuf:"varint,15,opt,name=stop,proto3" json:"stop,omitempty"`
@@ -117,7 +122,11 @@ type Turn struct {
 	GrantTime  *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=grant_time,json=grantTime,proto3" json:"grant_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// Newest event about it.
-	Revision      uint64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When hooks had made the group ready; absent if there were none.
+	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
+	// Which hook failed and how, if the turn was canceled for that.
+	Message       string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -290,6 +299,20 @@ func (x *Turn) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Turn) GetReadyTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadyTime
+	}
+	return nil
+}
+
+func (x *Turn) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 type AcquireTurnRequest struct {
@@ -499,7 +522,9 @@ type RenewTurnRequest struct {
 	// waited. Absent: answer at once.
 	Wait *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
 	// The caller knows that it is asked to stop: that is no news.
-	StopKnown     bool `protobuf:"varint,4,opt,name=stop_known,json=stopKnown,proto3" json:"stop_known,omitempty"`
+	StopKnown bool `protobuf:"varint,4,opt,name=stop_known,json=stopKnown,proto3" json:"stop_known,omitempty"`
+	// The caller knows the turn as one that is set up: that it is ready is news.
+	SettingUp     bool `protobuf:"varint,5,opt,name=setting_up,json=settingUp,proto3" json:"setting_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,6 +583,13 @@ func (x *RenewTurnRequest) GetWait() *durationpb.Duration {
 func (x *RenewTurnRequest) GetStopKnown() bool {
 	if x != nil {
 		return x.StopKnown
+	}
+	return false
+}
+
+func (x *RenewTurnRequest) GetSettingUp() bool {
+	if x != nil {
+		return x.SettingUp
 	}
 	return false
 }
@@ -989,7 +1021,7 @@ var File_rota_v1_turn_proto protoreflect.FileDescriptor
 
 const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xcf\x05\n" +
+	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xa4\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1015,7 +1047,10 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
 	"grant_time\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\tgrantTime\x125\n" +
 	"\bend_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1a\n" +
-	"\brevision\x18\x14 \x01(\x04R\brevision\"\xa8\x03\n" +
+	"\brevision\x18\x14 \x01(\x04R\brevision\x129\n" +
+	"\n" +
+	"ready_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12\x18\n" +
+	"\amessage\x18\x16 \x01(\tR\amessage\"\xa8\x03\n" +
 	"\x12AcquireTurnRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1036,13 +1071,15 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\x12@\n" +
 	"\x0elease_duration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
-	"\flease_margin\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\"\x8f\x01\n" +
+	"\flease_margin\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\"\xae\x01\n" +
 	"\x10RenewTurnRequest\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12-\n" +
 	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
 	"\n" +
-	"stop_known\x18\x04 \x01(\bR\tstopKnown\"\xd0\x01\n" +
+	"stop_known\x18\x04 \x01(\bR\tstopKnown\x12\x1d\n" +
+	"\n" +
+	"setting_up\x18\x05 \x01(\bR\tsettingUp\"\xd0\x01\n" +
 	"\x11RenewTurnResponse\x12!\n" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12@\n" +
 	"\x0elease_duration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
@@ -1072,14 +1109,15 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"allowStale\"`\n" +
 	"\x11ListTurnsResponse\x12#\n" +
 	"\x05turns\x18\x01 \x03(\v2\r.rota.v1.TurnR\x05turns\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\x9a\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xb5\x01\n" +
 	"\tTurnState\x12\x1a\n" +
 	"\x16TURN_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12TURN_STATE_WAITING\x10\x01\x12\x13\n" +
 	"\x0fTURN_STATE_HELD\x10\x02\x12\x16\n" +
 	"\x12TURN_STATE_YIELDED\x10\x03\x12\x13\n" +
 	"\x0fTURN_STATE_LOST\x10\x04\x12\x17\n" +
-	"\x13TURN_STATE_CANCELED\x10\x052\xe1\x02\n" +
+	"\x13TURN_STATE_CANCELED\x10\x05\x12\x19\n" +
+	"\x15TURN_STATE_SETTING_UP\x10\x062\xe1\x02\n" +
 	"\vTurnService\x12H\n" +
 	"\vAcquireTurn\x12\x1b.rota.v1.AcquireTurnRequest\x1a\x1c.rota.v1.AcquireTurnResponse\x12B\n" +
 	"\tRenewTurn\x12\x19.rota.v1.RenewTurnRequest\x1a\x1a.rota.v1.RenewTurnResponse\x12B\n" +
@@ -1127,37 +1165,38 @@ var file_rota_v1_turn_proto_depIdxs = []int32{
 	14, // 5: rota.v1.Turn.arrive_time:type_name -> google.protobuf.Timestamp
 	14, // 6: rota.v1.Turn.grant_time:type_name -> google.protobuf.Timestamp
 	14, // 7: rota.v1.Turn.end_time:type_name -> google.protobuf.Timestamp
-	14, // 8: rota.v1.AcquireTurnRequest.expire_time:type_name -> google.protobuf.Timestamp
-	12, // 9: rota.v1.AcquireTurnRequest.operation:type_name -> rota.v1.Operation
-	13, // 10: rota.v1.AcquireTurnRequest.expect:type_name -> google.protobuf.Duration
-	13, // 11: rota.v1.AcquireTurnRequest.set_up:type_name -> google.protobuf.Duration
-	13, // 12: rota.v1.AcquireTurnRequest.limit:type_name -> google.protobuf.Duration
-	1,  // 13: rota.v1.AcquireTurnResponse.turn:type_name -> rota.v1.Turn
-	13, // 14: rota.v1.AcquireTurnResponse.lease_duration:type_name -> google.protobuf.Duration
-	13, // 15: rota.v1.AcquireTurnResponse.lease_margin:type_name -> google.protobuf.Duration
-	13, // 16: rota.v1.RenewTurnRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 17: rota.v1.RenewTurnResponse.turn:type_name -> rota.v1.Turn
-	13, // 18: rota.v1.RenewTurnResponse.lease_duration:type_name -> google.protobuf.Duration
-	13, // 19: rota.v1.RenewTurnResponse.lease_margin:type_name -> google.protobuf.Duration
-	13, // 20: rota.v1.YieldTurnRequest.set_up:type_name -> google.protobuf.Duration
-	1,  // 21: rota.v1.YieldTurnResponse.turn:type_name -> rota.v1.Turn
-	1,  // 22: rota.v1.GetTurnResponse.turn:type_name -> rota.v1.Turn
-	1,  // 23: rota.v1.ListTurnsResponse.turns:type_name -> rota.v1.Turn
-	2,  // 24: rota.v1.TurnService.AcquireTurn:input_type -> rota.v1.AcquireTurnRequest
-	4,  // 25: rota.v1.TurnService.RenewTurn:input_type -> rota.v1.RenewTurnRequest
-	6,  // 26: rota.v1.TurnService.YieldTurn:input_type -> rota.v1.YieldTurnRequest
-	8,  // 27: rota.v1.TurnService.GetTurn:input_type -> rota.v1.GetTurnRequest
-	10, // 28: rota.v1.TurnService.ListTurns:input_type -> rota.v1.ListTurnsRequest
-	3,  // 29: rota.v1.TurnService.AcquireTurn:output_type -> rota.v1.AcquireTurnResponse
-	5,  // 30: rota.v1.TurnService.RenewTurn:output_type -> rota.v1.RenewTurnResponse
-	7,  // 31: rota.v1.TurnService.YieldTurn:output_type -> rota.v1.YieldTurnResponse
-	9,  // 32: rota.v1.TurnService.GetTurn:output_type -> rota.v1.GetTurnResponse
-	11, // 33: rota.v1.TurnService.ListTurns:output_type -> rota.v1.ListTurnsResponse
-	29, // [29:34] is the sub-list for method output_type
-	24, // [24:29] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	14, // 8: rota.v1.Turn.ready_time:type_name -> google.protobuf.Timestamp
+	14, // 9: rota.v1.AcquireTurnRequest.expire_time:type_name -> google.protobuf.Timestamp
+	12, // 10: rota.v1.AcquireTurnRequest.operation:type_name -> rota.v1.Operation
+	13, // 11: rota.v1.AcquireTurnRequest.expect:type_name -> google.protobuf.Duration
+	13, // 12: rota.v1.AcquireTurnRequest.set_up:type_name -> google.protobuf.Duration
+	13, // 13: rota.v1.AcquireTurnRequest.limit:type_name -> google.protobuf.Duration
+	1,  // 14: rota.v1.AcquireTurnResponse.turn:type_name -> rota.v1.Turn
+	13, // 15: rota.v1.AcquireTurnResponse.lease_duration:type_name -> google.protobuf.Duration
+	13, // 16: rota.v1.AcquireTurnResponse.lease_margin:type_name -> google.protobuf.Duration
+	13, // 17: rota.v1.RenewTurnRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 18: rota.v1.RenewTurnResponse.turn:type_name -> rota.v1.Turn
+	13, // 19: rota.v1.RenewTurnResponse.lease_duration:type_name -> google.protobuf.Duration
+	13, // 20: rota.v1.RenewTurnResponse.lease_margin:type_name -> google.protobuf.Duration
+	13, // 21: rota.v1.YieldTurnRequest.set_up:type_name -> google.protobuf.Duration
+	1,  // 22: rota.v1.YieldTurnResponse.turn:type_name -> rota.v1.Turn
+	1,  // 23: rota.v1.GetTurnResponse.turn:type_name -> rota.v1.Turn
+	1,  // 24: rota.v1.ListTurnsResponse.turns:type_name -> rota.v1.Turn
+	2,  // 25: rota.v1.TurnService.AcquireTurn:input_type -> rota.v1.AcquireTurnRequest
+	4,  // 26: rota.v1.TurnService.RenewTurn:input_type -> rota.v1.RenewTurnRequest
+	6,  // 27: rota.v1.TurnService.YieldTurn:input_type -> rota.v1.YieldTurnRequest
+	8,  // 28: rota.v1.TurnService.GetTurn:input_type -> rota.v1.GetTurnRequest
+	10, // 29: rota.v1.TurnService.ListTurns:input_type -> rota.v1.ListTurnsRequest
+	3,  // 30: rota.v1.TurnService.AcquireTurn:output_type -> rota.v1.AcquireTurnResponse
+	5,  // 31: rota.v1.TurnService.RenewTurn:output_type -> rota.v1.RenewTurnResponse
+	7,  // 32: rota.v1.TurnService.YieldTurn:output_type -> rota.v1.YieldTurnResponse
+	9,  // 33: rota.v1.TurnService.GetTurn:output_type -> rota.v1.GetTurnResponse
+	11, // 34: rota.v1.TurnService.ListTurns:output_type -> rota.v1.ListTurnsResponse
+	30, // [30:35] is the sub-list for method output_type
+	25, // [25:30] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_turn_proto_init() }

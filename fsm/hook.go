@@ -1,0 +1,123 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Bounds of hooks.
+const (
+	// hookBytesMax is of all hooks of a job: its row has them.
+	hookBytesMax    = 64 << 10
+	messageBytesMax = 1024
+)
+
+// declareHooks makes the deployments that have hooks.
+func declareHooks(j *state.Job, declared []*logv1.DeploymentHooks) *logv1.Result {
+	bytes := 0
+	for _, c := range declared {
+		if c.Deployment == "" || len(c.Deployment) > nameBytesMax {
+			return refuse(codeInvalidArgument, "INVALID", "hooks need a deployment with a name of at most %d bytes", nameBytesMax)
+		}
+		known := len(j.Deployments)
+		i := j.Named(c.Deployment)
+		if i != known {
+			return refuse(codeInvalidArgument, "INVALID", "deployment %q has hooks twice, or is one of more than %d", c.Deployment, state.DeploymentsMax)
+		}
+		d := &j.Deployments[i]
+		for _, h := range []struct {
+			action *logv1.Action
+			row    *[]byte
+		}{{c.Sleep, &d.Sleep}, {c.Wake, &d.Wake}, {c.Prefetch, &d.Prefetch}} {
+			if h.action == nil {
+				continue
+			}
+			encoded, err := h.action.MarshalVT()
+			state.Assert(err == nil, "an action that was decoded cannot be encoded: %v", err)
+			*h.row = encoded
+			bytes += len(encoded)
+		}
+	}
+	if bytes > hookBytesMax {
+		return refuse(codeInvalidArgument, "INVALID", "the hooks of a job must not be above %d bytes together, and are %d: put scripts into files", hookBytesMax, bytes)
+	}
+	return nil
+}
+
+// deployment returns the row of a deployment, nil if its job is gone.
+func (x *execution) deployment(id state.DeploymentID) (*state.Job, *state.Deployment) {
+	job, i := id.Job()
+	j := x.s.Job(job)
+	if j == nil || i >= len(j.Deployments) {
+		return nil, nil
+	}
+	return j, &j.Deployments[i]
+}
+
+// hand has a group change hands: by hooks, if there are any (context switch, PlexRL
+// §4.4). Who was woken sleeps before another wakes.
+func (x *execution) hand(g *state.NodeGroup, to state.DeploymentID, token uint64) {
+	if g.Resident == to {
+		return
+	}
+	var hooks []state.Hook
+	if j, d := x.deployment(g.Awake); d != nil && g.Awake != to && len(d.Sleep) > 0 {
+		hooks = append(hooks, state.Hook{Namespace: j.Namespace, Deployment: g.Awake, Action: d.Sleep})
+	}
+	j, d := x.deployment(to)
+	if len(d.Wake) > 0 {
+		hooks = append(hooks, state.Hook{Namespace: j.Namespace, Deployment: to, Wakes: true, Action: d.Wake})
+	}
+	if len(hooks) == 0 {
+		g.Awake = x.awake(to)
+		return
+	}
+	g.Switch = &state.Switch{Token: token, To: to, Hooks: hooks, Began: x.now()}
+}
+
+// awake returns a deployment that was brought onto a group, if it is to be put to sleep
+// before another is.
+func (x *execution) awake(id state.DeploymentID) state.DeploymentID {
+	if _, d := x.deployment(id); d != nil && len(d.Sleep) > 0 {
+		return id
+	}
+	return 0
+}
+
+// endSwitch ends a change of hands. If somebody could not be woken, that is the end of
+// its turn; if somebody could not be put to sleep, the group is halted as well: its
+// memory may still be taken.
+func (x *execution) endSwitch(c *logv1.EndSwitch) *logv1.Result {
+	g := x.s.NodeGroup(state.GroupID(c.GroupId))
+	switch {
+	case g == nil || g.Switch == nil || g.Switch.Token != c.Token:
+		return refuse(codeFailedPrecondition, "SWITCH_OVER", "group %d does not change hands with token %d (any more)", c.GroupId, c.Token)
+	case int(c.Failed) > len(g.Switch.Hooks) || len(c.Message) > messageBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "group %s changes hands by %d hooks, and a message has at most %d bytes", g.Name, len(g.Switch.Hooks), messageBytesMax)
+	}
+	h := *g
+	h.Switch = nil
+	if c.Failed > 0 && !g.Switch.Hooks[c.Failed-1].Wakes {
+		h.Halted = c.Message
+	} else {
+		h.Awake = x.awake(g.Switch.To)
+	}
+	x.s.PutNodeGroup(&h)
+	x.dirty.add(state.GroupInstance(g.ID))
+	if t := x.s.Turn(g.Turn); t != nil {
+		x.ready(*t, c)
+	}
+	return &logv1.Result{Count: 1}
+}
+
+// ready has the holder of a group begin, or ends its turn if a hook has failed.
+func (x *execution) ready(t state.Turn, c *logv1.EndSwitch) {
+	if c.Failed == 0 {
+		t.ReadyAt = x.now()
+		x.putTurn(&t)
+		return
+	}
+	t.Message = c.Message
+	x.leaveGroup(&t, &logv1.EndTurn{Reason: endCanceled})
+	x.overTurn(&t, state.TurnCanceled)
+}

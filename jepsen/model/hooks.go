@@ -1,0 +1,131 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// Hooks: what runs when a group changes hands (docs/ledger.md). While it does nobody
+// uses the group, and it is given to nobody else.
+
+const (
+	hookBytesMax = 64 << 10
+	failureMax   = 1024
+)
+
+// soundHooks: each deployment is named once, and all hooks together are small.
+func soundHooks(all []*logv1.DeploymentHooks) bool {
+	bytes, seen := 0, map[string]bool{}
+	for _, h := range all {
+		if h.Deployment == "" || len(h.Deployment) > nameBytesMax || seen[h.Deployment] {
+			return false
+		}
+		seen[h.Deployment] = true
+		for _, a := range []*logv1.Action{h.Sleep, h.Wake, h.Prefetch} {
+			bytes += a.SizeVT()
+		}
+	}
+	return len(all) <= jobDeploymentsMax && bytes <= hookBytesMax
+}
+
+// declared are the deployments that a job has from the beginning.
+func declared(all []*logv1.DeploymentHooks) (rows []state.Deployment) {
+	for _, h := range all {
+		d := state.Deployment{Name: h.Deployment}
+		for a, row := range map[*logv1.Action]*[]byte{h.Sleep: &d.Sleep, h.Wake: &d.Wake, h.Prefetch: &d.Prefetch} {
+			if a != nil {
+				*row, _ = a.MarshalVT()
+			}
+		}
+		rows = append(rows, d)
+	}
+	return rows
+}
+
+func (m *Model) deploymentOf(id state.DeploymentID) (*job, *state.Deployment) {
+	owner, i := id.Job()
+	j := m.jobByID[owner]
+	if j == nil || i < 0 || i >= len(j.Deployments) {
+		return nil, &state.Deployment{}
+	}
+	return j, &j.Deployments[i]
+}
+
+// sleeper is who has to be put to sleep once it was on a group; 0: nobody.
+func (m *Model) sleeper(id state.DeploymentID) state.DeploymentID {
+	if _, d := m.deploymentOf(id); len(d.Sleep) == 0 {
+		return 0
+	}
+	return id
+}
+
+// changeHands: another deployment comes. Who was woken before is put to sleep, and then
+// the new one is woken.
+func (m *Model) changeHands(g *nodeGroup, t *turn) {
+	var hooks []state.Hook
+	if j, d := m.deploymentOf(g.Awake); len(d.Sleep) > 0 && g.Awake != t.Deployment {
+		hooks = append(hooks, state.Hook{Namespace: j.Namespace, Deployment: g.Awake, Action: d.Sleep})
+	}
+	if _, d := m.deploymentOf(t.Deployment); len(d.Wake) > 0 {
+		hooks = append(hooks, state.Hook{Namespace: t.job.Namespace, Deployment: t.Deployment, Action: d.Wake, Wakes: true})
+	}
+	if hooks == nil {
+		g.Awake = m.sleeper(t.Deployment)
+		return
+	}
+	g.Switch = &state.Switch{Token: t.Token, To: t.Deployment, Hooks: hooks, Began: m.now}
+}
+
+func (t *turn) settingUp(g *nodeGroup) bool {
+	return t.held() && g.Switch != nil && g.Switch.Token == t.Token
+}
+
+func (m *Model) endSwitch(c *logv1.EndSwitch, got *logv1.Result) error {
+	g := m.nodeGroup(state.GroupID(c.GroupId))
+	if g == nil || g.Switch == nil || g.Switch.Token != c.Token {
+		return refused(got, "SWITCH_OVER")
+	}
+	w := g.Switch
+	if int(c.Failed) > len(w.Hooks) || len(c.Message) > failureMax {
+		return refused(got, "INVALID")
+	}
+	g.Switch = nil
+	if c.Failed != 0 && !w.Hooks[c.Failed-1].Wakes {
+		g.Halted = c.Message
+	} else {
+		g.Awake = m.sleeper(w.To)
+	}
+	if t := g.turn; t != nil {
+		if err := m.setUp(t, c); err != nil {
+			return err
+		}
+	}
+	return result(got, &logv1.Result{Count: 1})
+}
+
+// setUp is what becomes of the turn that a group was made ready for.
+func (m *Model) setUp(t *turn, c *logv1.EndSwitch) error {
+	if c.Failed == 0 {
+		t.ReadyAt = m.now
+		return m.tellTurn(t)
+	}
+	t.Message = c.Message
+	m.freeGroup(t, &logv1.EndTurn{Reason: turnCanceled})
+	m.endTurnAs(t, state.TurnCanceled)
+	if err := m.tellTurn(t); err != nil {
+		return err
+	}
+	return m.forgetDeleted(t.job)
+}
+
+func sameSwitch(a, b *state.Switch) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Token == b.Token && a.To == b.To && a.Began == b.Began && slices.EqualFunc(a.Hooks, b.Hooks, func(x, y state.Hook) bool {
+		return fmt.Sprint(x) == fmt.Sprint(y)
+	})
+}

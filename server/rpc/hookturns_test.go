@@ -1,0 +1,116 @@
+package rpc_test
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	logv1 "rota/api/gen/log/v1"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// hooked submits a job whose actor sleeps and wakes by hooks.
+func (w *world) hooked(name string) *rotav1.Job {
+	w.t.Helper()
+	hook := spec("load")
+	hook.RunTimeout = durationpb.New(time.Minute)
+	return w.job(&rotav1.SubmitJobRequest{
+		Name: name, Nodes: 2, Hooks: []*rotav1.DeploymentHooks{{Deployment: "actor", Sleep: hook, Wake: hook}},
+	})
+}
+
+// group returns the only one.
+func (w *world) group() *rotav1.NodeGroup {
+	w.t.Helper()
+	list, err := w.ledger().ListNodeGroups(w.t.Context(), &rotav1.ListNodeGroupsRequest{})
+	if err != nil || len(list.Groups) != 1 {
+		w.t.Fatal(list, err)
+	}
+	return list.Groups[0]
+}
+
+// endSwitch says that the hooks of a grant have ended.
+func (w *world) endSwitch(token uint64) {
+	w.t.Helper()
+	results := w.apply(&logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{GroupId: 1, Token: token}}})
+	if f := results[0].Refusal; f != nil {
+		w.t.Fatal(f)
+	}
+}
+
+// TestATurnIsSetUpByHooks: it is no news to who waits until they have ended, and then at
+// once.
+func TestATurnIsSetUpByHooks(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	w.nodeGroup("g", 2)
+	if j := w.hooked("a"); len(j.Deployments) != 1 || len(j.Deployments[0].Hooks) != 2 {
+		t.Errorf("deployments with hooks are %v", j.Deployments)
+	}
+	turn := w.acquire("a/actor")
+	if turn.State != rotav1.TurnState_TURN_STATE_SETTING_UP || turn.Token == 0 || turn.SetUpNeeded || turn.ReadyTime != nil {
+		t.Fatalf("while hooks run it is %v, want it to be set up, and not by its holder", turn)
+	}
+	if g := w.group(); !g.Switching || g.Awake != "" || g.HookPool != "default" || g.TurnId != turn.Id {
+		t.Errorf("while hooks run the group is %v", g)
+	}
+	waits := &rotav1.RenewTurnRequest{TurnId: turn.Id, Token: turn.Token, Wait: durationpb.New(30 * time.Millisecond), SettingUp: true}
+	begin := time.Now()
+	if got, err := w.turns().RenewTurn(ctx, waits); err != nil || !got.Renewed || got.Turn.State != turn.State || time.Since(begin) < 30*time.Millisecond {
+		t.Fatalf("without news: %v, %v after %v", got, err, time.Since(begin))
+	}
+	answer := make(chan *rotav1.RenewTurnResponse, 1)
+	waits.Wait = durationpb.New(time.Minute)
+	begin = time.Now()
+	go func() {
+		got, err := w.turns().RenewTurn(ctx, waits)
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- got
+	}()
+	time.Sleep(20 * time.Millisecond) // most often it waits by then
+	w.endSwitch(turn.Token)
+	got := <-answer
+	if most := got.GetLeaseDuration().AsDuration() / 4; time.Since(begin) > most {
+		t.Errorf("answered after %v, want it at once", time.Since(begin))
+	}
+	if u := got.GetTurn(); u.GetState() != rotav1.TurnState_TURN_STATE_HELD || u.Token != turn.Token || u.SetUpNeeded || u.ReadyTime == nil {
+		t.Errorf("made ready it is %v", u)
+	}
+	if g := w.group(); g.Switching || g.Awake != "default/a/actor" {
+		t.Errorf("made ready the group is %v", g)
+	}
+}
+
+// TestATurnThatIsSetUpIsOnlyCanceled: its holder has had nothing that it could yield.
+func TestATurnThatIsSetUpIsOnlyCanceled(t *testing.T) {
+	w := newWorld(t)
+	w.nodeGroup("g", 2)
+	w.hooked("a")
+	turn := w.acquire("a/actor")
+	end := func(failed bool) (*rotav1.YieldTurnResponse, error) {
+		return w.turns().YieldTurn(t.Context(), &rotav1.YieldTurnRequest{TurnId: turn.Id, Token: turn.Token, Failed: failed})
+	}
+	if got, err := end(false); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("yielded: %v, %v", got, err)
+	}
+	for range 2 {
+		if got, err := end(true); err != nil || got.Turn.State != rotav1.TurnState_TURN_STATE_CANCELED || got.Turn.ReadyTime != nil {
+			t.Errorf("canceled: %v, %v", got, err)
+		}
+	}
+	if g := w.group(); !g.Switching || g.TurnId != 0 {
+		t.Errorf("canceled, hooks go on, and the group is %v", g)
+	}
+	next := w.acquire("a/actor")
+	if next.State != rotav1.TurnState_TURN_STATE_WAITING {
+		t.Errorf("while hooks of another turn run it is %v", next)
+	}
+	w.endSwitch(turn.Token)
+	if got, err := w.turns().GetTurn(t.Context(), &rotav1.GetTurnRequest{TurnId: next.Id}); err != nil || got.Turn.Token <= turn.Token {
+		t.Errorf("after them it is %v, %v", got, err)
+	}
+}
