@@ -44,16 +44,6 @@ func declareHooks(j *state.Job, declared []*logv1.DeploymentHooks) *logv1.Result
 	return nil
 }
 
-// deployment returns the row of a deployment, nil if its job is gone.
-func (x *execution) deployment(id state.DeploymentID) (*state.Job, *state.Deployment) {
-	job, i := id.Job()
-	j := x.s.Job(job)
-	if j == nil || i >= len(j.Deployments) {
-		return nil, nil
-	}
-	return j, &j.Deployments[i]
-}
-
 // hand has a group change hands: by hooks, if there are any (context switch, PlexRL
 // §4.4). Who was woken sleeps before another wakes.
 func (x *execution) hand(g *state.NodeGroup, to state.DeploymentID, token uint64) {
@@ -61,10 +51,10 @@ func (x *execution) hand(g *state.NodeGroup, to state.DeploymentID, token uint64
 		return
 	}
 	var hooks []state.Hook
-	if j, d := x.deployment(g.Awake); d != nil && g.Awake != to && len(d.Sleep) > 0 {
+	if j, d := x.s.Deployment(g.Awake); d != nil && g.Awake != to && len(d.Sleep) > 0 {
 		hooks = append(hooks, state.Hook{Namespace: j.Namespace, Deployment: g.Awake, Action: d.Sleep})
 	}
-	j, d := x.deployment(to)
+	j, d := x.s.Deployment(to)
 	if len(d.Wake) > 0 {
 		hooks = append(hooks, state.Hook{Namespace: j.Namespace, Deployment: to, Wakes: true, Action: d.Wake})
 	}
@@ -78,7 +68,7 @@ func (x *execution) hand(g *state.NodeGroup, to state.DeploymentID, token uint64
 // awake returns a deployment that was brought onto a group, if it is to be put to sleep
 // before another is.
 func (x *execution) awake(id state.DeploymentID) state.DeploymentID {
-	if _, d := x.deployment(id); d != nil && len(d.Sleep) > 0 {
+	if _, d := x.s.Deployment(id); d != nil && len(d.Sleep) > 0 {
 		return id
 	}
 	return 0

@@ -126,9 +126,8 @@ func (s *Server) hookName(h state.Hook) (name string) {
 }
 
 func deploymentName(st *state.State, id state.DeploymentID) string {
-	job, i := id.Job()
-	if j := st.Job(job); j != nil && i < len(j.Deployments) {
-		return st.Namespace(j.Namespace).Name + "/" + j.Name + "/" + j.Deployments[i].Name
+	if j, d := st.Deployment(id); d != nil {
+		return st.Namespace(j.Namespace).Name + "/" + j.Name + "/" + d.Name
 	}
 	return "a deployment that is gone"
 }

@@ -30,6 +30,16 @@ func (s *State) Jobs(after JobID, fn func(*Job) bool) { s.jobs.scan(after+1, fn)
 // JobCount returns how many jobs there are.
 func (s *State) JobCount() int { return s.jobs.rows.Len() }
 
+// Deployment returns a deployment with its job, nil if there is none or its job is gone.
+func (s *State) Deployment(id DeploymentID) (*Job, *Deployment) {
+	job, i := id.Job()
+	j := s.Job(job)
+	if j == nil || i >= len(j.Deployments) {
+		return nil, nil
+	}
+	return j, &j.Deployments[i]
+}
+
 // GroupJobs visits the jobs that run on a group, in the order of submission.
 func (s *State) GroupJobs(id GroupID, fn func(*Job) bool) { s.jobsOf(id, 0, fn) }
 

@@ -176,15 +176,11 @@ func jobPath(st *state.State, id state.JobID) string {
 
 // deploymentPath says "namespace/job/deployment"; empty for one that is gone.
 func deploymentPath(st *state.State, id state.DeploymentID) string {
-	if id == 0 {
+	j, d := st.Deployment(id)
+	if d == nil {
 		return ""
 	}
-	job, i := id.Job()
-	j := st.Job(job)
-	if j == nil || i >= len(j.Deployments) {
-		return ""
-	}
-	return jobPath(st, job) + "/" + j.Deployments[i].Name
+	return jobPath(st, j.ID) + "/" + d.Name
 }
 
 func namespaceName(st *state.State, id state.NamespaceID) string {
