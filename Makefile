@@ -5,7 +5,8 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X rota/cmd/internal/cli.Version=$(VERSION)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+LDFLAGS := -s -w -X rota/cmd/internal/cli.Version=$(VERSION) -X rota/cmd/internal/cli.Commit=$(COMMIT)
 # Flags of all tests. The race detector needs a C compiler: `make test TESTFLAGS=`
 # does without.
 TESTFLAGS ?= -race
@@ -68,8 +69,8 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 # to say is said by `make check`.
 .PHONY: test
 test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
-	go test $(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 5m ./...
-	go test $(TESTFLAGS) -vet=off -timeout 1m -tags faults $(FAULTPKGS)
+	go test $(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 10m ./...
+	go test $(TESTFLAGS) -vet=off -timeout 5m -tags faults $(FAULTPKGS)
 	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
 
 # Compilers beside tests with real processes would make leases late, so all is
@@ -92,7 +93,7 @@ dst: bin/rota-jepsen ## Simulate 100 hours of clusters under faults, on the real
 	bin/rota-jepsen dst --seeds 100
 
 .PHONY: jepsen
-jepsen: bin/rota-jepsen ## Break clusters of real processes in every way, as root (6 minutes)
+jepsen: bin/rota-jepsen ## Break clusters of real processes in every way, as root (8 minutes)
 	bin/rota-jepsen run ci --void-retries 1 -o json
 
 .PHONY: mutants
@@ -107,7 +108,7 @@ jepsen-nightly: bin/rota-jepsen ## The same for hours: each fault 30 times, 200 
 	bin/rota-jepsen run power-losses --repeat 8 -o json
 	bin/rota-jepsen run bit-flips --repeat 8 -o json
 	bin/rota-jepsen run agent-partitions --repeat 4 -o json
-	bin/rota-jepsen run lying-fsyncs deposed-leaders crash-points pause-agents -o json
+	bin/rota-jepsen run lying-fsyncs wiped-disks deposed-leaders crash-points pause-agents -o json
 	bin/rota-jepsen run ci --repeat 30 -o json
 	bin/rota-jepsen dst --seeds 10000 -o json
 	bin/rota-jepsen dst --scenario partitions --seeds 200 -o json

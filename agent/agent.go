@@ -45,6 +45,7 @@ type agent struct {
 	table   *table
 	lease   *lease.Lease
 	servers *servers
+	disk    *disk
 	specs   specifier
 	runtime string // what the runtime can and cannot enforce
 	address string
@@ -89,7 +90,8 @@ func Run(ctx context.Context, cfg Config) error {
 
 // open reads what is on the machine and on disk.
 func open(cfg Config) (*agent, error) {
-	a := &agent{cfg: cfg, log: cfg.Logger, lease: lease.New(clock.Boottime), table: newTable(cfg.Logger, clock.Boottime), dial: cfg.dial}
+	a := &agent{cfg: cfg, log: cfg.Logger, lease: lease.New(clock.Boottime), table: newTable(cfg.Logger, clock.Boottime),
+		disk: newDisk(&cfg), dial: cfg.dial}
 	var err error
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err
@@ -241,7 +243,9 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first *conn) err
 	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
 	inner.Go(a.kill)
 	inner.Go(a.tidy)
+	a.disk.look() // before the first session says how it is
 	outer := newGroup(ctx)
+	outer.Go(a.disk.watch)
 	outer.Go(a.sessions)
 	outer.Go(a.start)
 	outer.Go(a.report)

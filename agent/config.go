@@ -74,7 +74,10 @@ type Config struct {
 	SimulatedGPUs *inventory.GPUs
 	// BandwidthBPS declares so much bandwidth of the network, in bits a second.
 	BandwidthBPS uint64
-	Process      Process
+	// DiskFloor is how many bytes of Dir's file system have to be free for the node to
+	// take new work, and 0 turns that off. nil: 1 GiB, or a twentieth of a smaller one.
+	DiskFloor *uint64
+	Process   Process
 	// KillOnExit ends everything that runs when the agent is told to stop, and
 	// the supervisor too. Otherwise attempts go on and are found again by the
 	// next agent, if it comes before the lease ends.
@@ -85,6 +88,8 @@ type Config struct {
 	dial func(context.Context) (runtime.Runtime, error)
 	// bootID replaces the machine's in tests.
 	bootID string
+	// readRoom replaces the file system in tests.
+	readRoom func(dir string) (room, error)
 }
 
 var nameRE = regexp.MustCompile(`^[a-z0-9.-]{1,128}$`)

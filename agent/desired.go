@@ -1,38 +1,39 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 
 	rotav1 "rota/api/gen/rota/v1"
 
 	"rota/agent/runtime"
 )
 
-// desire brings the table towards a desired state of the given incarnation:
-// level-triggered, so it may be repeated, late or out of order. It reports
-// whether the cluster has given up the incarnation.
-func (t *table) desire(incarnation uint64, m *rotav1.WatchNodeResponse, specs specifier) (fenced bool) {
+// errGap: what came are changes of another state than the newest that was seen.
+var errGap = errors.New("a message of the stream is missing: asking for the whole desired state")
+
+// desire brings the table towards a desired state of the given incarnation. The whole
+// of one may be repeated, late or out of order; changes are only good for the state
+// that they are of, else desire returns errGap. It returns errFenced if the cluster
+// has given up the incarnation.
+func (t *table) desire(incarnation uint64, m *rotav1.WatchNodeResponse, specs specifier) (err error) {
 	t.change(func() {
 		if !t.open || incarnation != t.incarnation || m.GetIndex() < t.minIndex {
 			return
 		}
-		t.minIndex = m.GetIndex()
-		if fenced = m.GetFenced(); fenced {
+		if m.GetSince() != 0 && m.GetSince() != t.minIndex {
+			err = errGap
 			return
 		}
-		named := make(map[runtime.Key]bool, len(m.GetAssignments()))
-		for _, as := range m.GetAssignments() {
-			key := runtime.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation}
-			switch {
-			case key.Action == 0 || key.Attempt == 0:
-				t.log.Error("ignoring an assignment without a token; the server is at fault", "attempt", key)
-			case named[key]:
-				t.log.Error("ignoring an assignment that is there twice; the server is at fault", "attempt", key)
-			default:
-				named[key] = true
-				t.want(key, as, specs)
-			}
+		t.minIndex = m.GetIndex()
+		if m.GetFenced() {
+			err = errFenced
+			return
+		}
+		named := t.wantAll(incarnation, m.GetAssignments(), specs)
+		if m.GetSince() != 0 {
+			t.unwantGone(incarnation, m.GetGone())
+			return
 		}
 		for key, a := range t.attempts {
 			if !named[key] && key.Incarnation == incarnation {
@@ -40,7 +41,34 @@ func (t *table) desire(incarnation uint64, m *rotav1.WatchNodeResponse, specs sp
 			}
 		}
 	})
-	return fenced
+	return err
+}
+
+// wantAll deals with the attempts that should exist, and returns which they are.
+func (t *table) wantAll(incarnation uint64, assignments []*rotav1.Assignment, specs specifier) map[runtime.Key]bool {
+	named := make(map[runtime.Key]bool, len(assignments))
+	for _, as := range assignments {
+		key := runtime.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation}
+		switch {
+		case key.Action == 0 || key.Attempt == 0:
+			t.log.Error("ignoring an assignment without a token; the server is at fault", "attempt", key)
+		case named[key]:
+			t.log.Error("ignoring an assignment that is there twice; the server is at fault", "attempt", key)
+		default:
+			named[key] = true
+			t.want(key, as, specs)
+		}
+	}
+	return named
+}
+
+// unwantGone deals with the attempts that should not exist any more.
+func (t *table) unwantGone(incarnation uint64, gone []*rotav1.GoneAttempt) {
+	for _, g := range gone {
+		if a := t.attempts[runtime.Key{Action: g.GetActionId(), Attempt: g.GetAttempt(), Incarnation: incarnation}]; a != nil {
+			t.unwant(a)
+		}
+	}
 }
 
 // seen is the index of the newest desired state, or of the registration.
@@ -55,7 +83,7 @@ func (t *table) want(key runtime.Key, as *rotav1.Assignment, specs specifier) {
 	a := t.attempts[key]
 	switch {
 	case a == nil:
-		t.attempts[key] = t.newAttempt(key, as, specs)
+		t.add(t.newAttempt(key, as, specs))
 	case as.GetStop() && a.phase == phaseWanted:
 		a.refusal = canceledExit(key)
 	case as.GetStop():
@@ -85,29 +113,26 @@ func (t *table) newAttempt(key runtime.Key, as *rotav1.Assignment, specs specifi
 		a.refusal = &runtime.Exit{Key: key, Reason: runtime.ReasonStartFailed, Message: err.Error()}
 		return a
 	}
-	for _, other := range t.attempts {
-		if other.phase >= phaseEnded || other.refusal != nil {
-			continue
-		}
-		if other.key.Action == key.Action && other.key.Incarnation == key.Incarnation {
+	for _, other := range t.byAction[key.Action] {
+		if other.phase < phaseEnded && other.refusal == nil && other.key.Incarnation == key.Incarnation {
 			a.refusal = &runtime.Exit{Key: key, Reason: runtime.ReasonStartFailed,
 				Message: fmt.Sprintf("another attempt of the action, %s, has not ended on this node", other.key)}
 		}
-		if cpu, both := shared(other.spec.CPUs, a.spec.CPUs); both && other.kill == 0 {
-			// Not fatal: the scheduler may know of an end that is on its way here.
-			t.log.Warn("two attempts hold the same CPU", "attempt", key, "other", other.key, "cpu", cpu)
-		}
 	}
+	t.giveCPUs(a)
 	return a
 }
 
-func shared(a, b []int) (int, bool) {
-	for _, cpu := range a {
-		if slices.Contains(b, cpu) {
-			return cpu, true
+// giveCPUs notes which CPUs an attempt holds, and complains if another holds one.
+func (t *table) giveCPUs(a *attempt) {
+	for _, cpu := range a.spec.CPUs {
+		other := t.cpus[cpu]
+		if other != nil && t.attempts[other.key] == other && other.phase < phaseEnded && other.refusal == nil && other.kill == 0 {
+			// Not fatal: the scheduler may know of an end that is on its way here.
+			t.log.Warn("two attempts hold the same CPU", "attempt", a.key, "other", other.key, "cpu", cpu)
 		}
+		t.cpus[cpu] = a
 	}
-	return 0, false
 }
 
 func canceledExit(key runtime.Key) *runtime.Exit {

@@ -36,6 +36,7 @@ type supervisor struct {
 	deadlineTakes time.Duration
 	refused       int // starts after the deadline
 	link          *link
+	exitsMax      int // exits that a link holds
 	changed       chan struct{}
 }
 
@@ -56,7 +57,7 @@ func newSupervisor(t testing.TB) *supervisor {
 func (s *supervisor) dial(context.Context) (runtime.Runtime, error) {
 	s.lock()
 	defer s.unlock()
-	l := &link{supervisor: s, exits: make(chan runtime.Exit, 1000)}
+	l := &link{supervisor: s, exits: make(chan runtime.Exit, max(1000, s.exitsMax))}
 	for _, e := range s.ended {
 		l.exits <- e
 	}
@@ -226,9 +227,18 @@ type cluster struct {
 	reports     map[runtime.Key]*rotav1.ActionResult
 	reported    int // requests that arrived
 	watchers    map[string]int
+	lowDisk     []bool // as it was reported
 }
 
+// serverReadMax is what real servers read of one message.
+const serverReadMax = 4 << 20
+
 func newCluster(t testing.TB, servers int) *cluster {
+	return newClusterReading(t, servers, serverReadMax)
+}
+
+// newClusterReading is a cluster that refuses messages of more than readMax bytes.
+func newClusterReading(t testing.TB, servers, readMax int) *cluster {
 	c := &cluster{
 		t: t, changed: make(chan struct{}), incarnation: 7, nextNumber: 8, index: 100, lease: time.Minute,
 		desired: map[runtime.Key]*rotav1.Assignment{}, reports: map[runtime.Key]*rotav1.ActionResult{}, watchers: map[string]int{},
@@ -239,7 +249,7 @@ func newCluster(t testing.TB, servers int) *cluster {
 			t.Fatal(err)
 		}
 		mux := http.NewServeMux()
-		mux.Handle(rotav1connect.NewAgentServiceHandler(c))
+		mux.Handle(rotav1connect.NewAgentServiceHandler(c, connect.WithReadMaxBytes(readMax)))
 		srv := httpx.NewServer(mux)
 		go func() { _ = srv.Serve(l) }()
 		t.Cleanup(func() { srv.Close() })
@@ -355,6 +365,11 @@ func (c *cluster) RenewLease(_ context.Context, req *rotav1.RenewLeaseRequest) (
 		return nil, connect.NewError(connect.CodeUnavailable, nil)
 	}
 	return &rotav1.RenewLeaseResponse{Fenced: c.fenced || req.Incarnation != c.incarnation}, nil
+}
+
+func (c *cluster) ReportDisk(_ context.Context, req *rotav1.ReportDiskRequest) (*rotav1.ReportDiskResponse, error) {
+	c.change(func() { c.lowDisk = append(c.lowDisk, req.Low) })
+	return &rotav1.ReportDiskResponse{}, nil
 }
 
 // until waits for a condition on a cluster.

@@ -21,13 +21,20 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
+	"rota/api/intake"
 	"rota/api/pki"
 
 	"rota/agent/runtime"
 )
 
-// outputCloseMax is how long readers get to finish when the agent stops.
-const outputCloseMax = time.Second
+const (
+	// requestBytesMax is the largest request that is read: which output, and from where.
+	requestBytesMax = 64 << 10
+	// decodingMax is what requests take in memory, all together, while they are decoded.
+	decodingMax = 16 << 20
+	// outputCloseMax is how long readers get to finish when the agent stops.
+	outputCloseMax = time.Second
+)
 
 // listen opens the output server's port. With TLS only servers get in, and
 // they are turned away before anything they send is decoded; without, only
@@ -61,8 +68,11 @@ func (a *agent) listen() (net.Listener, error) {
 // serveOutput serves until the context is done.
 func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle(rotav1connect.NewOutputServiceHandler(&outputService{
+	path, handler := rotav1connect.NewOutputServiceHandler(&outputService{
 		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx,
+	}, intake.ForHandler(), connect.WithReadMaxBytes(requestBytesMax))
+	mux.Handle(path, intake.Handler(handler, intake.Limits{
+		MessageBytes: requestBytesMax, Budget: intake.NewBudget(decodingMax),
 	}))
 	srv := httpx.NewServer(mux)
 	srv.ErrorLog = a.log.Named("output").StandardLogger(nil)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -9,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 
@@ -19,9 +21,18 @@ import (
 const (
 	reportTimeout = 3 * time.Second
 	reportsMax    = 1024
-	messageMax    = 1024 // bytes
-	tailsMax      = 4096 // bytes, both streams together
+	// reportBytesMax bounds one call. Servers read 4 MiB.
+	reportBytesMax = 1 << 20
+	// reportOverhead is at least what a report takes beside its message and tails.
+	reportOverhead = 128
+	messageMax     = 1024 // bytes
+	tailsMax       = 4096 // bytes, both streams together
 )
+
+// reportBytes is at least the size of a report on the wire.
+func reportBytes(e runtime.Exit) int {
+	return reportOverhead + min(len(e.Message), messageMax) + min(len(e.Stdout)+len(e.Stderr), tailsMax)
+}
 
 // report tells the cluster how attempts ended. There is one call at a time;
 // what ends meanwhile goes into the next. A call is repeated until a server
@@ -30,7 +41,7 @@ func (a *agent) report(ctx context.Context) error {
 	pause := newBackoff(20*time.Millisecond, time.Second)
 	for {
 		changed := a.table.wait()
-		incarnation, exits := a.table.toReport(reportsMax)
+		incarnation, exits := a.table.toReport(reportsMax, reportBytesMax)
 		if len(exits) == 0 {
 			select {
 			case <-ctx.Done():
@@ -38,6 +49,9 @@ func (a *agent) report(ctx context.Context) error {
 			case <-changed:
 			}
 			continue
+		}
+		for i := range exits {
+			exits[i] = a.disk.explain(exits[i])
 		}
 		err := a.reportBatch(ctx, incarnation, exits)
 		if err == nil {
@@ -51,23 +65,38 @@ func (a *agent) report(ctx context.Context) error {
 	}
 }
 
-// reportBatch sends one call. Should a server find the request malformed, the
-// reports are sent one by one, so that one of them holds up no other.
+// reportBatch sends reports in one call. If a server refuses the call as it is,
+// because it is malformed or too large, its halves are sent on their own, so that
+// one report never holds up another.
 func (a *agent) reportBatch(ctx context.Context, incarnation uint64, exits []runtime.Exit) error {
 	failpoint.Hit(failpoint.ReportDue)
 	index, err := a.sendReports(ctx, incarnation, exits)
-	if err != nil && connect.CodeOf(err) == connect.CodeInvalidArgument && len(exits) > 1 {
-		for _, exit := range exits {
-			index, err1 := a.sendReports(ctx, incarnation, []runtime.Exit{exit})
-			a.table.acked([]runtime.Exit{exit}, index)
-			if err1 != nil {
-				a.log.Error("a report was refused", "attempt", exit.Key, "error", err1)
-			}
-		}
+	if !refusedAsItIs(err) {
+		a.table.acked(exits, index)
 		return err
 	}
-	a.table.acked(exits, index)
+	if half := len(exits) / 2; half > 0 {
+		return errors.Join(a.reportBatch(ctx, incarnation, exits[:half]), a.reportBatch(ctx, incarnation, exits[half:]))
+	}
+	return a.reportBare(ctx, incarnation, exits[0], err)
+}
+
+// reportBare reports the end of an attempt whose full report was refused: without
+// output, and with the refusal as its message.
+func (a *agent) reportBare(ctx context.Context, incarnation uint64, exit runtime.Exit, refusal error) error {
+	a.log.Error("a report was refused; reporting the end without its output", "attempt", exit.Key, "error", refusal)
+	bare := runtime.Exit{
+		Key: exit.Key, Reason: exit.Reason, ExitCode: exit.ExitCode, Signal: exit.Signal,
+		Message: "the output is missing because the report was refused: " + refusal.Error(),
+	}
+	index, err := a.sendReports(ctx, incarnation, []runtime.Exit{bare})
+	a.table.acked([]runtime.Exit{exit}, index)
 	return err
+}
+
+// refusedAsItIs reports whether every server would refuse the same call again.
+func refusedAsItIs(err error) bool {
+	return err != nil && (connect.CodeOf(err) == connect.CodeInvalidArgument || codec.TooLarge(err))
 }
 
 func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []runtime.Exit) (index uint64, err error) {

@@ -153,6 +153,7 @@ func (a *agent) session(ctx context.Context, resp *rotav1.RegisterNodeResponse) 
 		renewed: func() { a.table.change(func() {}) },
 	}).run)
 	g.Go(func(ctx context.Context) error { return a.follow(ctx, resp.GetIncarnation()) })
+	g.Go(func(ctx context.Context) error { return a.reportDisk(ctx, resp.GetIncarnation()) })
 	return g.Wait()
 }
 
@@ -183,7 +184,7 @@ func (a *agent) stream(ctx context.Context, srv *server, incarnation uint64) (he
 	watchdog := time.AfterFunc(silenceMax, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 	stream, err := srv.client.WatchNode(ctx, &rotav1.WatchNodeRequest{
-		Name: a.cfg.Name, Incarnation: incarnation, MinIndex: a.table.seen(),
+		Name: a.cfg.Name, Incarnation: incarnation, MinIndex: a.table.seen(), Changes: true,
 	})
 	if err != nil {
 		return false, errors.Join(err, context.Cause(ctx))
@@ -192,8 +193,8 @@ func (a *agent) stream(ctx context.Context, srv *server, incarnation uint64) (he
 	for stream.Receive() {
 		watchdog.Reset(silenceMax)
 		heard = true
-		if a.table.desire(incarnation, stream.Msg(), a.specs) {
-			return heard, fmt.Errorf("desired state: %w", errFenced)
+		if err := a.table.desire(incarnation, stream.Msg(), a.specs); err != nil {
+			return heard, fmt.Errorf("desired state: %w", err)
 		}
 	}
 	if err := stream.Err(); err != nil {

@@ -1,10 +1,10 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +54,7 @@ func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, e
 	}
 	spec := runtime.Spec{
 		Key: key, MemoryBytes: as.GetMemoryBytes(), Timeout: as.GetRunTimeout().AsDuration(),
-		Dir: as.GetCommand().GetDir(),
+		Dir: as.GetCommand().GetDir(), Trajectory: as.GetTrajectoryId(),
 	}
 	if s.inv.Pinned {
 		spec.CPUs = cpus
@@ -124,7 +124,10 @@ func (s specifier) cpus(list []uint32) ([]int, error) {
 func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]string, error) {
 	env := map[string]string{
 		"PATH": defaultPath, "LANG": "C.UTF-8", "TMPDIR": "/tmp",
-		"HOME": cmp.Or(spec.Dir, runtime.WorkDir(s.runtimeDir, spec.Key)),
+		"HOME": runtime.WorkDir(s.runtimeDir, spec.Key),
+	}
+	if filepath.IsAbs(spec.Dir) {
+		env["HOME"] = spec.Dir
 	}
 	for k, v := range as.GetCommand().GetEnv() {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {

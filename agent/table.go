@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -55,6 +56,10 @@ type table struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each change
 	attempts map[runtime.Key]*attempt
+	// byAction has the same attempts by action, and cpus who was given a CPU last, which
+	// may be gone: so that a new attempt costs the same however many there are.
+	byAction map[uint64][]*attempt
+	cpus     map[int]*attempt
 	// incarnation that may run attempts; 0 before registration.
 	incarnation uint64
 	// minIndex is the newest desired state seen, or the registration.
@@ -69,7 +74,8 @@ type table struct {
 }
 
 func newTable(log hclog.Logger, now func() int64) *table {
-	return &table{log: log, now: now, changed: make(chan struct{}), attempts: map[runtime.Key]*attempt{}}
+	return &table{log: log, now: now, changed: make(chan struct{}), attempts: map[runtime.Key]*attempt{},
+		byAction: map[uint64][]*attempt{}, cpus: map[int]*attempt{}}
 }
 
 // change runs f under the lock and wakes every worker.
@@ -95,7 +101,7 @@ func (t *table) restore(key runtime.Key, reported, rebooted bool) {
 	if reported {
 		a.phase = phaseReported
 	}
-	t.change(func() { t.attempts[key] = a })
+	t.change(func() { t.add(a) })
 }
 
 // enter opens the table for an incarnation that was registered at index.
@@ -124,11 +130,26 @@ func (t *table) evict(keep uint64, reason runtime.Reason) {
 	})
 }
 
+// add enters an attempt into the table.
+func (t *table) add(a *attempt) {
+	t.attempts[a.key] = a
+	t.byAction[a.key.Action] = append(t.byAction[a.key.Action], a)
+}
+
+// remove takes an attempt out of the table.
+func (t *table) remove(a *attempt) {
+	delete(t.attempts, a.key)
+	others := slices.DeleteFunc(t.byAction[a.key.Action], func(b *attempt) bool { return b == a })
+	if t.byAction[a.key.Action] = others; len(others) == 0 {
+		delete(t.byAction, a.key.Action)
+	}
+}
+
 // stop makes an attempt end. Only a live one takes time to do so.
 func (t *table) stop(a *attempt, reason runtime.Reason, message string) {
 	switch a.phase {
 	case phaseWanted:
-		delete(t.attempts, a.key)
+		t.remove(a)
 	case phaseAccepted:
 		t.end(a, runtime.Exit{Key: a.key, Reason: reason, Message: message})
 	case phaseStarting, phaseRunning:
@@ -154,7 +175,7 @@ func (t *table) drop(a *attempt) {
 	if a.phase.live() {
 		t.log.Error("an attempt is dropped while it may run", "attempt", a.key)
 	}
-	delete(t.attempts, a.key)
+	t.remove(a)
 	t.forget = append(t.forget, a.key)
 	t.done = append(t.done, a.key)
 }
@@ -200,7 +221,7 @@ func (t *table) adoptRunning(key runtime.Key) {
 	case a == nil:
 		// Not in the journal, so it is not this agent's: it has to go.
 		t.log.Warn("killing an attempt that the journal does not know", "attempt", key)
-		t.attempts[key] = &attempt{key: key, phase: phaseRunning, kill: runtime.ReasonNodeLost}
+		t.add(&attempt{key: key, phase: phaseRunning, kill: runtime.ReasonNodeLost})
 	case a.phase < phaseRunning:
 		a.phase = phaseRunning
 	case a.phase > phaseRunning:

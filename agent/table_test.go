@@ -70,7 +70,7 @@ func TestDesiredStates(t *testing.T) {
 		return func(t *table) { t.desire(7, desired(index, actions...), specs()) }
 	}
 	ack := func(index uint64) func(*table) {
-		return func(t *table) { _, exits := t.toReport(10); t.acked(exits, index) }
+		return func(t *table) { _, exits := t.toReport(10, reportBytesMax); t.acked(exits, index) }
 	}
 	for name, c := range map[string]struct {
 		steps []func(*table)
@@ -119,7 +119,7 @@ func evict(t *table) { t.evict(0, runtime.ReasonNodeLost) }
 
 func fence(index uint64) func(*table) {
 	return func(t *table) {
-		if t.desire(7, &rotav1.WatchNodeResponse{Index: index, Fenced: true}, specs()) {
+		if t.desire(7, &rotav1.WatchNodeResponse{Index: index, Fenced: true}, specs()) != nil {
 			evict(t)
 		}
 	}
@@ -197,7 +197,7 @@ func TestWhatTheRuntimeAndTheJournalMayForget(t *testing.T) {
 	if !w.takeChores().none() {
 		t.Error("something is forgotten before the report was confirmed")
 	}
-	_, exits := w.toReport(10)
+	_, exits := w.toReport(10, reportBytesMax)
 	w.acked(exits, 110)
 	if c := w.takeChores(); len(c.reported) != 1 || len(c.forget) != 1 || len(c.done) != 0 {
 		t.Errorf("after the report: %+v", c)

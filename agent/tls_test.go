@@ -23,7 +23,7 @@ func certificates(t *testing.T) map[pki.Role]pki.Files {
 		t.Fatal(err)
 	}
 	files := map[pki.Role]pki.Files{}
-	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleClient} {
+	for _, role := range pki.Roles() {
 		name := string(role)
 		if err := pki.Issue(dir, role, name); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestOnlyServersReadOutputOverTLS(t *testing.T) {
 		}
 		return connect.CodeOf(err) == connect.CodeNotFound
 	}
-	for role, want := range map[pki.Role]bool{pki.RoleServer: true, pki.RoleAgent: false, pki.RoleClient: false} {
+	for role, want := range map[pki.Role]bool{pki.RoleServer: true, pki.RoleAgent: false, pki.RoleOperator: false, pki.RoleClient: false} {
 		conf, err := pki.ClientConfig(files[role], pki.RoleAgent)
 		if err != nil {
 			t.Fatal(err)

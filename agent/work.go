@@ -131,17 +131,21 @@ func (t *table) toKill() []kill {
 	return kills
 }
 
-// toReport returns ends of the current incarnation whose reports are due, up to max.
-func (t *table) toReport(max int) (incarnation uint64, exits []runtime.Exit) {
+// toReport returns ends of the current incarnation whose reports are due: up to
+// countMax, of at most bytesMax together, and one in any case.
+func (t *table) toReport(countMax, bytesMax int) (incarnation uint64, exits []runtime.Exit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for key, a := range t.attempts {
-		if len(exits) == max {
+		if a.phase != phaseEnded || a.reporting || key.Incarnation != t.incarnation {
+			continue
+		}
+		if bytesMax -= reportBytes(a.exit); len(exits) > 0 && bytesMax < 0 {
 			break
 		}
-		if a.phase == phaseEnded && !a.reporting && key.Incarnation == t.incarnation {
-			a.reporting = true
-			exits = append(exits, a.exit)
+		a.reporting = true
+		if exits = append(exits, a.exit); len(exits) == countMax {
+			break
 		}
 	}
 	return t.incarnation, exits

@@ -12,7 +12,11 @@ import (
 // defaultName is the namespace and the pool that always exist.
 const defaultName = "default"
 
-const namespacesMax = 1024
+const (
+	namespacesMax = 1024
+	// poolsMax bounds what agents create when they register.
+	poolsMax = 64
+)
 
 // bootstrap gives the cluster its identity. Doing it again with the same
 // identity changes nothing.
@@ -72,8 +76,8 @@ func (x *execution) createNamespace(c *logv1.CreateNamespace) *logv1.Result {
 		return refuse(codeInvalidArgument, "INVALID", "a namespace needs a name of at most %d bytes", nameBytesMax)
 	case x.s.NamespaceByName(c.Name) != nil:
 		return refuse(codeAlreadyExists, "NAMESPACE_EXISTS", "namespace %q exists already", c.Name)
-	case x.s.Meta().LastNamespace >= namespacesMax:
-		return refuse(codeResourceExhausted, "TOO_MANY_NAMESPACES", "there are %d namespaces already, which is the limit", namespacesMax)
+	case x.s.NamespaceCount() >= namespacesMax:
+		return refuse(codeResourceExhausted, "TOO_MANY_NAMESPACES", "there are %d namespaces already, which is the limit; delete some with: rota operator namespace delete", namespacesMax)
 	}
 	x.addNamespace(c.Name)
 	return &logv1.Result{Count: 1}
@@ -84,6 +88,76 @@ func (x *execution) addNamespace(name string) {
 	m.LastNamespace++
 	x.s.SetMeta(m)
 	x.s.PutNamespace(&state.Namespace{ID: m.LastNamespace, Name: name})
+}
+
+// deleteNamespace forgets a namespace that nothing refers to.
+func (x *execution) deleteNamespace(c *logv1.DeleteNamespace) *logv1.Result {
+	ns, r := x.namespace(c.Name)
+	if r != nil {
+		return r
+	}
+	if ns.Name == defaultName {
+		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE", "namespace %q is everybody's: it cannot be deleted", ns.Name)
+	}
+	if n := x.s.NamespaceReferrers(ns.ID); n > 0 {
+		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE",
+			"namespace %q has %d actions, trajectories, jobs or classes: delete its jobs and classes, and wait until what has ended is forgotten", ns.Name, n)
+	}
+	x.s.DeleteNamespace(ns.ID)
+	return &logv1.Result{Count: 1}
+}
+
+// mayJoinPool refuses a node whose pool would be one too many.
+func (x *execution) mayJoinPool(name string) *logv1.Result {
+	if name == "" || x.s.PoolByName(name) != nil || x.s.PoolCount() < poolsMax {
+		return nil
+	}
+	return refuse(codeResourceExhausted, "TOO_MANY_POOLS",
+		"there are %d pools already, which is the limit: register the node in one of them, or delete one with: rota operator pool delete", poolsMax)
+}
+
+// deletePool forgets a pool that nothing refers to.
+func (x *execution) deletePool(c *logv1.DeletePool) *logv1.Result {
+	p := x.s.PoolByName(c.Name)
+	if p == nil {
+		return noPool(c.Name)
+	}
+	if why := x.poolInUse(p); why != "" {
+		return refuse(codeFailedPrecondition, "POOL_IN_USE", "pool %q cannot be deleted: %s", p.Name, why)
+	}
+	x.s.DeletePool(p.ID)
+	return &logv1.Result{Count: 1}
+}
+
+// leavePool forgets a pool when its last node has moved to another one, if nothing
+// else refers to it. So a node has one pool at a time, however often it registers.
+func (x *execution) leavePool(id state.PoolID) {
+	if p := x.s.Pool(id); p != nil && x.poolInUse(p) == "" {
+		x.s.DeletePool(id)
+	}
+}
+
+// poolInUse says why a pool has to stay; empty if it need not.
+func (x *execution) poolInUse(p *state.Pool) (why string) {
+	switch n := x.s.PoolReferrers(p.ID); {
+	case p.Name == defaultName:
+		return "it is the pool of all that name none"
+	case p.Halted != "":
+		return "it is halted: look at why, and resume it first"
+	case n > 0:
+		return fmt.Sprintf("%d nodes, trajectories or actions are in it; what has ended counts until it is forgotten", n)
+	}
+	x.s.NodeGroups(func(g *state.NodeGroup) bool {
+		if g.HookPool == p.Name {
+			why = fmt.Sprintf("node group %q runs its hooks there", g.Name)
+		}
+		return why == ""
+	})
+	return why
+}
+
+func noPool(name string) *logv1.Result {
+	return refuse(codeNotFound, "POOL_NOT_FOUND", "pool %q does not exist; see: rota operator pool list", name)
 }
 
 // poolNamed returns the pool of a node that registers, which comes into being
@@ -106,14 +180,14 @@ func (x *execution) poolNamed(name string) state.PoolID {
 func (x *execution) resumePool(c *logv1.ResumePool) *logv1.Result {
 	p := x.s.PoolByName(c.Name)
 	if p == nil {
-		return refuse(codeNotFound, "POOL_NOT_FOUND", "pool %q does not exist; see: rota operator pool list", c.Name)
+		return noPool(c.Name)
 	}
 	if p.Halted == "" {
 		return &logv1.Result{}
 	}
 	x.s.PutPool(&state.Pool{ID: p.ID, Name: p.Name})
 	x.s.Unpark()
-	x.wakeQuotas() // they passed its actions by
+	x.recallQuotas() // its actions were set aside
 	return &logv1.Result{Count: 1}
 }
 

@@ -26,6 +26,9 @@ type execution struct {
 	// the nodes whose desired state it changed; both in order of appearance.
 	dirty      orderedSet[state.Instance]
 	dirtyNodes orderedSet[state.NodeID]
+	// asks are the pending trajectories that the actions of a submission are to join,
+	// with what they would ask for then; for look-up only.
+	asks map[state.TrajectoryID]*state.Trajectory
 }
 
 // stage is what an execution is doing, so that a panic can be put down to it.
@@ -54,14 +57,15 @@ type halted struct {
 	reason string
 }
 
-// apply applies an entry to a state and returns the new one with the results of
-// the commands, one each. The given state is left as it was.
-func apply(s *state.State, index uint64, e *logv1.Entry, known schedulers, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
+// apply applies an entry to a copy of a state and returns that with the results of
+// the commands, one each. Each try needs a copy of its own: fork makes one.
+func apply(fork func() *state.State, index uint64, e *logv1.Entry, known schedulers, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
 	f := &faults{commands: make([]string, len(e.Commands))}
 	for tries := 0; ; tries++ {
+		s := fork()
 		// Each try excludes one thing more than the one before.
 		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+4, "entry %d panics whatever is left out", index)
-		x := &execution{s: s.Copy(), index: index, faults: f, schedulers: known, budget: workBudget}
+		x := &execution{s: s, index: index, faults: f, schedulers: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
 		}
@@ -81,7 +85,7 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 			x.faults.add(x.stage, fmt.Sprint(r))
 		}
 	}()
-	x.clock(e.TimeNs)
+	x.clock(e.TimeNs, e.WallNs)
 	x.fail = fail
 	x.fireTimers()
 	for i, c := range e.Commands {
@@ -113,9 +117,9 @@ func (f *faults) add(s stage, reason string) {
 }
 
 // clock moves log time to that of the entry, never back.
-func (x *execution) clock(ns int64) {
+func (x *execution) clock(ns, wall int64) {
 	m := *x.s.Meta()
-	m.Now = max(m.Now, ns)
+	m.Advance(ns, wall)
 	m.Applied = x.index
 	x.s.SetMeta(m)
 }
@@ -140,7 +144,7 @@ func (x *execution) halt() {
 			p := *x.s.Pool(h.pool)
 			p.Halted = h.reason
 			x.s.PutPool(&p)
-			x.wakeQuotas() // they pass its actions by
+			x.wakeQuotas() // its actions are to be set aside
 		default:
 			m := *x.s.Meta()
 			m.PlacementHalted = h.reason
@@ -189,6 +193,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.expireNode(v.ExpireNode)
 	case *logv1.Command_DrainNode:
 		return x.drainNode(v.DrainNode)
+	case *logv1.Command_ReportDisk:
+		return x.reportDisk(v.ReportDisk)
 	case *logv1.Command_RemoveNode:
 		return x.removeNode(v.RemoveNode)
 	case *logv1.Command_CreateNamespace:
@@ -197,6 +203,10 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.resumePool(v.ResumePool)
 	case *logv1.Command_ActivateScheduler:
 		return x.activateScheduler(v.ActivateScheduler)
+	case *logv1.Command_DeletePool:
+		return x.deletePool(v.DeletePool)
+	case *logv1.Command_DeleteNamespace:
+		return x.deleteNamespace(v.DeleteNamespace)
 	case *logv1.Command_DeleteClass:
 		return x.deleteClass(v.DeleteClass)
 	case *logv1.Command_CreateQuota:
@@ -221,6 +231,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.acquireTurn(v.AcquireTurn)
 	case *logv1.Command_EndTurn:
 		return x.endTurn(v.EndTurn)
+	case *logv1.Command_SubmitHook:
+		return x.submitHook(v.SubmitHook)
 	case *logv1.Command_EndSwitch:
 		return x.endSwitch(v.EndSwitch)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
@@ -250,6 +262,15 @@ func (s *orderedSet[T]) pop() (item T, ok bool) {
 	item, s.items = s.items[0], s.items[1:]
 	delete(s.known, item)
 	return item, true
+}
+
+// addFirst puts an item before all others.
+func (s *orderedSet[T]) addFirst(item T) {
+	if _, ok := s.known[item]; !ok {
+		s.add(item)
+		copy(s.items[1:], s.items)
+		s.items[0] = item
+	}
 }
 
 func (s *orderedSet[T]) add(item T) {

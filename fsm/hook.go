@@ -13,7 +13,7 @@ const (
 )
 
 // declareHooks makes the deployments that have hooks.
-func declareHooks(j *state.Job, declared []*logv1.DeploymentHooks) *logv1.Result {
+func (x *execution) declareHooks(j *state.Job, declared []*logv1.DeploymentHooks) *logv1.Result {
 	bytes := 0
 	for _, c := range declared {
 		if c.Deployment == "" || len(c.Deployment) > nameBytesMax {
@@ -32,6 +32,9 @@ func declareHooks(j *state.Job, declared []*logv1.DeploymentHooks) *logv1.Result
 			if h.action == nil {
 				continue
 			}
+			if r := x.quotasExist(h.action); r != nil {
+				return r
+			}
 			encoded, err := h.action.MarshalVT()
 			state.Assert(err == nil, "an action that was decoded cannot be encoded: %v", err)
 			*h.row = encoded
@@ -40,6 +43,17 @@ func declareHooks(j *state.Job, declared []*logv1.DeploymentHooks) *logv1.Result
 	}
 	if bytes > hookBytesMax {
 		return refuse(codeInvalidArgument, "INVALID", "the hooks of a job must not be above %d bytes together, and are %d: put scripts into files", hookBytesMax, bytes)
+	}
+	return nil
+}
+
+// quotasExist refuses a hook that names a quota that is not there: it would fail only
+// when a group is to change hands.
+func (x *execution) quotasExist(hook *logv1.Action) *logv1.Result {
+	for _, use := range hook.Needs.GetQuotas() {
+		if _, r := x.quota(use.Quota); r != nil {
+			return r
+		}
 	}
 	return nil
 }
@@ -81,7 +95,7 @@ func (x *execution) endSwitch(c *logv1.EndSwitch) *logv1.Result {
 	g := x.s.NodeGroup(state.GroupID(c.GroupId))
 	switch {
 	case g == nil || g.Switch == nil || g.Switch.Token != c.Token:
-		return refuse(codeFailedPrecondition, "SWITCH_OVER", "group %d does not change hands with token %d (any more)", c.GroupId, c.Token)
+		return switchOver(c.GroupId, c.Token)
 	case int(c.Failed) > len(g.Switch.Hooks) || len(c.Message) > messageBytesMax:
 		return refuse(codeInvalidArgument, "INVALID", "group %s changes hands by %d hooks, and a message has at most %d bytes", g.Name, len(g.Switch.Hooks), messageBytesMax)
 	}

@@ -48,12 +48,12 @@ func (x *execution) submitJob(c *logv1.SubmitJob) *logv1.Result {
 		ID: m.LastJob, Namespace: ns.ID, Name: c.Name, State: state.JobQueued, Backfill: c.Backfill,
 		Nodes: c.Nodes, Cycle: cycle, SetUpNS: c.SetUpNs, SubmittedAt: x.now(),
 	}
-	if r := declareHooks(j, c.Hooks); r != nil {
+	if r := x.declareHooks(j, c.Hooks); r != nil {
 		return r
 	}
 	x.s.SetMeta(m)
 	x.putJob(j)
-	x.placeAgain()
+	x.placeNew()
 	x.remember(c.Request, state.VerbSubmitJob, uint64(m.LastJob), 1)
 	return &logv1.Result{FirstId: uint64(m.LastJob), Count: 1}
 }

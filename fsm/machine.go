@@ -60,7 +60,7 @@ func New(o Options) *Machine {
 
 // Apply implements raft.FSM. It returns []*logv1.Result, one for each command.
 func (m *Machine) Apply(l *raft.Log) any {
-	results, err := m.ApplyData(l.Index, l.Data)
+	results, err := m.ApplyData(l.Index, l.Term, l.Data)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (m *Machine) Apply(l *raft.Log) any {
 
 // ApplyData is Apply for those who have a log and no Raft: simulation, and the
 // replay of a stored log. Once it has failed it fails always.
-func (m *Machine) ApplyData(index uint64, data []byte) ([]*logv1.Result, error) {
+func (m *Machine) ApplyData(index, term uint64, data []byte) ([]*logv1.Result, error) {
 	var e logv1.Entry
 	if err := e.UnmarshalVT(data); err != nil {
 		return nil, m.stop(fmt.Errorf("entry %d cannot be decoded: %w", index, err))
@@ -77,7 +77,7 @@ func (m *Machine) ApplyData(index uint64, data []byte) ([]*logv1.Result, error) 
 	if m.stopped != nil {
 		return nil, m.stopped
 	}
-	next, results, effects, err := m.try(index, &e)
+	next, results, effects, err := m.try(index, term, &e)
 	if err != nil {
 		return nil, m.stop(fmt.Errorf("entry %d: %w", index, err))
 	}
@@ -87,8 +87,10 @@ func (m *Machine) ApplyData(index uint64, data []byte) ([]*logv1.Result, error) 
 		m.audit.own(index, hash)
 		effects = append(effects, Effect{Kind: EffectCheckpoint, Index: index, Hash: hash})
 	}
-	if err := m.count(&e); err != nil {
-		return nil, m.stop(err)
+	if !overtaken(&e, term) {
+		if err := m.count(&e); err != nil {
+			return nil, m.stop(err)
+		}
 	}
 	if m.opts.OnEffects != nil {
 		m.opts.OnEffects(append(effects, Effect{Kind: EffectEvents}))
@@ -97,7 +99,7 @@ func (m *Machine) ApplyData(index uint64, data []byte) ([]*logv1.Result, error) 
 }
 
 // try applies an entry; a broken invariant becomes an error.
-func (m *Machine) try(index uint64, e *logv1.Entry) (next *state.State, results []*logv1.Result, effects []Effect, err error) {
+func (m *Machine) try(index, term uint64, e *logv1.Entry) (next *state.State, results []*logv1.Result, effects []Effect, err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -107,7 +109,11 @@ func (m *Machine) try(index uint64, e *logv1.Entry) (next *state.State, results 
 			panic(r)
 		}
 	}()
-	next, results, effects = apply(m.state, index, e, m.opts.Schedulers, m.fail)
+	if overtaken(e, term) {
+		next = m.Fork()
+		return next, passOver(next, index, e), nil, nil
+	}
+	next, results, effects = apply(m.Fork, index, e, m.opts.Schedulers, m.fail)
 	return next, results, effects, nil
 }
 

@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	nodesMax      = 65536
 	numaNodesMax  = 64
 	labelsMax     = 64
 	labelBytesMax = 512 // of key and value together
@@ -30,6 +31,12 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 			return r
 		}
 	}
+	if old == nil && x.s.NodeCount() >= nodesMax {
+		return refuse(codeResourceExhausted, "TOO_MANY_NODES", "there are %d nodes already, which is the limit: remove some that are down with: rota node remove", nodesMax)
+	}
+	if r := x.mayJoinPool(c.Pool); r != nil {
+		return r
+	}
 	if r := x.gpusOf(c); r != nil {
 		return r
 	}
@@ -39,10 +46,28 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
 		return x.refreshNode(old, row)
 	}
-	if old != nil {
-		x.loseAttempts(old, "its node came back without it")
+	if old != nil && !x.settled(old) {
+		return retryAfter(refuse(codeUnavailable, "NODE_TEARDOWN", "what node %q ran before is still being settled; try again", c.Name), settleRetryNS)
 	}
-	return x.enterNode(x.s.NodeByName(c.Name), row)
+	r = x.enterNode(x.s.NodeByName(c.Name), row)
+	if old != nil && old.Pool != row.Pool {
+		x.leavePool(old.Pool)
+	}
+	return r
+}
+
+// settleRetryNS is after what time a node may try to return whose earlier attempts were
+// too many for one entry.
+const settleRetryNS = 100_000_000
+
+// settled settles what a node ran that has come back without it, and reports whether
+// nothing of that is left.
+func (x *execution) settled(old *state.Node) bool {
+	done := x.tearDownNode(old, "its node came back without it")
+	if !done {
+		x.giveUpNode(old.ID, done)
+	}
+	return done
 }
 
 // mayReturn refuses a registration under a name that another agent holds, or
@@ -129,6 +154,7 @@ func (x *execution) moveDomains(n *state.Node) {
 		return true
 	})
 	for _, t := range moved {
+		x.budget--
 		x.s.PutTrajectory(t)
 	}
 }
@@ -142,16 +168,14 @@ func (x *execution) enterNode(old, row *state.Node) *logv1.Result {
 		m.LastNode++
 		row.ID = m.LastNode
 	} else {
-		row.ID, row.Draining, row.Trajectories = old.ID, old.Draining, old.Trajectories
+		row.ID, row.Draining, row.Trajectories = old.ID, old.OperatorDrains(), old.Trajectories
 		row.FreeMemory -= x.reserved(old)
 	}
 	row.Incarnation = m.LastIncarnation
 	x.s.SetMeta(m)
 	x.s.DeleteResidency(row.ID)
 	x.putNode(row)
-	x.nodeFreed(row)
-	x.dirty.add(state.PoolInstance(row.Pool))
-	x.wakeCoreless(row.Pool)
+	x.drainsChanged(row)
 	return &logv1.Result{Incarnation: row.Incarnation}
 }
 
@@ -162,43 +186,68 @@ func (x *execution) expireNode(c *logv1.ExpireNode) *logv1.Result {
 	if n == nil || n.Incarnation != c.Incarnation || n.State != state.NodeUp {
 		return &logv1.Result{}
 	}
-	x.loseAttempts(n, "the lease of its node ended")
-	x.s.DeleteResidency(n.ID)
-	m := *x.s.Node(n.ID)
-	m.State = state.NodeDown
-	x.putNode(&m)
+	x.giveUpNode(n.ID, x.tearDownNode(n, "the lease of its node ended"))
 	return &logv1.Result{Count: 1}
 }
 
-// loseAttempts settles every attempt on a node as lost and lets go of an action
-// it was kept for.
-func (x *execution) loseAttempts(n *state.Node, why string) {
-	if a := x.s.Action(n.HeldFor); a != nil {
-		x.unhold(a)
+// giveUpNode takes a lost node out of office. What it ran and is not settled yet goes on
+// in later entries.
+func (x *execution) giveUpNode(id state.NodeID, settled bool) {
+	if n := x.s.Node(id); n.State == state.NodeUp {
+		x.s.DeleteResidency(id)
+		m := *n
+		m.State = state.NodeDown
+		x.putNode(&m)
+		x.usableChanged(&m)
 	}
-	var live []*state.Attempt
-	x.s.Attempts(n.ID, func(t *state.Attempt) bool {
-		live = append(live, t)
-		return true
-	})
-	// Its trajectories end first, so that no action of theirs is queued again.
-	x.loseResidents(n)
-	for _, t := range live {
-		x.release(t)
-		x.lost(x.s.Action(t.Action), &state.Result{Reason: state.EndNodeLost, Message: why})
+	if !settled {
+		x.dirty.add(state.NodeTeardown(id))
 	}
 }
 
-// loseResidents begins the end of the trajectories of a lost node.
-func (x *execution) loseResidents(n *state.Node) {
-	var open []*state.Trajectory
-	x.s.Residents(n.ID, func(t *state.Trajectory) bool {
-		open = append(open, t)
-		return true
-	})
-	for _, t := range open {
+// lossCost is what it costs of an entry's budget to settle an action that is lost or
+// canceled.
+const lossCost = 4
+
+// tearDownNode settles the attempts of a lost node as far as the budget goes, and lets
+// go of an action it was kept for. It reports whether all are settled. The trajectories
+// on it end first, so that no action of theirs is queued again.
+func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
+	if a := x.s.Action(n.HeldFor); a != nil {
+		x.unhold(a)
+	}
+	for _, t := range x.openOn(n.ID, x.budget) {
+		x.budget--
 		x.beginClose(t, state.EndNodeLost)
 	}
+	for _, t := range x.attemptsOn(n.ID, x.budget/lossCost) {
+		x.budget -= lossCost
+		x.release(t)
+		x.lost(x.s.Action(t.Action), &state.Result{Reason: state.EndNodeLost, Message: why})
+	}
+	return x.s.Node(n.ID).Running == 0 && len(x.openOn(n.ID, 1)) == 0
+}
+
+// openOn returns up to so many of the trajectories on a node that are not being ended.
+func (x *execution) openOn(id state.NodeID, most int) (open []*state.Trajectory) {
+	x.s.Residents(id, func(t *state.Trajectory) bool {
+		if t.State == state.TrajectoryOpen && len(open) < most {
+			open = append(open, t)
+		}
+		return len(open) < most
+	})
+	return open
+}
+
+// attemptsOn returns up to so many of the attempts on a node.
+func (x *execution) attemptsOn(id state.NodeID, most int) (live []*state.Attempt) {
+	x.s.Attempts(id, func(t *state.Attempt) bool {
+		if len(live) < most {
+			live = append(live, t)
+		}
+		return len(live) < most
+	})
+	return live
 }
 
 // drainNode stops or allows new work on a node.
@@ -207,18 +256,7 @@ func (x *execution) drainNode(c *logv1.DrainNode) *logv1.Result {
 	if n == nil {
 		return refuse(codeNotFound, "NODE_NOT_FOUND", "node %q is not registered; see: rota node list", c.Name)
 	}
-	if a := x.s.Action(n.HeldFor); a != nil && c.Draining {
-		x.unhold(a)
-		n = x.s.Node(n.ID)
-	}
-	if n.Draining != c.Draining {
-		m := *n
-		m.Draining = c.Draining
-		x.putNode(&m)
-		x.nodeFreed(&m)
-		x.dirty.add(state.PoolInstance(n.Pool))
-		x.wakeCoreless(n.Pool)
-	}
+	x.setDrains(n, c.Draining, n.LowDisk)
 	return &logv1.Result{Count: 1}
 }
 
@@ -230,7 +268,7 @@ func (x *execution) removeNode(c *logv1.RemoveNode) *logv1.Result {
 		return refuse(codeNotFound, "NODE_NOT_FOUND", "node %q is not registered; see: rota node list", c.Name)
 	case n.State == state.NodeUp:
 		return refuse(codeFailedPrecondition, "NODE_UP", "node %q is up; stop its agent and wait for its lease to end", c.Name)
-	case n.Trajectories > 0:
+	case n.Trajectories > 0 || n.Running > 0:
 		return refuse(codeUnavailable, "NODE_TEARDOWN", "what lived on node %q is still being ended; try again", c.Name)
 	}
 	x.s.DeleteNode(n.ID)

@@ -25,6 +25,9 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 	case x.s.NodeGroupCount() >= nodeGroupsMax:
 		return refuse(codeResourceExhausted, "TOO_MANY_NODE_GROUPS", "there are %d node groups already, which is the limit; delete some", nodeGroupsMax)
 	}
+	if _, r := x.pool(c.HookPool); r != nil {
+		return r
+	}
 	m := *x.s.Meta()
 	m.LastGroup++
 	x.s.SetMeta(m)

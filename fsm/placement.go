@@ -9,48 +9,76 @@ import (
 	"rota/sched/ledger"
 )
 
-// placeCost is what it costs of an entry's budget to look for a place for one job:
-// some four of them to an entry.
-const placeCost = workBudget / 4
+// What a search for a place costs of an entry's budget: to begin with, and for the
+// groups that are looked at together.
+const (
+	placeCost   = workBudget / 8
+	placeGroups = 64
+)
 
-// placeAgain has all jobs looked at that wait for a group, the oldest first.
+// placeAgain has all jobs looked at that wait for a group, the oldest first, since room
+// may have come free. A round that is under way goes on first: else those at its end
+// would never be looked at where room comes free all the time.
 func (x *execution) placeAgain() {
-	if m := *x.s.Meta(); m.PlaceCursor != 0 {
-		m.PlaceCursor = 0
-		x.s.SetMeta(m)
+	m := *x.s.Meta()
+	if x.s.WorkLeft(state.PlacementInstance()) {
+		m.Placing.Again = true
+	} else {
+		m.PlaceCursor, m.Placing = 0, state.Placing{}
 	}
-	x.dirty.add(state.PlacementInstance())
+	x.s.SetMeta(m)
+	x.placeNew()
 }
+
+// placeNew has those jobs looked at that were not yet.
+func (x *execution) placeNew() { x.dirty.add(state.PlacementInstance()) }
 
 // placeJobs places queued jobs in the order in which they were submitted. One that
 // finds no place is passed by. It reports whether the budget ended before the queue.
 func (x *execution) placeJobs() (more bool) {
 	for {
-		var j *state.Job
-		x.s.QueuedJobs(x.s.Meta().PlaceCursor, func(next *state.Job) bool { j = next; return false })
-		if j == nil {
-			return false
-		}
-		if x.budget <= 0 {
-			return true
-		}
-		x.budget -= placeCost
 		m := *x.s.Meta()
-		m.PlaceCursor = j.ID
+		var j *state.Job
+		x.s.QueuedJobs(m.PlaceCursor, func(next *state.Job) bool { j = next; return false })
+		switch {
+		case j == nil && m.Placing.Again:
+			m.PlaceCursor, m.Placing = 0, state.Placing{}
+		case j == nil:
+			return false
+		case x.budget <= 0:
+			return true
+		case m.Placing.Job != j.ID: // the search for another that waits no more is void
+			m.Placing = state.Placing{Job: j.ID, Again: m.Placing.Again}
+		}
 		x.s.SetMeta(m)
-		x.placeJob(j)
+		if j != nil {
+			x.placeJob(j)
+		}
 	}
 }
 
-// placeJob gives a job a group if there is one, or notes what it waits for.
+// placeJob looks at some more groups for a job. After the last, the job gets the best of
+// them, or notes what it waits for.
 func (x *execution) placeJob(j *state.Job) {
+	m := *x.s.Meta()
+	among, last := x.someGroups(m.Placing)
+	search := sched.PlaceJob(x.s, j, among)
+	x.budget -= placeCost + search.Steps
+	if !last {
+		m.Placing.Last, m.Placing.Best = among[len(among)-1], search.Best
+		x.s.SetMeta(m)
+		return
+	}
+	m.PlaceCursor, m.Placing = j.ID, state.Placing{Again: m.Placing.Again}
+	x.s.SetMeta(m)
 	k := *j
-	if err := x.seat(&k); err != nil {
-		if k.Message = err.Error(); k.Message != j.Message {
+	if search.Err != nil {
+		if k.Message = search.Err.Error(); k.Message != j.Message {
 			x.s.PutJob(&k)
 		}
 		return
 	}
+	x.seat(&k, &search)
 	k.State, k.Message = state.JobRunning, ""
 	if k.StartedAt == 0 {
 		k.StartedAt = x.now()
@@ -59,22 +87,32 @@ func (x *execution) placeJob(j *state.Job) {
 	x.dirty.add(state.GroupInstance(k.Group))
 }
 
-// seat finds a group for a job and reserves it, unless the job has no reservations.
-func (x *execution) seat(j *state.Job) (err error) {
+// someGroups returns the best group so far and those to look at next, by ID, and whether
+// they are the last.
+func (x *execution) someGroups(p state.Placing) (among []state.GroupID, last bool) {
+	if x.s.NodeGroup(p.Best) != nil {
+		among = append(among, p.Best)
+	}
+	last = true
+	x.s.NodeGroupsAfter(p.Last, func(g *state.NodeGroup) bool {
+		if last = len(among) < placeGroups; last {
+			among = append(among, g.ID)
+		}
+		return last
+	})
+	return among, last
+}
+
+// seat reserves what was found for a job, unless it has no reservations.
+func (x *execution) seat(j *state.Job, found *sched.Search) {
 	if j.Backfill {
-		j.Group, err = sched.PlaceBackfill(x.s, j)
-		return err
+		j.Group = found.Best
+		return
 	}
-	l := sched.Ledger(x.s)
-	found, err := sched.PlaceJob(x.s, l, j)
-	if err != nil {
-		return err
-	}
-	err = l.Reserve(found.Placement)
+	err := found.Ledger.Reserve(found.Found.Placement)
 	state.Assert(err == nil, "what was found for job %d cannot be reserved: %v", j.ID, err)
-	take(j, &found)
-	x.putSeats(l, j.Group)
-	return nil
+	take(j, &found.Found)
+	x.putSeats(found.Ledger, j.Group)
 }
 
 // take notes where a job is, and why.
@@ -167,7 +205,7 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 	case x.s.Seat(j.ID) == nil || x.s.HeldTurn(j.ID) != nil:
 		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "job %q has no reservation, or holds its group", j.Name)
 	}
-	l := sched.Ledger(x.s)
+	l := sched.GroupsLedger(x.s, []state.GroupID{state.GroupID(c.From), state.GroupID(c.To)})
 	found, err := l.Apply(ledger.Move{
 		Job: ledger.JobID(c.JobId), From: ledger.GroupID(c.From), To: ledger.GroupID(c.To),
 		Was: c.Was, Period: c.Period, CostMax: c.CostMax, Transfer: c.Transfer,

@@ -77,7 +77,8 @@ func randomLine(r *rapid.T, s *story) string {
 		}
 		gpus := []string{"", "H100:8", "H100:4", "L4:3"}[n("gpus", 3)]
 		labels := []string{"", "zone:a", "zone:b", "rack:" + node + ",zone:a"}[n("labels", 3)]
-		return fmt.Sprintf("register node=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s", node, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels)
+		pool := []string{"", "", "", "a", "b"}[n("pool", 4)]
+		return fmt.Sprintf("register node=%s pool=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s", node, pool, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels)
 	case 7, 8, 9:
 		return liveReport(r, s, action)
 	case 13, 14, 15:
@@ -92,7 +93,8 @@ func randomLine(r *rapid.T, s *story) string {
 	case 12:
 		return fmt.Sprintf("drain node=%s%s", node, []string{"", " undo=yes"}[n("undo", 1)])
 	}
-	return []string{"tick", "remove node=" + node, "resume pool=default", "namespace name=team", fmt.Sprintf("delete-class name=c%d", n("class", 2))}[n("other", 4)]
+	return []string{"tick", "remove node=" + node, "resume pool=default", "namespace name=team", fmt.Sprintf("delete-class name=c%d", n("class", 2)),
+		"delete-pool name=" + []string{"default", "a", "b"}[n("deleted", 2)], "delete-namespace name=team"}[n("other", 6)]
 }
 
 // randomElastic submits actions of which something is known, or will be.
@@ -266,7 +268,7 @@ func TestWorkIsBounded(t *testing.T) {
 		for range 10 {
 			open = append(open, parseCommand(t, "open idle=5s")...)
 		}
-		s.state, _, _ = apply(s.state, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, sched.Versions(), nil)
+		s.state, _, _ = apply(s.state.Copy, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, sched.Versions(), nil)
 	}
 	s.twin = s.state.Copy()
 	s.now = int64(10 * time.Second)

@@ -64,6 +64,7 @@ func (x *execution) updateQuota(c *logv1.UpdateQuota) *logv1.Result {
 	}
 	x.s.PutQuota(&n)
 	x.wake(n.ID)
+	x.recall(state.QuotaInstance(n.ID).Aside())
 	return &logv1.Result{Count: 1}
 }
 

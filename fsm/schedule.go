@@ -71,8 +71,11 @@ func (x *execution) halted(i state.Instance) bool {
 // work does what an instance has to do, and reports whether there is more.
 func (x *execution) work(i state.Instance) (more bool) {
 	if id, ok := i.EndingTrajectory(); ok {
-		x.tearDownTrajectory(id)
-		return false
+		return x.tearDownTrajectory(id)
+	}
+	if id, ok := i.EndingNode(); ok {
+		n := x.s.Node(id)
+		return n != nil && n.State == state.NodeDown && !x.tearDownNode(n, "its node was lost")
 	}
 	if id, ok := i.NodeGroup(); ok {
 		x.nextTurn(id)
@@ -81,10 +84,17 @@ func (x *execution) work(i state.Instance) (more bool) {
 	if i.Placement() {
 		return x.placeJobs()
 	}
+	if pool, ok := i.AsideTrajectories(); ok {
+		return x.recallTrajectories(pool)
+	}
+	if _, room := i.BesideQueue(); room {
+		return x.lookAside(i)
+	}
 	return x.pass(i)
 }
 
 func quotaOf(i state.Instance) state.QuotaID {
+	i, _ = i.BesideQueue()
 	if id, ok := i.Quota(); ok {
 		return id
 	}
@@ -101,6 +111,10 @@ func groupOf(i state.Instance) state.GroupID {
 // poolOf returns the pool of an instance. Quotas have none: actions of all pools
 // wait for them.
 func (x *execution) poolOf(i state.Instance) state.PoolID {
+	i, _ = i.BesideQueue()
+	if id, ok := i.AsideTrajectories(); ok {
+		return id
+	}
 	if id, ok := i.Pool(); ok {
 		return id
 	}
@@ -113,6 +127,9 @@ func (x *execution) poolOf(i state.Instance) state.PoolID {
 	node, ok := i.Node()
 	if coreless, also := i.CorelessNode(); also {
 		node, ok = coreless, true
+	}
+	if ending, also := i.EndingNode(); also {
+		node, ok = ending, true
 	}
 	if n := x.s.Node(node); ok && n != nil {
 		return n.Pool
@@ -171,17 +188,22 @@ func (x *execution) pass(i state.Instance) (more bool) {
 
 // movesUp has a queue looked at that an action is about to leave, if another one
 // comes within the scheduler's reach by that: no pass has examined it yet. In
-// queues without a reach, others may also have waited for its sake.
+// queues without a reach, others may also have waited for its sake. Nobody waits for
+// those who wait aside.
 func (x *execution) movesUp(q state.Instance) {
-	if q != 0 && x.s.QueueLen(q) > sched.Reach(q) {
+	if _, room := q.BesideQueue(); !room && q != 0 && x.s.QueueLen(q) > sched.Reach(q) {
 		x.dirty.add(q)
 	}
 }
 
 func (x *execution) carryOut(d sched.Decision) {
 	switch {
+	case d.Place != nil && d.Node == nil:
+		x.setTrajectoryAside(d.Place)
 	case d.Place != nil:
 		x.place(d.Place, d.Node)
+	case d.Aside != nil:
+		x.setAside(d.Aside)
 	case d.Take != nil:
 		x.take(d.Take, d.Key)
 	case d.Hold != nil:

@@ -28,6 +28,7 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	if r := x.admit(c.Actions); r != nil {
 		return r
 	}
+	x.asks = make(map[state.TrajectoryID]*state.Trajectory)
 	rows := make([]state.Action, len(c.Actions))
 	for i, a := range c.Actions {
 		if r := x.newAction(&rows[i], ns, a, len(rows)); r != nil {
@@ -115,12 +116,28 @@ func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *l
 		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the action asks for %d bit/s, node %s of its trajectory has %d", row.Bandwidth(), n.Name, n.Bandwidth)
 	}
 	row.Trajectory, row.Pool, row.Node = t.ID, t.Pool, t.Node
-	if t.Node == 0 { // it may be placed on any node that has its memory
-		both := *row
-		both.Trajectory, both.Memory = 0, t.Memory
-		return x.satisfiable(x.s.Pool(t.Pool), &both)
+	if t.State == state.TrajectoryPending { // its node has to do for all its actions
+		asks := x.asking(t)
+		ask(asks, row)
+		return x.satisfiable(x.s.Pool(t.Pool), place.Whole(asks))
 	}
 	return nil
+}
+
+// asking returns a copy of a pending trajectory's row for the actions of a submission
+// to be added to, as if they had been accepted.
+func (x *execution) asking(t *state.Trajectory) *state.Trajectory {
+	if x.asks[t.ID] == nil {
+		u := *t
+		x.asks[t.ID] = &u
+	}
+	return x.asks[t.ID]
+}
+
+// ask notes what an action asks of the node of its trajectory.
+func ask(t *state.Trajectory, a *state.Action) {
+	t.AsksCores = max(t.AsksCores, a.CoresMin)
+	t.AsksBandwidth = max(t.AsksBandwidth, a.Bandwidth())
 }
 
 func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
@@ -170,6 +187,9 @@ func (x *execution) enqueue(a *state.Action) {
 	if a.Trajectory != 0 {
 		t := *x.s.Trajectory(a.Trajectory)
 		t.Live++
+		if t.State == state.TrajectoryPending {
+			ask(&t, a)
+		}
 		x.s.PutTrajectory(&t)
 	}
 	if q := a.Queue(); q != 0 {

@@ -75,16 +75,23 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 	m.Trajectories++
 	x.s.PutNode(&m)
 	u := *t
+	waitsNoMore(&u)
 	u.State, u.Node = state.TrajectoryOpen, n.ID
 	u.Spread.Domain = domainOn(n, t)
 	x.putTrajectory(&u)
 	for _, a := range x.s.LiveActions(t.ID) {
+		x.budget--
 		b := *a
 		b.Node = n.ID
 		x.s.PutAction(&b)
 		x.dirty.add(b.Queue())
 	}
 	x.dirty.add(state.NodeInstance(n.ID))
+}
+
+// waitsNoMore clears what is known only of those that wait for a node.
+func waitsNoMore(t *state.Trajectory) {
+	t.AsksCores, t.AsksBandwidth, t.Aside = 0, 0, false
 }
 
 // domainOn returns the failure domain of a trajectory on a node.
@@ -113,6 +120,7 @@ func (x *execution) beginClose(t *state.Trajectory, reason state.EndReason) {
 		return
 	}
 	u := *t
+	waitsNoMore(&u)
 	u.State, u.EndReason = state.TrajectoryClosing, reason
 	x.putTrajectory(&u)
 	x.dirty.add(state.TrajectoryTeardown(t.ID))
@@ -123,19 +131,30 @@ func (x *execution) beginClose(t *state.Trajectory, reason state.EndReason) {
 
 // tearDownTrajectory cancels the live actions of a closing trajectory and, when
 // there are none, gives its memory back. Running ones come back to it when they
-// have ended.
-func (x *execution) tearDownTrajectory(id state.TrajectoryID) {
+// have ended. It reports whether the budget ended before the actions.
+func (x *execution) tearDownTrajectory(id state.TrajectoryID) (more bool) {
 	t := x.s.Trajectory(id)
 	if t == nil || t.State != state.TrajectoryClosing {
-		return
+		return false
 	}
-	for _, a := range x.s.LiveActions(id) {
-		x.budget--
+	var left []*state.Action
+	x.s.VisitLive(id, func(a *state.Action) bool {
+		if a.CancelReason == 0 { // else it is being stopped
+			left = append(left, a)
+		}
+		return true
+	})
+	for _, a := range left {
+		if x.budget <= 0 {
+			return true
+		}
+		x.budget -= lossCost
 		x.cancel(a, state.EndTrajectoryEnded)
 	}
 	if t = x.s.Trajectory(id); t.Live == 0 {
 		x.closed(t)
 	}
+	return false
 }
 
 // closed ends a trajectory that has no live actions.

@@ -21,7 +21,7 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 	t.Helper()
 	switch verb {
 	case "group":
-		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{Name: a.text("name"), Nodes: int64(a.num("nodes", 0))}}}
+		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{Name: a.text("name"), Nodes: int64(a.num("nodes", 0)), HookPool: a.text("pool")}}}
 	case "delete-group":
 		return &logv1.Command{Verb: &logv1.Command_DeleteNodeGroup{DeleteNodeGroup: &logv1.DeleteNodeGroup{Name: a.text("name")}}}
 	case "resume-ledger":
@@ -48,6 +48,11 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 			TurnId: a.num("turn", 0), Token: a.num("token", 0), Reason: reason, SetUpNs: a.dur("setup"),
 		}}}
 	}
+	if verb == "submit-hook" {
+		return &logv1.Command{Verb: &logv1.Command_SubmitHook{SubmitHook: &logv1.SubmitHook{
+			GroupId: a.num("group", 0), Token: a.num("token", 0), Number: uint32(a.num("number", 0)),
+		}}}
+	}
 	if verb == "end-switch" {
 		return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{
 			GroupId: a.num("group", 0), Token: a.num("token", 0), Failed: uint32(a.num("failed", 0)), Message: a.text("message"),
@@ -60,12 +65,18 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 }
 
 // hooks reads hooks=DEPLOYMENT:KIND:KIND,...
+// hooks reads hooks=DEPLOYMENT:KIND:KIND@QUOTA,...
 func (a args) hooks() (all []*logv1.DeploymentHooks) {
 	for _, text := range strings.FieldsFunc(a.text("hooks"), func(r rune) bool { return r == ',' }) {
 		name, kinds, _ := strings.Cut(text, ":")
 		h := &logv1.DeploymentHooks{Deployment: name}
 		for _, kind := range strings.Split(kinds, ":") {
-			*map[string]**logv1.Action{"sleep": &h.Sleep, "wake": &h.Wake, "prefetch": &h.Prefetch}[kind] = &logv1.Action{Spec: []byte(kind)}
+			kind, quota, needs := strings.Cut(kind, "@")
+			hook := &logv1.Action{Spec: []byte(kind), CoresMin: 1, CoresMax: 1, AttemptsMax: 1}
+			if needs {
+				hook.Needs = &logv1.Needs{Quotas: []*logv1.QuotaUse{{Quota: quota, Units: 1}}}
+			}
+			*map[string]**logv1.Action{"sleep": &h.Sleep, "wake": &h.Wake, "prefetch": &h.Prefetch}[kind] = hook
 		}
 		all = append(all, h)
 	}
@@ -146,8 +157,11 @@ func (s *story) showLedger() string {
 		}
 		if w := g.Switch; w != nil {
 			fmt.Fprintf(&out, ", hooks run for token %d:", w.Token)
-			for _, h := range w.Hooks {
+			for i, h := range w.Hooks {
 				fmt.Fprintf(&out, " %s of %s", hookKind(h), deploymentName(s.state, h.Deployment))
+				if i < len(w.Runs) {
+					fmt.Fprintf(&out, " (%s)", describeRun(w.Runs[i]))
+				}
 			}
 		}
 		if g.Awake != 0 {
@@ -173,6 +187,13 @@ func (s *story) showLedger() string {
 		fmt.Fprintf(&out, "placement is halted: %s\n", m.PlacementHalted)
 	}
 	return out.String()
+}
+
+func describeRun(r state.HookRun) string {
+	if r.State == 0 {
+		return fmt.Sprintf("action %d", r.Action)
+	}
+	return fmt.Sprintf("action %d ended in state %d, reason %d, exit code %d", r.Action, r.State, r.Reason, r.ExitCode)
 }
 
 func hookKind(h state.Hook) string {

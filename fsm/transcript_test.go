@@ -122,14 +122,14 @@ func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result 
 	s.index++
 	e := &logv1.Entry{TimeNs: s.now, Commands: commands}
 	before := s.state.Hash()
-	next, results, _ := apply(s.state, s.index, e, sched.Versions(), s.fail)
+	next, results, _ := apply(s.state.Copy, s.index, e, sched.Versions(), s.fail)
 	if s.state.Hash() != before {
 		t.Fatal("applying an entry changed the state it started from")
 	}
-	s.twin, _, _ = apply(s.twin, s.index, e, schedtest.Versions(nextVersion), s.fail)
+	s.twin, _, _ = apply(s.twin.Copy, s.index, e, schedtest.Versions(nextVersion), s.fail)
 	if s.model != nil {
 		s.model.Planted = s.fail != nil
-		if err := s.model.Step(s.index, e, results, next); err != nil {
+		if err := s.model.Step(s.index, 0, e, results, next); err != nil {
 			t.Fatalf("the model does not agree: %v", err)
 		}
 	}
@@ -251,6 +251,9 @@ func (s *story) show() string {
 	var out strings.Builder
 	s.state.Nodes(0, func(n *state.Node) bool {
 		fmt.Fprintf(&out, "node %s: %s, free cores {%s}, free memory %d", n.Name, nodeStates[n.State], coreList(n.Free), n.FreeMemory)
+		if n.LowDisk {
+			fmt.Fprintf(&out, ", low on disk, drained besides: %v", n.Drained)
+		}
 		if n.HeldFor != 0 {
 			fmt.Fprintf(&out, ", held for %d", n.HeldFor)
 		}
@@ -273,7 +276,7 @@ func (s *story) show() string {
 		return true
 	})
 	s.state.Pools(func(p *state.Pool) bool {
-		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.QueueLen(state.PoolInstance(p.ID)))
+		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.Waiting(state.PoolInstance(p.ID)))
 		if p.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", p.Halted)
 		}
@@ -290,7 +293,7 @@ func (s *story) show() string {
 	})
 	s.state.Quotas(func(q *state.Quota) bool {
 		held, windowed, limit := q.Total()
-		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.QueueLen(state.QuotaInstance(q.ID)))
+		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.Waiting(state.QuotaInstance(q.ID)))
 		if q.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", q.Halted)
 		}
@@ -330,12 +333,18 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_ExpireNode{ExpireNode: &logv1.ExpireNode{Name: a.text("node"), Incarnation: a.num("inc", 0)}}})
 	case "drain":
 		return one(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: a.text("node"), Draining: a.text("undo") == ""}}})
+	case "disk":
+		return one(&logv1.Command{Verb: &logv1.Command_ReportDisk{ReportDisk: &logv1.ReportDisk{Name: a.text("node"), Incarnation: a.num("inc", 0), Low: a.text("low") != ""}}})
 	case "remove":
 		return one(&logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: a.text("node")}}})
 	case "resume":
 		return one(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: a.text("pool")}}})
 	case "namespace":
 		return one(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: a.text("name")}}})
+	case "delete-namespace":
+		return one(&logv1.Command{Verb: &logv1.Command_DeleteNamespace{DeleteNamespace: &logv1.DeleteNamespace{Name: a.text("name")}}})
+	case "delete-pool":
+		return one(&logv1.Command{Verb: &logv1.Command_DeletePool{DeletePool: &logv1.DeletePool{Name: a.text("name")}}})
 	case "delete-class":
 		return one(&logv1.Command{Verb: &logv1.Command_DeleteClass{DeleteClass: &logv1.DeleteClass{Name: a.text("name"), Namespace: a.text("ns")}}})
 	case "quota":

@@ -107,6 +107,7 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	x.giveBack(&b)
 	b.State, b.Result, b.EndedAt = s, r, x.now()
 	x.putAction(&b)
+	x.hookEnded(&b)
 	if b.Trajectory == 0 {
 		return
 	}
@@ -118,6 +119,28 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	if t.Live == 0 && t.State == state.TrajectoryClosing {
 		x.dirty.add(state.TrajectoryTeardown(t.ID))
 	}
+	if t.State == state.TrajectoryPending {
+		x.asksLess(&t, &b)
+	}
+}
+
+// asksLess corrects what a pending trajectory asks for when one of its actions has
+// ended, and looks at it again if it was set aside for that.
+func (x *execution) asksLess(t *state.Trajectory, a *state.Action) {
+	if a.CoresMin < t.AsksCores && a.Bandwidth() < t.AsksBandwidth {
+		return
+	}
+	less := *t
+	waitsNoMore(&less)
+	x.s.VisitLive(t.ID, func(b *state.Action) bool {
+		ask(&less, b)
+		return less.AsksCores < t.AsksCores || less.AsksBandwidth < t.AsksBandwidth
+	})
+	if less.AsksCores == t.AsksCores && less.AsksBandwidth == t.AsksBandwidth {
+		return
+	}
+	x.s.PutTrajectory(&less)
+	x.dirty.add(state.PoolInstance(t.Pool))
 }
 
 // lost settles an action whose attempt was lost: another attempt if its policy

@@ -130,7 +130,7 @@ func TestSnapshotOfANewerVersionStopsTheReplica(t *testing.T) {
 		if stops := knows < nextVersion; (err != nil) != stops || (b.stopped != nil) != stops {
 			t.Errorf("a build that knows up to %d restores with %v and stops with %v", knows, err, b.stopped)
 		}
-		if _, err := b.ApplyData(3, nil); (err != nil) != (knows < nextVersion) {
+		if _, err := b.ApplyData(3, 0, nil); (err != nil) != (knows < nextVersion) {
 			t.Errorf("a build that knows up to %d applies the next entry with %v", knows, err)
 		}
 	}

@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"slices"
+
 	"rota/fsm/state"
 	"rota/sched/place"
 	"rota/sched/scale"
@@ -230,7 +232,7 @@ type waiter struct {
 // amounts, and some of those behind them.
 func (p *Pass) newMeeting(a *state.Action) *meeting {
 	m := &meeting{Pass: p}
-	p.findSpots(m)
+	p.findSpots(m, a)
 	m.mean = p.meanDuration(a)
 	m.join(a, p.node != 0 && a.Trajectory != 0)
 	unfit := make([]int, len(p.queues))
@@ -248,7 +250,7 @@ func (p *Pass) newMeeting(a *state.Action) *meeting {
 		if m.join(b, p.node != 0 && e.line == 0) {
 			continue
 		}
-		if len(m.spots) == sharesMax { // it may fit another node
+		if len(m.spots) >= sharesMax { // it may fit another node
 			m.waiters = m.waiters[:len(m.waiters)-1]
 			m.cut = true
 			break
@@ -259,7 +261,9 @@ func (p *Pass) newMeeting(a *state.Action) *meeting {
 	return m
 }
 
-func (p *Pass) findSpots(m *meeting) {
+// findSpots finds the nodes to share out: those with most free cores, and in any case
+// the one on which a could start.
+func (p *Pass) findSpots(m *meeting, a *state.Action) {
 	if p.node != 0 {
 		m.spots = []spot{spotOf(p.view.Node(p.node))}
 		return
@@ -270,6 +274,10 @@ func (p *Pass) findSpots(m *meeting) {
 		}
 		return n.Free != state.CoreSet{} && len(m.spots) < sharesMax
 	})
+	n := p.nodeFor(a)
+	if n != nil && !slices.ContainsFunc(m.spots, func(s spot) bool { return s.node.ID == n.ID }) {
+		m.spots = append(m.spots, spotOf(n))
+	}
 }
 
 // join adds an action and reports whether it could start.

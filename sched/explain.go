@@ -49,7 +49,8 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 // couldStart returns a node on which an action could start, nil if there is none.
 func couldStart(v *state.State, a *state.Action) *state.Node {
 	if a.Trajectory == 0 {
-		return place.ForAction(v, a)
+		n, _ := place.ForAction(v, a)
+		return n
 	}
 	if n := v.Node(a.Node); n != nil && n.State == state.NodeUp && place.Fits(n, a) {
 		return n
@@ -91,7 +92,7 @@ func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
 // pass comes to this one.
 func behindUnfit(v *state.State, a *state.Action) bool {
 	unfit := 0
-	for _, id := range order.Oldest(v, []state.Instance{a.Queue()}, 0, aheadCounted) {
+	for _, id := range order.Oldest(v, a.Queue(), 0, aheadCounted) {
 		if id >= a.ID || unfit == LookAhead {
 			break
 		}
@@ -250,7 +251,7 @@ func mostMemory(v *state.State, pool state.PoolID) (text string) {
 // explainCoreless: one without cores waits for memory, or for a node at all.
 func explainCoreless(v *state.State, a *state.Action, pool *state.Pool) string {
 	most := mostMemory(v, a.Pool)
-	switch n := place.Coreless(v, a); {
+	switch n, _ := place.Coreless(v, a); {
 	case most == "":
 		return noNode(pool)
 	case a.HeldOn != 0:
@@ -323,7 +324,7 @@ func kept(n *state.Node, a *state.Action) string {
 
 // older counts the older actions in the same queue, as far as aheadCounted.
 func older(v *state.State, a *state.Action) (n int) {
-	for _, id := range order.Oldest(v, []state.Instance{a.Queue()}, 0, aheadCounted) {
+	for _, id := range order.Oldest(v, a.Queue(), 0, aheadCounted) {
 		if id < a.ID {
 			n++
 		}

@@ -10,8 +10,8 @@ import (
 const (
 	// gpuBatch is how many waiting actions are planned together.
 	gpuBatch = 128
-	// gpuNodes bounds the nodes that a pass chooses from, those with most free GPUs
-	// first.
+	// gpuNodes is how many nodes a pass chooses from, those with most free GPUs first,
+	// and further ones on which an action fits that fits none of these.
 	gpuNodes = 512
 )
 
@@ -66,6 +66,9 @@ func (p *gpuPass) Next() (Decision, bool) {
 			return Decision{}, false
 		}
 		n, c, ok := p.choose(a, units)
+		if !ok && p.reachOut(a) {
+			n, c, ok = p.choose(a, units)
+		}
 		if !ok {
 			if d, ok := p.doesNotFit(a); ok {
 				return d, true
@@ -117,7 +120,7 @@ func (p *gpuPass) nextBatch() bool {
 	if p.evicting {
 		return false
 	}
-	ids := order.Oldest(p.view, []state.Instance{p.instance}, p.last, gpuBatch)
+	ids := order.Oldest(p.view, p.instance, p.last, gpuBatch)
 	if len(ids) == 0 {
 		return false
 	}
@@ -130,6 +133,9 @@ func (p *gpuPass) nextBatch() bool {
 // nothing but cores, memory or bandwidth beside free GPUs, their node is kept for
 // it at once: to have GPUs idle is the dearest.
 func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
+	if d, ok := p.aside(a); ok {
+		return d, true
+	}
 	first := p.unfit == 0
 	p.unfit++
 	if a.HeldOn != 0 {
@@ -162,10 +168,10 @@ func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision 
 			return p.keepFor(n, pinned)
 		}
 		if other := p.poolBefore(a, n, nil); !p.passes(&d, 2, other) {
-			return p.keepFor(place.ToHold(p.view, other), other)
+			return p.keepFor(p.toHold(other), other)
 		}
 		if other := p.corelessBefore(a, n); !p.passes(&d, 3, other) {
-			return p.keepFor(place.ToHold(p.view, other), other)
+			return p.keepFor(p.toHold(other), other)
 		}
 	}
 	p.stale = append(p.stale, n.ID, a.HeldOn)
@@ -176,33 +182,38 @@ func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision 
 // run it and are not kept for another, the one with the most free GPUs; nil if
 // there is none.
 func (p *gpuPass) toKeep(a *state.Action) (hit *state.Node) {
-	left := gpuNodes
 	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
 		p.examined++
-		if n.HeldFor == 0 && couldRun(p.view, n, a) {
+		if n.HeldFor == 0 && place.CouldRun(p.view, n, a) {
 			hit = n
 		}
-		left--
-		return hit == nil && left > 0
+		return hit == nil
 	})
 	return hit
 }
 
-// couldRun reports whether a node can run an action when everything that runs
-// there now has ended. Trajectories keep their memory.
-func couldRun(v *state.State, n *state.Node, a *state.Action) bool {
-	shape := n.Shape()
-	if !place.Holds(&shape, a) {
+// reachOut takes one more node into the choice, if an action fits on one that is not
+// in it. It reports whether there is one.
+func (p *gpuPass) reachOut(a *state.Action) bool {
+	if !p.nodes.cut || p.misses.covers(a) {
 		return false
 	}
-	memory := n.FreeMemory
-	if need := place.Reserves(a); memory < need {
-		v.Attempts(n.ID, func(t *state.Attempt) bool {
-			memory += t.Reserved
-			return memory < need
-		})
+	var hit *state.Node
+	level := levelOf(a.GPUs().Degrees[0])
+	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+		p.examined++
+		_, has := chunk.Set(n.GPUs.Free).Allocate(level)
+		if has && n.GPUs.Memory >= a.GPUs().Memory && place.Fits(n, a) && !p.nodes.knows(n.ID) {
+			hit = n
+		}
+		return hit == nil && n.GPUs.Free != 0
+	})
+	if hit == nil {
+		p.misses.add(a)
+		return false
 	}
-	return memory >= place.Reserves(a)
+	p.nodes.insert(p.view, hit)
+	return true
 }
 
 // keepFor has a node kept free for an action, unless an older one that is pinned
@@ -214,7 +225,7 @@ func (p *gpuPass) keepFor(n *state.Node, a *state.Action) Decision {
 		}
 		p.stale = append(p.stale, n.ID)
 	}
-	p.blocked, p.last, p.unfit, p.evicting, p.batch = 0, 0, 0, false, nil
+	p.blocked, p.last, p.unfit, p.evicting, p.batch, p.misses = 0, 0, 0, false, nil, nil
 	return Decision{Hold: a, Node: n}
 }
 

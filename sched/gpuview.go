@@ -13,6 +13,7 @@ import (
 // of chunks sees them.
 type gpuFleet struct {
 	nodes []gpuNode // by ID
+	cut   bool      // there are more
 	// A resident's variant is the number of its model here, from 1 on, and the size
 	// of its chunk.
 	models  []string
@@ -43,8 +44,10 @@ func newGPUFleet(v *state.State, i state.Instance) *gpuFleet {
 		if n.GPUs.Free == 0 {
 			return false
 		}
-		f.nodes = append(f.nodes, f.node(v, n))
-		return len(f.nodes) < gpuNodes
+		if f.cut = len(f.nodes) == gpuNodes; !f.cut {
+			f.nodes = append(f.nodes, f.node(v, n))
+		}
+		return !f.cut
 	})
 	slices.SortFunc(f.nodes, func(a, b gpuNode) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	return f
@@ -75,10 +78,24 @@ func (f *gpuFleet) variant(model string) chunk.Variant {
 
 // reload reads a node anew that a decision was about.
 func (f *gpuFleet) reload(v *state.State, id state.NodeID) {
-	i, known := slices.BinarySearchFunc(f.nodes, id, func(n gpuNode, id state.NodeID) int { return cmp.Compare(n.row.ID, id) })
-	if known {
+	if i, known := f.find(id); known {
 		f.nodes[i] = f.node(v, v.Node(id))
 	}
+}
+
+func (f *gpuFleet) find(id state.NodeID) (i int, known bool) {
+	return slices.BinarySearchFunc(f.nodes, id, func(n gpuNode, id state.NodeID) int { return cmp.Compare(n.row.ID, id) })
+}
+
+func (f *gpuFleet) knows(id state.NodeID) bool {
+	_, known := f.find(id)
+	return known
+}
+
+// insert adds a node that it does not know.
+func (f *gpuFleet) insert(v *state.State, n *state.Node) {
+	i, _ := f.find(n.ID)
+	f.nodes = slices.Insert(f.nodes, i, f.node(v, n))
 }
 
 func (f *gpuFleet) anyFree() bool {
@@ -106,7 +123,7 @@ func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.No
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		_, has := n.chunks.Free.Allocate(level)
-		if !has || n.row.HeldFor != 0 || place.Fits(n.row, a) || !couldRun(v, n.row, a) {
+		if !has || n.row.HeldFor != 0 || place.Fits(n.row, a) || !place.CouldRun(v, n.row, a) {
 			continue
 		}
 		if hit == nil || n.row.Free.Len() > hit.Free.Len() {

@@ -9,19 +9,47 @@ import (
 	"rota/sched/ledger"
 )
 
-// PlaceJob finds the group and the start of a queued job: by its cycle if that is
-// known (warm start), else a group of its own (cold start, PlexRL §5.2). The error
-// says what would have to change.
-func PlaceJob(v *state.State, l *ledger.Ledger, j *state.Job) (ledger.Found, error) {
+// Search is what came of looking for a group for a job.
+type Search struct {
+	// Best is the group that suits the job best or, if Err is set, that came nearest;
+	// 0 if there is none.
+	Best state.GroupID
+	// Found is the placement, and Ledger what it can be reserved in. Jobs without a
+	// reservation have neither.
+	Found  ledger.Found
+	Ledger *ledger.Ledger
+	// Err says what would have to change for one of the groups to take the job.
+	Err error
+	// Steps is how many groups and jobs were looked at.
+	Steps int
+}
+
+// PlaceJob finds the best of some groups for a queued job, and when it is to start: by
+// its cycle if that is known (warm start), else a group of its own (cold start, PlexRL
+// §5.2). The best of all groups is also the best of those that were best of some.
+func PlaceJob(v *state.State, j *state.Job, among []state.GroupID) Search {
+	if j.Backfill {
+		return placeBackfill(v, j, among)
+	}
 	m := v.Meta()
 	ready := ledger.Cover(m.Settings.LedgerSlotNS, m.Now)
+	s := Search{Ledger: GroupsLedger(v, among)}
 	if j.Cycle.Period == 0 {
-		p, err := l.PlaceCold(ledger.JobID(j.ID), j.Nodes, ready)
-		return ledger.Found{Placement: p}, err
+		s.Found.Placement, s.Err = s.Ledger.PlaceCold(ledger.JobID(j.ID), j.Nodes, ready)
+	} else {
+		kept, steps := Kept(v, j.ID)
+		s.Steps = steps
+		s.Found, s.Err = s.Ledger.Place(ledger.Ask{
+			Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v), Kept: kept,
+		})
 	}
-	return l.Place(ledger.Ask{
-		Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v), Kept: Kept(v, l, j.ID),
-	})
+	_, residents := s.Ledger.Rows()
+	s.Steps += len(among) + len(residents)
+	s.Best = state.GroupID(s.Found.Group)
+	if refusal := (*ledger.Refusal)(nil); errors.As(s.Err, &refusal) {
+		s.Best = state.GroupID(refusal.Group)
+	}
+	return s
 }
 
 // keptMax bounds how many queued jobs are looked at for one that was passed too long.
@@ -32,8 +60,9 @@ const keptMax = 16
 // does not hold up those behind it, so these could take whatever comes free for ever:
 // small jobs, for instance, so that no group ever has room for a large one. A single
 // group is kept at a time, for the oldest: the one that is held least. Its jobs leave it
-// sooner or later, and no others come. All other groups are as free as before.
-func Kept(v *state.State, l *ledger.Ledger, than state.JobID) (kept ledger.Kept) {
+// sooner or later, and no others come. All other groups are as free as before. Steps is
+// how many groups and jobs were looked at.
+func Kept(v *state.State, than state.JobID) (kept ledger.Kept, steps int) {
 	m, left := v.Meta(), keptMax
 	v.QueuedJobs(0, func(j *state.Job) bool {
 		if left--; left < 0 || j.ID >= than {
@@ -42,10 +71,35 @@ func Kept(v *state.State, l *ledger.Ledger, than state.JobID) (kept ledger.Kept)
 		if j.Backfill || (m.Now-j.SubmittedAt)/m.Settings.LedgerSlotNS < m.Settings.LedgerSlots {
 			return true
 		}
-		kept = ledger.Kept{Group: l.LeastHeld(width(j)), For: ledger.JobID(j.ID)}
-		return kept.Group == 0
+		group, n := leastHeld(v, width(j))
+		kept = ledger.Kept{Group: ledger.GroupID(group), For: ledger.JobID(j.ID)}
+		steps += n
+		return group == 0
 	})
-	return kept
+	return kept, steps
+}
+
+// leastHeld returns the group, of those that have so many nodes, which is held for the
+// least part of its period; 0 if none has, or if it is one that nobody has reserved: who
+// needs no more than that is not kept waiting.
+func leastHeld(v *state.State, nodes int64) (id state.GroupID, steps int) {
+	least := int64(0)
+	v.NodeGroups(func(g *state.NodeGroup) bool {
+		steps++
+		if g.Nodes < nodes {
+			return true
+		}
+		use := useOf(v, g)
+		if steps += use.jobs; use.seats == 0 {
+			id = 0
+			return false
+		}
+		if id == 0 || use.held < least {
+			id, least = g.ID, use.held
+		}
+		return true
+	})
+	return id, steps
 }
 
 // width returns how many nodes a job needs at once.
@@ -70,43 +124,50 @@ func KnownPolicy(p state.PlacementPolicy) bool {
 
 var errNoRoom = errors.New("no group is wide enough: add one")
 
-// PlaceBackfill finds a group for a job that takes what others leave: the one that is
-// reserved for the least of its time, then with the fewest such jobs.
-func PlaceBackfill(v *state.State, j *state.Job) (best state.GroupID, err error) {
-	var least [2]int64
-	v.NodeGroups(func(g *state.NodeGroup) bool {
-		if g.Nodes < j.Nodes {
-			return true
+// placeBackfill finds a group for a job that takes what others leave: the one that is
+// reserved for the least of its time, then with the fewest such jobs, then the oldest.
+func placeBackfill(v *state.State, j *state.Job, among []state.GroupID) (s Search) {
+	var least groupUse
+	for _, id := range among {
+		g := v.NodeGroup(id)
+		if s.Steps++; g.Nodes < j.Nodes {
+			continue
 		}
-		load := groupLoad(v, g)
-		if best == 0 || cmp.Or(cmp.Compare(load[0], least[0]), cmp.Compare(load[1], least[1])) < 0 {
-			best, least = g.ID, load
+		use := useOf(v, g)
+		s.Steps += use.jobs
+		if s.Best == 0 || cmp.Or(cmp.Compare(use.held, least.held), cmp.Compare(use.backfill(), least.backfill()), cmp.Compare(id, s.Best)) < 0 {
+			s.Best, least = id, use
 		}
-		return true
-	})
-	if best == 0 {
-		return 0, errNoRoom
 	}
-	return best, nil
+	if s.Best == 0 {
+		s.Err = errNoRoom
+	}
+	return s
 }
 
-// groupLoad returns for how much of its period a group is reserved, in ppm, and how
-// many jobs without a reservation are on it.
-func groupLoad(v *state.State, g *state.NodeGroup) (load [2]int64) {
+// groupUse is what a group has to do.
+type groupUse struct {
+	held  int64 // for how much of its period it is reserved, in ppm
+	jobs  int   // that are on it
+	seats int   // of them, that have a reservation
+}
+
+func (u groupUse) backfill() int { return u.jobs - u.seats }
+
+func useOf(v *state.State, g *state.NodeGroup) (u groupUse) {
 	slots := int64(0)
 	v.GroupJobs(g.ID, func(j *state.Job) bool {
-		seat := v.Seat(j.ID)
-		if seat == nil {
-			load[1]++
-			return true
-		}
-		for _, s := range seat.Cycle.Segments {
-			slots += s.Length * (g.Period / seat.Cycle.Period)
+		u.jobs++
+		if seat := v.Seat(j.ID); seat != nil {
+			u.seats++
+			for _, s := range seat.Cycle.Segments {
+				slots += s.Length * (g.Period / seat.Cycle.Period)
+			}
 		}
 		return true
 	})
-	load[0] = slots * 1_000_000 / max(1, g.Period)
-	return load
+	u.held = slots * 1_000_000 / max(1, g.Period)
+	return u
 }
 
 // CycleOf turns a declared cycle into slots, rounded outwards, and says what is wrong

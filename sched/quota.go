@@ -6,23 +6,18 @@ import (
 	"rota/sched/place"
 )
 
-// passedMax is how many waiting actions that cannot be given a quota, whatever is
-// free, a pass goes by.
-const passedMax = 1024
-
 // readAhead is how many waiting actions are read at once where mostly the first
 // decides.
 const readAhead = 8
 
 // quotaPass grants what is free of one quota, strictly first come, first served:
-// the first action that has to wait holds up all the others. Gone by are only
-// those that nothing could be given to: their trajectory is ending, their pool is
-// halted, or an operator has lowered the limit below what they ask for.
+// the first action that has to wait holds up all the others. Gone by are only those
+// whose trajectory is ending. Set aside are those that nothing could be given to:
+// their pool is halted, or an operator has lowered the limit below what they ask for.
 type quotaPass struct {
-	view   *state.State
-	id     state.QuotaID
-	queue  line
-	passed int
+	view  *state.State
+	id    state.QuotaID
+	queue line
 }
 
 func newQuotaPass(view *state.State, id state.QuotaID) *quotaPass {
@@ -38,25 +33,52 @@ func (p *quotaPass) Next() (Decision, bool) {
 	if q == nil || q.Halted != "" {
 		return Decision{}, false
 	}
-	for p.passed < passedMax {
+	for {
 		a := p.queue.first(p.view)
 		if a == nil {
-			break
+			return Decision{}, false
 		}
-		use, _ := a.Missing()
-		if use.Units > q.Limit || ending(p.view, a) || p.view.Pool(a.Pool).Halted != "" {
+		if ending(p.view, a) {
 			p.queue.drop()
-			p.passed++
 			continue
 		}
+		if ok, _ := servable(p.view, a); !ok {
+			p.queue.drop()
+			return Decision{Aside: a}, true
+		}
+		use, _ := a.Missing()
 		key, free := place.Key(q, use.Units)
 		if !free {
-			break
+			return Decision{}, false
 		}
 		p.queue.drop()
 		return Decision{Take: a, Key: key}, true
 	}
-	return Decision{}, false
+}
+
+// servable reports whether what an action waits for next could ever be given to it
+// as things are: units of a quota, or else a node of its pool. What was looked at is
+// in steps.
+func servable(v *state.State, a *state.Action) (ok bool, steps int) {
+	if use, waits := a.Missing(); waits {
+		return use.Units <= v.Quota(use.Quota).Limit && v.Pool(a.Pool).Halted == "", 1
+	}
+	return place.Servable(v, a)
+}
+
+// Recalled returns the actions that waited aside, in the room of a queue behind an
+// action, of the next n those that could be served now; last is the newest of the n, 0 if
+// there are no more. What was looked at is in steps.
+func Recalled(v *state.State, room state.Instance, after state.ActionID, n int) (back []*state.Action, last state.ActionID, steps int) {
+	for _, id := range order.Oldest(v, room, after, n) {
+		a := v.Action(id)
+		ok, looked := servable(v, a)
+		if steps += 1 + looked; ok {
+			back = append(back, a)
+		}
+		last = id
+	}
+	return back, last, steps
 }
 
 // corelessPass starts actions that have no cores of their own. They take nothing
@@ -88,7 +110,11 @@ func (p *corelessPass) Next() (Decision, bool) {
 		}
 		n := p.nodeFor(a)
 		if n == nil {
-			return Decision{}, false
+			d, ok := p.aside(a)
+			if ok {
+				p.queue.drop()
+			}
+			return d, ok
 		}
 		d := Decision{Start: a, Node: n}
 		if place.Reserves(a) > 0 {
@@ -103,7 +129,9 @@ func (p *corelessPass) Next() (Decision, bool) {
 
 func (p *corelessPass) nodeFor(a *state.Action) *state.Node {
 	if a.Trajectory == 0 {
-		return place.Coreless(p.view, a)
+		n, steps := place.Coreless(p.view, a)
+		p.examined += steps
+		return n
 	}
 	if n := p.view.Node(a.Node); n.State == state.NodeUp {
 		return n
@@ -119,7 +147,7 @@ func (p *Pass) corelessBefore(a *state.Action, n *state.Node) *state.Action {
 		return nil
 	}
 	p.examined++
-	first := p.view.Action(order.Oldest(p.view, []state.Instance{i}, 0, 1)[0])
+	first := p.view.Action(order.Oldest(p.view, i, 0, 1)[0])
 	if shape := n.Shape(); first.ID > a.ID || first.HeldOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
 		return nil
 	}

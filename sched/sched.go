@@ -39,8 +39,13 @@ type Decision struct {
 	// found, and its patience starts anew.
 	Hold *state.Action
 
-	// Place gives a pending trajectory its Node.
+	// Place gives a pending trajectory its Node; with Node nil it is set aside, because
+	// no usable node could ever hold it.
 	Place *state.Trajectory
+
+	// Aside takes an action out of its queue, because nothing in office could ever
+	// serve it, until that changes.
+	Aside *state.Action
 
 	// Take gives an action the quota that it waits for, from this key.
 	Take *state.Action
@@ -58,6 +63,7 @@ type Pass struct {
 	over     bool             // nothing more can start
 	passed   []state.ActionID // those seen that do not start, oldest first
 	examined int
+	misses   misses
 	plan     plan
 	demands  demands
 	elastic  *scale.Elastic // nil until it is needed
@@ -127,6 +133,9 @@ func (p *Pass) Next() (Decision, bool) {
 		}
 		n, width := p.choose(a)
 		if n == nil {
+			if d, ok := p.aside(a); ok {
+				return d, true
+			}
 			q.unfit++
 			p.block(a)
 			continue
@@ -138,7 +147,7 @@ func (p *Pass) Next() (Decision, bool) {
 }
 
 // nextPlacement decides on the oldest pending trajectory. These are served
-// strictly in order.
+// strictly in order, but for those that no usable node could ever hold.
 func (p *Pass) nextPlacement() (Decision, bool) {
 	t := p.view.PendingTrajectory(p.pool, 0)
 	if t == nil {
@@ -146,7 +155,18 @@ func (p *Pass) nextPlacement() (Decision, bool) {
 	}
 	n, steps := place.ForTrajectory(p.view, t)
 	p.examined += steps
-	return Decision{Place: t, Node: n}, n != nil
+	if n != nil {
+		return Decision{Place: t, Node: n}, true
+	}
+	ok, steps := CouldLive(p.view, t)
+	p.examined += steps
+	return Decision{Place: t}, !ok
+}
+
+// CouldLive reports whether a usable node could ever hold a trajectory, with all its
+// actions. What was looked at is in steps.
+func CouldLive(v *state.State, t *state.Trajectory) (ok bool, steps int) {
+	return place.Servable(v, place.Whole(t))
 }
 
 // nextAction returns the oldest waiting action that was not examined yet, with
@@ -199,7 +219,7 @@ func (q *line) more(v order.Queue) bool {
 // read reads some actions ahead if none is left.
 func (q *line) read(v order.Queue, ahead int) bool {
 	if len(q.next) == 0 && !q.ended {
-		q.next = order.Oldest(v, []state.Instance{q.instance}, q.last, ahead)
+		q.next = order.Oldest(v, q.instance, q.last, ahead)
 		q.ended = len(q.next) < ahead
 		if len(q.next) > 0 {
 			q.last = q.next[len(q.next)-1]
@@ -222,13 +242,32 @@ func (p *Pass) anyCore() bool {
 
 // nodeFor returns the node on which the action can start now, nil if none.
 func (p *Pass) nodeFor(a *state.Action) *state.Node {
-	if p.node == 0 {
-		return place.ForAction(p.view, a)
+	if p.node != 0 {
+		if n := p.view.Node(p.node); place.Fits(n, a) {
+			return n
+		}
+		return nil
 	}
-	if n := p.view.Node(p.node); place.Fits(n, a) {
-		return n
+	if p.misses.covers(a) {
+		return nil
 	}
-	return nil
+	n, steps := place.ForAction(p.view, a)
+	p.examined += steps
+	if n == nil {
+		p.misses.add(a)
+	}
+	return n
+}
+
+// aside decides that an action waits aside, if it may run on any node of its pool and
+// no usable one could ever run it. What cannot be served must not hold up others.
+func (p *Pass) aside(a *state.Action) (Decision, bool) {
+	if a.Trajectory != 0 || a.HeldOn != 0 {
+		return Decision{}, false
+	}
+	ok, steps := place.Servable(p.view, a)
+	p.examined += steps
+	return Decision{Aside: a}, !ok
 }
 
 // block remembers an action that does not start. One that has a node kept for it
@@ -303,7 +342,7 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 		return nil
 	}
 	for last := state.ActionID(0); ; p.examined++ {
-		oldest := order.Oldest(p.view, []state.Instance{i}, last, 1)
+		oldest := order.Oldest(p.view, i, last, 1)
 		if len(oldest) == 0 || oldest[0] > a.ID {
 			return nil
 		}
@@ -323,7 +362,7 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Actio
 		return nil
 	}
 	shape := n.Shape()
-	for _, id := range order.Oldest(p.view, []state.Instance{i}, 0, LookAhead) {
+	for _, id := range order.Oldest(p.view, i, 0, LookAhead) {
 		if id > a.ID {
 			break
 		}
@@ -340,7 +379,7 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Actio
 // one needs more.
 func (p *Pass) hold(head *state.Action) (Decision, bool) {
 	if head.Trajectory == 0 {
-		n := place.ToHold(p.view, head)
+		n := p.toHold(head)
 		if n == nil {
 			return p.keep(nil, head)
 		}
@@ -356,9 +395,15 @@ func (p *Pass) hold(head *state.Action) (Decision, bool) {
 	return Decision{}, false
 }
 
+func (p *Pass) toHold(a *state.Action) *state.Node {
+	n, steps := place.ToHold(p.view, a)
+	p.examined += steps
+	return n
+}
+
 // keep has a node kept free, and the pass look at everything again.
 func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
-	p.passed, p.ahead, p.plan = nil, nil, plan{}
+	p.passed, p.ahead, p.plan, p.misses = nil, nil, plan{}, nil
 	for i := range p.queues {
 		p.queues[i] = line{instance: p.queues[i].instance}
 	}

@@ -39,14 +39,27 @@ func Ledger(v *state.State) *ledger.Ledger {
 
 // GroupLedger returns the ledger of one group.
 func GroupLedger(v *state.State, g *state.NodeGroup) *ledger.Ledger {
+	return GroupsLedger(v, []state.GroupID{g.ID})
+}
+
+// GroupsLedger returns the ledger of some groups. Those that do not exist are left out.
+func GroupsLedger(v *state.State, ids []state.GroupID) *ledger.Ledger {
+	var groups []ledger.Group
 	var residents []ledger.Resident
-	v.GroupJobs(g.ID, func(j *state.Job) bool {
-		if seat := v.Seat(j.ID); seat != nil {
-			residents = append(residents, resident(seat))
+	for _, id := range ids {
+		g := v.NodeGroup(id)
+		if g == nil {
+			continue
 		}
-		return true
-	})
-	return build(v, []ledger.Group{groupRow(g)}, residents)
+		groups = append(groups, groupRow(g))
+		v.GroupJobs(id, func(j *state.Job) bool {
+			if seat := v.Seat(j.ID); seat != nil {
+				residents = append(residents, resident(seat))
+			}
+			return true
+		})
+	}
+	return build(v, groups, residents)
 }
 
 func build(v *state.State, groups []ledger.Group, residents []ledger.Resident) *ledger.Ledger {

@@ -41,6 +41,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 		return d
 	}
 	p.reserved = p.reservations()
+	p.newest = p.begun()
 	best := p.best(p.due, holder)
 	if best == nil && holder == nil {
 		best = p.best(p.fits, nil)
@@ -77,25 +78,25 @@ type turnPass struct {
 	slot  int64 // ns
 	// heads are the oldest waiting turns of each deployment that may have the group.
 	heads []*state.Turn
-	// reserved has what is reserved around now, for two periods.
+	// reserved has what is reserved around now, for two periods, and newest the last of
+	// it that has begun, by job; for look-up only.
 	reserved []ledger.Reserved
+	newest   map[state.JobID]ledger.Reserved
 }
 
 // collect finds the heads. A job holds one group at a time: one that was moved and
-// still holds a turn elsewhere has to yield that first.
+// still holds a turn elsewhere has to yield that first. Operations of a deployment run in
+// order, so those behind the holder are no heads.
 func (p *turnPass) collect() {
 	p.view.GroupJobs(p.group.ID, func(j *state.Job) bool {
-		from, seen := len(p.heads), uint64(0)
-		p.view.JobTurns(j.ID, func(t *state.Turn) bool {
-			if t.State == state.TurnHeld && t.ID != p.group.Turn {
-				p.heads = p.heads[:from]
-				return false
-			}
-			_, i := t.Deployment.Job()
-			if seen&(1<<i) == 0 && t.State == state.TurnWaiting {
+		held := p.view.HeldTurn(j.ID)
+		if held != nil && held.ID != p.group.Turn {
+			return true
+		}
+		p.view.FirstTurns(j.ID, func(t *state.Turn) bool {
+			if held == nil || held.Deployment != t.Deployment || held.ID > t.ID {
 				p.heads = append(p.heads, t)
 			}
-			seen |= 1 << i
 			return true
 		})
 		return true
@@ -114,6 +115,17 @@ func (p *turnPass) reservations() []ledger.Reserved {
 		return true
 	})
 	return GroupLedger(p.view, p.group).Reserved(ledger.GroupID(p.group.ID), at-period, last+period+1)
+}
+
+// begun returns the newest reservation of each job that has begun.
+func (p *turnPass) begun() map[state.JobID]ledger.Reserved {
+	newest := make(map[state.JobID]ledger.Reserved)
+	for _, r := range p.reserved {
+		if r.Start*p.slot <= p.now {
+			newest[state.JobID(r.Job)] = r
+		}
+	}
+	return newest
 }
 
 // service is how long a turn would have the group.
@@ -139,17 +151,8 @@ func (p *turnPass) due(t *state.Turn) bool {
 	if seat == nil || seat.Dedicated {
 		return seat != nil
 	}
-	newest := -1
-	for i, r := range p.reserved {
-		if state.JobID(r.Job) == id && r.Start*p.slot <= p.now {
-			newest = i
-		}
-	}
-	if newest < 0 {
-		return false
-	}
-	r := p.reserved[newest]
-	return p.view.Job(id).YieldedAt <= r.Start*p.slot || saturate(p.now, p.service(t)) <= r.End*p.slot
+	r, begun := p.newest[id]
+	return begun && (p.view.Job(id).YieldedAt <= r.Start*p.slot || saturate(p.now, p.service(t)) <= r.End*p.slot)
 }
 
 // fits reports whether a turn ends before others need the group.

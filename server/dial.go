@@ -14,6 +14,9 @@ import (
 	"rota/api/pki"
 )
 
+// outputBytesMax is the largest message that is read of an agent's output.
+const outputBytesMax = 1 << 20
+
 // dialer makes clients of other servers and of agents. Each insists on the role
 // of who answers.
 type dialer struct {
@@ -47,7 +50,7 @@ func serverTLS(f pki.Files) (*tls.Config, error) {
 	if !f.Enabled() {
 		return nil, nil
 	}
-	return pki.ServerConfig(f, pki.RoleServer, pki.RoleAgent, pki.RoleClient)
+	return pki.ServerConfig(f, pki.RoleServer, pki.RoleAgent, pki.RoleOperator, pki.RoleClient)
 }
 
 func (d dialer) peer(addr string) peerv1connect.PeerServiceClient {
@@ -63,8 +66,10 @@ func (d dialer) operator(addr string) rotav1connect.OperatorServiceClient {
 	return rotav1connect.NewOperatorServiceClient(d.servers, httpx.BaseURL(addr, d.tls))
 }
 
+// output bounds what an agent may answer: one message is a chunk of output.
 func (d dialer) output(addr string) rotav1connect.OutputServiceClient {
-	return rotav1connect.NewOutputServiceClient(d.agents, httpx.BaseURL(addr, d.tls))
+	return rotav1connect.NewOutputServiceClient(d.agents, httpx.BaseURL(addr, d.tls),
+		codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
 func (d dialer) close() {

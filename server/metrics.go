@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"rota/api/intake"
 	"rota/fsm/state"
 )
 
@@ -45,6 +46,7 @@ func newMetrics(s *Server) *metrics {
 	gauge("rota_applied_index", "Newest applied log entry.", func(st *state.State) float64 { return float64(st.Meta().Applied) })
 	gauge("rota_revision", "Newest event.", func(st *state.State) float64 { return float64(st.Meta().Revision) })
 	m.registry.MustRegister(quotaMetrics{s}, gpuMetrics{s}, ledgerMetrics{s})
+	m.decoding("servers", s.peers)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rota_leader", Help: "1 if this server leads.",
 	}, func() float64 {
@@ -56,6 +58,16 @@ func newMetrics(s *Server) *metrics {
 		Name: "rota_agent_streams", Help: "Agents that are connected to this server.",
 	}, func() float64 { return float64(s.streams.Connected()) }))
 	return m
+}
+
+// decoding shows what requests of a kind share while they are decoded.
+func (m *metrics) decoding(from string, b *intake.Budget) {
+	labels := prometheus.Labels{"from": from}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rota_decoding_bytes", Help: "Memory that requests which are being decoded may take.", ConstLabels: labels,
+	}, func() float64 { return float64(b.Used()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "rota_decoding_refused_total", Help: "Requests refused because too many were being decoded.", ConstLabels: labels,
+	}, func() float64 { return float64(b.Refused()) }))
 }
 
 func (m *metrics) observe(procedure string, code connect.Code, took time.Duration) {

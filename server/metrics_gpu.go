@@ -45,10 +45,10 @@ func (m gpuMetrics) Collect(out chan<- prometheus.Metric) {
 				gauge := func(d *prometheus.Desc, v int) {
 					all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), p.Name, c.Name))
 				}
-				if count[at] > 0 || st.QueueLen(at) > 0 {
+				if count[at] > 0 || st.Waiting(at) > 0 {
 					gauge(gpuCount, int(count[at]))
 					gauge(gpuHeld, int(held[at]))
-					gauge(gpuWaiting, st.QueueLen(at))
+					gauge(gpuWaiting, st.Waiting(at))
 				}
 				return true
 			})

@@ -11,18 +11,29 @@ import (
 
 	"rota/api/codec"
 	peerv1 "rota/api/gen/peer/v1"
+	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/api/intake"
 	"rota/api/pki"
 	"rota/server/replica"
 )
 
-// peerBytesMax bounds what one server sends another: a full entry and more.
-const peerBytesMax = 16 << 20
+const (
+	// peerBytesMax bounds what one server sends another: a full entry and more.
+	peerBytesMax = 9 << 20
+	// peersDecodingMax bounds what requests of servers take in memory, all together,
+	// while they are decoded.
+	peersDecodingMax = 192 << 20
+)
 
-func peerOptions() []connect.HandlerOption {
-	return []connect.HandlerOption{codec.ForHandler(), connect.WithReadMaxBytes(peerBytesMax)}
+// peerHandler answers other servers, at the path that it returns.
+func (s *Server) peerHandler() (string, http.Handler) {
+	path, h := peerv1connect.NewPeerServiceHandler(peer{s},
+		codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(peerBytesMax))
+	h = intake.Handler(h, intake.Limits{MessageBytes: peerBytesMax, Budget: s.peers})
+	return path, s.only(h, pki.RoleServer)
 }
 
-// peer answers other servers. Only a leader has answers.
+// peer answers other servers. Only a leader has answers, but to Describe.
 type peer struct{ s *Server }
 
 func (p peer) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.ProposeResponse, error) {
@@ -31,6 +42,10 @@ func (p peer) Propose(ctx context.Context, req *peerv1.ProposeRequest) (*peerv1.
 
 func (p peer) ReadIndex(ctx context.Context, req *peerv1.ReadIndexRequest) (*peerv1.ReadIndexResponse, error) {
 	return p.s.replica.ServeReadIndex(ctx, req)
+}
+
+func (p peer) Describe(ctx context.Context, req *peerv1.DescribeRequest) (*peerv1.DescribeResponse, error) {
+	return p.s.replica.ServeDescribe(ctx, req)
 }
 
 func (p peer) RenewLeases(ctx context.Context, req *peerv1.RenewLeasesRequest) (*peerv1.RenewLeasesResponse, error) {

@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -11,8 +14,21 @@ import (
 	"rota/sched"
 )
 
-// prefetchEvery is how often a leader looks who comes next.
-const prefetchEvery = time.Second
+const (
+	// prefetchEvery is how often a leader looks who comes next.
+	prefetchEvery = time.Second
+	// prefetchRemembered is for how long the request ID of a prefetch hook is.
+	prefetchRemembered = time.Hour
+)
+
+// prefetchRun is a prefetch hook on its way. It is an action like any other.
+type prefetchRun struct {
+	*Server
+	what, id, pool string
+	expires        int64 // log time
+	namespace      state.NamespaceID
+	action         []byte
+}
 
 // prefetch has the prefetch hooks run of deployments that the ledger foresees, while
 // others still have their groups (PlexRL §4.4), until ctx is done. It is a hint: that
@@ -40,7 +56,7 @@ func (s *Server) prefetch(ctx context.Context) {
 	}
 }
 
-func (r *hookRun) submitOnce(ctx context.Context) (uint64, error) {
+func (r *prefetchRun) submitOnce(ctx context.Context) (uint64, error) {
 	c, err := r.command()
 	if err != nil {
 		return 0, err
@@ -55,8 +71,28 @@ func (r *hookRun) submitOnce(ctx context.Context) (uint64, error) {
 	return results[0].FirstId, nil
 }
 
+func (r *prefetchRun) command() (*logv1.Command, error) {
+	a := &logv1.Action{}
+	if err := a.UnmarshalVT(r.action); err != nil {
+		return nil, fmt.Errorf("its action cannot be decoded: %w", err)
+	}
+	a.Pool = r.pool
+	c := &logv1.SubmitActions{
+		Request: &logv1.Request{Id: r.id, ExpireNs: r.expires, Digest: xxhash.Sum64(r.action)}, Actions: []*logv1.Action{a},
+	}
+	r.machine.View(func(st *state.State) {
+		if ns := st.Namespace(r.namespace); ns != nil {
+			c.Namespace = ns.Name
+		}
+	})
+	if c.Namespace == "" {
+		return nil, errors.New("its namespace is gone")
+	}
+	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}, nil
+}
+
 // foreseen returns the prefetch hooks of those who come next and whose time is near.
-func (s *Server) foreseen() (due []*hookRun) {
+func (s *Server) foreseen() (due []*prefetchRun) {
 	st := s.machine.Fork()
 	st.NodeGroups(func(g *state.NodeGroup) bool {
 		if g.Halted == "" && hasPrefetch(st, g) {
@@ -101,7 +137,7 @@ func prefetched(st *state.State, j *state.Job) int {
 
 // foreseenOn returns the hook of who has a group next, nil if there is none or it is too
 // early. Each time that a job comes to its group it is prefetched once.
-func (s *Server) foreseenOn(st *state.State, g *state.NodeGroup) *hookRun {
+func (s *Server) foreseenOn(st *state.State, g *state.NodeGroup) *prefetchRun {
 	j, at := sched.Foreseen(st, g)
 	if j == nil {
 		return nil
@@ -114,10 +150,10 @@ func (s *Server) foreseenOn(st *state.State, g *state.NodeGroup) *hookRun {
 	if at-st.Meta().Now > hookTimeout(hook)+int64(prefetchEvery) {
 		return nil
 	}
-	return &hookRun{
+	return &prefetchRun{
 		Server: s, what: "prefetch hook of " + deploymentName(st, j.Deployment(i)),
 		id:      fmt.Sprintf("\x00prefetch-%d-%d", j.Deployment(i), j.YieldedAt),
-		expires: st.Meta().Now + int64(hookRemembered), namespace: j.Namespace, pool: g.HookPool, action: hook,
+		expires: st.Meta().Now + int64(prefetchRemembered), namespace: j.Namespace, pool: g.HookPool, action: hook,
 	}
 }
 

@@ -13,10 +13,11 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"rota/api/gen/peer/v1/peerv1connect"
 	"rota/api/httpx"
+	"rota/api/intake"
 	"rota/api/pki"
 	"rota/fsm"
+	"rota/fsm/state"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
 	"rota/sched"
@@ -46,6 +47,8 @@ type Server struct {
 	leases  *leases
 	metrics *metrics
 	dial    dialer
+	// peers is what requests of other servers share while they are decoded.
+	peers *intake.Budget
 
 	// opened is replica, for what Raft may call before Open has returned it.
 	opened atomic.Pointer[replica.Replica]
@@ -80,6 +83,7 @@ func Start(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, logger: cfg.Logger,
 		applied: make(chan struct{}, 1), checkpoints: make(chan fsm.Effect, 1),
+		peers: intake.NewBudget(peersDecodingMax),
 	}
 	s.observed.Store(&moment{at: clock.Now()})
 	if err := s.listen(); err != nil {
@@ -130,7 +134,8 @@ func (s *Server) open() error {
 	s.replica, err = replica.Open(replica.Config{
 		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Machine: s.machine,
 		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
-		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, Logger: s.logger, Exit: s.cfg.Exit,
+		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, ClusterID: s.clusterID,
+		Logger: s.logger, Exit: s.cfg.Exit,
 		HeartbeatTimeout: s.cfg.HeartbeatTimeout, SnapshotThreshold: s.cfg.SnapshotThreshold,
 		TrailingLogs: s.cfg.TrailingLogs, DiskHangLimit: s.cfg.DiskHangLimit,
 	})
@@ -141,12 +146,14 @@ func (s *Server) open() error {
 	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica, s.logger.Named("lease"))
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
-		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica}, Dispatch: s.streams, Events: s.hub,
-		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, Reservations: sched.Reservations,
+		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub,
+		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn, Reservations: sched.Reservations,
 		LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
 		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
 		Version: s.cfg.Version, SchedulerVersion: s.machine.SchedulerVersionMax(), Logger: s.logger.Named("rpc"),
 	})
+	s.metrics.decoding("clients", s.rpc.Clients)
+	s.metrics.decoding("agents", s.rpc.Agents)
 	return nil
 }
 
@@ -154,11 +161,10 @@ func (s *Server) open() error {
 func (s *Server) serve() {
 	root := http.NewServeMux()
 	root.Handle("/", s.rpc)
-	root.Handle("/metrics", s.only(s.metrics.handler(), pki.RoleServer, pki.RoleClient))
-	path, handler := peerv1connect.NewPeerServiceHandler(peer{s}, peerOptions()...)
-	root.Handle(path, s.only(handler, pki.RoleServer))
+	root.Handle("/metrics", s.only(s.metrics.handler(), pki.RoleServer, pki.RoleOperator, pki.RoleClient))
+	root.Handle(s.peerHandler())
 	if s.cfg.Profile {
-		root.Handle("/debug/pprof/", s.only(profiles(), pki.RoleServer, pki.RoleClient))
+		root.Handle("/debug/pprof/", s.only(profiles(), pki.RoleServer, pki.RoleOperator))
 	}
 	s.http = httpx.NewServer(root)
 	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
@@ -267,6 +273,12 @@ func (s *Server) logTime() int64 {
 		return 0
 	}
 	return m.logNS + int64(clock.Now().Sub(m.at))
+}
+
+// clusterID is of the state that this server holds, empty without any.
+func (s *Server) clusterID() (id string) {
+	s.machine.View(func(st *state.State) { id = st.Meta().ClusterID })
+	return id
 }
 
 // voters is how many servers vote, as this one knows.

@@ -2,12 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -23,9 +22,6 @@ const (
 	hookRetry = time.Second
 	// hookPatience is for how long it is tried.
 	hookPatience = time.Minute
-	// hookRemembered is for how long the IDs of hooks are. It covers two hooks, each
-	// with the most that it may wait and run.
-	hookRemembered = time.Hour
 	// hookOutputMax is how much of what a hook wrote is in the reason that it failed.
 	hookOutputMax = 256
 	// hookMessageMax is how long that reason may be altogether.
@@ -33,9 +29,9 @@ const (
 )
 
 // switches has the hooks run of groups that change hands, until ctx is done, which is
-// when leadership ends. What is to be run is in the row of the group, and is submitted
-// with an ID that only depends on the grant. So a new leader goes on where the one
-// before was, and nothing runs twice.
+// when leadership ends. What is to be run is in the row of the group, and so is what was
+// run and how it ended. So a new leader goes on where the one before was, whenever that
+// is, and nothing runs twice.
 func (s *Server) switches(ctx context.Context) {
 	running := map[uint64]bool{} // by token
 	ended := make(chan uint64)
@@ -66,14 +62,13 @@ func (s *Server) switches(ctx context.Context) {
 type pendingSwitch struct {
 	*state.Switch
 	group state.GroupID
-	pool  string
 }
 
 func (s *Server) pendingSwitches() (all []pendingSwitch) {
 	s.machine.View(func(st *state.State) {
 		st.NodeGroups(func(g *state.NodeGroup) bool {
 			if g.Switch != nil {
-				all = append(all, pendingSwitch{g.Switch, g.ID, g.HookPool})
+				all = append(all, pendingSwitch{g.Switch, g.ID})
 			}
 			return true
 		})
@@ -85,13 +80,12 @@ func (s *Server) pendingSwitches() (all []pendingSwitch) {
 func (s *Server) runSwitch(ctx context.Context, w pendingSwitch) {
 	end := &logv1.EndSwitch{GroupId: uint64(w.group), Token: w.Token}
 	for i, h := range w.Hooks {
-		run := hookRun{
-			Server: s, what: s.hookName(h), id: fmt.Sprintf("\x00switch-%d-%d", w.Token, i), expires: w.Began + int64(hookRemembered),
-			namespace: h.Namespace, pool: w.pool, action: h.Action,
-		}
+		what := ""
+		s.machine.View(func(st *state.State) { what = hookName(st, h) })
+		run := hookRun{Server: s, what: what, group: w.group, token: w.Token, number: i}
 		err := run.toTheEnd(ctx)
-		if ctx.Err() != nil {
-			return // the next leader goes on with it
+		if ctx.Err() != nil || errors.Is(err, errSwitchOver) {
+			return // the next leader goes on with it, or there is nothing to go on with
 		}
 		if err != nil {
 			end.Failed, end.Message = uint32(i+1), hookMessage(run.what, err)
@@ -115,16 +109,6 @@ func hookMessage(what string, err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), hookMessageMax)], "") // without a character that was cut
 }
 
-// hookName says "wake hook of default/job-a/actor".
-func (s *Server) hookName(h state.Hook) (name string) {
-	kind := "sleep"
-	if h.Wakes {
-		kind = "wake"
-	}
-	s.machine.View(func(st *state.State) { name = deploymentName(st, h.Deployment) })
-	return kind + " hook of " + name
-}
-
 func deploymentName(st *state.State, id state.DeploymentID) string {
 	if j, d := st.Deployment(id); d != nil {
 		return st.Namespace(j.Namespace).Name + "/" + j.Name + "/" + d.Name
@@ -132,82 +116,84 @@ func deploymentName(st *state.State, id state.DeploymentID) string {
 	return "a deployment that is gone"
 }
 
-// hookRun is one hook on its way. It is an action like any other.
+// hookRun is one hook on its way. It is an action like any other, which its group knows.
 type hookRun struct {
 	*Server
-	what, id, pool string
-	expires        int64 // log time
-	namespace      state.NamespaceID
-	action         []byte
+	what   string
+	group  state.GroupID
+	token  uint64
+	number int // counted from 0
 }
 
-// toTheEnd submits the action and waits until it has ended. An error says how it failed,
-// or that leadership ended.
+// errSwitchOver: the group does not change hands any more, or for somebody else.
+var errSwitchOver = errors.New("the change of hands is over")
+
+// toTheEnd has the hook queued and waits until it has ended. An error says how it
+// failed, or that leadership ended.
 func (r *hookRun) toTheEnd(ctx context.Context) error {
-	id, err := r.submit(ctx)
-	if err != nil {
+	if err := r.submit(ctx); err != nil {
 		return err
 	}
 	for ; ctx.Err() == nil; sleep(ctx, hookPoll) {
-		if over, err := r.ended(state.ActionID(id)); over {
+		if over, err := r.ended(); over {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// submit has the action queued, once whoever asks and how often, and returns its ID.
-func (r *hookRun) submit(ctx context.Context) (uint64, error) {
-	c, err := r.command()
-	if err != nil {
-		return 0, err
-	}
+// submit has the hook queued, once whoever asks and how often.
+func (r *hookRun) submit(ctx context.Context) error {
+	c := &logv1.Command{Verb: &logv1.Command_SubmitHook{SubmitHook: &logv1.SubmitHook{
+		GroupId: uint64(r.group), Token: r.token, Number: uint32(r.number) + 1,
+	}}}
 	for began := time.Now(); ; {
 		results, err := r.replica.ProposeLocal(ctx, c)
 		switch {
 		case ctx.Err() != nil:
-			return 0, ctx.Err()
+			return ctx.Err()
 		case err != nil:
 			sleep(ctx, hookPoll)
 			continue
 		case results[0].Refusal == nil:
-			return results[0].FirstId, nil
+			return nil
+		case results[0].Refusal.Reason == "SWITCH_OVER":
+			return errSwitchOver
 		case time.Since(began) > hookPatience:
-			return 0, fmt.Errorf("it was refused for %v: %s", hookPatience, results[0].Refusal.Message)
+			return fmt.Errorf("it was refused for %v: %s", hookPatience, results[0].Refusal.Message)
 		}
 		r.logger.Debug("a hook was refused; trying again", "hook", r.what, "reason", results[0].Refusal.Message)
 		sleep(ctx, hookRetry)
 	}
 }
 
-func (r *hookRun) command() (*logv1.Command, error) {
-	a := &logv1.Action{}
-	if err := a.UnmarshalVT(r.action); err != nil {
-		return nil, fmt.Errorf("its action cannot be decoded: %w", err)
-	}
-	a.Pool = r.pool
-	c := &logv1.SubmitActions{
-		Request: &logv1.Request{Id: r.id, ExpireNs: r.expires, Digest: xxhash.Sum64(r.action)}, Actions: []*logv1.Action{a},
-	}
-	r.machine.View(func(st *state.State) { c.Namespace = st.Namespace(r.namespace).Name })
-	return &logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}}, nil
-}
-
-// ended reports whether the action is over, and how it failed.
-func (r *hookRun) ended(id state.ActionID) (over bool, err error) {
+// ended reports whether the hook is over, and how it failed.
+func (r *hookRun) ended() (over bool, err error) {
 	r.machine.View(func(st *state.State) {
-		a := st.Action(id)
-		switch {
-		case a == nil:
-			over, err = true, fmt.Errorf("action %d ended and is not kept any more", id)
-		case !a.State.Final():
-		case a.State == state.ActionSucceeded:
-			over = true
-		default:
-			over, err = true, fmt.Errorf("action %d %s", id, failure(a))
+		g := st.NodeGroup(r.group)
+		if g == nil || g.Switch == nil || g.Switch.Token != r.token {
+			over, err = true, errSwitchOver
+		} else if r.number < len(g.Switch.Runs) {
+			over, err = hookEnd(st, &g.Switch.Runs[r.number])
 		}
 	})
 	return over, err
+}
+
+// hookEnd says whether the action of a hook is over, and how it failed. The action
+// itself says more of that, for as long as it is kept.
+func hookEnd(st *state.State, run *state.HookRun) (over bool, err error) {
+	switch {
+	case !run.State.Final():
+		return false, nil
+	case run.State == state.ActionSucceeded:
+		return true, nil
+	}
+	a := st.Action(run.Action)
+	if a == nil {
+		a = &state.Action{State: run.State, Result: &state.Result{Reason: run.Reason, ExitCode: run.ExitCode}}
+	}
+	return true, fmt.Errorf("action %d %s", run.Action, failure(a))
 }
 
 // failure says how an action failed, with the end of what it wrote.

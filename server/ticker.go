@@ -7,6 +7,7 @@ import (
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
+	"rota/server/replica"
 )
 
 // Bounds of the time between two ticks. The lower one keeps work that goes on
@@ -26,17 +27,18 @@ func (s *Server) lead(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case leads := <-s.replica.LeaderCh():
+		case term := <-s.replica.LeaderCh():
 			end()
 			end = func() {}
-			if leads {
-				end = s.beginTerm(ctx)
+			if term != 0 {
+				end = s.beginTerm(replica.InTerm(ctx, term))
 			}
 		}
 	}
 }
 
-// beginTerm starts the duties of a leader and returns what ends them.
+// beginTerm starts the duties of a leader and returns what ends them. ctx is of the
+// term: a proposal that one of them makes too late is not committed in the next.
 func (s *Server) beginTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var duties sync.WaitGroup

@@ -47,6 +47,7 @@ type Journal struct {
 	file    *os.File
 	size    int64
 	live    int64 // size after the last compaction
+	reserve int64 // size at which space is to be reserved
 	content content
 	failed  bool
 }
@@ -199,6 +200,9 @@ func (j *Journal) append(sync bool, payload []byte) error {
 	if j.failed || j.file == nil {
 		return ErrFailed
 	}
+	if j.size >= j.reserve {
+		j.reserve = runtime.Reserve(j.file, j.size)
+	}
 	frame := appendFrame(nil, payload)
 	if _, err := j.file.Write(frame); err != nil {
 		j.failed = true
@@ -230,6 +234,7 @@ func (j *Journal) rewrite() error {
 		_ = j.file.Close()
 	}
 	j.file, j.size, j.live = f, int64(len(data)), int64(len(data))
+	j.reserve = runtime.Reserve(f, j.size)
 	return nil
 }
 

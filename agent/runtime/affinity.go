@@ -109,6 +109,7 @@ func (b *affinityBox) leave() error {
 }
 
 func (b *affinityBox) started(pid int) { b.pid = pid }
+func (b *affinityBox) arm() error      { return nil }
 
 func (b *affinityBox) kill() {
 	for _, pid := range b.members() {

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,8 +43,11 @@ type runner struct {
 	sup    *supervisor
 	a      *attempt
 	box    box
+	cell   *cell // nil: none
+	owner  owner
+	owned  bool // owner is to be given back
 	dir    string
-	ownDir bool
+	ownDir string // to be given back; empty: none
 	exit   Exit
 }
 
@@ -75,22 +80,34 @@ func (r *runner) start() (child, error) {
 	if err != nil {
 		return child{}, err
 	}
-	if r.dir, r.ownDir, err = s.work.get(spec); err != nil {
+	if r.owner, err = s.isolation.owners.take(spec); err != nil {
 		return child{}, err
 	}
-	out, err := s.output.open(spec.Key)
+	r.owned = true
+	if r.dir, r.ownDir, err = s.work.get(spec, r.owner.user); err != nil {
+		return child{}, err
+	}
+	out, err := s.output.open(spec.Key, r.owner.user)
 	if err != nil {
 		return child{}, err
+	}
+	if s.isolation.cells != nil {
+		if r.cell, err = s.isolation.cells.take(); err != nil {
+			return child{}, err
+		}
 	}
 	if r.box, err = s.confine.newBox(spec); err != nil {
 		return child{}, err
 	}
 	c, err := s.spawner.start(r.command(path, out), r.box)
 	if err != nil {
-		return child{}, fmt.Errorf("start %s in %s%s: %w", path, r.dir, s.asUser(), err)
+		return child{}, fmt.Errorf("start %s in %s%s: %w", path, r.dir, asUser(r.owner.user), err)
 	}
 	failpoint.Hit(failpoint.AttemptForked)
 	s.started(spec.Key, c.pid)
+	if err := r.box.arm(); err != nil {
+		r.a.order(killOrder{ReasonStartFailed, err.Error()})
+	}
 	return c, nil
 }
 
@@ -100,15 +117,73 @@ func (r *runner) command(path string, out *outputFiles) *command {
 	if a, ok := s.confine.(*affinity); ok {
 		env = append(env[:len(env):len(env)], a.mark(spec.Key))
 	}
+	if r.owner.user != nil {
+		env = nameUser(env)
+	}
 	sys := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if s.user != nil {
-		sys.Credential = &syscall.Credential{Uid: s.user.uid, Gid: s.user.gid}
+	if r.cell != nil {
+		// The first process of the cell asks for it. The parent of this one is not in
+		// the cell, which Go would take for its death.
+		sys.Pdeathsig = 0
+	}
+	if u := r.owner.user; u != nil {
+		sys.Credential = &syscall.Credential{Uid: u.uid, Gid: u.gid}
 	}
 	r.box.attr(sys)
-	return &command{path: path, argv: spec.Argv, attr: &syscall.ProcAttr{
+	return &command{path: path, argv: spec.Argv, enter: r.enterCell, leave: r.leaveCell, attr: &syscall.ProcAttr{
 		Dir: r.dir, Env: env, Sys: sys,
 		Files: []uintptr{s.devNull.Fd(), out.file[0].Fd(), out.file[1].Fd()},
 	}}
+}
+
+// nameUser names a user that no file of the machine may name: programs ask the
+// environment first.
+func nameUser(env []string) []string {
+	for _, name := range []string{"USER=", "LOGNAME="} {
+		if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name) }) {
+			env = append(env[:len(env):len(env)], name+"rota")
+		}
+	}
+	return env
+}
+
+// enterCell moves the calling thread into the attempt's namespaces.
+func (r *runner) enterCell(path string) error {
+	if r.cell == nil {
+		return nil
+	}
+	if err := r.cell.enter(); err != nil {
+		return err
+	}
+	if r.owner.tmp == "" {
+		return nil
+	}
+	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir)
+}
+
+func (r *runner) leaveCell() error {
+	if r.cell == nil {
+		return nil
+	}
+	return r.sup.isolation.cells.leave()
+}
+
+// empty reports whether nothing of the attempt is alive. Where no cgroup says it for
+// sure, its namespaces do: they end with all that is inside.
+func (r *runner) empty() bool {
+	if _, sure := r.box.(*cgroupBox); sure || r.cell == nil {
+		return r.box.empty()
+	}
+	r.cell.kill()
+	return r.cell.dead(0)
+}
+
+// kill sends SIGKILL to everything inside once.
+func (r *runner) kill() {
+	if r.cell != nil {
+		r.cell.kill()
+	}
+	r.box.kill()
 }
 
 // wait returns when the main process has ended and nothing is left of the
@@ -131,11 +206,11 @@ func (r *runner) wait(c child) (order *killOrder, e childExit) {
 		order = &killOrder{ReasonTimeout, fmt.Sprintf("killed after its run timeout of %s", r.a.spec.Timeout)}
 	}
 	if !exited {
-		r.box.kill()
+		r.kill()
 	}
 	warned := time.Now()
-	for pause := 500 * time.Microsecond; !exited || !r.box.empty(); pause = backoff(pause) {
-		r.box.kill()
+	for pause := 500 * time.Microsecond; !exited || !r.empty(); pause = backoff(pause) {
+		r.kill()
 		select {
 		case e = <-c.exited:
 			exited = true
@@ -170,7 +245,7 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 		x.Reason, x.Message = order.reason, order.message
 	case failed && u.oomKills > 0:
 		x.Reason = ReasonOutOfMemory
-		x.Message = fmt.Sprintf("exceeded its memory limit of %d bytes", r.a.spec.MemoryBytes)
+		x.Message = "exceeded its memory limit of " + sizeText(r.a.spec.MemoryBytes)
 	case x.Signal != 0:
 		x.Reason = ReasonSignaled
 		x.Message = fmt.Sprintf("ended by signal %d (%s)", x.Signal, e.status.Signal())
@@ -184,7 +259,23 @@ func (r *runner) cleanUp() {
 	if r.box != nil {
 		r.box.release()
 	}
-	if r.ownDir {
-		r.sup.work.put(r.dir)
+	if r.cell != nil {
+		r.sup.isolation.cells.give(r.cell)
 	}
+	if r.ownDir != "" {
+		r.sup.work.remove(r.ownDir)
+	}
+	if r.owned {
+		r.sup.isolation.owners.give(r.owner)
+	}
+}
+
+// sizeText writes bytes with the largest unit in which they are a whole number.
+func sizeText(n uint64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for ; i < len(units)-1 && n >= 1<<10 && n%(1<<10) == 0; i++ {
+		n >>= 10
+	}
+	return fmt.Sprintf("%d %s", n, units[i])
 }

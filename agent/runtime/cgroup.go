@@ -32,10 +32,9 @@ type hierarchy struct {
 
 func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// boxControllers are used for boxes wherever they are. pids is not among them:
-// an attempt has no limit of processes. In v1 the freezer makes killing
+// boxControllers are used for boxes wherever they are. In v1 the freezer makes killing
 // complete and cpuacct counts; v2 has both in every cgroup.
-var boxControllers = []string{"cpuset", "memory"}
+var boxControllers = []string{"cpuset", "memory", "pids"}
 
 // supervisorCgroup is the name, beside the boxes, of where the supervisor is.
 const supervisorCgroup = "supervisor"
@@ -104,7 +103,7 @@ func wanted(h *hierarchy, mode string, v2 bool) bool {
 	if mode == ModeCgroupV2 {
 		return false
 	}
-	if h.has("cpuset") || h.has("memory") {
+	if h.has("cpuset") || h.has("memory") || h.has("pids") {
 		return true
 	}
 	return !v2 && (h.has("freezer") || h.has("cpuacct"))

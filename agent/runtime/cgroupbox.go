@@ -20,13 +20,14 @@ type cgroupBox struct {
 	cgroupFD int   // of the v2 cgroup; -1: none
 	err      error // it could not be made
 	pinned   []int // CPUs, where no cpuset holds them
+	memory   uint64
 }
 
 func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.name) }
 
-// limit puts CPUs and memory in force. Every memory node stays allowed: the
-// kernel prefers the node of the CPU that touches a page first, and a strict
-// binding would turn one full node into an out-of-memory kill.
+// limit puts CPUs and the number of processes in force. Every memory node stays
+// allowed: the kernel prefers the node of the CPU that touches a page first, and a
+// strict binding would turn one full node into an out-of-memory kill.
 func (b *cgroupBox) limit(spec *Spec) error {
 	if len(spec.CPUs) > 0 {
 		if h := b.all.holder("cpuset"); h != nil {
@@ -37,12 +38,22 @@ func (b *cgroupBox) limit(spec *Spec) error {
 			b.pinned = spec.CPUs
 		}
 	}
+	b.memory = spec.MemoryBytes
+	if h := b.all.holder("pids"); h != nil {
+		if err := writeFile(filepath.Join(b.dir(h), "pids.max"), strconv.Itoa(b.all.processesMax)); err != nil {
+			return fmt.Errorf("limit processes to %d: %w", b.all.processesMax, err)
+		}
+	}
+	return nil
+}
+
+func (b *cgroupBox) arm() error {
 	h := b.all.holder("memory")
-	if spec.MemoryBytes == 0 || spec.MemoryBytes > math.MaxInt64 || h == nil {
+	if b.memory == 0 || b.memory > math.MaxInt64 || h == nil {
 		return nil
 	}
-	if err := limitMemory(b.dir(h), h.v2, strconv.FormatUint(spec.MemoryBytes, 10)); err != nil {
-		return fmt.Errorf("limit memory to %d bytes: %w", spec.MemoryBytes, err)
+	if err := limitMemory(b.dir(h), h.v2, strconv.FormatUint(b.memory, 10)); err != nil {
+		return fmt.Errorf("limit memory to %d bytes: %w", b.memory, err)
 	}
 	return nil
 }

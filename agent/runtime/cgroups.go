@@ -25,6 +25,8 @@ type cgroups struct {
 	v1      []*hierarchy
 	allowed []int // CPUs
 	serial  int
+	// processesMax is how many an attempt may have.
+	processesMax int
 
 	ready   chan *cgroupBox
 	retired chan *cgroupBox
@@ -45,6 +47,8 @@ func newCgroups(o SuperviseOptions) (*cgroups, error) {
 		retired: make(chan *cgroupBox, 1024),
 		quit:    make(chan struct{}),
 		name:    cgroupName(o.Dir),
+
+		processesMax: o.ProcessesMax,
 	}
 	if c.allowed, err = allowedCPUs(); err != nil {
 		return nil, err
@@ -106,6 +110,9 @@ func (c *cgroups) notEnforced() []string {
 		out = append(out, "memory limits: no memory controller")
 	} else if m := c.holder("memory"); !m.v2 && !exists(filepath.Join(m.base, "memory.memsw.limit_in_bytes")) {
 		out = append(out, "memory limits do not count swap: the kernel does not account for it")
+	}
+	if c.holder("pids") == nil {
+		out = append(out, "limits of processes: no pids controller")
 	}
 	return out
 }

@@ -17,7 +17,8 @@ type confinement interface {
 	notEnforced() []string
 	// roots are directories whose cgroups are this supervisor's alone.
 	roots() []string
-	// newBox prepares a place for one attempt, its limits in force.
+	// newBox prepares a place for one attempt, with the limits in force that cannot
+	// hurt who forks into it.
 	newBox(spec *Spec) (box, error)
 	// close removes what was made. No box may be left.
 	close()
@@ -32,6 +33,9 @@ type box interface {
 	leave() error
 	// started says who leads the attempt.
 	started(pid int)
+	// arm puts the limit of memory in force, once no thread of this process is inside.
+	// If the limit were exceeded before, the kernel would kill this process.
+	arm() error
 	// kill sends SIGKILL to everything inside once.
 	kill()
 	// empty reports whether no process is inside. Unreaped ones do not count.

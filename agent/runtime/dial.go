@@ -29,6 +29,7 @@ const (
 	logName     = "supervisor.log"
 	outputName  = "output"
 	workName    = "work"
+	tmpName     = "tmp"
 )
 
 // logBytesMax is the size from which a log is begun anew when a supervisor starts.

@@ -160,6 +160,8 @@ type journal struct {
 	file *os.File
 	size int64
 	buf  []byte
+	// reserve is the size at which space is to be reserved.
+	reserve int64
 }
 
 // openJournal reads what is there, cuts off a torn tail and appends from then on.
@@ -193,6 +195,9 @@ func (j *journal) write(recs ...*record) error {
 		}
 	}
 	j.buf = b
+	if j.size >= j.reserve {
+		j.reserve = Reserve(j.file, j.size)
+	}
 	if _, err := j.file.Write(b); err != nil {
 		// A part may have been written; cut it off so that what follows is read.
 		if cut := j.file.Truncate(j.size); cut != nil {

@@ -23,6 +23,17 @@ const (
 	ModeAffinity = "affinity"
 )
 
+// Values of SuperviseOptions.AttemptUIDs and Namespaces.
+const (
+	// Auto does what this machine allows; Description.NotEnforced says what is missing.
+	Auto = "auto"
+	// On insists.
+	On = "on"
+)
+
+// DefaultAttemptUIDs are the users of Auto.
+const DefaultAttemptUIDs = "200000-265535"
+
 // Defaults of SuperviseOptions.
 const (
 	DefaultLinger          = time.Minute
@@ -31,6 +42,7 @@ const (
 	DefaultOutputKeepBytes = 1 << 30
 	DefaultOutputKeepFor   = time.Hour
 	DefaultOutputKeepCount = 16384
+	DefaultProcessesMax    = 4096
 )
 
 // SuperviseOptions is everything a supervisor process is told when it starts.
@@ -49,6 +61,13 @@ type SuperviseOptions struct {
 	// User runs attempts as another user: "uid:gid" in numbers. Empty: the same
 	// as the supervisor.
 	User string
+	// AttemptUIDs are users, "first-last", of which each attempt that runs has one to
+	// itself, or shares it with its trajectory. Auto takes DefaultAttemptUIDs if it
+	// may, and otherwise User. Empty: all run as User.
+	AttemptUIDs string
+	// Namespaces gives each attempt PID, mount and IPC namespaces: Auto or On. Empty:
+	// it has those of the supervisor.
+	Namespaces string
 	// OutputBytesMax is what the newest output of one stream may occupy on disk.
 	OutputBytesMax int64
 	// OutputKeepBytes, OutputKeepFor and OutputKeepCount bound the output of
@@ -56,6 +75,9 @@ type SuperviseOptions struct {
 	OutputKeepBytes int64
 	OutputKeepFor   time.Duration
 	OutputKeepCount int
+	// ProcessesMax is how many processes and threads one attempt may have at once,
+	// where there is a pids controller.
+	ProcessesMax int
 }
 
 // ErrInvalidOptions says that a supervisor cannot be started as asked.
@@ -76,6 +98,10 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	setDefault(&o.OutputKeepBytes, DefaultOutputKeepBytes)
 	setDefault(&o.OutputKeepFor, DefaultOutputKeepFor)
 	setDefault(&o.OutputKeepCount, DefaultOutputKeepCount)
+	setDefault(&o.ProcessesMax, DefaultProcessesMax)
+	if o.ProcessesMax < 1 {
+		return o, fmt.Errorf("%w: %d processes for an attempt; it needs at least 1", ErrInvalidOptions, o.ProcessesMax)
+	}
 	switch o.Mode {
 	case "", ModeAffinity, ModeCgroupV1, ModeCgroupV2, ModeHybrid:
 	default:
@@ -85,10 +111,16 @@ func (o SuperviseOptions) withDefaults() (SuperviseOptions, error) {
 	if !filepath.IsLocal(o.CgroupParent) {
 		return o, fmt.Errorf("%w: cgroup parent %q leaves the cgroup mount", ErrInvalidOptions, o.CgroupParent)
 	}
-	if _, err := o.user(); err != nil {
-		return o, err
+	if o.Namespaces != "" && o.Namespaces != Auto && o.Namespaces != On {
+		return o, fmt.Errorf("%w: namespaces %q are neither %s nor %s", ErrInvalidOptions, o.Namespaces, Auto, On)
 	}
-	return o, nil
+	if o.AttemptUIDs != "" && o.AttemptUIDs != Auto {
+		if _, err := parseUIDs(o.AttemptUIDs); err != nil {
+			return o, err
+		}
+	}
+	_, err = o.user()
+	return o, err
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -126,10 +158,13 @@ func (o *SuperviseOptions) flags() *flag.FlagSet {
 	f.StringVar(&o.Mode, "mode", "", "how to confine attempts")
 	f.StringVar(&o.CgroupParent, "cgroup-parent", DefaultCgroupParent, "where to make cgroups")
 	f.StringVar(&o.User, "user", "", "uid:gid that attempts run as")
+	f.StringVar(&o.AttemptUIDs, "attempt-uids", "", "users that attempts have to themselves, FIRST-LAST or auto")
+	f.StringVar(&o.Namespaces, "namespaces", "", "give attempts namespaces of their own: auto or on")
 	f.Int64Var(&o.OutputBytesMax, "output-bytes-max", DefaultOutputBytesMax, "newest bytes kept of a stream")
 	f.Int64Var(&o.OutputKeepBytes, "output-keep-bytes", DefaultOutputKeepBytes, "bytes kept of ended attempts")
 	f.DurationVar(&o.OutputKeepFor, "output-keep-for", DefaultOutputKeepFor, "age up to which output is kept")
 	f.IntVar(&o.OutputKeepCount, "output-keep-count", DefaultOutputKeepCount, "ended attempts whose output is kept")
+	f.IntVar(&o.ProcessesMax, "processes-max", DefaultProcessesMax, "processes and threads of one attempt")
 	return f
 }
 

@@ -147,23 +147,12 @@ func (o *Output) read(i int) (int, error) {
 		if err != nil && err != io.EOF {
 			return 0, fmt.Errorf("read output: %w", err)
 		}
-		// The file of a dropped output is renamed, then used for another attempt:
-		// if it still has its name, what was read is of this one.
-		if !sameFile(f, o.path[i]) {
-			return 0, nil
-		}
 		// A hole punched meanwhile reads as zeros: look again.
 		if again, err := nextData(f, start); err == nil && again == start {
 			o.offset[i] = start
 			return n, nil
 		}
 	}
-}
-
-func sameFile(f *os.File, path string) bool {
-	a, errA := f.Stat()
-	b, errB := os.Stat(path)
-	return errA == nil && errB == nil && os.SameFile(a, b)
 }
 
 // nextData returns the first offset at or after from that has data; -1: none.

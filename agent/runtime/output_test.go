@@ -146,7 +146,7 @@ func TestTailsShareTheirSpace(t *testing.T) {
 	}
 }
 
-// Files are used again for other attempts: a reader must never see those.
+// A reader whose output is dropped sees no other attempt's.
 func TestAReaderSeesItsOwnAttemptOnly(t *testing.T) {
 	o := options(t.TempDir(), "")
 	o.OutputKeepCount = 1

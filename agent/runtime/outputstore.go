@@ -31,15 +31,16 @@ const punchUnit = 64 << 10
 // emptyName is the file that stands for every empty output.
 const emptyName = "empty"
 
+// sparePrefix begins the names of files that earlier releases kept to use again.
+const sparePrefix = "spare."
+
 // outputStore makes, bounds and drops the files attempts write to. Children
 // write to them without anybody in between, so that output survives the death
 // of agent and supervisor.
 type outputStore struct {
 	dir  string
 	opts SuperviseOptions
-	user *userID
 	log  hclog.Logger
-	free spares
 
 	mu      sync.Mutex
 	running map[Key]*outputFiles
@@ -66,10 +67,9 @@ type keptOutput struct {
 }
 
 // newOutputStore takes over what earlier supervisors left; all of it has ended.
-func newOutputStore(o SuperviseOptions, user *userID, log hclog.Logger) (*outputStore, error) {
-	s := &outputStore{dir: filepath.Join(o.Dir, outputName), opts: o, user: user, log: log,
+func newOutputStore(o SuperviseOptions, log hclog.Logger) (*outputStore, error) {
+	s := &outputStore{dir: filepath.Join(o.Dir, outputName), opts: o, log: log,
 		running: make(map[Key]*outputFiles)}
-	s.free.dir = s.dir
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make output directory: %w", err)
 	}
@@ -88,7 +88,7 @@ func newOutputStore(o SuperviseOptions, user *userID, log hclog.Logger) (*output
 		key, isKey := parseKey(name)
 		st, err := os.Stat(path)
 		switch {
-		case isSpare(e.Name()):
+		case strings.HasPrefix(e.Name(), sparePrefix):
 			os.Remove(path)
 		case ok && isKey && err == nil:
 			_ = os.Chmod(path, modeEnded) // fails only if it is gone
@@ -105,13 +105,13 @@ func (s *outputStore) path(k Key, st Stream) string { return OutputPath(s.opts.D
 
 // open makes the files of an attempt. They belong to the attempt's user, so that
 // a command can open /dev/stderr; the directory does not.
-func (s *outputStore) open(k Key) (*outputFiles, error) {
+func (s *outputStore) open(k Key, owner *userID) (*outputFiles, error) {
 	if exists(s.path(k, Stdout)) {
 		s.forget(k) // an attempt of that key ended and was forgotten
 	}
 	out := new(outputFiles)
 	for i, st := range []Stream{Stdout, Stderr} {
-		f, err := s.openFile(s.path(k, st))
+		f, err := s.openFile(s.path(k, st), owner)
 		if err != nil {
 			out.close()
 			return nil, fmt.Errorf("make output file: %w", err)
@@ -124,23 +124,17 @@ func (s *outputStore) open(k Key) (*outputFiles, error) {
 	return out, nil
 }
 
-// openFile makes an empty file, of a used one if there is one.
-func (s *outputStore) openFile(path string) (*os.File, error) {
-	flags := os.O_RDWR | os.O_APPEND
-	if old, ok := s.free.take(); ok {
-		if err := os.Rename(old, path); err != nil {
-			return nil, err
-		}
-	} else {
-		flags |= os.O_CREATE | os.O_EXCL
-	}
-	f, err := os.OpenFile(path, flags, modeRunning)
+// openFile makes a new file. No file is ever given to a second attempt: a process
+// that has kept a descriptor could read and write the output of the next one.
+func (s *outputStore) openFile(path string, owner *userID) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, modeRunning)
 	if err != nil {
 		return nil, err
 	}
-	if s.user != nil && flags&os.O_CREATE != 0 {
-		if err := f.Chown(int(s.user.uid), int(s.user.gid)); err != nil {
+	if owner != nil {
+		if err := f.Chown(int(owner.uid), int(owner.gid)); err != nil {
 			f.Close()
+			os.Remove(path)
 			return nil, err
 		}
 	}
@@ -179,11 +173,10 @@ func (s *outputStore) end(k Key) (stdout, stderr []byte) {
 	return stdout, stderr
 }
 
-// replaceEmpty gives an empty output the one empty file that all share, and
-// takes back its own. Without the link it would only be unknown that it was
-// empty.
+// replaceEmpty gives an empty output the one empty file that all share, which
+// nothing can write to. Without the link it would only be unknown that it was empty.
 func (s *outputStore) replaceEmpty(path string) {
-	if s.reuse(path) {
+	if os.Remove(path) == nil {
 		_ = os.Link(filepath.Join(s.dir, emptyName), path)
 	}
 }
@@ -229,34 +222,13 @@ func (s *outputStore) forget(k Key) {
 	s.remove(k)
 }
 
-// remove drops the files of an ended attempt. A reader may have them open: it
-// sees that they lost their names before anything else is written to them.
+// remove drops the files of an ended attempt. A reader that has them open reads on.
 func (s *outputStore) remove(k Key) {
 	for _, st := range []Stream{Stdout, Stderr} {
-		path := s.path(k, st)
-		if !s.reuse(path) {
-			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-				s.log.Warn("old output cannot be removed", "error", err)
-			}
+		if err := os.Remove(s.path(k, st)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			s.log.Warn("old output cannot be removed", "error", err)
 		}
 	}
-}
-
-// reuse makes a spare of a file, unless others share it.
-func (s *outputStore) reuse(path string) bool {
-	if st, err := os.Stat(path); err != nil || links(st) > 1 {
-		return false
-	}
-	spare, ok := s.free.room()
-	if !ok || os.Rename(path, spare) != nil {
-		return false
-	}
-	if os.Chmod(spare, modeRunning) != nil || os.Truncate(spare, 0) != nil {
-		os.Remove(spare) // its name is free all the same
-		return true
-	}
-	s.free.put(spare)
-	return true
 }
 
 // trim makes a hole of what is older than the newest OutputBytesMax bytes.
@@ -349,11 +321,4 @@ func (s *outputStore) lastBytes(k Key) (stdout, stderr []byte) {
 	}
 	defer serr.Close()
 	return tails(out, serr)
-}
-
-func links(st os.FileInfo) uint64 {
-	if s, ok := st.Sys().(*syscall.Stat_t); ok {
-		return uint64(s.Nlink) //nolint:unconvert // 32 bits on arm64
-	}
-	return 1
 }

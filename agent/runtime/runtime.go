@@ -22,8 +22,10 @@ type Spec struct {
 	Key  Key
 	Argv []string // {{cores}} already replaced
 	Env  []string // complete environment, KEY=value
-	Dir  string   // working directory; created by the runtime if inside its own data directory
+	Dir  string   // working directory: absolute and there, or below the attempt's own
 	CPUs []int    // held exclusively
+	// Trajectory whose user and /tmp the attempt has; 0: its own.
+	Trajectory uint64
 	// MemoryBytes limits all processes of the attempt together; 0: no limit.
 	MemoryBytes uint64
 	// Timeout after which the attempt is killed with ReasonTimeout; 0: none.

@@ -22,6 +22,8 @@ type spawner struct {
 	// reaped before.
 	mu      sync.Mutex
 	waiting map[int]chan<- childExit
+
+	oom oomScore
 }
 
 // childExit is what wait4 says of a main process.
@@ -37,12 +39,15 @@ func newSpawner(noNewPrivs bool) (*spawner, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become subreaper: %w", err)
 	}
-	s := &spawner{work: make(chan func()), waiting: make(map[int]chan<- childExit)}
+	s := &spawner{work: make(chan func()), waiting: make(map[int]chan<- childExit), oom: ownOOMScore()}
 	ready := make(chan error, 1)
 	go func() {
 		goruntime.LockOSThread() // never unlocked
 		var err error
-		if noNewPrivs {
+		if err = unix.Unshare(unix.CLONE_FS); os.Geteuid() != 0 {
+			err = nil // it is needed to enter namespaces only
+		}
+		if noNewPrivs && err == nil {
 			err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 		}
 		ready <- err
@@ -51,7 +56,7 @@ func newSpawner(noNewPrivs bool) (*spawner, error) {
 		}
 	}()
 	if err := <-ready; err != nil {
-		return nil, fmt.Errorf("set no_new_privs: %w", err)
+		return nil, fmt.Errorf("prepare the thread that forks: %w", err)
 	}
 	sigchld := make(chan os.Signal, 1)
 	signal.Notify(sigchld, syscall.SIGCHLD)
@@ -68,6 +73,9 @@ type command struct {
 	path string
 	argv []string
 	attr *syscall.ProcAttr
+	// enter and leave move the thread that forks into namespaces and back.
+	enter func(path string) error
+	leave func() error
 }
 
 // child is a process that was started.
@@ -107,8 +115,9 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.oom.raise()()
 	at := time.Now()
-	pid, err := syscall.ForkExec(c.path, c.argv, c.attr)
+	pid, err := c.fork()
 	if err != nil {
 		return child{}, err
 	}
@@ -116,6 +125,21 @@ func (s *spawner) fork(c *command, b box) (child, error) {
 	exited := make(chan childExit, 1)
 	s.waiting[pid] = exited
 	return child{pid: pid, at: at, exited: exited}, nil
+}
+
+// fork runs in the namespaces of the attempt and nowhere else: what this process reads
+// of itself in /proc is not there.
+func (c *command) fork() (pid int, err error) {
+	defer func() {
+		if err := c.leave(); err != nil { // as with a box
+			fmt.Fprintln(os.Stderr, "supervisor:", err)
+			os.Exit(1)
+		}
+	}()
+	if err := c.enter(c.path); err != nil {
+		return 0, err
+	}
+	return syscall.ForkExec(c.path, c.argv, c.attr)
 }
 
 // reap collects every dead child: main processes, and orphans that nobody else

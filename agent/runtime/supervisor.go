@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -107,7 +108,8 @@ type supervisor struct {
 	work    *workDirs
 	alarm   *alarm
 
-	runners sync.WaitGroup
+	isolation isolation
+	runners   sync.WaitGroup
 
 	// serving is held while a request is handled. It is taken before mu.
 	serving sync.Mutex
@@ -143,7 +145,7 @@ func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error)
 	if s.confine, err = newConfinement(opts); err != nil {
 		return nil, err
 	}
-	if s.spawner, err = newSpawner(s.user != nil); err != nil {
+	if s.spawner, err = newSpawner(s.otherUsers()); err != nil {
 		return nil, err
 	}
 	if s.alarm, err = newAlarm(); err != nil {
@@ -152,8 +154,16 @@ func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error)
 	if err := s.recover(h); err != nil {
 		return nil, err
 	}
-	log.Info("started", "pid", os.Getpid(), "mode", s.confine.mode(), "not_enforced", s.confine.notEnforced())
+	log.Info("started", "pid", os.Getpid(), "mode", s.confine.mode(), "not_enforced", s.notEnforced())
 	return s, nil
+}
+
+// otherUsers says whether attempts run as somebody else.
+func (s *supervisor) otherUsers() bool { return s.user != nil || s.opts.AttemptUIDs != "" }
+
+// notEnforced says in words what this supervisor cannot do.
+func (s *supervisor) notEnforced() []string {
+	return append(slices.Clone(s.isolation.missing), s.confine.notEnforced()...)
 }
 
 // openDir opens the data directory, and lets the attempts' user pass through it
@@ -163,7 +173,7 @@ func (s *supervisor) openDir() (*os.Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open supervisor directory: %w", err)
 	}
-	if s.user == nil {
+	if !s.otherUsers() {
 		return root, nil
 	}
 	st, err := root.Stat(".")
@@ -188,7 +198,7 @@ func (s *supervisor) recover(h *history) error {
 		c.start()
 	}
 	var err error
-	if s.output, err = newOutputStore(s.opts, s.user, s.log); err != nil {
+	if s.output, err = newOutputStore(s.opts, s.log); err != nil {
 		return err
 	}
 	for _, e := range h.exits() {
@@ -209,11 +219,14 @@ func (s *supervisor) recover(h *history) error {
 	if err := s.compact(); err != nil {
 		return err
 	}
+	if err := s.isolate(); err != nil {
+		return err
+	}
 	root, err := s.openDir()
 	if err != nil {
 		return err
 	}
-	s.work, err = newWorkDirs(root, s.user, s.log)
+	s.work, err = newWorkDirs(root, s.log)
 	return err
 }
 
@@ -237,6 +250,7 @@ func (s *supervisor) serve(ctx context.Context) error {
 			return s.shutDown(l)
 		case now := <-tick.C:
 			s.output.sweep(now)
+			s.isolation.owners.sweep(now)
 			s.endIfIdle(now)
 		}
 	}
@@ -306,6 +320,7 @@ func (s *supervisor) shutDown(l net.Listener) error {
 		session.finish()
 	}
 	s.work.close()
+	s.isolation.close()
 	s.confine.close()
 	return s.journal.close()
 }
@@ -337,10 +352,10 @@ func (s *supervisor) deadlinePassed() {
 	}
 }
 
-// asUser says whom commands run as, for error messages.
-func (s *supervisor) asUser() string {
-	if s.user == nil {
+// asUser says whom a command runs as, for error messages.
+func asUser(u *userID) string {
+	if u == nil {
 		return ""
 	}
-	return fmt.Sprintf(" as user %d", s.user.uid)
+	return fmt.Sprintf(" as user %d", u.uid)
 }

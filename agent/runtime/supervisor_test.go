@@ -191,36 +191,53 @@ func TestCommandsAreFoundInTheAttemptsOwnPath(t *testing.T) {
 }
 
 func TestWorkingDirectories(t *testing.T) {
-	dir := t.TempDir()
+	dir, existing := t.TempDir(), t.TempDir()
 	c := dial(t, options(dir, ""))
-	inside := filepath.Join(dir, "work", "trajectory-5")
 	spec := shell(key(1), "pwd; touch kept")
-	spec.Dir = inside
-	if e := runOne(t, c, spec); string(e.Stdout) != inside+"\n" {
+	spec.Dir = existing
+	if e := runOne(t, c, spec); string(e.Stdout) != existing+"\n" {
 		t.Fatalf("got %+v", e)
 	}
-	if _, err := os.Stat(filepath.Join(inside, "kept")); err != nil {
-		t.Errorf("a named directory is kept: %v", err)
+	if _, err := os.Stat(filepath.Join(existing, "kept")); err != nil {
+		t.Errorf("a directory that existed is kept: %v", err)
 	}
-	e := runOne(t, c, shell(key(2), "pwd; mkdir -p a/b; touch a/b/c"))
-	own := strings.TrimSpace(string(e.Stdout))
-	waitFor(t, "the attempt's own directory to be removed", func() bool {
-		_, err := os.Stat(own)
-		return errors.Is(err, os.ErrNotExist)
-	})
-	// A link out of the data directory, planted by an earlier attempt, is not
-	// followed when directories are made.
-	outside := t.TempDir()
-	if err := os.Symlink(outside, filepath.Join(inside, "link")); err != nil {
-		t.Fatal(err)
+	for k, sub := range map[runtime.Key]string{key(2): "", key(3): "src/deep"} {
+		spec := shell(k, "pwd; mkdir -p a/b; touch a/b/c")
+		spec.Dir = sub
+		e := runOne(t, c, spec)
+		want, made := runtime.WorkDir(dir, k), strings.TrimSpace(string(e.Stdout))
+		if made != filepath.Join(want, sub) {
+			t.Errorf("%q: got %+v, want %s", sub, e, want)
+		}
+		waitFor(t, "the attempt's own directory to be removed", func() bool {
+			_, err := os.Stat(want)
+			return errors.Is(err, os.ErrNotExist)
+		})
 	}
-	spec = shell(key(3), "true")
-	spec.Dir = filepath.Join(inside, "link", "made")
-	if e := runOne(t, c, spec); e.Reason != runtime.ReasonStartFailed {
-		t.Errorf("got %+v", e)
-	}
-	if left, _ := os.ReadDir(outside); len(left) > 0 {
-		t.Error("a directory was made outside of the data directory")
+}
+
+// A supervisor makes nothing that a client names: not in its own folder, where
+// directories would stand in the way of its files, and not anywhere else.
+func TestNamedDirectoriesAreNotMade(t *testing.T) {
+	dir := t.TempDir()
+	c := dial(t, options(dir, ""))
+	runOne(t, c, shell(key(1), "true"))
+	for i, named := range []string{
+		filepath.Join(dir, "supervisor.journal.new"),
+		filepath.Join(dir, "output", "14.1.1.stdout", "x"),
+		filepath.Join(dir, "work", "trajectory-5"),
+		filepath.Join(t.TempDir(), "elsewhere"),
+		"../14.1.1",
+		"a/../../b",
+	} {
+		spec := shell(key(uint64(i)+2), "true")
+		spec.Dir = named
+		if e := runOne(t, c, spec); e.Reason != runtime.ReasonStartFailed || !strings.Contains(e.Message, "working directory") {
+			t.Errorf("%s: got %+v", named, e)
+		}
+		if _, err := os.Stat(named); err == nil && filepath.IsAbs(named) {
+			t.Errorf("%s was made", named)
+		}
 	}
 }
 

@@ -175,7 +175,7 @@ func (s *supervisor) attach(ss *session, helloID uint64) error {
 	s.session = ss
 	ss.send(&frame{ID: helloID, Op: opReply, Hello: &hello{
 		Version: protocolVersion, PID: os.Getpid(), Running: s.running,
-		Mode: s.confine.mode(), NotEnforced: s.confine.notEnforced(), Options: s.opts,
+		Mode: s.confine.mode(), NotEnforced: s.notEnforced(), Options: s.opts,
 	}})
 	for _, a := range s.attempts {
 		if a.ended != nil {

@@ -33,14 +33,19 @@ type Config struct {
 	// HTTP replaces the HTTP client that is otherwise made for TLS.
 	HTTP connect.HTTPClient
 	// RetryFor is how long a call is repeated before its last error is returned;
-	// 0 means 30 s. Servers remember a submission for somewhat longer, so it
-	// also bounds what they have to remember.
+	// 0 means 30 s. Servers remember a submission for somewhat longer, an hour at
+	// most, so it also bounds what they have to remember. When they may have
+	// forgotten one, it is not repeated any more: ErrUnknownOutcome.
 	RetryFor time.Duration
 	// InFlight is how many batches of submissions may be under way at the same
 	// time; 0 means 2. More makes batches smaller.
 	InFlight int
 	// Namespace of submissions; "default" if empty.
 	Namespace string
+	// Waiting, if set, is told in a sentence that no majority of the servers answers,
+	// as soon as one of them says so: until RetryFor is over, calls are repeated all the
+	// same. It is called once for each such sentence, by any goroutine.
+	Waiting func(reason string)
 }
 
 // Client talks to one cluster. It is safe for concurrent use.
@@ -62,6 +67,8 @@ type Client struct {
 	clock   logClock
 	batcher *batcher
 	waits   waits
+	// waitingFor is the sentence that Config.Waiting was told last.
+	waitingFor atomic.Value
 
 	idPrefix string
 	idNext   atomic.Uint64

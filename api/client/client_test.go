@@ -277,6 +277,31 @@ func TestSubmissionsTravelTogether(t *testing.T) {
 	}
 }
 
+// What is too large for one message is sent in several.
+func TestABatchThatIsTooLargeIsSplit(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	s.batchMax = 3
+	c := connectTo(t, s)
+	batch := make([]*submission, 20)
+	for i := range batch {
+		batch[i] = &submission{
+			ctx: t.Context(), giveUp: time.Now().Add(time.Minute), done: make(chan struct{}),
+			req: &rotav1.SubmitActionsRequest{RequestId: fmt.Sprint(i), Actions: []*rotav1.ActionSpec{spec(i)}},
+		}
+	}
+	c.submitBatch(batch)
+	for i, b := range batch {
+		<-b.done
+		if b.err != nil || cl.name(b.ids[0]) != fmt.Sprint(i) {
+			t.Errorf("submission %d: %v, %v", i, b.ids, b.err)
+		}
+	}
+	if n := cl.executions(); n != len(batch) {
+		t.Errorf("%d submissions were accepted of %d", n, len(batch))
+	}
+}
+
 func waitUntil(t testing.TB, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)

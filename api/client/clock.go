@@ -20,11 +20,22 @@ const clockRetry = 100 * time.Millisecond
 // differ and for the last try to arrive.
 const expiryMargin = 10 * time.Second
 
+// expiryMax is the longest life of a request ID that servers accept. A call that is
+// repeated for longer gets REQUEST_EXPIRED then, and says whether it may have been done.
+const expiryMax = time.Hour
+
+// rememberedFor is how long a request ID without an expiry may be used again. Servers
+// remember it for ten minutes. A submission that is put back may be older by as much
+// when it is sent again, and the last try takes its time.
+const rememberedFor = 4 * time.Minute
+
 // logClock estimates log time: what a server said it was, and our own monotonic
 // clock since.
 type logClock struct {
 	// reading holds the newest reading; who has taken it out may replace it.
 	reading chan reading
+	// remembered is rememberedFor, but in tests.
+	remembered time.Duration
 }
 
 type reading struct {
@@ -33,14 +44,15 @@ type reading struct {
 }
 
 func newClock() logClock {
-	k := logClock{reading: make(chan reading, 1)}
+	k := logClock{reading: make(chan reading, 1), remembered: rememberedFor}
 	k.reading <- reading{}
 	return k
 }
 
 // expiry returns the log time until which a request made now is to be
 // remembered. It is nil, for as long as servers remember by themselves, if the
-// server that was asked does not know the time yet.
+// server that was asked does not know the time yet: such a request is not repeated
+// for longer than they do, see repeatable.
 func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
 	var r reading
 	select {
@@ -60,7 +72,7 @@ func (c *Client) expiry(ctx context.Context) (*timestamppb.Timestamp, error) {
 		r = reading{status.LogTime.AsTime(), time.Now()}
 	}
 	now := r.logTime.Add(time.Since(r.at))
-	return timestamppb.New(now.Add(c.config.RetryFor + expiryMargin)), nil
+	return timestamppb.New(now.Add(min(c.config.RetryFor+expiryMargin, expiryMax))), nil
 }
 
 // forget makes the next expiry ask a server for the log time.

@@ -54,6 +54,9 @@ func (c *cluster) submit(r *rotav1.SubmitActionsRequest) *rotav1.SubmitActionsRe
 	if r.ExpireTime != nil && r.ExpireTime.AsTime().Before(c.logTime) {
 		return refuse(connect.CodeDeadlineExceeded, "REQUEST_EXPIRED", 0)
 	}
+	if r.ExpireTime != nil && r.ExpireTime.AsTime().After(c.logTime.Add(time.Hour+time.Minute)) {
+		return refuse(connect.CodeInvalidArgument, "INVALID", 0)
+	}
 	ids, replayed := c.requests[r.RequestId]
 	if !replayed {
 		c.executed++
@@ -112,6 +115,8 @@ type server struct {
 	// before and after are called around each batch; an error is the answer, and a
 	// panic with http.ErrAbortHandler breaks the connection.
 	before, after func(call int32) error
+	// batchMax is how many submissions fit into a message; 0: any number.
+	batchMax int
 	// one, if set, answers submissions one by one instead of the cluster.
 	one func(*rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult
 	// streamMax ends watches after so many messages; 0: never.
@@ -124,6 +129,8 @@ type server struct {
 	timeless bool
 	// cancel answers CancelActions.
 	cancel func(call int32) error
+	// transfer answers TransferLeadership.
+	transfer func(call int32) error
 }
 
 func (c *cluster) server(t testing.TB) *server {
@@ -163,6 +170,13 @@ func (s *server) CancelActions(context.Context, *rotav1.CancelActionsRequest) (*
 	return &rotav1.CancelActionsResponse{}, nil
 }
 
+func (s *server) TransferLeadership(context.Context, *rotav1.TransferLeadershipRequest) (*rotav1.TransferLeadershipResponse, error) {
+	if err := s.transfer(s.calls.Add(1)); err != nil {
+		return nil, err
+	}
+	return &rotav1.TransferLeadershipResponse{}, nil
+}
+
 func (s *server) BatchSubmitActions(_ context.Context, req *rotav1.BatchSubmitActionsRequest) (*rotav1.BatchSubmitActionsResponse, error) {
 	call := s.calls.Add(1)
 	s.received.Add(int32(len(req.Requests)))
@@ -170,6 +184,9 @@ func (s *server) BatchSubmitActions(_ context.Context, req *rotav1.BatchSubmitAc
 		if err := s.before(call); err != nil {
 			return nil, err
 		}
+	}
+	if s.batchMax > 0 && len(req.Requests) > s.batchMax {
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("message size is larger than configured max"))
 	}
 	one := s.submit
 	if s.one != nil {

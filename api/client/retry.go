@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
@@ -43,6 +45,9 @@ func Detail(err error) *rotav1.ErrorDetail {
 func transient(err error) (bool, time.Duration) {
 	if detail := Detail(err); detail != nil {
 		return detail.RetryDelay != nil, detail.RetryDelay.AsDuration()
+	}
+	if unusable(err) {
+		return false, 0
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeUnknown, connect.CodeInternal,
@@ -88,15 +93,12 @@ type triesKey struct{}
 // retrier repeats unary calls.
 type retrier struct{ c *Client }
 
-// WrapUnary repeats a call until it succeeds, fails for good, or RetryFor is
-// over.
+// WrapUnary repeats a call until it succeeds, fails for good, or RetryFor is over. A
+// call that must not be carried out twice is repeated as long as it certainly was not
+// carried out.
 func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		if !repeatable(req) {
-			return next(ctx, req)
-		}
-		var pause backoff
-		giveUp := time.Now().Add(r.c.config.RetryFor)
+		p, began := r.c.persist(), time.Now()
 		unsure := false // a try before this one may have been carried out
 		for {
 			if n, ok := ctx.Value(triesKey{}).(*int); ok {
@@ -108,14 +110,10 @@ func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				return resp, nil
 			}
 			unsure = unsure || mayBeDone(req.Spec(), err)
-			again, delay := transient(err)
-			if ctx.Err() != nil || !again || time.Now().Add(delay).After(giveUp) {
-				return nil, unknownIf(unsure, err)
+			if unsure && !repeatable(req, time.Since(began) < r.c.clock.remembered) {
+				return nil, unknownIf(true, p.telling(to.addr, err))
 			}
-			if elsewhere(err) {
-				r.c.servers.failed(to.addr)
-			}
-			if pause.wait(ctx, delay) != nil {
+			if err := p.again(ctx, to.addr, err); err != nil {
 				return nil, unknownIf(unsure, err)
 			}
 		}
@@ -130,10 +128,16 @@ func mayBeDone(spec connect.Spec, err error) bool {
 		return false
 	}
 	if detail := Detail(err); detail != nil {
-		return detail.Reason == "UNKNOWN_OUTCOME"
+		return detail.Reason == "UNKNOWN_OUTCOME" || detail.Reason == "LEADER_UNREACHABLE"
 	}
 	lost, _ := transient(err)
-	return lost && !errors.Is(err, syscall.ECONNREFUSED)
+	return lost && !neverSent(err)
+}
+
+// neverSent reports whether there was no connection that a call could have been sent on.
+func neverSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func unknownIf(unsure bool, err error) error {
@@ -153,20 +157,24 @@ func (r *retrier) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	return next
 }
 
-// repeatable reports whether doing the call twice is the same as once.
-func repeatable(req connect.AnyRequest) bool {
+// repeatable reports whether doing the call twice is the same as once. A request ID
+// without an expiry counts only while servers remember it by themselves.
+func repeatable(req connect.AnyRequest, remembered bool) bool {
+	known := func(id string, expires *timestamppb.Timestamp) bool {
+		return id != "" && (remembered || expires != nil)
+	}
 	switch m := req.Any().(type) {
 	case *rotav1.SubmitActionsRequest:
-		return m.RequestId != ""
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.OpenTrajectoryRequest:
-		return m.RequestId != ""
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.SubmitJobRequest:
-		return m.RequestId != ""
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.AcquireTurnRequest:
-		return m.RequestId != ""
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.BatchSubmitActionsRequest:
 		for _, r := range m.Requests {
-			if r.RequestId == "" {
+			if !known(r.RequestId, r.ExpireTime) {
 				return false
 			}
 		}

@@ -36,8 +36,7 @@ func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update
 	req := &rotav1.RunActionRequest{
 		Namespace: c.config.Namespace, RequestId: c.requestID(), ExpireTime: expiry, Action: spec,
 	}
-	giveUp := time.Now().Add(c.config.RetryFor)
-	var pause backoff
+	p, began, unsure := c.persist(), time.Now(), false
 	for {
 		try, to := withAttempt(ctx)
 		err := f.stream(try, req)
@@ -47,15 +46,12 @@ func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update
 			}
 			return f.follow(ctx, f.action.Id)
 		}
-		again, delay := transient(err)
-		if ctx.Err() != nil || !again || time.Now().Add(delay).After(giveUp) {
-			return nil, fmt.Errorf("run action: %w", err)
+		unsure = unsure || mayBeDone(connect.Spec{}, err)
+		if unsure && expiry == nil && time.Since(began) >= c.clock.remembered {
+			return nil, fmt.Errorf("run action: %w", unknownIf(true, p.telling(to.addr, err)))
 		}
-		if elsewhere(err) {
-			c.servers.failed(to.addr)
-		}
-		if pause.wait(ctx, delay) != nil {
-			return nil, fmt.Errorf("run action: %w: %w", ErrUnknownOutcome, err)
+		if err := p.again(ctx, to.addr, err); err != nil {
+			return nil, fmt.Errorf("run action: %w", unknownIf(unsure, err))
 		}
 	}
 }

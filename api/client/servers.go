@@ -27,13 +27,15 @@ type servers struct {
 	addrs   []string // as configured
 	current string
 	avoid   map[string]time.Time // until when, for addresses that failed
+	// known are the addresses that have answered before.
+	known map[string]bool
 }
 
 func newServers(config Config) *servers {
 	s := &servers{
 		http: config.HTTP, scheme: "http",
 		addrs: slices.Clone(config.Addrs), current: config.Addrs[0],
-		avoid: map[string]time.Time{},
+		avoid: map[string]time.Time{}, known: map[string]bool{},
 	}
 	if config.TLS != nil {
 		s.scheme = "https"
@@ -65,10 +67,24 @@ func (s *servers) Do(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	s.answers(addr)
 	if leader := resp.Header.Get(leaderHeader); leader != "" {
 		s.leaderIs(leader)
 	}
 	return resp, nil
+}
+
+func (s *servers) answers(addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[addr] = true
+}
+
+// answered reports whether an address has ever answered a request.
+func (s *servers) answered(addr string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[addr]
 }
 
 func (s *servers) pick() string {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -51,6 +54,8 @@ type submission struct {
 	giveUp time.Time
 	// unsure: an earlier try may have been accepted.
 	unsure bool
+	// sent is when it was first sent without an expiry; zero if it never was.
+	sent time.Time
 
 	done chan struct{}
 	ids  []uint64
@@ -127,7 +132,8 @@ func (b *batcher) take() []*submission {
 	return batch
 }
 
-// submitBatch sends a batch and ends each of its submissions, or puts it back.
+// submitBatch sends a batch and ends each of its submissions, or puts it back. The
+// halves of a batch that is too large for the server are sent on their own.
 func (c *Client) submitBatch(batch []*submission) {
 	var tries int
 	ctx := context.WithValue(c.closing, triesKey{}, &tries)
@@ -136,26 +142,57 @@ func (c *Client) submitBatch(batch []*submission) {
 		endAll(batch, err)
 		return
 	}
+	if batch = c.remembered(batch); len(batch) == 0 {
+		return
+	}
 	req := &rotav1.BatchSubmitActionsRequest{Requests: make([]*rotav1.SubmitActionsRequest, len(batch))}
 	for i, s := range batch {
-		if s.req.ExpireTime == nil {
-			s.req.ExpireTime = expiry
-		}
+		s.expires(expiry)
 		req.Requests[i] = s.req
 	}
 	resp, err := c.Actions.BatchSubmitActions(ctx, req)
 	if err == nil && len(resp.Results) != len(batch) {
 		err = fmt.Errorf("server answered %d of %d submissions", len(resp.Results), len(batch))
 	}
+	if half := len(batch) / 2; half > 0 && codec.TooLarge(err) {
+		c.submitBatch(batch[:half])
+		c.submitBatch(batch[half:])
+		return
+	}
 	if err != nil {
-		again, _ := transient(err)
-		endAll(batch, unknownIf(again || c.closing.Err() != nil, err))
+		for _, s := range batch {
+			s.end(nil, unknownIf(s.unsure || c.closing.Err() != nil, err))
+		}
 		return
 	}
 	for i, s := range batch {
 		s.unsure = s.unsure || tries > 1
 		c.settle(s, resp.Results[i])
 	}
+}
+
+// expires sets until when a submission is remembered, if that is not known yet. One
+// that may have been accepted without an expiry is left without: were it forgotten
+// since, an expiry would have it accepted again.
+func (s *submission) expires(at *timestamppb.Timestamp) {
+	if s.req.ExpireTime == nil && (s.sent.IsZero() || !s.unsure) {
+		s.req.ExpireTime = at
+	}
+	if s.req.ExpireTime == nil && s.sent.IsZero() {
+		s.sent = time.Now()
+	}
+}
+
+// remembered ends those submissions of a batch that servers may have accepted and
+// forgotten again, and returns the others.
+func (c *Client) remembered(batch []*submission) []*submission {
+	return slices.DeleteFunc(batch, func(s *submission) bool {
+		gone := s.unsure && s.req.ExpireTime == nil && time.Since(s.sent) >= c.clock.remembered
+		if gone {
+			s.end(nil, ErrUnknownOutcome)
+		}
+		return gone
+	})
 }
 
 func endAll(batch []*submission, err error) {

@@ -83,6 +83,15 @@ func (h *Hold) tookSetUp() *durationpb.Duration {
 	return durationpb.New(h.setUp)
 }
 
+// HoldOption is something more that HoldTurn does.
+type HoldOption func(*holder)
+
+// OnAcquired has fn called with the turn as soon as it has an ID. Most often it waits
+// then; GetTurn says for what.
+func OnAcquired(fn func(*rotav1.Turn)) HoldOption {
+	return func(h *holder) { fn(proto.CloneOf(h.turn)) }
+}
+
 // HoldTurn acquires a turn, waits for it, and calls work while it is held, renewing its
 // lease in the background. Then it yields. Leaders may change meanwhile.
 //
@@ -95,10 +104,13 @@ func (h *Hold) tookSetUp() *durationpb.Duration {
 //
 // The error is that of work, or ErrTurnLost. After either the cluster does not count on
 // the deployment being on the group any more.
-func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, work func(ctx context.Context, t *rotav1.Turn) error) error {
+func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, work func(ctx context.Context, t *rotav1.Turn) error, options ...HoldOption) error {
 	h, err := c.acquire(ctx, req)
 	if err != nil {
 		return fmt.Errorf("acquire a turn: %w", err)
+	}
+	for _, o := range options {
+		o(h)
 	}
 	if err := h.await(ctx); err != nil {
 		return fmt.Errorf("wait for turn %d: %w", h.turn.Id, errors.Join(err, h.yield(ctx, nil, false)))
@@ -170,6 +182,10 @@ func (h *holder) renewedFrom(sent int64) { h.until = sent + int64(h.lease-h.marg
 // over reports whether the lease has run out.
 func (h *holder) over() bool { return clock.Boottime() >= h.until }
 
+// fresh reports whether more than half of what a renewal is good for is left. Work
+// starts only then: a grant may have been long on its way.
+func (h *holder) fresh() bool { return h.until-clock.Boottime() > int64(h.lease-h.margin)/2 }
+
 func (h *holder) lost(why string) error { return &LostError{h.turn.Id, why} }
 
 // leased returns a context that is done when the lease has run out as it is now.
@@ -189,13 +205,14 @@ func (h *holder) leased(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, cancel
 }
 
-// await returns when the turn is held, under a lease that has been counted from a call.
+// await returns when the turn is held under a fresh lease. A held turn whose lease is
+// old, or was never counted from a call, is renewed first.
 func (h *holder) await(ctx context.Context) error {
 	var pause backoff
 	for {
 		switch h.turn.State {
 		case rotav1.TurnState_TURN_STATE_HELD:
-			if h.until != 0 {
+			if h.fresh() {
 				return nil
 			}
 		case rotav1.TurnState_TURN_STATE_WAITING, rotav1.TurnState_TURN_STATE_SETTING_UP:
@@ -229,12 +246,12 @@ func (h *holder) ungranted() error {
 }
 
 // renew sends one renewal, which is answered when there is news or after a part of the
-// lease; at once if nothing has been counted yet.
+// lease; at once if the lease is not fresh.
 func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
 	wait := (h.lease - h.margin) / leaseParts
 	try, cancel := context.WithTimeout(ctx, 2*wait)
 	defer cancel()
-	if h.until == 0 {
+	if !h.fresh() {
 		wait = 0
 	}
 	sent := clock.Boottime()
@@ -270,7 +287,7 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 			if bounded.Err() == nil {
 				h.trouble = err
 			}
-			if again && pause.wait(bounded, delay) == nil {
+			if (again || unusable(err)) && pause.wait(bounded, delay) == nil {
 				end()
 				continue
 			}

@@ -39,6 +39,7 @@ type turnServer struct {
 	last     time.Time // when the newest renewal came
 	silent   bool      // renewals are not answered any more
 	held     bool      // it was asked for before, and granted
+	outage   time.Time // until when no server accepts a request for a turn
 	hooks    bool
 	known    int // renewals by who knew that it is set up
 	yielded  *rotav1.YieldTurnRequest
@@ -56,7 +57,10 @@ func (s *turnServer) AcquireTurn(_ context.Context, r *rotav1.AcquireTurnRequest
 		return nil, errors.New("the request has no ID, so it cannot be repeated")
 	}
 	s.turn = &rotav1.Turn{Id: 7, State: rotav1.TurnState_TURN_STATE_WAITING, Revision: 1}
-	if s.held {
+	if time.Now().Before(s.outage) {
+		return nil, unavailable("NO_LEADER")
+	}
+	if s.held || !s.outage.IsZero() { // nobody is before it
 		s.turn.State, s.turn.Token, s.renewals = rotav1.TurnState_TURN_STATE_HELD, 5, 2
 	}
 	return &rotav1.AcquireTurnResponse{
@@ -256,6 +260,27 @@ func TestATurnThatWasGrantedBeforeIsRenewedFirst(t *testing.T) {
 		return nil
 	}); err == nil {
 		t.Error("no renewal was answered, and no error")
+	}
+}
+
+// TestAGrantAfterAnOutageIsRenewedFirst: its lease is counted from the first try, which
+// is longer ago than the lease lasts.
+func TestAGrantAfterAnOutageIsRenewedFirst(t *testing.T) {
+	c, s := holding(t)
+	s.outage = time.Now().Add(turnLease)
+	err := c.HoldTurn(t.Context(), someTurn, func(ctx context.Context, _ *rotav1.Turn) error {
+		if s.count() < 3 {
+			t.Error("works before a renewal was answered")
+		}
+		select {
+		case <-ctx.Done():
+			t.Errorf("canceled at once: %v", context.Cause(ctx))
+		case <-time.After(turnMargin):
+		}
+		return nil
+	})
+	if err != nil || s.yielded.GetFailed() {
+		t.Errorf("ends with %v, yielded %v", err, s.yielded)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,7 +17,7 @@ import (
 // last one after RetryFor without hearing from any server.
 func (c *Client) Watch(ctx context.Context, req *rotav1.WatchActionsRequest) iter.Seq2[*rotav1.ActionEvent, error] {
 	return func(yield func(*rotav1.ActionEvent, error) bool) {
-		w := &watch{c: c, req: proto.CloneOf(req), heard: time.Now()}
+		w := &watch{c: c, req: proto.CloneOf(req), p: c.persist()}
 		if err := w.run(ctx, yield); err != nil && !errors.Is(err, errStopped) {
 			yield(nil, fmt.Errorf("watch actions: %w", err))
 		}
@@ -29,10 +28,9 @@ func (c *Client) Watch(ctx context.Context, req *rotav1.WatchActionsRequest) ite
 var errStopped = errors.New("stopped")
 
 type watch struct {
-	c     *Client
-	req   *rotav1.WatchActionsRequest
-	heard time.Time // when the last message came
-	pause backoff
+	c   *Client
+	req *rotav1.WatchActionsRequest
+	p   *persistence // since the last message
 }
 
 func (w *watch) run(ctx context.Context, yield func(*rotav1.ActionEvent, error) bool) error {
@@ -42,18 +40,12 @@ func (w *watch) run(ctx context.Context, yield func(*rotav1.ActionEvent, error) 
 		if errors.Is(err, errStopped) {
 			return err
 		}
-		if ctx.Err() != nil {
+		if err == nil { // the server ended the stream, to shut down
+			err = errCut
+		}
+		if err := w.p.again(ctx, to.addr, err); ctx.Err() != nil {
 			return ctx.Err()
-		}
-		again, delay := true, time.Duration(0)
-		if err != nil { // else the server ended the stream, to shut down
-			again, delay = transient(err)
-		}
-		if !again || time.Since(w.heard) > w.c.config.RetryFor {
-			return err
-		}
-		w.c.servers.failed(to.addr)
-		if err := w.pause.wait(ctx, delay); err != nil {
+		} else if err != nil {
 			return err
 		}
 	}
@@ -69,7 +61,7 @@ func (w *watch) stream(ctx context.Context, yield func(*rotav1.ActionEvent, erro
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		w.heard, w.pause = time.Now(), backoff{}
+		w.p = w.c.persist() // from here on anew
 		msg := stream.Msg()
 		for _, e := range msg.Events {
 			if !yield(e, nil) {

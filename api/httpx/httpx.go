@@ -27,10 +27,11 @@ const (
 	// streamsMax is the number of concurrent streams on one connection: requests
 	// that wait for a commit and watches that wait for an event are cheap.
 	streamsMax = 4096
-	// What a peer may send ahead of the reader: one request of the largest size
-	// allowed on each stream, several on the connection.
-	streamBufferBytes     = 4 << 20
-	connectionBufferBytes = 16 << 20
+	// What a peer may send ahead of the reader, on each stream and on the connection.
+	// Handlers read a request at once, so more would serve only those who send what
+	// nothing reads.
+	streamBufferBytes     = 1 << 20
+	connectionBufferBytes = 4 << 20
 )
 
 // NewClient returns a client for one or many peers that speaks HTTP/2 only:

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -66,48 +67,133 @@ func NewCA(dir string) error {
 	return nil
 }
 
-// Issue makes a certificate and key for one process, valid for a year, as
-// NAME.pem and NAME-key.pem beside the CA made by NewCA. The name is free: 1 to
-// 64 of a-z, 0-9, '.' and '-'. Hosts are addresses or host names for tools that
-// compare them, such as curl; rota itself does not. Loopback is always among
-// them.
+// Certificate is what Issue puts into one.
+type Certificate struct {
+	Role Role
+	// Name is free: 1 to 64 of a-z, 0-9, '.' and '-'.
+	Name string
+	// Hosts are addresses or host names for tools that compare them, such as curl; rota
+	// itself does not. Loopback and Name are always among those of the roles that are
+	// dialed, server and agent; the others have none.
+	Hosts []string
+	// Lifetime is a year if it is 0.
+	Lifetime time.Duration
+}
+
+// Issue makes a certificate and key for one process, valid for a year, as NAME.pem and
+// NAME-key.pem beside the CA made by NewCA.
 func Issue(dir string, role Role, name string, hosts ...string) error {
-	if !slices.Contains(roles, role) {
-		return fmt.Errorf("issue certificate: role %q is none of %q", role, roles)
-	}
-	if !namePattern.MatchString(name) || name == caName {
-		return fmt.Errorf("issue certificate: name %q must be 1 to 64 of a-z, 0-9, '.' and '-', and not %q", name, caName)
-	}
-	ca, err := tls.LoadX509KeyPair(FilesIn(dir, caName).Cert, FilesIn(dir, caName).Key)
-	if err != nil {
-		return fmt.Errorf("issue certificate: load CA (make one with `rota tls init`): %w", err)
-	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: name},
-		NotAfter:              time.Now().Add(leafLifetime),
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-		URIs:                  []*url.URL{role.uri()},
-	}
-	if role != RoleClient {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-		addHosts(template, append([]string{"localhost", "127.0.0.1", "::1", name}, hosts...))
-	}
-	if err := writePair(FilesIn(dir, name), template, &ca); err != nil {
-		return fmt.Errorf("issue certificate for %q: %w", name, err)
+	return IssueCertificate(dir, Certificate{Role: role, Name: name, Hosts: hosts})
+}
+
+// IssueCertificate is Issue with all that can be said.
+func IssueCertificate(dir string, c Certificate) error {
+	if err := sign(dir, c, writePair); err != nil {
+		return fmt.Errorf("issue certificate for %q: %w", c.Name, err)
 	}
 	return nil
 }
 
-func addHosts(template *x509.Certificate, hosts []string) {
-	for _, h := range hosts {
-		if ip := net.ParseIP(h); ip != nil {
+// Renew replaces the certificate of a name and its key by new ones with the same role,
+// hosts and lifetime, or another lifetime if it is not 0. Processes that use the files
+// notice. The old certificate is valid as long as it was.
+func Renew(dir, name string, lifetime time.Duration) error {
+	old, err := loadPair(FilesIn(dir, name))
+	if err != nil {
+		return fmt.Errorf("renew certificate (make one with `rota tls issue`): %w", err)
+	}
+	role, err := certRole(old.Leaf)
+	if err != nil {
+		return fmt.Errorf("renew certificate of %q: %w", name, err)
+	}
+	c := Certificate{Role: role, Name: name, Hosts: hostsOf(old.Leaf), Lifetime: lifetime}
+	if lifetime == 0 {
+		c.Lifetime = old.Leaf.NotAfter.Sub(old.Leaf.NotBefore) - clockSkew
+	}
+	if err := sign(dir, c, replacePair); err != nil {
+		return fmt.Errorf("renew certificate of %q: %w", name, err)
+	}
+	return nil
+}
+
+// sign makes a certificate and has it written.
+func sign(dir string, c Certificate, write func(Files, *x509.Certificate, *tls.Certificate) error) error {
+	if !slices.Contains(roles, c.Role) {
+		return fmt.Errorf("role %q is none of %q", c.Role, roles)
+	}
+	if !namePattern.MatchString(c.Name) || c.Name == caName {
+		return fmt.Errorf("name %q must be 1 to 64 of a-z, 0-9, '.' and '-', and not %q", c.Name, caName)
+	}
+	ca, err := loadPair(FilesIn(dir, caName))
+	if err != nil {
+		return fmt.Errorf("load CA (make one with `rota tls init`): %w", err)
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: c.Name},
+		NotAfter:              time.Now().Add(cmp.Or(c.Lifetime, leafLifetime)),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+		URIs:                  []*url.URL{c.Role.uri()},
+	}
+	if template.NotAfter.After(ca.Leaf.NotAfter) {
+		return fmt.Errorf("it would end on %s, and the certificate authority itself ends on %s",
+			template.NotAfter.Format(time.DateOnly), ca.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	if c.Role == RoleServer || c.Role == RoleAgent { // the roles that are dialed
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		err = addHosts(template, append([]string{"localhost", "127.0.0.1", "::1", c.Name}, c.Hosts...))
+	} else if len(c.Hosts) > 0 {
+		err = fmt.Errorf("nobody dials a process of role %q, so its certificate has no hosts", c.Role)
+	}
+	if err != nil {
+		return err
+	}
+	return write(FilesIn(dir, c.Name), template, &ca)
+}
+
+// hostPattern is looser than any DNS name has to be.
+var hostPattern = regexp.MustCompile(`^(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
+func addHosts(template *x509.Certificate, hosts []string) error {
+	slices.Sort(hosts)
+	for _, h := range slices.Compact(hosts) {
+		switch ip := net.ParseIP(h); {
+		case ip != nil:
 			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
+		case hostPattern.MatchString(h):
 			template.DNSNames = append(template.DNSNames, h)
+		default:
+			return fmt.Errorf("%q is neither an address nor a host name", h)
 		}
 	}
+	return nil
+}
+
+func hostsOf(cert *x509.Certificate) []string {
+	hosts := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
+}
+
+// replacePair is writePair for files that are there: each is replaced by a rename. A
+// process that reads them between the two keeps what it has.
+func replacePair(f Files, template *x509.Certificate, ca *tls.Certificate) error {
+	fresh := Files{CA: f.CA, Cert: f.Cert + ".new", Key: f.Key + ".new"}
+	for _, path := range []string{fresh.Cert, fresh.Key} { // of a renewal that was interrupted
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := writePair(fresh, template, ca); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh.Key, f.Key); err != nil {
+		return err
+	}
+	return os.Rename(fresh.Cert, f.Cert)
 }
 
 // writePair makes a key and has the CA, or with none the key itself, sign the

@@ -15,12 +15,16 @@ type Role string
 
 // The roles there are.
 const (
-	RoleServer Role = "server"
-	RoleAgent  Role = "agent"
-	RoleClient Role = "client"
+	RoleServer   Role = "server"
+	RoleAgent    Role = "agent"
+	RoleOperator Role = "operator"
+	RoleClient   Role = "client"
 )
 
-var roles = []Role{RoleServer, RoleAgent, RoleClient}
+var roles = []Role{RoleServer, RoleAgent, RoleOperator, RoleClient}
+
+// Roles are the roles there are.
+func Roles() []Role { return slices.Clone(roles) }
 
 // Errors of a handshake or a configuration, one for each fact.
 var (
@@ -31,7 +35,7 @@ var (
 	// ErrUntrusted: the certificate is not from the CA, or is out of date.
 	ErrUntrusted = errors.New("certificate is not valid")
 	// ErrNoRole: the certificate does not name exactly one role.
-	ErrNoRole = errors.New("certificate does not name exactly one role as a URI rota://role/server, agent or client")
+	ErrNoRole = errors.New("certificate does not name exactly one role as a URI rota://role/server, agent, operator or client")
 	// ErrWrongRole: the certificate is good, but its role may not do this.
 	ErrWrongRole = errors.New("peer has the wrong role")
 	// ErrPlaintext: anybody who reaches the address could command the process.

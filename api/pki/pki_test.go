@@ -2,6 +2,8 @@ package pki
 
 import (
 	"bufio"
+	"cmp"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -11,6 +13,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -47,10 +51,10 @@ func issueOdd(t *testing.T, dir, name string, change func(*x509.Certificate)) tl
 	if err := writePair(FilesIn(dir, name), template, &ca); err != nil {
 		t.Fatal(err)
 	}
-	return loadPair(t, FilesIn(dir, name))
+	return readPair(t, FilesIn(dir, name))
 }
 
-func loadPair(t *testing.T, f Files) tls.Certificate {
+func readPair(t *testing.T, f Files) tls.Certificate {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 	if err != nil {
@@ -141,7 +145,7 @@ func TestServersAdmitOnlyTheRightRoles(t *testing.T) {
 		{"a server", good(dir, "server"), nil},
 		{"an agent", good(dir, "agent"), nil},
 		{"a client", good(dir, "client"), ErrWrongRole},
-		{"a server of another CA", &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{loadPair(t, FilesIn(foreign, "server"))}}, ErrUntrusted},
+		{"a server of another CA", &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{readPair(t, FilesIn(foreign, "server"))}}, ErrUntrusted},
 		{"expired", odd("expired", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), ErrUntrusted},
 		{"not yet valid", odd("early", func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }), ErrUntrusted},
 		{"not for clients", odd("usage", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), ErrUntrusted},
@@ -177,7 +181,7 @@ func TestPeersWithoutTLSOrCertificateGetNothing(t *testing.T) {
 	})
 	t.Run("TLS 1.2", func(t *testing.T) {
 		greeting, err := ask(t, addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
-			Certificates: []tls.Certificate{loadPair(t, FilesIn(dir, "client"))}})
+			Certificates: []tls.Certificate{readPair(t, FilesIn(dir, "client"))}})
 		if greeting != "" || err == nil || <-handshakes == nil {
 			t.Errorf("got %q, %v", greeting, err)
 		}
@@ -354,6 +358,34 @@ func TestKeysAreSecretAndNothingIsReplaced(t *testing.T) {
 	}
 }
 
+func TestKeysThatOthersCanReadAreRefused(t *testing.T) {
+	dir := newPKI(t)
+	server, ca := FilesIn(dir, "server"), FilesIn(dir, caName)
+	for mode, refused := range map[os.FileMode]bool{
+		0o600: false, 0o400: false, 0o640: os.Geteuid() != 0, 0o604: true, 0o644: true, 0o660: true, 0o666: true, 0o602: true,
+	} {
+		if err := os.Chmod(server.Key, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, serverErr := ServerConfig(server)
+		_, clientErr := ClientConfig(server, RoleServer)
+		for _, err := range []error{serverErr, clientErr} {
+			switch {
+			case errors.Is(err, ErrExposed) != refused || !refused && err != nil:
+				t.Errorf("mode %04o: %v, want refused %v", mode, err, refused)
+			case refused && !strings.Contains(err.Error(), "run `chmod 600 "+server.Key+"`"):
+				t.Errorf("mode %04o: %q does not say what mends it", mode, err)
+			}
+		}
+	}
+	if err := os.Chmod(ca.Key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Issue(dir, RoleClient, "late"); !errors.Is(err, ErrExposed) {
+		t.Errorf("with a CA key that others can read: %v", err)
+	}
+}
+
 func TestNamesAndRolesAreChecked(t *testing.T) {
 	dir := newPKI(t)
 	for _, name := range []string{"", "ca", "../evil", "a/b", "Ä", ".", "a-", "with space"} {
@@ -374,7 +406,7 @@ func TestCertificatesAlsoSatisfyToolsThatCompareHosts(t *testing.T) {
 	if err := Issue(dir, RoleServer, "s1", "10.1.2.3", "s1.example.org"); err != nil {
 		t.Fatal(err)
 	}
-	leaf := loadPair(t, FilesIn(dir, "s1")).Leaf
+	leaf := readPair(t, FilesIn(dir, "s1")).Leaf
 	for _, host := range []string{"localhost", "127.0.0.1", "::1", "s1", "10.1.2.3", "s1.example.org"} {
 		if err := leaf.VerifyHostname(host); err != nil {
 			t.Error(err)
@@ -401,5 +433,51 @@ func TestPlaintextIsForLoopbackOnly(t *testing.T) {
 		if err := AllowPlaintext(tcp); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", addr, err, want)
 		}
+	}
+}
+
+func TestARenewalKeepsEverythingButTheKeyAndTheDates(t *testing.T) {
+	dir := newPKI(t)
+	err := IssueCertificate(dir, Certificate{Role: RoleServer, Name: "s1", Hosts: []string{"10.1.2.3", "s1.example.org"}, Lifetime: 48 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := readPair(t, FilesIn(dir, "s1")).Leaf
+	if left := time.Until(old.NotAfter); left < 47*time.Hour || left > 48*time.Hour {
+		t.Errorf("is valid for %v", left)
+	}
+	for _, lifetime := range []time.Duration{0, 24 * time.Hour} {
+		if err := Renew(dir, "s1", lifetime); err != nil {
+			t.Fatal(err)
+		}
+		fresh := readPair(t, FilesIn(dir, "s1")).Leaf
+		if old.PublicKey.(*ecdsa.PublicKey).Equal(fresh.PublicKey) || fresh.SerialNumber.Cmp(old.SerialNumber) == 0 {
+			t.Error("it is the old certificate")
+		}
+		if role, err := certRole(fresh); role != RoleServer || err != nil || !slices.Equal(hostsOf(fresh), hostsOf(old)) {
+			t.Errorf("role %q, %v, hosts %q, were %q", role, err, hostsOf(fresh), hostsOf(old))
+		}
+		if left := time.Until(fresh.NotAfter).Round(time.Hour); left != cmp.Or(lifetime, 48*time.Hour) {
+			t.Errorf("renewed for %v it is valid for %v", lifetime, left)
+		}
+		if info, err := os.Stat(FilesIn(dir, "s1").Key); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the key: %v, %v", info, err)
+		}
+	}
+}
+
+func TestCertificatesThatCannotBeAreRefused(t *testing.T) {
+	dir := newPKI(t)
+	for _, c := range []Certificate{
+		{Role: RoleServer, Name: "x", Hosts: []string{"no host"}},
+		{Role: RoleClient, Name: "x", Hosts: []string{"10.0.0.1"}},
+		{Role: RoleClient, Name: "x", Lifetime: 2 * caLifetime},
+	} {
+		if err := IssueCertificate(dir, c); err == nil {
+			t.Errorf("%+v was issued", c)
+		}
+	}
+	if err := Renew(dir, "gone", 0); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("renew what is not there: %v", err)
 	}
 }

@@ -96,9 +96,9 @@ func (f Files) load() (material, error) {
 	if !ca.AppendCertsFromPEM(pem) {
 		return material{}, fmt.Errorf("TLS files: %s holds no CA certificate in PEM form", f.CA)
 	}
-	cert, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	cert, err := loadPair(f)
 	if err != nil {
-		return material{}, fmt.Errorf("TLS files: %s with %s: %w", f.Cert, f.Key, err)
+		return material{}, fmt.Errorf("TLS files: %w", err)
 	}
 	// What peers would refuse is refused here, where the reason can be read.
 	if _, err := certRole(cert.Leaf); err != nil {
@@ -112,6 +112,23 @@ func (f Files) load() (material, error) {
 		return material{}, fmt.Errorf("TLS files: %s: %w", f.Cert, err)
 	}
 	return material{ca: ca, cert: &cert}, nil
+}
+
+// loadPair reads a certificate and its key.
+func loadPair(f Files) (tls.Certificate, error) {
+	cert, err := os.ReadFile(f.Cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := ReadSecret(f.Key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
+	}
+	return pair, nil
 }
 
 func parseChain(der [][]byte) ([]*x509.Certificate, error) {

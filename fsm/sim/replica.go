@@ -104,7 +104,7 @@ func (r *Replica) Apply(e Entry) (results []*logv1.Result, err error) {
 		return nil, fmt.Errorf("entry %d was handed to a replica that has applied %d", e.Index, r.applied)
 	}
 	if e.Data != nil {
-		results, err = r.machine.ApplyData(e.Index, e.Data)
+		results, err = r.machine.ApplyData(e.Index, e.Term, e.Data)
 	}
 	if err == nil {
 		r.applied = e.Index

@@ -81,6 +81,9 @@ func (s *State) checkNode(n *Node) error {
 		return fmt.Errorf("node %s: %d bytes free and %d reserved of %d", n.Name, n.FreeMemory, reserved, n.Memory)
 	case n.Running != running || n.Trajectories != trajectories:
 		return fmt.Errorf("node %s: counts %d running and %d trajectories, has %d and %d", n.Name, n.Running, n.Trajectories, running, trajectories)
+	case n.LowDisk && !n.Draining || n.Drained && !n.LowDisk:
+		return fmt.Errorf("node %s: low on disk %v, drained besides %v, gets no new work %v", n.Name, n.LowDisk, n.Drained, n.Draining)
+	case n.State == NodeDown && s.endLater(NodeTeardown(n.ID)): // its attempts are being settled
 	case n.State == NodeDown && running > 0:
 		return fmt.Errorf("node %s is down and still runs %d attempts", n.Name, running)
 	case n.State == NodeDown && open > 0:
@@ -92,6 +95,9 @@ func (s *State) checkNode(n *Node) error {
 	}
 	return s.checkGPUs(n)
 }
+
+// endLater reports whether a teardown goes on in a later entry.
+func (s *State) endLater(i Instance) bool { return s.WorkLeft(i) || s.parked.get(i) != nil }
 
 // checkActions: an action runs exactly if it has a live attempt, and has a
 // result exactly if it has ended.
@@ -192,16 +198,21 @@ func (s *State) checkIndexes(fresh *State) error {
 		{"timers", sameItems(x.timers, y.timers)},
 		{"expiries", sameItems(x.expiries, y.expiries)},
 		{"ended", sameItems(x.ended, y.ended)},
-		{"usable", sameCounts(x.usable, y.usable)},
+		{"usable", sameValues(x.usable, y.usable)},
+		{"poolReferrers", sameValues(x.poolReferrers, y.poolReferrers)},
+		{"nsReferrers", sameValues(x.nsReferrers, y.nsReferrers)},
 		{"classNames", sameItems(x.classNames, y.classNames)},
-		{"classLive", sameCounts(x.classLive, y.classLive)},
-		{"quotaUsers", sameCounts(x.quotaUsers, y.quotaUsers)},
+		{"classLive", sameValues(x.classLive, y.classLive)},
+		{"quotaUsers", sameValues(x.quotaUsers, y.quotaUsers)},
 		{"groups", sameItems(x.groups, y.groups)},
-		{"spreadLabels", sameCounts(x.spreadLabels, y.spreadLabels)},
+		{"spreadLabels", sameValues(x.spreadLabels, y.spreadLabels)},
 		{"domains", sameItems(x.domains, y.domains)},
 		{"jobNames", sameItems(x.jobNames, y.jobNames)},
 		{"groupJobs", sameItems(x.groupJobs, y.groupJobs)},
 		{"jobTurns", sameItems(x.jobTurns, y.jobTurns)},
+		{"waitingTurns", sameItems(x.waitingTurns, y.waitingTurns)},
+		{"heldTurns", sameValues(x.heldTurns, y.heldTurns)},
+		{"hookActions", sameValues(x.hookActions, y.hookActions)},
 	} {
 		if !index.equal {
 			return fmt.Errorf("index %s differs from the rows", index.name)
@@ -242,7 +253,7 @@ func (s *State) rebuild() *State {
 	copyRows(&s.actions, f.PutAction)
 	copyRows(&s.attempts, f.PutAttempt)
 	copyRows(&s.requests, f.PutRequest)
-	copyRows(&s.work, func(w *work) { f.PutWork(w.Instance) })
+	copyRows(&s.work, func(w *work) { f.PutWorkAfter(w.Instance, w.After) })
 	copyRows(&s.parked, func(w *work) { f.Park(w.Instance) })
 	copyRows(&s.classes, f.PutClass)
 	copyRows(&s.quotas, f.PutQuota)
@@ -280,9 +291,9 @@ func sameItems[T comparable](a, b *btree.BTreeG[T]) bool {
 	return same
 }
 
-func sameCounts[K cmp.Ordered](a, b *btree.Map[K, int]) bool {
+func sameValues[K cmp.Ordered, V comparable](a, b *btree.Map[K, V]) bool {
 	same := a.Len() == b.Len()
-	a.Scan(func(k K, n int) bool {
+	a.Scan(func(k K, n V) bool {
 		m, _ := b.Get(k)
 		same = same && m == n
 		return same

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -28,11 +29,33 @@ func (s *State) checkNodeGroups() (err error) {
 		case (g.Period == 0) != (len(seats[g.ID]) == 0):
 			err = fmt.Errorf("group %s has a period of %d and %d seats", g.Name, g.Period, len(seats[g.ID]))
 		default:
-			err = checkGroupSeats(g, seats[g.ID])
+			err = errors.Join(checkGroupSeats(g, seats[g.ID]), s.checkHookRuns(g))
 		}
 		return err == nil
 	})
 	return err
+}
+
+// checkHookRuns: hooks run one after the other while none has failed, and one that has
+// not ended has an action that has not.
+func (s *State) checkHookRuns(g *NodeGroup) error {
+	if g.Switch == nil {
+		return nil
+	}
+	runs := g.Switch.Runs
+	if len(runs) > len(g.Switch.Hooks) {
+		return fmt.Errorf("group %s has run %d of %d hooks", g.Name, len(runs), len(g.Switch.Hooks))
+	}
+	for i, run := range runs {
+		last := i == len(runs)-1
+		switch a := s.Action(run.Action); {
+		case run.Action == 0 || run.Action > s.meta.LastAction || !last && run.State != ActionSucceeded:
+			return fmt.Errorf("hook %d of group %s ran as action %d to state %d, and another followed or there is no such action", i+1, g.Name, run.Action, run.State)
+		case run.State == 0 && (a == nil || a.State.Final()), run.State != 0 && a != nil && a.State != run.State:
+			return fmt.Errorf("hook %d of group %s is in state %d, its action %d is not", i+1, g.Name, run.State, run.Action)
+		}
+	}
+	return nil
 }
 
 // checkGroupSeats lays all members out over one period of the group: no slot may be

@@ -13,35 +13,37 @@ func (s *State) checkMeta() error {
 	return nil
 }
 
-// checkNamespaces: they are numbered without gaps, and found by their names.
+// checkNamespaces: they are found by their names, and what is of one finds it.
 func (s *State) checkNamespaces() (err error) {
-	next := NamespaceID(1)
 	s.Namespaces(func(n *Namespace) bool {
-		if n.ID != next || s.NamespaceByName(n.Name) != n {
-			err = fmt.Errorf("namespace %d is called %q, which is another's name, or %d is missing", n.ID, n.Name, next)
+		if n.ID == 0 || n.ID > s.meta.LastNamespace || s.NamespaceByName(n.Name) != n {
+			err = fmt.Errorf("namespace %d is called %q, which is another's name, or the last is %d", n.ID, n.Name, s.meta.LastNamespace)
 		}
-		next++
 		return err == nil
 	})
-	if err == nil && next != s.meta.LastNamespace+1 {
-		err = fmt.Errorf("the last namespace is %d, not %d", next-1, s.meta.LastNamespace)
-	}
+	s.index.nsReferrers.Scan(func(id NamespaceID, n int) bool {
+		if s.Namespace(id) == nil {
+			err = fmt.Errorf("namespace %d does not exist, and %d rows are of it", id, n)
+		}
+		return err == nil
+	})
 	return err
 }
 
-// checkPools: they are numbered without gaps, and found by their names.
+// checkPools: they are found by their names, and what is of one finds it.
 func (s *State) checkPools() (err error) {
-	next := PoolID(1)
 	s.Pools(func(p *Pool) bool {
-		if p.ID != next || s.PoolByName(p.Name) != p {
-			err = fmt.Errorf("pool %d is called %q, which is another's name, or %d is missing", p.ID, p.Name, next)
+		if p.ID == 0 || p.ID > s.meta.LastPool || s.PoolByName(p.Name) != p {
+			err = fmt.Errorf("pool %d is called %q, which is another's name, or the last is %d", p.ID, p.Name, s.meta.LastPool)
 		}
-		next++
 		return err == nil
 	})
-	if err == nil && next != s.meta.LastPool+1 {
-		err = fmt.Errorf("the last pool is %d, not %d", next-1, s.meta.LastPool)
-	}
+	s.index.poolReferrers.Scan(func(id PoolID, n int) bool {
+		if s.Pool(id) == nil {
+			err = fmt.Errorf("pool %d does not exist, and %d rows are of it", id, n)
+		}
+		return err == nil
+	})
 	return err
 }
 
@@ -83,18 +85,25 @@ func (s *State) checkParked() error {
 
 func checkInstances(t *table[Instance, work, *work]) (err error) {
 	t.scan(0, func(w *work) bool {
-		_, pool := w.Instance.Pool()
-		_, node := w.Instance.Node()
-		_, trajectory := w.Instance.EndingTrajectory()
-		_, _, gpu := w.Instance.GPU()
-		_, quota := w.Instance.Quota()
-		_, corelessPool := w.Instance.CorelessPool()
-		_, corelessNode := w.Instance.CorelessNode()
-		_, group := w.Instance.NodeGroup()
-		if !group && !w.Instance.Placement() && !pool && !node && !trajectory && !gpu && !quota && !corelessPool && !corelessNode {
+		if !w.Instance.known() {
 			err = fmt.Errorf("instance %x is of no known kind", uint64(w.Instance))
 		}
 		return err == nil
 	})
 	return err
+}
+
+func (i Instance) known() bool {
+	i, _ = i.BesideQueue()
+	_, pool := i.Pool()
+	_, node := i.Node()
+	_, trajectory := i.EndingTrajectory()
+	_, _, gpu := i.GPU()
+	_, quota := i.Quota()
+	_, corelessPool := i.CorelessPool()
+	_, corelessNode := i.CorelessNode()
+	_, group := i.NodeGroup()
+	_, aside := i.AsideTrajectories()
+	_, lost := i.EndingNode()
+	return pool || node || lost || trajectory || gpu || quota || corelessPool || corelessNode || group || aside || i.Placement()
 }

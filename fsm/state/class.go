@@ -125,6 +125,7 @@ func (s *State) ClassLive(id ClassID) int {
 func (s *State) PutClass(r *Class) {
 	if old := s.classes.put(s.enc, r.ID, r); old == nil {
 		s.index.classNames.Set(className{r.Namespace, r.Name, r.ID})
+		s.refer(r.Namespace, 0, 1)
 	}
 }
 
@@ -132,6 +133,7 @@ func (s *State) PutClass(r *Class) {
 func (s *State) DeleteClass(id ClassID) {
 	if old := s.classes.delete(id); old != nil {
 		s.index.classNames.Delete(className{namespace: old.Namespace, name: old.Name})
+		s.refer(old.Namespace, 0, -1)
 	}
 }
 

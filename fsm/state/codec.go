@@ -67,6 +67,13 @@ func (c *codec) flag(v *bool) {
 	}
 }
 
+// trails reports whether the last fields of a row are coded: only where they say
+// something, so that rows from before there were such fields stay what they are. set
+// says so of the row, when it is encoded.
+func (c *codec) trails(set bool) bool {
+	return !c.decoding && set || c.decoding && len(c.buf) > 0
+}
+
 func (c *codec) bytes(v *[]byte) {
 	n := uint64(len(*v))
 	number(c, &n)

@@ -93,6 +93,36 @@ type Switch struct {
 	To    DeploymentID
 	Hooks []Hook
 	Began int64
+	// Runs are the actions of the hooks that were queued so far, in the order of Hooks.
+	Runs []HookRun
+}
+
+// HookRun is the action that runs a hook. How the action ended is noted here as well,
+// because the row of an action that has ended may be dropped before anybody has read it.
+type HookRun struct {
+	Action ActionID
+	// State is final once the action has ended, and 0 before.
+	State    ActionState
+	Reason   EndReason
+	ExitCode int32
+}
+
+// Running returns the hook that was queued and has not ended, nil if there is none.
+func (r *Switch) Running() *HookRun {
+	if r == nil || len(r.Runs) == 0 || r.Runs[len(r.Runs)-1].State != 0 {
+		return nil
+	}
+	return &r.Runs[len(r.Runs)-1]
+}
+
+// NextHook returns the number of the hook that may be queued now, counted from 0; -1 if
+// the one before has not ended or has failed, or all were queued.
+func (r *Switch) NextHook() int {
+	n := len(r.Runs)
+	if n == len(r.Hooks) || n > 0 && r.Runs[n-1].State != ActionSucceeded {
+		return -1
+	}
+	return n
 }
 
 // Hook is one step of a switch.

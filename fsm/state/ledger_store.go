@@ -1,5 +1,7 @@
 package state
 
+import "github.com/tidwall/btree"
+
 // NodeGroup returns a group, nil if there is none.
 func (s *State) NodeGroup(id GroupID) *NodeGroup { return s.nodeGroups.get(id) }
 
@@ -11,6 +13,11 @@ func (s *State) NodeGroupByName(name string) *NodeGroup {
 
 // NodeGroups visits all groups in the order of creation.
 func (s *State) NodeGroups(fn func(*NodeGroup) bool) { s.nodeGroups.scan(0, fn) }
+
+// NodeGroupsAfter visits the groups that were made after one.
+func (s *State) NodeGroupsAfter(after GroupID, fn func(*NodeGroup) bool) {
+	s.nodeGroups.scan(after+1, fn)
+}
 
 // NodeGroupCount returns how many groups there are.
 func (s *State) NodeGroupCount() int { return s.nodeGroups.rows.Len() }
@@ -72,14 +79,25 @@ func (s *State) JobTurns(job JobID, fn func(*Turn) bool) {
 }
 
 // HeldTurn returns the turn of a job that holds a group, nil if none does.
-func (s *State) HeldTurn(job JobID) (held *Turn) {
-	s.JobTurns(job, func(t *Turn) bool {
-		if t.State == TurnHeld {
-			held = t
+func (s *State) HeldTurn(job JobID) *Turn {
+	id, _ := s.index.heldTurns.Get(job)
+	return s.turns.get(id)
+}
+
+// FirstTurns visits the oldest waiting turn of each deployment of a job.
+func (s *State) FirstTurns(job JobID, fn func(*Turn) bool) {
+	last := DeploymentID(job+1)<<deploymentBits - 1
+	for next := DeploymentID(job) << deploymentBits; next <= last; {
+		var first waitingTurn
+		s.index.waitingTurns.Ascend(waitingTurn{next, 0}, func(k waitingTurn) bool {
+			first = k
+			return false
+		})
+		if first.turn == 0 || first.deployment > last || !fn(s.turns.get(first.turn)) {
+			return
 		}
-		return held == nil
-	})
-	return held
+		next = first.deployment + 1
+	}
 }
 
 // SettingUp reports whether hooks still make a group ready for a turn.
@@ -100,6 +118,7 @@ func (s *State) PutNodeGroup(r *NodeGroup) {
 		s.index.nodeGroupNames.Set(r.Name, r.ID)
 	}
 	s.setTimer(old.timer(), r.timer())
+	s.indexHook(old, r)
 }
 
 // DeleteNodeGroup forgets a group.
@@ -107,6 +126,26 @@ func (s *State) DeleteNodeGroup(id GroupID) {
 	if old := s.nodeGroups.delete(id); old != nil {
 		s.index.nodeGroupNames.Delete(old.Name)
 		s.setTimer(old.timer(), timer{})
+		s.indexHook(old, nil)
+	}
+}
+
+// GroupOfHook returns the group one of whose hooks an action runs, nil if it runs none.
+func (s *State) GroupOfHook(id ActionID) *NodeGroup {
+	g, _ := s.index.hookActions.Get(id)
+	return s.nodeGroups.get(g)
+}
+
+func (s *State) indexHook(old, now *NodeGroup) {
+	if old != nil {
+		if run := old.Switch.Running(); run != nil {
+			s.index.hookActions.Delete(run.Action)
+		}
+	}
+	if now != nil {
+		if run := now.Switch.Running(); run != nil {
+			s.index.hookActions.Set(run.Action, now.ID)
+		}
 	}
 }
 
@@ -135,6 +174,7 @@ func (s *State) PutJob(r *Job) {
 	old := s.jobs.put(s.enc, r.ID, r)
 	if old == nil {
 		s.index.jobNames.Set(jobName{r.Namespace, r.Name, r.ID})
+		s.refer(r.Namespace, 0, 1)
 	}
 	s.indexJob(old, r)
 }
@@ -143,6 +183,7 @@ func (s *State) PutJob(r *Job) {
 func (s *State) DeleteJob(id JobID) {
 	if old := s.jobs.delete(id); old != nil {
 		s.index.jobNames.Delete(jobName{old.Namespace, old.Name, old.ID})
+		s.refer(old.Namespace, 0, -1)
 		s.indexJob(old, nil)
 	}
 }
@@ -186,11 +227,29 @@ func (s *State) DeleteSeat(job JobID) { s.seats.delete(job) }
 func (s *State) PutTurn(r *Turn) {
 	old := s.turns.put(s.enc, r.ID, r)
 	s.setTimer(s.turnTimer(old), s.turnTimer(r))
+	if old == nil || old.State != r.State {
+		s.indexTurn(r)
+	}
+}
+
+func (s *State) indexTurn(r *Turn) {
 	job, _ := r.Deployment.Job()
-	if r.State.Live() {
-		s.index.jobTurns.Set(jobTurn{job, r.ID})
+	x := &s.index
+	include(x.jobTurns, jobTurn{job, r.ID}, r.State.Live())
+	include(x.waitingTurns, waitingTurn{r.Deployment, r.ID}, r.State == TurnWaiting)
+	if held, _ := x.heldTurns.Get(job); r.State == TurnHeld {
+		x.heldTurns.Set(job, r.ID)
+	} else if held == r.ID {
+		x.heldTurns.Delete(job)
+	}
+}
+
+// include puts an item into an index, or takes it out.
+func include[T any](tree *btree.BTreeG[T], item T, in bool) {
+	if in {
+		tree.Set(item)
 	} else {
-		s.index.jobTurns.Delete(jobTurn{job, r.ID})
+		tree.Delete(item)
 	}
 }
 
@@ -230,6 +289,10 @@ type (
 		job  JobID
 		turn TurnID
 	}
+	waitingTurn struct {
+		deployment DeploymentID
+		turn       TurnID
+	}
 )
 
 func (a jobName) less(b jobName) bool {
@@ -249,6 +312,13 @@ func (a groupJob) less(b groupJob) bool {
 func (a jobTurn) less(b jobTurn) bool {
 	if a.job != b.job {
 		return a.job < b.job
+	}
+	return a.turn < b.turn
+}
+
+func (a waitingTurn) less(b waitingTurn) bool {
+	if a.deployment != b.deployment {
+		return a.deployment < b.deployment
 	}
 	return a.turn < b.turn
 }
@@ -283,6 +353,21 @@ func (r *NodeGroup) code(c *codec) {
 	c.text(&r.HookPool)
 	number(c, &r.Awake)
 	optional(c, &r.Switch, (*Switch).code)
+	if c.trails(r.Switch != nil && len(r.Switch.Runs) > 0) {
+		if r.Switch == nil {
+			c.fail()
+			return
+		}
+		list(c, &r.Switch.Runs, func(c *codec, h *HookRun) {
+			number(c, &h.Action)
+			number(c, &h.State)
+			number(c, &h.Reason)
+			signed(c, &h.ExitCode)
+		})
+		if len(r.Switch.Runs) == 0 {
+			c.fail()
+		}
+	}
 }
 
 func (r *Switch) code(c *codec) {

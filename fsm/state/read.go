@@ -8,9 +8,16 @@ const actionOverhead = 256
 // needsOverhead is what each part of its needs costs.
 const needsOverhead = 64
 
-// Queue returns the queue an action waits in by its own row: 0 while its
-// trajectory has no node, then those of its quotas one after the other.
+// Queue returns the queue an action waits in by its own row, or the room beside it: 0
+// while its trajectory has no node, then those of its quotas one after the other.
 func (r *Action) Queue() Instance {
+	if r.Aside {
+		return r.queue().Aside()
+	}
+	return r.queue()
+}
+
+func (r *Action) queue() Instance {
 	pinned, quota := r.Trajectory != 0, r.missing()
 	switch {
 	case pinned && r.Node == 0:
@@ -60,18 +67,12 @@ func (r *Node) Cores() CoreSet {
 	return all
 }
 
-// size is what a node brings to its pool.
-type size struct {
-	pool              PoolID
-	cores             CoreSet
-	memory, bandwidth uint64
-	gpus              GPUs
-}
-
-func (r *Node) size() size {
-	g := r.GPUs
-	g.Free = 0
-	return size{r.Pool, r.Cores(), r.Memory, r.Bandwidth, g}
+// CoreCount returns how many cores the node has, free or not: its NUMA nodes share none.
+func (r *Node) CoreCount() (n int) {
+	for i := range r.NUMA {
+		n += r.NUMA[i].Len()
+	}
+	return n
 }
 
 // Shape is what a node has in all. Many nodes of a pool have the same.
@@ -85,7 +86,7 @@ type Shape struct {
 func (r *Node) Shape() Shape {
 	g := r.GPUs
 	g.Free = 0
-	return Shape{r.Cores().Len(), r.Memory, r.Bandwidth, g}
+	return Shape{r.CoreCount(), r.Memory, r.Bandwidth, g}
 }
 
 func (s *Shape) before(o *Shape) bool {
@@ -97,10 +98,10 @@ func (s *Shape) before(o *Shape) bool {
 // one.
 func (r *Node) Usable() bool { return r.State == NodeUp && !r.Draining }
 
-func (r *Node) coreRank() coreRank { return coreRank{r.Pool, r.Free.Len(), r.ID} }
+func (r *Node) coreRank() coreRank { return coreRank{r.Pool, r.Free.Len(), r.FreeMemory, r.ID} }
 
 func (r *Node) memoryRank() memoryRank {
-	cores := uint64(max(1, r.Cores().Len()))
+	cores := uint64(max(1, r.CoreCount()))
 	return memoryRank{r.Pool, r.FreeMemory, MulDiv(uint64(r.Trajectories), 1_000_000, cores), r.ID}
 }
 
@@ -173,16 +174,19 @@ func (s *State) TrajectoryActions(id TrajectoryID, after ActionID, fn func(*Acti
 }
 
 // LiveActions returns the actions of a trajectory that have not ended.
-func (s *State) LiveActions(id TrajectoryID) []*Action {
-	var out []*Action
-	s.index.live.Ascend(member{id, 0}, func(m member) bool {
-		if m.trajectory != id {
-			return false
-		}
-		out = append(out, s.actions.get(m.action))
+func (s *State) LiveActions(id TrajectoryID) (out []*Action) {
+	s.VisitLive(id, func(a *Action) bool {
+		out = append(out, a)
 		return true
 	})
 	return out
+}
+
+// VisitLive visits the actions of a trajectory that have not ended.
+func (s *State) VisitLive(id TrajectoryID, fn func(*Action) bool) {
+	s.index.live.Ascend(member{id, 0}, func(m member) bool {
+		return m.trajectory == id && fn(s.actions.get(m.action))
+	})
 }
 
 // Attempt returns the live attempt of an action on a node, nil if there is none.
@@ -212,6 +216,9 @@ func (s *State) QueueLen(i Instance) int {
 	return n
 }
 
+// Waiting returns how many actions wait in the queue of an instance or beside it.
+func (s *State) Waiting(i Instance) int { return s.QueueLen(i) + s.QueueLen(i.Aside()) }
+
 // NamespaceQueued returns how many actions of a namespace are queued.
 func (s *State) NamespaceQueued(id NamespaceID) int {
 	n, _ := s.index.nsQueued.Get(id)
@@ -224,7 +231,7 @@ func (s *State) PoolQueued(id PoolID) (all, forQuotas, forGPUs int) {
 	all, _ = s.index.poolQueued.Get(id)
 	forQuotas, _ = s.index.poolForQuota.Get(id)
 	s.GPUClasses(func(c *GPUClass) bool {
-		forGPUs += s.QueueLen(GPUInstance(id, c.ID))
+		forGPUs += s.Waiting(GPUInstance(id, c.ID))
 		return true
 	})
 	return all, forQuotas, forGPUs
@@ -294,26 +301,31 @@ func (s *State) OldestEnded() (at int64, id ActionID, ok bool) {
 	return e.at, e.id, ok
 }
 
-// NextQueued returns the first action of an instance's queue in (namespace,
-// action) order at or after the given position.
-func (s *State) NextQueued(i Instance, ns NamespaceID, id ActionID) (NamespaceID, ActionID, bool) {
-	var hit queued
-	s.index.queue.Ascend(queued{i, ns, id}, func(q queued) bool {
-		hit = q
-		return false
-	})
-	return hit.namespace, hit.id, hit.id != 0 && hit.instance == i
+// Queued visits the actions in an instance's queue from one on, oldest first, whatever
+// their namespaces.
+func (s *State) Queued(i Instance, from ActionID, fn func(ActionID) bool) {
+	s.index.queue.Ascend(queued{i, from}, func(q queued) bool { return q.instance == i && fn(q.id) })
 }
 
 // PendingTrajectory returns the first trajectory that waits for a node of the
-// pool, with an ID of at least from.
+// pool, with an ID of at least from. Those that were set aside are not among them.
 func (s *State) PendingTrajectory(pool PoolID, from TrajectoryID) *Trajectory {
+	return s.pendingFrom(pendingTrajectory{pool, false, from})
+}
+
+// AsideTrajectory returns the first trajectory of a pool that was set aside, with an
+// ID of at least from.
+func (s *State) AsideTrajectory(pool PoolID, from TrajectoryID) *Trajectory {
+	return s.pendingFrom(pendingTrajectory{pool, true, from})
+}
+
+func (s *State) pendingFrom(from pendingTrajectory) *Trajectory {
 	var hit pendingTrajectory
-	s.index.pending.Ascend(pendingTrajectory{pool, from}, func(p pendingTrajectory) bool {
+	s.index.pending.Ascend(from, func(p pendingTrajectory) bool {
 		hit = p
 		return false
 	})
-	if hit.pool != pool {
+	if hit.pool != from.pool || hit.aside != from.aside {
 		return nil
 	}
 	return s.trajectories.get(hit.id)
@@ -325,11 +337,32 @@ func (s *State) UsableNodes(pool PoolID) int {
 	return n
 }
 
-// NodesByFreeCores visits the usable nodes of a pool, most free cores first.
+// NodesByFreeCores visits the usable nodes of a pool, most free cores first; among
+// equals the one with the most free memory.
 func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
 	s.index.freeCores.Ascend(coreRank{pool: pool, free: CoresPerNodeMax + 1}, func(k coreRank) bool {
 		return k.pool == pool && fn(s.nodes.get(k.node))
 	})
+}
+
+// NodesWith visits, in the order of NodesByFreeCores, the nodes with so many free
+// cores and bytes of free memory. It takes a search for each number of free cores,
+// however many nodes lack the memory.
+func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) bool) {
+	at, more := coreRank{pool: pool, free: CoresPerNodeMax + 1}, true
+	for more {
+		more = false
+		s.index.freeCores.Ascend(at, func(k coreRank) bool {
+			if k.pool != pool || k.free < cores {
+				return false
+			}
+			if k.memory < memory { // so have the others with as many cores
+				at, more = coreRank{pool: pool, free: k.free - 1, memory: 1<<64 - 1}, true
+				return false
+			}
+			return fn(s.nodes.get(k.node))
+		})
+	}
 }
 
 // NodesByFreeMemory visits the usable nodes of a pool, most free memory first;
@@ -343,7 +376,22 @@ func (s *State) NodesByFreeMemory(pool PoolID, fn func(*Node) bool) {
 // Shapes visits the distinct sizes of a pool's nodes, up or not, most cores
 // first.
 func (s *State) Shapes(pool PoolID, fn func(*Shape) bool) {
+	s.shapes(pool, func(k *shape) bool { return fn(&k.Shape) })
+}
+
+// UsableShapes visits those that a usable node has.
+func (s *State) UsableShapes(pool PoolID, fn func(*Shape) bool) {
+	s.shapes(pool, func(k *shape) bool { return k.usable == 0 || fn(&k.Shape) })
+}
+
+// UsableAlike returns how many usable nodes of its pool have the shape of a node.
+func (s *State) UsableAlike(n *Node) int {
+	k, _ := s.index.shapes.Get(shape{pool: n.Pool, Shape: n.Shape()})
+	return k.usable
+}
+
+func (s *State) shapes(pool PoolID, fn func(*shape) bool) {
 	s.index.shapes.Ascend(shape{pool: pool, Shape: Shape{Cores: CoresPerNodeMax + 1}}, func(k shape) bool {
-		return k.pool == pool && fn(&k.Shape)
+		return k.pool == pool && fn(&k)
 	})
 }

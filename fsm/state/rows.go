@@ -102,12 +102,13 @@ type Node struct {
 	// JournalID tells two agents with the same name apart.
 	JournalID string
 	State     NodeState
-	Draining  bool
-	Address   string
-	Runtime   string
-	Labels    []Label   // sorted by key
-	NUMA      []CoreSet // disjoint
-	Free      CoreSet   // cores that no attempt holds
+	// Draining: it gets no new work, since an operator said so or its disk is low.
+	Draining bool
+	Address  string
+	Runtime  string
+	Labels   []Label   // sorted by key
+	NUMA     []CoreSet // disjoint
+	Free     CoreSet   // cores that no attempt holds
 	// Memory in bytes: all of it, and what neither trajectories nor actions
 	// without one have reserved.
 	Memory, FreeMemory uint64
@@ -120,6 +121,22 @@ type Node struct {
 	// Bandwidth of its network in bits a second: all of it, and what no attempt
 	// holds.
 	Bandwidth, FreeBandwidth uint64
+	// LowDisk: the node has less free disk space than it is to leave. Drained: an operator
+	// drains it besides, which counts only then. See SetDrains.
+	LowDisk, Drained bool
+}
+
+// OperatorDrains reports whether an operator gives the node no new work.
+func (r *Node) OperatorDrains() bool {
+	if r.LowDisk {
+		return r.Drained
+	}
+	return r.Draining
+}
+
+// SetDrains says for which reasons the node gets no new work.
+func (r *Node) SetDrains(operator, lowDisk bool) {
+	r.Draining, r.LowDisk, r.Drained = operator || lowDisk, lowDisk, operator && lowDisk
 }
 
 // Trajectory is a multi-turn session that keeps a node and memory.
@@ -140,6 +157,13 @@ type Trajectory struct {
 	OpenedAt      int64
 	EndedAt       int64
 	Spread        Spread
+	// While it is pending: the most cores and bits/s that one of its live actions asks
+	// for. Its node has to have both.
+	AsksCores     uint32
+	AsksBandwidth uint64
+	// Aside: it is pending, and no node that takes new work could ever hold it. It
+	// holds up nobody until there is such a node.
+	Aside bool
 }
 
 // Action is one atomic use of resources.
@@ -184,6 +208,8 @@ type Action struct {
 	// QuotaKeys are the keys that the units it holds are of, from 0 on. They are
 	// shared between versions of the row.
 	QuotaKeys []uint32
+	// Aside: it is queued, and waits in the room beside its queue (Instance.Aside).
+	Aside bool
 }
 
 // Result is what the last attempt of an action left behind.
@@ -317,6 +343,22 @@ type Meta struct {
 	PlaceCursor JobID
 	// PlacementHalted says why no jobs are placed; empty while they are.
 	PlacementHalted string
+	// Wall translates log times for people.
+	Wall WallMarks
+	// Placing is how far the search for a group has come.
+	Placing Placing
+}
+
+// Placing is the search of the groups for a queued job, which takes several entries if
+// there are many.
+type Placing struct {
+	Job JobID // 0: none is under way
+	// Last is the group after which it goes on, Best the one that suits the job best, or
+	// else came nearest, of those before.
+	Last, Best GroupID
+	// Again says that room has come free since the round of all queued jobs began, so
+	// that there is to be another one.
+	Again bool
 }
 
 // Instance is something with work of its own to do: a key resource with its
@@ -333,8 +375,29 @@ const (
 	quotaInstance      = Instance(3) << instanceKind
 	poolCoreless       = Instance(5) << instanceKind
 	nodeCoreless       = Instance(6) << instanceKind
+	trajectoriesAside  = Instance(9) << instanceKind
+	nodeTeardown       = Instance(10) << instanceKind
 	instanceID         = Instance(1)<<instanceKind - 1
 )
+
+// asideBit marks the room beside a queue.
+const asideBit = Instance(1) << 63
+
+// Aside is the room beside a queue: those wait there that nothing in office could
+// ever serve, so that they hold up nobody. They go back when that changes.
+func (i Instance) Aside() Instance { return i | asideBit }
+
+// BesideQueue returns the queue that the instance is the room of, if it is one.
+func (i Instance) BesideQueue() (Instance, bool) { return i &^ asideBit, i&asideBit != 0 }
+
+// TrajectoriesAside stands for the pending trajectories of a pool that no node in
+// office could ever hold.
+func TrajectoriesAside(id PoolID) Instance { return trajectoriesAside | Instance(id) }
+
+// AsideTrajectories returns the pool of such an instance.
+func (i Instance) AsideTrajectories() (PoolID, bool) {
+	return PoolID(i & instanceID), i>>instanceKind == 9
+}
 
 // PoolInstance is the queue of actions that any node of the pool may run.
 func PoolInstance(id PoolID) Instance { return Instance(id) }
@@ -344,6 +407,12 @@ func NodeInstance(id NodeID) Instance { return nodeInstance | Instance(id) }
 
 // TrajectoryTeardown is the end of the actions of a closing trajectory.
 func TrajectoryTeardown(id TrajectoryID) Instance { return trajectoryTeardown | Instance(id) }
+
+// NodeTeardown is the end of what a lost node ran.
+func NodeTeardown(id NodeID) Instance { return nodeTeardown | Instance(id) }
+
+// EndingNode returns the node of a node's teardown.
+func (i Instance) EndingNode() (NodeID, bool) { return NodeID(i & instanceID), i>>instanceKind == 10 }
 
 // QuotaInstance is the queue of actions that wait for a quota.
 func QuotaInstance(id QuotaID) Instance { return quotaInstance | Instance(id) }

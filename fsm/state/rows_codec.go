@@ -41,6 +41,10 @@ func (r *Node) code(c *codec) {
 	r.GPUs.code(c)
 	number(c, &r.Bandwidth)
 	number(c, &r.FreeBandwidth)
+	if c.trails(r.LowDisk) {
+		c.flag(&r.LowDisk)
+		c.flag(&r.Drained)
+	}
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -58,6 +62,11 @@ func (r *Trajectory) code(c *codec) {
 	signed(c, &r.OpenedAt)
 	signed(c, &r.EndedAt)
 	r.Spread.code(c)
+	if c.trails(r.AsksCores > 0 || r.AsksBandwidth > 0 || r.Aside) {
+		number(c, &r.AsksCores)
+		number(c, &r.AsksBandwidth)
+		c.flag(&r.Aside)
+	}
 }
 
 func (r *Action) code(c *codec) {
@@ -87,6 +96,9 @@ func (r *Action) code(c *codec) {
 	number(c, &r.QuotasHeld)
 	optional(c, &r.Needs, (*Needs).code)
 	list(c, &r.QuotaKeys, number[uint32])
+	if c.trails(r.Aside) {
+		c.flag(&r.Aside)
+	}
 }
 
 func (r *Result) code(c *codec) {
@@ -161,6 +173,16 @@ func (r *Meta) code(c *codec) {
 	number(c, &r.LastToken)
 	number(c, &r.PlaceCursor)
 	c.text(&r.PlacementHalted)
+	if c.trails(len(r.Wall) > 0 || r.Placing != Placing{}) {
+		list(c, (*[]WallMark)(&r.Wall), func(c *codec, m *WallMark) {
+			signed(c, &m.At)
+			signed(c, &m.AheadNS)
+		})
+		number(c, &r.Placing.Job)
+		number(c, &r.Placing.Last)
+		number(c, &r.Placing.Best)
+		c.flag(&r.Placing.Again)
+	}
 }
 
 func (r *Settings) code(c *codec) {
@@ -183,6 +205,15 @@ func (r *Settings) code(c *codec) {
 }
 
 // work is a row of the work list: an instance whose queue has to be looked at.
-type work struct{ Instance Instance }
+type work struct {
+	Instance Instance
+	// After is where the work goes on, in a waiting room: behind this ID.
+	After uint64
+}
 
-func (r *work) code(c *codec) { number(c, &r.Instance) }
+func (r *work) code(c *codec) {
+	number(c, &r.Instance)
+	if c.trails(r.After > 0) {
+		number(c, &r.After)
+	}
+}

@@ -218,7 +218,7 @@ func (s *State) putEncoded(table byte, b []byte) error {
 	case tableRequests:
 		return decodeInto(b, new(Request), s.PutRequest)
 	case tableWork:
-		return decodeInto(b, new(work), func(w *work) { s.PutWork(w.Instance) })
+		return decodeInto(b, new(work), func(w *work) { s.PutWorkAfter(w.Instance, w.After) })
 	case tableParked:
 		return decodeInto(b, new(work), func(w *work) { s.Park(w.Instance) })
 	case tableClasses:

@@ -170,6 +170,10 @@ type indexes struct {
 	ended *btree.BTreeG[ended]
 	// usable counts the nodes of a pool that take work.
 	usable *btree.Map[PoolID, int]
+	// poolReferrers and nsReferrers count the rows that are of a pool, and of a
+	// namespace.
+	poolReferrers *btree.Map[PoolID, int]
+	nsReferrers   *btree.Map[NamespaceID, int]
 	// classNames has the classes by name, classLive how many actions of each have
 	// not ended.
 	classNames *btree.BTreeG[className]
@@ -180,11 +184,16 @@ type indexes struct {
 	spreadLabels *btree.Map[string, int]
 	domains      *btree.BTreeG[domainRank]
 	// groupJobs has the jobs of each group and those that wait for one, jobTurns the
-	// live turns of each job.
+	// live turns of each job, waitingTurns those of each deployment that wait, and
+	// heldTurns the turn of each job that holds a group.
 	nodeGroupNames *btree.Map[string, GroupID]
 	jobNames       *btree.BTreeG[jobName]
 	groupJobs      *btree.BTreeG[groupJob]
 	jobTurns       *btree.BTreeG[jobTurn]
+	waitingTurns   *btree.BTreeG[waitingTurn]
+	heldTurns      *btree.Map[JobID, TurnID]
+	// hookActions has the groups whose hooks are queued or run, by the actions.
+	hookActions *btree.Map[ActionID, GroupID]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -198,9 +207,10 @@ type Counts struct {
 
 type (
 	coreRank struct {
-		pool PoolID
-		free int
-		node NodeID
+		pool   PoolID
+		free   int
+		memory uint64
+		node   NodeID
 	}
 	memoryRank struct {
 		pool PoolID
@@ -213,16 +223,16 @@ type (
 	shape struct {
 		pool PoolID
 		Shape
-		nodes int
+		nodes, usable int
 	}
 	queued struct {
-		instance  Instance
-		namespace NamespaceID
-		id        ActionID
+		instance Instance
+		id       ActionID
 	}
 	pendingTrajectory struct {
-		pool PoolID
-		id   TrajectoryID
+		pool  PoolID
+		aside bool
+		id    TrajectoryID
 	}
 	nodeAttempt struct {
 		node   NodeID
@@ -279,15 +289,20 @@ func newIndexes() indexes {
 		expiries:       newSet(expiry.less),
 		ended:          newSet(ended.less),
 		usable:         btree.NewMap[PoolID, int](0),
+		poolReferrers:  btree.NewMap[PoolID, int](0),
+		nsReferrers:    btree.NewMap[NamespaceID, int](0),
 		classNames:     newSet(className.less),
 		classLive:      btree.NewMap[ClassID, int](0),
 		groups:         newSet(groupCount.less),
 		spreadLabels:   btree.NewMap[string, int](0),
 		domains:        newSet(domainRank.less),
 		nodeGroupNames: btree.NewMap[string, GroupID](0),
+		hookActions:    btree.NewMap[ActionID, GroupID](0),
 		jobNames:       newSet(jobName.less),
 		groupJobs:      newSet(groupJob.less),
 		jobTurns:       newSet(jobTurn.less),
+		waitingTurns:   newSet(waitingTurn.less),
+		heldTurns:      btree.NewMap[JobID, TurnID](0),
 	}
 }
 
@@ -315,13 +330,15 @@ func (x indexes) copy() indexes {
 	x.expiries = x.expiries.Copy()
 	x.ended = x.ended.Copy()
 	x.usable = x.usable.Copy()
+	x.poolReferrers, x.nsReferrers = x.poolReferrers.Copy(), x.nsReferrers.Copy()
 	x.classNames = x.classNames.Copy()
 	x.classLive = x.classLive.Copy()
 	x.groups = x.groups.Copy()
 	x.spreadLabels = x.spreadLabels.Copy()
 	x.domains = x.domains.Copy()
-	x.nodeGroupNames = x.nodeGroupNames.Copy()
+	x.nodeGroupNames, x.hookActions = x.nodeGroupNames.Copy(), x.hookActions.Copy()
 	x.jobNames, x.groupJobs, x.jobTurns = x.jobNames.Copy(), x.groupJobs.Copy(), x.jobTurns.Copy()
+	x.waitingTurns, x.heldTurns = x.waitingTurns.Copy(), x.heldTurns.Copy()
 	return x
 }
 
@@ -335,6 +352,9 @@ func (a coreRank) less(b coreRank) bool {
 	}
 	if a.free != b.free {
 		return a.free > b.free
+	}
+	if a.memory != b.memory {
+		return a.memory > b.memory
 	}
 	return a.node < b.node
 }
@@ -363,15 +383,15 @@ func (a queued) less(b queued) bool {
 	if a.instance != b.instance {
 		return a.instance < b.instance
 	}
-	if a.namespace != b.namespace {
-		return a.namespace < b.namespace
-	}
 	return a.id < b.id
 }
 
 func (a pendingTrajectory) less(b pendingTrajectory) bool {
 	if a.pool != b.pool {
 		return a.pool < b.pool
+	}
+	if a.aside != b.aside {
+		return b.aside
 	}
 	return a.id < b.id
 }

@@ -174,7 +174,7 @@ func TestEveryTableIsChecked(t *testing.T) {
 		write func(*State)
 	}{
 		{"a setting", func(s *State) { m := *s.Meta(); m.Settings.LeaseNS = 0; s.SetMeta(m) }},
-		{"the last namespace", func(s *State) { s.PutNamespace(&Namespace{ID: 2, Name: "x"}) }},
+		{"namespace 2 is called", func(s *State) { s.PutNamespace(&Namespace{ID: 2, Name: "x"}) }},
 		{"which is another's name", func(s *State) { s.PutPool(&Pool{ID: 2, Name: "default"}) }},
 		{"free cores", func(s *State) { n := *s.Node(1); n.Free = CoreSet{}; s.PutNode(&n) }},
 		{"the newest are", func(s *State) {

@@ -62,7 +62,10 @@ func (s *State) PutNode(r *Node) {
 	old := s.nodes.put(s.enc, r.ID, r)
 	if old == nil { // a node keeps its name
 		s.index.nodeNames.Set(r.Name, r.ID)
+	} else {
+		s.refer(0, old.Pool, -1)
 	}
+	s.refer(0, r.Pool, 1)
 	s.reindexNode(old, r)
 }
 
@@ -70,6 +73,7 @@ func (s *State) PutNode(r *Node) {
 func (s *State) DeleteNode(id NodeID) {
 	if old := s.nodes.delete(id); old != nil {
 		s.index.nodeNames.Delete(old.Name)
+		s.refer(0, old.Pool, -1)
 		s.reindexNode(old, nil)
 	}
 }
@@ -97,11 +101,14 @@ func (s *State) reindexNode(old, r *Node) {
 	move(x.freeMemory, was, is, (*Node).memoryRank)
 	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
 	s.reindexDomains(was, is)
-	if old == nil || r == nil || old.size() != r.size() {
+	if old == nil || r == nil || (was == nil) != (is == nil) || !old.alike(r) {
 		s.countShape(old, -1)
 		s.countShape(r, 1)
 	}
 }
+
+// alike reports whether two versions of a node bring the same to the same pool.
+func (r *Node) alike(o *Node) bool { return r.Pool == o.Pool && r.Shape() == o.Shape() }
 
 func (s *State) countUsable(r *Node, by int) {
 	if r == nil {
@@ -141,7 +148,10 @@ func (s *State) countShape(r *Node, by int) {
 	}
 	k := shape{pool: r.Pool, Shape: r.Shape()}
 	if old, ok := s.index.shapes.Get(k); ok {
-		k.nodes = old.nodes
+		k.nodes, k.usable = old.nodes, old.usable
+	}
+	if r.Usable() {
+		k.usable += by
 	}
 	if k.nodes += by; k.nodes == 0 {
 		s.index.shapes.Delete(k)
@@ -155,10 +165,12 @@ func (s *State) PutTrajectory(r *Trajectory) {
 	old := s.trajectories.put(s.enc, r.ID, r)
 	if old != nil {
 		s.unindexTrajectory(old)
+	} else {
+		s.refer(r.Namespace, r.Pool, 1)
 	}
 	s.reindexSpread(old, r)
 	if r.State == TrajectoryPending {
-		s.index.pending.Set(pendingTrajectory{r.Pool, r.ID})
+		s.index.pending.Set(pendingTrajectory{r.Pool, r.Aside, r.ID})
 	}
 	if !r.State.Ended() {
 		s.index.counts.OpenTrajectories++
@@ -174,6 +186,7 @@ func (s *State) PutTrajectory(r *Trajectory) {
 // DeleteTrajectory forgets a trajectory.
 func (s *State) DeleteTrajectory(id TrajectoryID) {
 	if old := s.trajectories.delete(id); old != nil {
+		s.refer(old.Namespace, old.Pool, -1)
 		s.unindexTrajectory(old)
 		s.reindexSpread(old, nil)
 	}
@@ -181,7 +194,7 @@ func (s *State) DeleteTrajectory(id TrajectoryID) {
 
 func (s *State) unindexTrajectory(r *Trajectory) {
 	if r.State == TrajectoryPending {
-		s.index.pending.Delete(pendingTrajectory{r.Pool, r.ID})
+		s.index.pending.Delete(pendingTrajectory{r.Pool, r.Aside, r.ID})
 	}
 	if !r.State.Ended() {
 		s.index.counts.OpenTrajectories--
@@ -212,6 +225,8 @@ func (s *State) PutAction(r *Action) {
 			return
 		}
 		s.unindexAction(old)
+	} else {
+		s.refer(r.Namespace, r.Pool, 1)
 	}
 	s.indexAction(r)
 }
@@ -224,6 +239,7 @@ func (s *State) sameIndexes(a, b *Action) bool {
 // DeleteAction forgets an ended action.
 func (s *State) DeleteAction(id ActionID) {
 	if old := s.actions.delete(id); old != nil {
+		s.refer(old.Namespace, old.Pool, -1)
 		s.unindexAction(old)
 	}
 }
@@ -245,7 +261,7 @@ func (s *State) indexAction(r *Action) {
 		s.countQueued(r, 1)
 		x.queuedBytes += r.size()
 		if q := r.Queue(); q != 0 {
-			x.queue.Set(queued{q, r.Namespace, r.ID})
+			x.queue.Set(queued{q, r.ID})
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Set(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -274,7 +290,7 @@ func (s *State) unindexAction(r *Action) {
 		s.countQueued(r, -1)
 		x.queuedBytes -= r.size()
 		if q := r.Queue(); q != 0 {
-			x.queue.Delete(queued{q, r.Namespace, r.ID})
+			x.queue.Delete(queued{q, r.ID})
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Delete(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -300,14 +316,21 @@ func (s *State) countQueued(r *Action, by int) {
 	if q != 0 {
 		count(x.queueLen, q, by)
 	}
-	if _, quota := q.Quota(); quota {
+	beside, _ := q.BesideQueue()
+	if _, quota := beside.Quota(); quota {
 		count(x.poolForQuota, r.Pool, by)
 	}
 }
 
+// count adds to a counter, which is kept only while it is not zero: nodes, quotas
+// and namespaces come and go.
 func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
 	n, _ := m.Get(k)
-	m.Set(k, n+by)
+	if n += by; n == 0 {
+		m.Delete(k)
+	} else {
+		m.Set(k, n)
+	}
 }
 
 // PutAttempt stores a live attempt.
@@ -340,14 +363,32 @@ func (s *State) DeleteRequest(id string) {
 	}
 }
 
-// PutWork puts an instance on the work list that later entries continue.
-func (s *State) PutWork(i Instance) { s.work.put(s.enc, i, &work{i}) }
+// PutWork puts an instance on the work list that later entries continue. One that is
+// there stays as it is.
+func (s *State) PutWork(i Instance) {
+	if !s.WorkLeft(i) {
+		s.PutWorkAfter(i, 0)
+	}
+}
+
+// PutWorkAfter puts an instance on the work list, to go on behind an ID.
+func (s *State) PutWorkAfter(i Instance, after uint64) {
+	s.work.put(s.enc, i, &work{i, after})
+}
+
+// WorkAfter returns the ID behind which the work of an instance goes on.
+func (s *State) WorkAfter(i Instance) uint64 {
+	if w := s.work.get(i); w != nil {
+		return w.After
+	}
+	return 0
+}
 
 // DeleteWork takes an instance off the work list.
 func (s *State) DeleteWork(i Instance) { s.work.delete(i) }
 
 // Park keeps an instance whose pool is halted.
-func (s *State) Park(i Instance) { s.parked.put(s.enc, i, &work{i}) }
+func (s *State) Park(i Instance) { s.parked.put(s.enc, i, &work{Instance: i}) }
 
 // Unpark puts all parked instances back on the work list.
 func (s *State) Unpark() {

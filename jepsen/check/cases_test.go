@@ -78,6 +78,36 @@ func rewrite(t *testing.T, r *history.Record, change func(*logv1.Entry) bool) {
 }
 
 var broken = []caseOf{
+	{"abuse", "an operator's call of a client", "1 things were achieved", func(_ *testing.T, r *history.Record) {
+		r.Abuse.Achieved = []string{"RemovePeer was answered ok"}
+	}},
+	{"abuse", "a leader that was deposed", "did not stay in office", func(_ *testing.T, r *history.Record) {
+		r.Abuse.After.Term++
+	}},
+	{"abuse", "a server of two gigabytes", "s1 has had 2048 MiB of memory", func(_ *testing.T, r *history.Record) {
+		r.Abuse.MemoryPeaks["s1"] = 2 << 30
+	}},
+	{"abuse", "an ordinary action that was killed", "did not succeed in its only attempt", func(_ *testing.T, r *history.Record) {
+		r.Turnarounds[5].State = "FAILED"
+	}},
+	{"abuse", "an ordinary action that was run twice", "did not succeed in its only attempt", func(_ *testing.T, r *history.Record) {
+		r.Turnarounds[5].Attempt = 2
+	}},
+	{"abuse", "an ordinary submission that was refused", "did not succeed in its only attempt", func(_ *testing.T, r *history.Record) {
+		r.Turnarounds[5].Error = "resource_exhausted"
+	}},
+	{"latency", "ordinary actions that take four times as long", "more than 3 times as long", func(_ *testing.T, r *history.Record) {
+		for i := range r.Turnarounds[turnaroundsMin:] {
+			t := &r.Turnarounds[turnaroundsMin+i]
+			t.End += t.End - t.Start
+		}
+	}},
+	{"latency", "too few to tell", "of each are wanted", func(_ *testing.T, r *history.Record) {
+		r.Turnarounds = r.Turnarounds[1:]
+	}},
+	{"ends", "an end that was never reported", "action 1 is told as RUNNING", func(_ *testing.T, r *history.Record) {
+		r.Ends[0].Got = "RUNNING"
+	}},
 	{"faults", "did not happen", "did not take effect", func(_ *testing.T, r *history.Record) { r.Faults[0].Happened = "" }},
 	{"faults", "one of two", "disk-full", func(_ *testing.T, r *history.Record) {
 		r.Faults = append(r.Faults, history.Fault{Name: "disk-full", Start: second})

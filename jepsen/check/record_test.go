@@ -54,7 +54,26 @@ func healthy(t testing.TB, rounds int) *history.Record {
 		p.round(round, rounds)
 	}
 	p.finish()
+	beside(p.rec)
 	return p.rec
+}
+
+// beside adds what is known of a time in which somebody meant harm, and of ends that
+// were known beforehand.
+func beside(r *history.Record) {
+	const each = turnaroundsMin
+	r.Abuse = &history.Abuse{
+		Start: each * second, End: 2 * each * second, Tried: map[string]int{"forks": 3},
+		Before: history.Sample{LeaderID: "s1", Term: 1}, After: history.Sample{LeaderID: "s1", Term: 1},
+		MemoryPeaks: map[string]uint64{"s1": 200 << 20},
+	}
+	for i := range int64(2 * each) {
+		took := second / 20 * (1 + i/each) // twice as long beside the abuse
+		r.Turnarounds = append(r.Turnarounds, history.Turnaround{
+			Start: i * second, End: i*second + took, Action: uint64(1000 + i), State: "SUCCEEDED", Attempt: 1,
+		})
+	}
+	r.Ends = []history.End{{Action: 1, Want: "FAILED with exit code 2", Got: "FAILED with exit code 2"}}
 }
 
 func (p *play) round(round, rounds int) {
@@ -97,7 +116,7 @@ func (p *play) commit(c *logv1.Command) *logv1.Result {
 	}
 	p.index++
 	p.entries = append(p.entries, history.Entry{Index: p.index, Term: p.term, Data: data})
-	results, err := p.machine.ApplyData(p.index, data)
+	results, err := p.machine.ApplyData(p.index, 0, data)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func (r *replayer) apply(entry history.Entry) bool {
 		r.findings.add(nil, "entry %d of the log cannot be decoded: %v", entry.Index, err)
 		return false
 	}
-	results, err := r.machine.ApplyData(entry.Index, entry.Data)
+	results, err := r.machine.ApplyData(entry.Index, entry.Term, entry.Data)
 	if err != nil {
 		r.findings.add(nil, "the state machine stops: %v", err)
 		return false
@@ -170,7 +170,7 @@ func (r *replayer) apply(entry history.Entry) bool {
 	r.entries++
 	r.machine.View(func(s *state.State) {
 		if r.model != nil {
-			if err := r.model.Step(entry.Index, &decoded, results, s); err != nil {
+			if err := r.model.Step(entry.Index, entry.Term, &decoded, results, s); err != nil {
 				r.findings.add(nil, "the model disagrees: %v", err)
 				r.model = nil
 			}
@@ -261,7 +261,7 @@ func (r *replayer) followTwin(entry history.Entry, hash uint64) {
 	if r.twin == nil {
 		return
 	}
-	if _, err := r.twin.ApplyData(entry.Index, entry.Data); err != nil {
+	if _, err := r.twin.ApplyData(entry.Index, entry.Term, entry.Data); err != nil {
 		r.findings.add(nil, "a machine that was restored from a snapshot stops: %v", err)
 		r.twin = nil
 		return

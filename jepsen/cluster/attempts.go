@@ -32,6 +32,14 @@ func (m *Member) Attempts() []int {
 	return scan("environ", func(environment []byte) bool { return bytes.Contains(environment, node) })
 }
 
+// Waiting are those of its attempts in whose environment a text begins a variable.
+func (m *Member) Waiting(variable string) []int {
+	node, begins := []byte("\x00ROTA_NODE="+m.Name+"\x00"), []byte("\x00"+variable)
+	return scan("environ", func(environment []byte) bool {
+		return bytes.Contains(environment, node) && bytes.Contains(environment, begins)
+	})
+}
+
 // scan returns the live processes of which a file in /proc satisfies a check.
 func scan(file string, match func([]byte) bool) (pids []int) {
 	entries, _ := os.ReadDir("/proc")

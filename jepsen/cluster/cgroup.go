@@ -61,3 +61,16 @@ func ownCgroups(pid int) map[string]string {
 	}
 	return own
 }
+
+// Controllers are those that agents can confine actions with on this machine.
+func Controllers() (all []string) {
+	for _, h := range hierarchies() {
+		if h.key != v2 {
+			all = append(all, strings.Split(h.key, ",")...)
+			continue
+		}
+		raw, _ := os.ReadFile(filepath.Join(h.mount, "cgroup.controllers")) // without it there are none
+		all = append(all, strings.Fields(string(raw))...)
+	}
+	return all
+}

@@ -29,6 +29,10 @@ const (
 // runPrefix begins the names of what a run leaves outside its namespaces.
 const runPrefix = "rota-jepsen-"
 
+// SharedDir is a folder of this run that commands of actions see as this process
+// does. They have a /tmp of their own, so a file there is out of their reach.
+const SharedDir = "/run"
+
 // run is the name of this run, empty unless the process is isolated.
 var run string
 
@@ -186,8 +190,8 @@ func setUp() error {
 	if err := unix.Mount("proc", "/proc", "proc", careful, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
-		return fmt.Errorf("mount /run: %w", err)
+	if err := unix.Mount("tmpfs", SharedDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount "+SharedDir+": %w", err)
 	}
 	return tool("", "", "ip", "link", "set", "lo", "up")
 }

@@ -29,7 +29,7 @@ func (k keys) make(members []*Member) (*tls.Config, error) {
 	if err := pki.NewCA(k.dir); err != nil {
 		return nil, err
 	}
-	roles := map[string]pki.Role{runnerName: pki.RoleClient}
+	roles := map[string]pki.Role{runnerName: pki.RoleOperator}
 	for _, m := range members {
 		roles[m.Name] = pki.Role(m.Kind)
 	}
@@ -44,4 +44,9 @@ func (k keys) make(members []*Member) (*tls.Config, error) {
 		return nil, err
 	}
 	return pki.ClientConfig(k.files(runnerName), pki.RoleServer)
+}
+
+// Issue makes a certificate for somebody who is no member.
+func (c *Cluster) Issue(role pki.Role, name string) (pki.Files, error) {
+	return c.keys.files(name), pki.Issue(c.keys.dir, role, name)
 }

@@ -11,7 +11,7 @@ import (
 
 // Model is a second opinion on the state machine, see jepsen/model.
 type Model interface {
-	Step(index uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error
+	Step(index, term uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error
 }
 
 // audit checks every revision once, at the first server that has it, and keeps
@@ -53,7 +53,7 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 		return err
 	}
 	a.w.describe(e.Index, &entry, results)
-	if err := a.model.Step(e.Index, &entry, results, s); err != nil {
+	if err := a.model.Step(e.Index, e.Term, &entry, results, s); err != nil {
 		return fmt.Errorf("the model disagrees: %w", err)
 	}
 	a.version = s.Meta().SchedulerVersion

@@ -41,8 +41,8 @@ type Summary struct {
 	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
-	Executions, Entries, Expiries, Elections, Upgrades, Stops int `json:"-"`
-	Jobs, TurnsLost                                           int `json:"-"`
+	Executions, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
+	Jobs, TurnsLost                                                 int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -98,6 +98,7 @@ func (s *Summary) add(o Outcome) {
 	s.Partitions += o.Partitions
 	s.PartitionsLed += o.PartitionsLed
 	s.Upgrades += o.Upgrades
+	s.Late += o.Late
 	s.Jobs += o.Jobs
 	s.Turns += o.Turns
 	s.TurnsLost += o.TurnsLost

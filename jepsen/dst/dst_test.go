@@ -32,6 +32,9 @@ func TestSeeds(t *testing.T) {
 	if sum.Upgrades < 8*sum.Seeds || seeds == 12 && sum.Stops < 3 {
 		t.Errorf("%d upgrades, %d stops at a scheduler version that a build did not know: too few", sum.Upgrades, sum.Stops)
 	}
+	if seeds == 12 && sum.Late < 4 {
+		t.Errorf("%d entries were stamped in another term than they were appended in: too few", sum.Late)
+	}
 	for _, f := range faults {
 		if seeds == 12 && sum.Happened[f.kind] == 0 {
 			t.Errorf("it never happened that %s: the faults exclude each other too often", f.kind)
@@ -128,7 +131,7 @@ func TestPlantedBugsAreSeen(t *testing.T) {
 // disagreeing is a model that is wrong about one entry.
 type disagreeing struct{ at uint64 }
 
-func (m disagreeing) Step(index uint64, _ *logv1.Entry, _ []*logv1.Result, _ *state.State) error {
+func (m disagreeing) Step(index, _ uint64, _ *logv1.Entry, _ []*logv1.Result, _ *state.State) error {
 	if index == m.at {
 		return errDisagrees
 	}

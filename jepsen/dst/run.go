@@ -73,6 +73,8 @@ type Outcome struct {
 	// Upgrades of a server to a newer build; Stops at a version of the scheduler
 	// that the server's build did not know.
 	Upgrades, Stops int
+	// Late entries were stamped in another term than they were appended in.
+	Late int
 	// Partitions outlasted the lease of a node, which lost it; in PartitionsLed of
 	// them the leader changed.
 	Partitions, PartitionsLed int
@@ -145,7 +147,7 @@ func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
-		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Happened: w.happened,
+		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
 		Turns: w.witness.turns, TurnsLost: w.turnsLost,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}

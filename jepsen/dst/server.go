@@ -36,6 +36,9 @@ type member struct {
 	build    uint32
 	outdated bool
 	streams  []*stream
+	// late is an entry that was stamped under an earlier leadership of this server and
+	// has not reached Raft: it does when the server leads again.
+	late []byte
 
 	leadership
 }
@@ -74,7 +77,11 @@ type flight struct {
 	entry *logv1.Entry
 	data  []byte
 	batch []*proposal
+	kept  bool // it was committed after all, by the next leader
 }
+
+// latePPM is how often an entry that is lost waits for the next leadership.
+const latePPM = 500_000
 
 func newServer(w *World, id int) *member {
 	s := &member{w: w, id: id, clock: sim.NewClock(&w.loop, w.config.ppm[id]), knows: -1, build: w.config.builds[id]}
@@ -148,7 +155,7 @@ func (s *member) form() {
 		}
 		s.forming = false
 		n := min(len(s.queue), batchMax)
-		f := &flight{entry: &logv1.Entry{TimeNs: s.stamp()}, batch: s.queue[:n:n]}
+		f := &flight{entry: &logv1.Entry{TimeNs: s.stamp(), Term: s.term}, batch: s.queue[:n:n]}
 		s.queue = s.queue[n:]
 		for _, p := range f.batch {
 			f.entry.Commands = append(f.entry.Commands, p.command)
@@ -288,6 +295,9 @@ func (s *member) stepDown() {
 	s.table.Follow()
 	s.knows = -1
 	if f != nil {
+		if d := s.draw(5); !f.kept && d.Chance(latePPM) {
+			s.late = f.data
+		}
 		for _, p := range f.batch {
 			p.done(nil, unknown)
 		}
@@ -446,7 +456,7 @@ func (s *member) crash() {
 	for _, st := range s.streams {
 		st.sever()
 	}
-	s.streams, s.knows = nil, -1
+	s.streams, s.knows, s.late = nil, -1, nil
 }
 
 // restart begins anew from what is on the disk.

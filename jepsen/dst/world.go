@@ -49,6 +49,7 @@ type World struct {
 	// Counters of the report.
 	faults, expiries, lost, elections int
 	turnsLost                         int // whose holders were silent
+	lates                             int // entries of an earlier term that were appended
 	upgrades, stops                   int // stops: at a version of the scheduler that the build did not know
 	partitions, partitionsLed         int
 	happened                          map[Kind]int
@@ -179,6 +180,12 @@ func (w *World) elect(id int) {
 	w.trace("server %d is elected in term %d", id, w.term)
 	w.append(w.term, nil)
 	term, s := w.term, w.servers[id]
+	if s.late != nil {
+		w.trace("an entry that server %d stamped in an earlier term is appended in term %d", id, term)
+		w.append(w.term, s.late)
+		s.late = nil
+		w.lates++
+	}
 	d := w.draws.Of(luckLeader, w.loop.Now())
 	s.proc.After(d.Skewed(millisecond, 200*millisecond), func() {
 		if w.leader == id && w.term == term {
@@ -213,6 +220,7 @@ func (w *World) settleFlight(s *member) {
 	if d.Chance(500_000) {
 		w.append(s.term, s.flight.data)
 		w.trace("the entry in flight at server %d is committed by its successor", s.id)
+		s.flight.kept = true
 	} else {
 		w.trace("the entry in flight at server %d is lost", s.id)
 	}

@@ -56,6 +56,11 @@ func All() []Fault {
 		{"bit-flip-snapshot", "one bit of one server's snapshots flips", Briefly, bitFlipSnapshot},
 		{"truncation", "a file of one server is cut short while it is down", Briefly, truncation},
 
+		{"wipe-while-cut", "a server loses its disk while another is cut off, and the leader dies", Briefly, wipeWhileCut},
+
+		{"full-tails", "2,000 actions with full output end on one node while all servers are dead", AtOnce, fullTails},
+		{"abuse", "a client, an agent and a command on each node do all the harm that they can", ForMeasuring, abuse},
+
 		{"transfer", "leadership is handed over", AtOnce, transfer},
 		{"churn", "the leader loses its vote to a new server, and gets it back", Briefly, churn},
 		{"rolling-restart", "all members are restarted with another build", AtOnce, rollingRestart},

@@ -28,10 +28,14 @@ type Hold int
 
 // Holds.
 const (
-	Briefly   Hold = iota // a second: what matters is what happens at its edges
-	PastLease             // until every lease that can have been lost is lost
-	AtOnce                // the fault is over when Begin returns
+	Briefly      Hold = iota // a second: what matters is what happens at its edges
+	PastLease                // until every lease that can have been lost is lost
+	AtOnce                   // the fault is over when Begin returns
+	ForMeasuring             // long enough for a percentile
 )
+
+// measured is how long a fault lasts under which something is measured.
+const measured = 30 * time.Second
 
 // For is the length of a hold in a cluster.
 func (h Hold) For(c *cluster.Config) time.Duration {
@@ -40,6 +44,8 @@ func (h Hold) For(c *cluster.Config) time.Duration {
 		return c.Lease + c.Margin + time.Second
 	case AtOnce:
 		return 0
+	case ForMeasuring:
+		return measured
 	}
 	return time.Second
 }
@@ -65,6 +71,10 @@ type World struct {
 	Proxy   *proxy.Proxy        // nil where the scenario has none
 	Record  *history.Recorder
 	Rand    *rand.Rand
+	// Pool is that of the agents.
+	Pool string
+	// Intruder is the program of those who mean harm; empty: there are none.
+	Intruder string
 	// OtherBinary is a build of rota that does not run, for rolling restarts;
 	// empty: there is none.
 	OtherBinary string

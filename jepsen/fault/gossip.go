@@ -16,8 +16,9 @@ import (
 	"rota/jepsen/cluster"
 )
 
-// stranger is the name of an agent that does not belong to the cluster.
-const stranger = "stranger"
+// stranger is the name of an agent that does not belong to the cluster. No other line of
+// a log has the word.
+const stranger = "outsider"
 
 // wrongKey starts an agent that has everything but the right key for gossip. It
 // must find no server, and no server may learn of it.

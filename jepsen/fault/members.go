@@ -117,7 +117,7 @@ func outcome(asked history.Member, err error) (history.Outcome, error) {
 // refused reports whether an error means that nothing has been changed.
 func refused(err error) bool {
 	switch connect.CodeOf(err) {
-	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeNotFound, connect.CodePermissionDenied:
+	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeNotFound, connect.CodeAlreadyExists, connect.CodePermissionDenied:
 		return true
 	}
 	return false

@@ -239,6 +239,30 @@ type Entry struct {
 	Voters []string
 }
 
+// End is how an action ended, as its command knows it and as the cluster says.
+type End struct {
+	Action uint64 `json:"action"`
+	Want   string `json:"want"`
+	Got    string `json:"got"`
+}
+
+// Abuse is a time in which somebody meant harm, after a quiet time with the same load.
+type Abuse struct {
+	QuietStart int64 `json:"quiet_start"`
+	Start      int64 `json:"start"`
+	End        int64 `json:"end"`
+	// Tried counts attempts by kind, Achieved says what must not have been possible,
+	// and Skipped what this machine could not try.
+	Tried    map[string]int `json:"tried"`
+	Achieved []string       `json:"achieved,omitempty"`
+	Skipped  []string       `json:"skipped,omitempty"`
+	// Before and After are what the leader of the beginning said of itself.
+	Before Sample `json:"before"`
+	After  Sample `json:"after"`
+	// MemoryPeaks are the most bytes of memory that each server has had resident.
+	MemoryPeaks map[string]uint64 `json:"memory_peaks"`
+}
+
 // Record is everything that is known about one run.
 type Record struct {
 	Scenario   string       `json:"scenario"`
@@ -261,4 +285,10 @@ type Record struct {
 	Logs       []Log        `json:"-"`
 	// Hashes are those of all servers at the end, at one index.
 	Hashes []Sample `json:"hashes"`
+	// Turnarounds are of the ordinary load, of all scenarios that have one.
+	Turnarounds []Turnaround `json:"-"`
+	// Ends are of actions whose ends were told beforehand.
+	Ends []End `json:"ends,omitempty"`
+	// Abuse is nil if nobody meant harm.
+	Abuse *Abuse `json:"abuse,omitempty"`
 }

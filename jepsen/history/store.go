@@ -24,6 +24,7 @@ const (
 	watchFile      = "watch.jsonl"
 	samplesFile    = "samples.jsonl"
 	finalFile      = "final.jsonl"
+	ordinaryFile   = "turnarounds.jsonl"
 	logPrefix      = "log-" // followed by the server and .jsonl; the first line is the Log
 	linesSuffix    = ".jsonl"
 )
@@ -46,6 +47,7 @@ func (rec *Record) Save(dir string) error {
 		writeLines(dir, watchFile, rec.Watch),
 		writeLines(dir, samplesFile, rec.Samples),
 		writeLines(dir, finalFile, rec.Final),
+		writeLines(dir, ordinaryFile, rec.Turnarounds),
 	}
 	for _, log := range rec.Logs {
 		errs = append(errs, writeFile(dir, logPrefix+log.Server+linesSuffix, func(e *json.Encoder) error {
@@ -74,6 +76,7 @@ func Load(dir string) (*Record, error) {
 		readLines(dir, watchFile, &rec.Watch),
 		readLines(dir, samplesFile, &rec.Samples),
 		readLines(dir, finalFile, &rec.Final),
+		readLines(dir, ordinaryFile, &rec.Turnarounds),
 		readLogs(dir, &rec.Logs),
 	)
 	if err != nil {

@@ -49,7 +49,7 @@ func replay(b *testing.B, log []*logv1.Entry, with bool) {
 		if entry, results, err := w.real(e.Commands...); err != nil {
 			b.Fatal(err)
 		} else if with {
-			if err := w.model.Step(w.index, entry, results, w.s); err != nil {
+			if err := w.model.Step(w.index, 0, entry, results, w.s); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -96,7 +96,7 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.refuse(full, "QUEUE_FULL")
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
 	v.refuse(m.newClasses(ns, c.Actions) > classesMax, "TOO_MANY_CLASSES")
-	var joining map[uint64]int
+	var joining map[uint64]*joiners
 	for _, a := range c.Actions {
 		m.namesQuotas(v, a)
 		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
@@ -109,9 +109,11 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 			continue
 		}
 		if joining == nil {
-			joining = make(map[uint64]int)
+			joining = make(map[uint64]*joiners)
 		}
-		joining[a.TrajectoryId]++
+		if joining[a.TrajectoryId] == nil {
+			joining[a.TrajectoryId] = new(joiners)
+		}
 		m.joinsTrajectory(v, a, ns, joining[a.TrajectoryId], n)
 	}
 	return v
@@ -143,16 +145,25 @@ func (m *Model) joinsPool(v *verdict, a *logv1.Action) {
 	v.refuse(len(p.nodes) > 0, "UNSATISFIABLE")
 }
 
-// joinsTrajectory: a is the nth action of a submission for its trajectory; the
+// joiners are the actions of a submission for one trajectory, as far as they were read.
+type joiners struct {
+	n         int
+	cores     uint32
+	bandwidth uint64
+}
+
+// joinsTrajectory: a is one more action of a submission for its trajectory; the
 // submission has all.
-func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceID, nth, all int) {
+func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceID, j *joiners, all int) {
+	j.n++
+	j.cores, j.bandwidth = max(j.cores, a.CoresMin), max(j.bandwidth, a.Needs.GetBandwidthBps())
 	t := m.trajectories[state.TrajectoryID(a.TrajectoryId)]
 	if t == nil || t.Namespace != ns {
 		v.refuse(true, "TRAJECTORY_NOT_FOUND")
 		return
 	}
 	v.refuse(t.State >= state.TrajectoryClosing, "TRAJECTORY_ENDED")
-	v.refuse(len(t.live)+nth > trajectoryLiveMax, "TRAJECTORY_FULL")
+	v.refuse(len(t.live)+j.n > trajectoryLiveMax, "TRAJECTORY_FULL")
 	v.tolerate(len(t.live)+all > trajectoryLiveMax, "TRAJECTORY_FULL")
 	v.refuse(a.Pool != "", "INVALID")
 	v.refuse(a.MemoryBytes > t.Memory, "UNSATISFIABLE")
@@ -161,7 +172,7 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 		return
 	}
 	hosts := slices.ContainsFunc(t.pool.nodes, func(n *node) bool {
-		return n.Memory >= t.Memory && n.Cores().Len() >= int(a.CoresMin) && n.Bandwidth >= a.Needs.GetBandwidthBps()
+		return n.hosts(t) && n.Cores().Len() >= int(j.cores) && n.Bandwidth >= j.bandwidth
 	})
 	v.refuse(len(t.pool.nodes) > 0 && !hosts, "UNSATISFIABLE")
 }

@@ -44,10 +44,16 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 		return m.expireNode(v.ExpireNode, got)
 	case *logv1.Command_DrainNode:
 		return m.drain(v.DrainNode, got)
+	case *logv1.Command_ReportDisk:
+		return m.reportDisk(v.ReportDisk, got)
 	case *logv1.Command_RemoveNode:
 		return m.removeNode(v.RemoveNode, got)
 	case *logv1.Command_CreateNamespace:
 		return m.createNamespace(v.CreateNamespace, got)
+	case *logv1.Command_DeleteNamespace:
+		return m.deleteNamespace(v.DeleteNamespace, got)
+	case *logv1.Command_DeletePool:
+		return m.deletePool(v.DeletePool, got)
 	case *logv1.Command_ResumePool:
 		return m.resumePool(v.ResumePool, got)
 	case *logv1.Command_ActivateScheduler:
@@ -83,6 +89,8 @@ func (m *Model) ledgerCommand(c *logv1.Command, got *logv1.Result) error {
 		return m.acquireTurn(v.AcquireTurn, got)
 	case *logv1.Command_EndTurn:
 		return m.endTurn(v.EndTurn, got)
+	case *logv1.Command_SubmitHook:
+		return m.submitHook(v.SubmitHook, got)
 	case *logv1.Command_EndSwitch:
 		return m.endSwitch(v.EndSwitch, got)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
@@ -116,6 +124,7 @@ var codes = map[string]uint32{
 	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
 	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "SCHEDULER_VERSION": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
+	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,
 	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
 }
 
@@ -175,6 +184,7 @@ func (m *Model) bootstrap(c *logv1.Bootstrap, got *logv1.Result) error {
 	if err := settingsKept(c.Settings, meta.Settings); err != nil {
 		return err
 	}
+	m.lastNamespace = 1
 	m.namespaces[defaultName] = 1
 	m.poolNamed(defaultName)
 	return result(got, &logv1.Result{Count: 1})
@@ -218,7 +228,8 @@ func (m *Model) createNamespace(c *logv1.CreateNamespace, got *logv1.Result) err
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
-	m.namespaces[c.Name] = state.NamespaceID(len(m.namespaces) + 1)
+	m.lastNamespace++
+	m.namespaces[c.Name] = m.lastNamespace
 	return result(got, &logv1.Result{Count: 1})
 }
 
@@ -226,7 +237,8 @@ func (m *Model) poolNamed(name string) *pool {
 	name = orDefault(name)
 	p := m.pools[name]
 	if p == nil {
-		p = &pool{id: state.PoolID(len(m.pools) + 1), name: name}
+		m.lastPool++
+		p = &pool{id: m.lastPool, name: name}
 		m.pools[name], m.poolByID[p.id] = p, p
 	}
 	return p
@@ -269,7 +281,9 @@ func (m *Model) learnHalted() {
 			q.halted = m.s.Quota(q.id).Halted != ""
 		}
 		for id, p := range m.poolByID {
-			p.halted = m.s.Pool(id).Halted != ""
+			if row := m.s.Pool(id); row != nil { // else deleted in this entry
+				p.halted = row.Halted != ""
+			}
 		}
 	}
 }

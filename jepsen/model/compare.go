@@ -45,6 +45,9 @@ func (m *Model) finish() error {
 			m.learnPasses(&n.coreless)
 		}
 		m.learnHolds(p)
+		if err := m.compareAside(p); err != nil && !p.halted {
+			return err
+		}
 		if m.s.HasWork() {
 			continue
 		}
@@ -79,7 +82,7 @@ func (m *Model) compareMeta() error {
 		uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount()),
 		uint64(meta.LastGroup), uint64(meta.LastJob), uint64(meta.LastTurn), meta.LastToken, uint64(m.s.NodeGroupCount()), uint64(m.s.JobCount())}
 	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
-		uint64(len(m.namespaces)), uint64(len(m.pools)), uint64(m.lastNode), uint64(m.lastClass), uint64(m.version),
+		uint64(m.lastNamespace), uint64(m.lastPool), uint64(m.lastNode), uint64(m.lastClass), uint64(m.version),
 		uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests)),
 		uint64(m.lastGroup), uint64(m.lastJob), uint64(m.lastTurn), m.lastToken, uint64(len(m.groups)), uint64(len(m.jobs))}
 	if !slices.Equal(got, want) {
@@ -194,6 +197,12 @@ func (m *Model) compareTrajectory(t *trajectory) error {
 	if got == nil {
 		return fmt.Errorf("trajectory %d is missing", t.ID)
 	}
+	if t.State == state.TrajectoryPending {
+		t.AsksCores, t.AsksBandwidth = t.asks()
+		t.Aside = got.Aside // which is judged with its pool
+	} else {
+		t.AsksCores, t.AsksBandwidth, t.Aside = 0, 0, false
+	}
 	if *got != t.Trajectory {
 		return fmt.Errorf("trajectory %d is %+v, must be %+v", t.ID, *got, t.Trajectory)
 	}
@@ -213,8 +222,8 @@ func (m *Model) compareTrajectory(t *trajectory) error {
 
 func (m *Model) compareNode(n *node) error {
 	got := m.s.NodeByName(n.Name)
-	if m.nodes[n.Name] == nil { // removed
-		if got != nil {
+	if now := m.nodes[n.Name]; now != n { // removed, and maybe another has its name
+		if got != nil && now == nil {
 			return fmt.Errorf("node %s was removed and is there", n.Name)
 		}
 		return nil
@@ -228,7 +237,8 @@ func (m *Model) compareNode(n *node) error {
 		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
 		x.Running == y.Running && x.Trajectories == y.Trajectories && x.HeldFor == y.HeldFor &&
-		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth
+		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
+		x.LowDisk == y.LowDisk && x.Drained == y.Drained
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
 	}
@@ -300,6 +310,9 @@ func (m *Model) nothingElse(s *state.State) (err error) {
 		}
 		return err == nil
 	})
+	if a, b, c, d := s.NamespaceCount(), len(m.namespaces), s.PoolCount(), len(m.pools); a != b || c != d {
+		return fmt.Errorf("there are %d namespaces, must be %d, and %d pools, must be %d", a, b, c, d)
+	}
 	s.Namespaces(func(n *state.Namespace) bool {
 		if m.namespaces[n.Name] != n.ID {
 			err = fmt.Errorf("namespace %s has ID %d, must be %d", n.Name, n.ID, m.namespaces[n.Name])

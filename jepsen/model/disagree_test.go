@@ -132,6 +132,12 @@ func editAction(s *state.State, id state.ActionID, edit func(*state.Action)) {
 	s.PutAction(&a)
 }
 
+func editTrajectory(s *state.State, id state.TrajectoryID, edit func(*state.Trajectory)) {
+	t := *s.Trajectory(id)
+	edit(&t)
+	s.PutTrajectory(&t)
+}
+
 func editAttempt(s *state.State, id state.ActionID, edit func(*state.Attempt)) {
 	t := *s.Attempt(s.Action(id).Node, id)
 	edit(&t)
@@ -285,9 +291,13 @@ var disagreements = []disagreement{
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.Draining = false }) }, last: commands{submitOf(cores(1))}},
 	{name: "a grant on a lost node", setup: commands{one[0], expireOf("n1", 1)}, wants: "which is down",
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.State = state.NodeUp }) }, last: commands{submitOf(cores(1))}},
-	{name: "out of turn", setup: commands{one[0], submitOf(cores(4)), submitOf(cores(1)), submitOf(cores(1))}, wants: "before action 2, which is older and asks for no more",
-		sabotage: func(s *state.State) { editAction(s, 2, func(a *state.Action) { a.CoresMin = 5 }) },
-		last:     commands{reportOf("n1", 1, 1, state.EndExited)}},
+	{name: "out of turn", setup: commands{one[0], nodeOf("n2", 3, 1000), submitOf(cores(6)), submitOf(cores(4)), submitOf(cores(1)), submitOf(cores(1))}, wants: "before action 3, which is older and asks for no more",
+		sabotage: func(s *state.State) { editAction(s, 3, func(a *state.Action) { a.CoresMin = 5 }) },
+		last:     commands{reportOf("n1", 1, 2, state.EndExited)}},
+	{name: "aside without cause", setup: commands{one[0], submitOf(cores(4)), submitOf(cores(1))}, wants: "action 2 waits aside, and could be served",
+		sabotage: func(s *state.State) { editAction(s, 2, func(a *state.Action) { a.CoresMin = 5 }) }, last: commands{submitOf(cores(1)), reportOf("n1", 1, 1, state.EndExited)}},
+	{name: "a trajectory aside without cause", setup: commands{one[0], openOf(1000, 0), openOf(50, 0)}, wants: "trajectory 2 waits aside, and a node could hold it",
+		sabotage: func(s *state.State) { editTrajectory(s, 2, func(t *state.Trajectory) { t.Memory = 5000 }) }, last: commands{openOf(10, 0)}},
 	{name: "bypassed too often", wants: "bypasses action 2, bypassed 1 times",
 		setup: commands{one[0], submitOf(cores(3)), submitOf(cores(4)), submitOf(cores(1)), submitOf(cores(1)), submitOf(cores(1))},
 		sabotage: func(s *state.State) {
@@ -417,7 +427,7 @@ func (d *disagreement) play(t *testing.T, lie bool) error {
 	if d.forge != nil && lie {
 		d.forge(s, results)
 	}
-	return w.model.Step(w.index, entry, results, s)
+	return w.model.Step(w.index, 0, entry, results, s)
 }
 
 // TestDisagreements: the model sees through every lie, and agrees without it.

@@ -236,15 +236,20 @@ func (p *pool) gpuQueue(class state.GPUClassID) *queue {
 func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 	var head *action
 	unsure := false // who was the oldest before one joined is not told
-	for i, older := range m.queueOf(a).waiting {
+	ahead := 0
+	for _, older := range m.queueOf(a).waiting {
 		if older.ID >= a.ID {
 			break
 		}
+		if m.aside(older) {
+			continue
+		}
+		ahead++
 		if m.justJoined(older) || m.released(older) {
 			unsure = true
 			continue
 		}
-		if a.HeldOn == 0 && i >= window && !somebodyIsElastic(a) {
+		if a.HeldOn == 0 && ahead > window && !somebodyIsElastic(a) {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
 		if older.asksForNoMore(a, at) && a.HeldOn == 0 {
@@ -286,8 +291,7 @@ func (a *action) asksForNoMore(younger *action, at *state.Attempt) bool {
 // that could hold it, and has none kept for it.
 func (m *Model) waitsForNode(n *node) (oldest *action) {
 	oldest = m.oldestOf(n.queue.waiting, n)
-	q := n.pool.queue.waiting
-	for _, a := range q[:min(len(q), window)] {
+	for _, a := range m.inLine(n.pool.queue.waiting, window) {
 		if a.HeldOn == 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
 			if oldest == nil || a.ID < oldest.ID {
 				oldest = a
@@ -333,7 +337,7 @@ func (a *action) runOnItsClass() (running []*action) {
 // may let it wait for the sake of older ones, until they have ended.
 func (m *Model) noGPUsForgotten(p *pool) error {
 	for _, q := range p.gpuQueues {
-		for _, a := range q.waiting[:min(len(q.waiting), window)] {
+		for _, a := range m.inLine(q.waiting, window) {
 			n := a.startsOn(p)
 			if n == nil {
 				continue

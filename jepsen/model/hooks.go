@@ -106,6 +106,59 @@ func (m *Model) endSwitch(c *logv1.EndSwitch, got *logv1.Result) error {
 	return result(got, &logv1.Result{Count: 1})
 }
 
+// submitHook: the hooks of a grant are queued one after the other, each once, as long as
+// none fails.
+func (m *Model) submitHook(c *logv1.SubmitHook, got *logv1.Result) error {
+	g := m.nodeGroup(state.GroupID(c.GroupId))
+	if g == nil || g.Switch == nil || g.Switch.Token != c.Token {
+		return refused(got, "SWITCH_OVER")
+	}
+	w, n := g.Switch, int(c.Number)
+	if n >= 1 && n <= len(w.Runs) {
+		return result(got, &logv1.Result{FirstId: uint64(w.Runs[n-1].Action), Count: 1, Replayed: true})
+	}
+	if n == 0 || n > len(w.Hooks) || n > len(w.Runs)+1 || n > 1 && w.Runs[n-2].State != state.ActionSucceeded {
+		return refused(got, "INVALID")
+	}
+	hook := w.Hooks[n-1]
+	name := ""
+	for known, id := range m.namespaces {
+		if id == hook.Namespace {
+			name = known
+		}
+	}
+	if name == "" {
+		return refused(got, "NAMESPACE_NOT_FOUND")
+	}
+	a := &logv1.Action{}
+	if a.UnmarshalVT(hook.Action) != nil {
+		return refused(got, "INVALID")
+	}
+	a.Pool = g.HookPool
+	if err := m.submit(&logv1.SubmitActions{Namespace: name, Actions: []*logv1.Action{a}}, got); err != nil || got.Refusal != nil {
+		return err
+	}
+	w.Runs = append(w.Runs, state.HookRun{Action: state.ActionID(got.FirstId)})
+	return nil
+}
+
+// hookOver notes the end of an action with the group whose hook it was, if with any.
+func (m *Model) hookOver(a *action) {
+	for _, g := range m.groups {
+		if g.Switch == nil {
+			continue
+		}
+		for i := range g.Switch.Runs {
+			if run := &g.Switch.Runs[i]; run.Action == a.ID {
+				run.State = a.State
+				if a.Result != nil {
+					run.Reason, run.ExitCode = a.Result.Reason, a.Result.ExitCode
+				}
+			}
+		}
+	}
+}
+
 // setUp is what becomes of the turn that a group was made ready for.
 func (m *Model) setUp(t *turn, c *logv1.EndSwitch) error {
 	if c.Failed == 0 {
@@ -125,7 +178,7 @@ func sameSwitch(a, b *state.Switch) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Token == b.Token && a.To == b.To && a.Began == b.Began && slices.EqualFunc(a.Hooks, b.Hooks, func(x, y state.Hook) bool {
+	return a.Token == b.Token && a.To == b.To && a.Began == b.Began && slices.Equal(a.Runs, b.Runs) && slices.EqualFunc(a.Hooks, b.Hooks, func(x, y state.Hook) bool {
 		return fmt.Sprint(x) == fmt.Sprint(y)
 	})
 }

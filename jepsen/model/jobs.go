@@ -145,6 +145,7 @@ func (m *Model) createNodeGroup(c *logv1.CreateNodeGroup, got *logv1.Result) err
 	v.refuse(len(c.HookPool) > nameBytesMax, "INVALID")
 	v.refuse(m.nodeGroupNamed(c.Name) != nil, "NODE_GROUP_EXISTS")
 	v.refuse(len(m.groups) >= nodeGroupsMax, "TOO_MANY_NODE_GROUPS")
+	v.refuse(m.pools[orDefault(c.HookPool)] == nil, "POOL_NOT_FOUND")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -249,6 +250,7 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	v.refuse(m.jobs[name] != nil, "JOB_EXISTS")
 	v.refuse(!wide, "UNSATISFIABLE")
 	v.refuse(len(m.jobs) >= jobsMax, "TOO_MANY_JOBS")
+	v.refuse(!m.knowsQuotas(c.Hooks), "QUOTA_NOT_FOUND")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -264,6 +266,20 @@ func (m *Model) submitJob(c *logv1.SubmitJob, got *logv1.Result) error {
 	}
 	m.remember(c.Request, state.VerbSubmitJob, uint64(j.ID), 1)
 	return result(got, &logv1.Result{FirstId: uint64(j.ID), Count: 1})
+}
+
+// knowsQuotas reports whether every quota that hooks name exists.
+func (m *Model) knowsQuotas(hooks []*logv1.DeploymentHooks) bool {
+	for _, h := range hooks {
+		for _, a := range []*logv1.Action{h.Sleep, h.Wake, h.Prefetch} {
+			for _, u := range a.GetNeeds().GetQuotas() {
+				if m.quotas[u.Quota] == nil {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // jobOf returns a job that a command names, and refuses what does not exist.

@@ -74,7 +74,7 @@ func (w *world) ledgerCommand() *logv1.Command {
 		}}}
 	case n < 56:
 		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{
-			Name: w.pick("g1", "g2", "g3", ""), Nodes: int64(w.rand.IntN(9)),
+			Name: w.pick("g1", "g2", "g3", ""), Nodes: int64(w.rand.IntN(9)), HookPool: w.pick("", "", "", "default", "none"),
 		}}}
 	case n < 57:
 		return &logv1.Command{Verb: &logv1.Command_DeleteNodeGroup{DeleteNodeGroup: &logv1.DeleteNodeGroup{Name: w.pick("g1", "g2", "g3", "g4")}}}
@@ -147,7 +147,11 @@ func (w *world) someHooks() (all []*logv1.DeploymentHooks) {
 		if w.rand.IntN(2) == 0 {
 			return nil
 		}
-		return &logv1.Action{Spec: []byte{byte(w.rand.IntN(9))}}
+		a := &logv1.Action{Spec: []byte{byte(w.rand.IntN(9))}}
+		if w.rand.IntN(20) == 0 {
+			a.Needs = &logv1.Needs{Quotas: []*logv1.QuotaUse{{Quota: w.pick("q1", "none"), Units: 1}}}
+		}
+		return a
 	}
 	for range w.rand.IntN(3) {
 		all = append(all, &logv1.DeploymentHooks{Deployment: w.pick("a", "b", "c", "c", "d"), Sleep: hook(), Wake: hook(), Prefetch: hook()})

@@ -14,11 +14,13 @@ const (
 	specBytesMax      = 64 << 10
 	tailBytesMax      = 4 << 10
 	namespacesMax     = 1024
+	poolsMax          = 64
+	nodesMax          = 65536
 	trajectoryLiveMax = 4096
 	residentsMax      = 4096
 	stepsPerEntry     = 4096
 	window            = 32 // oldest actions of a queue that are considered
-	nodesExamined     = 64 // nodes that the choice of one looks at
+	choices           = 64 // nodes of which one is chosen
 	actionOverhead    = 256
 	needsOverhead     = 64
 	classesMax        = 10_000

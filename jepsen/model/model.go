@@ -27,6 +27,8 @@ type Model struct {
 	lastNode        state.NodeID
 	lastQuota       state.QuotaID
 	lastClass       state.ClassID
+	lastNamespace   state.NamespaceID
+	lastPool        state.PoolID
 
 	namespaces   map[string]state.NamespaceID
 	pools        map[string]*pool
@@ -88,8 +90,15 @@ func New() *Model {
 
 // Step compares what the real state machine made of one entry with what it must
 // be: s is the state after the entry, results are those of its commands. Entries
-// come in the order of the log. After an error the model is of no use any more.
-func (m *Model) Step(index uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error {
+// come in the order of the log, with the terms that it has them in. After an error
+// the model is of no use any more.
+func (m *Model) Step(index, term uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error {
+	if e.Term != 0 && e.Term != term {
+		if err := m.passOver(index, e, results, s); err != nil {
+			return fmt.Errorf("entry %d of term %d, stamped in term %d: %w", index, term, e.Term, err)
+		}
+		return nil
+	}
 	if err := m.begin(index, e, results, s); err != nil {
 		return fmt.Errorf("entry %d: %w", index, err)
 	}
@@ -110,6 +119,20 @@ func (m *Model) Step(index uint64, e *logv1.Entry, results []*logv1.Result, s *s
 		return fmt.Errorf("entry %d, afterwards: %w", index, err)
 	}
 	return nil
+}
+
+// passOver is what becomes of an entry that was stamped in another term: nothing,
+// and all its commands are refused.
+func (m *Model) passOver(index uint64, e *logv1.Entry, results []*logv1.Result, s *state.State) error {
+	if err := m.begin(index, &logv1.Entry{Commands: e.Commands}, results, s); err != nil {
+		return err
+	}
+	for i, r := range results {
+		if r.Refusal.GetReason() != "OTHER_TERM" || r.Refusal.GetRetryNs() == 0 {
+			return fmt.Errorf("the result of command %d is %v, must be a refusal for the term, to be tried again", i, r)
+		}
+	}
+	return m.finish()
 }
 
 // begin moves log time, which never goes back.

@@ -53,7 +53,7 @@ func (w *world) apply(commands ...*logv1.Command) ([]*logv1.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return results, w.model.Step(w.index, e, results, w.s)
+	return results, w.model.Step(w.index, 0, e, results, w.s)
 }
 
 func (w *world) must(tb testing.TB, commands ...*logv1.Command) []*logv1.Result {
@@ -121,7 +121,13 @@ func (w *world) command() *logv1.Command {
 }
 
 func (w *world) rareCommand() *logv1.Command {
-	switch w.rand.IntN(8) {
+	switch w.rand.IntN(11) {
+	case 10:
+		return &logv1.Command{Verb: &logv1.Command_ReportDisk{ReportDisk: &logv1.ReportDisk{Name: w.nodeName(), Incarnation: w.incarnation(), Low: w.rand.IntN(3) > 0}}}
+	case 7:
+		return &logv1.Command{Verb: &logv1.Command_DeletePool{DeletePool: &logv1.DeletePool{Name: w.pick("default", "big", "small", "none")}}}
+	case 8:
+		return &logv1.Command{Verb: &logv1.Command_DeleteNamespace{DeleteNamespace: &logv1.DeleteNamespace{Name: w.pick("", "team", "other", "none")}}}
 	case 0:
 		return &logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: w.nodeName()}}}
 	case 1:
@@ -299,7 +305,7 @@ func (w *world) registration() *logv1.Command {
 		c.Labels = []*logv1.Label{{Key: "rack", Value: name}, {Key: "zone", Value: w.pick("a", "b")}}
 	}
 	if name == "n5" {
-		c.Pool = "big"
+		c.Pool = w.pick("big", "big", "big", "small", "other")
 	}
 	if w.rand.IntN(15) == 0 {
 		c.MemoryBytes = 900

@@ -98,6 +98,7 @@ func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event
 	}
 	m.giveBack(a)
 	a.State, a.Result, a.EndedAt = s, r, m.now
+	m.hookOver(a)
 	m.counts.Ended++
 	if a.class != nil {
 		a.class.live--

@@ -22,6 +22,8 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 		v.refuse(old.State == state.NodeUp && old.JournalID != c.JournalId, "NODE_NAME_TAKEN")
 		v.refuse(old.reservedBytes() > c.MemoryBytes, "NODE_TEARDOWN")
 	}
+	v.refuse(old == nil && len(m.nodes) >= nodesMax, "TOO_MANY_NODES")
+	v.refuse(m.pools[orDefault(c.Pool)] == nil && len(m.pools) >= poolsMax, "TOO_MANY_POOLS")
 	m.declares(&v, &row, c.Gpus)
 	if ok, err := v.judge(got); !ok {
 		return err
@@ -37,7 +39,9 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 		m.relabel(old)
 		return result(got, &logv1.Result{Incarnation: old.Incarnation})
 	}
+	var left *pool
 	if old != nil {
+		left = old.pool
 		if err := m.expectAll(m.loseNode(old)); err != nil {
 			return err
 		}
@@ -47,6 +51,9 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	n := m.enter(old, row, p)
 	if err := m.expect(n.event()); err != nil {
 		return err
+	}
+	if left != nil && left != p && !m.inUse(left) {
+		m.forgetPool(left)
 	}
 	return result(got, &logv1.Result{Incarnation: row.Incarnation})
 }
@@ -97,7 +104,7 @@ func (m *Model) enter(n *node, row state.Node, p *pool) *node {
 		row.ID = m.lastNode
 		m.nodes[row.Name], m.nodeByID[row.ID] = n, n
 	} else {
-		row.ID, row.Draining, row.Trajectories = n.ID, n.Draining, n.Trajectories
+		row.ID, row.Draining, row.Trajectories = n.ID, n.OperatorDrains(), n.Trajectories
 		row.HeldFor = n.HeldFor // until it is learned that it is no more
 		row.FreeMemory -= n.reservedBytes()
 		m.touchPool(n.pool)
@@ -135,10 +142,24 @@ func (m *Model) drain(c *logv1.DrainNode, got *logv1.Result) error {
 	if n == nil {
 		return refused(got, "NODE_NOT_FOUND")
 	}
+	return m.setDrains(n, c.Draining, n.LowDisk, got)
+}
+
+// reportDisk counts only from the incarnation that the node has.
+func (m *Model) reportDisk(c *logv1.ReportDisk, got *logv1.Result) error {
+	n := m.nodes[c.Name]
+	if n == nil || n.Incarnation != c.Incarnation {
+		return result(got, &logv1.Result{})
+	}
+	return m.setDrains(n, n.OperatorDrains(), c.Low, got)
+}
+
+// setDrains: a node gets no new work if its operator or its disk is against it.
+func (m *Model) setDrains(n *node, operator, lowDisk bool, got *logv1.Result) error {
 	m.onlyArrivals = false
 	m.touchNode(n)
-	if n.Draining != c.Draining {
-		n.Draining = c.Draining
+	if n.OperatorDrains() != operator || n.LowDisk != lowDisk {
+		n.Draining, n.LowDisk, n.Drained = operator || lowDisk, lowDisk, operator && lowDisk
 		if err := m.expect(n.event()); err != nil {
 			return err
 		}

@@ -319,7 +319,7 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 		return m.withoutUnits(a)
 	}
 	for _, older := range m.queueOf(a).waiting {
-		if older.ID < a.ID && !m.ending(older) && !m.justJoined(older) {
+		if older.ID < a.ID && !m.ending(older) && !m.justJoined(older) && !m.aside(older) {
 			return fmt.Errorf("action %d was granted before action %d, which is older and has no cores either", a.ID, older.ID)
 		}
 	}
@@ -330,7 +330,7 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 			}
 		}
 	}
-	if a.Trajectory != 0 || len(a.pool.nodes) > nodesExamined {
+	if a.Trajectory != 0 || len(a.pool.nodes) > choices {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
@@ -345,8 +345,7 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 // that could hold it, has none kept for it and does not bide its time. Those without
 // cores take no memory before it for ever.
 func (m *Model) waitsForMemory(n *node) *action {
-	q := n.pool.queue.waiting
-	for _, a := range q[:min(len(q), window)] {
+	for _, a := range m.inLine(n.pool.queue.waiting, window) {
 		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
 			if m.justJoined(a) {
 				return nil
@@ -375,8 +374,7 @@ func (m *Model) corelessForgotten(p *pool) *action {
 			}
 		}
 	}
-	if len(p.coreless.waiting) > 0 && len(p.nodes) <= nodesExamined {
-		first := p.coreless.waiting[0]
+	for _, first := range m.inLine(p.coreless.waiting, 1) {
 		for _, n := range p.nodes {
 			if m.takesCoreless(n, first) {
 				return first

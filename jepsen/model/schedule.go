@@ -185,7 +185,7 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 // memory and is not kept. Nodes may be kept for a moment for who has no cores.
 func (m *Model) bestNode(a *action, n *node) error {
 	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a ||
-		len(a.pool.nodes) > nodesExamined || m.mayBeElastic(a.pool) || a.pool.coreless.olderThan(a) {
+		m.mayBeElastic(a.pool) || a.pool.coreless.olderThan(a) {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
@@ -211,18 +211,18 @@ func (m *Model) heldFor(n *node) state.ActionID {
 func (m *Model) place(e state.Event) error {
 	t, n := m.trajectories[state.TrajectoryID(e.Subject)], m.nodeByID[e.Node]
 	switch {
-	case t == nil || t.State != state.TrajectoryPending || t.pool.pending[0] != t:
+	case t == nil || t.State != state.TrajectoryPending || m.olderPending(t):
 		return fmt.Errorf("trajectory %d was opened, which is not the oldest that waits", e.Subject)
 	case n == nil || !n.usable() || n.pool != t.pool || t.pool.halted:
 		return fmt.Errorf("trajectory %d was opened on node %d, which takes none of its pool", t.ID, e.Node)
-	case n.FreeMemory < t.Memory || len(n.residents) >= residentsMax:
+	case n.FreeMemory < t.Memory || len(n.residents) >= residentsMax || !n.hosts(t):
 		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.residents))
 	}
 	if better := m.betterHome(t, n); better != nil {
 		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free, %d trajectories and %d of its group in its domain, node %s has %d, %d and %d",
 			t.ID, n.Name, n.FreeMemory, len(n.residents), m.together(t, n), better.Name, better.FreeMemory, len(better.residents), m.together(t, better))
 	}
-	t.pool.pending = t.pool.pending[1:]
+	t.pool.pending = remove(t.pool.pending, t)
 	t.State, t.Node = state.TrajectoryOpen, n.ID
 	if t.spread() {
 		t.Spread.Domain = n.label(t.Spread.Label)
@@ -241,14 +241,28 @@ func (m *Model) place(e state.Event) error {
 	return m.expect(t.event())
 }
 
+// olderPending: an older trajectory waits that a usable node could hold, and did not
+// wait aside until now.
+func (m *Model) olderPending(t *trajectory) bool {
+	for _, o := range t.pool.pending {
+		if o == t {
+			return false
+		}
+		if row := m.s.Trajectory(o.ID); !o.Aside && (row == nil || !row.Aside) {
+			return true
+		}
+	}
+	return true
+}
+
 // betterHome returns a node that the trajectory should have been given instead.
 func (m *Model) betterHome(t *trajectory, n *node) *node {
-	if len(t.pool.nodes) > nodesExamined {
+	if len(t.pool.nodes) > choices {
 		return nil
 	}
 	load := func(n *node) int { return len(n.residents) * 1_000_000 / max(1, n.Cores().Len()) }
 	for _, o := range t.pool.nodes {
-		if !o.usable() || len(o.residents) >= residentsMax || o.FreeMemory < t.Memory {
+		if !o.usable() || len(o.residents) >= residentsMax || o.FreeMemory < t.Memory || !o.hosts(t) {
 			continue
 		}
 		if cmp.Or(cmp.Compare(m.together(t, o), m.together(t, n)), cmp.Compare(n.FreeMemory, o.FreeMemory), cmp.Compare(load(o), load(n))) < 0 {

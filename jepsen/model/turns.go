@@ -16,7 +16,7 @@ func (m *Model) isItsTurn(a *action, n *node) error {
 		if older.ID >= a.ID {
 			break
 		}
-		if m.ending(older) || m.justJoined(older) {
+		if m.ending(older) || m.justJoined(older) || m.aside(older) {
 			continue
 		}
 		if ahead++; ahead > window && !m.mayBeElastic(a.pool) {
@@ -58,7 +58,7 @@ func (m *Model) oldestFor(n *node) (oldest *action) {
 func (m *Model) oldestOf(queue []*action, n *node) *action {
 	left := window
 	for _, a := range queue {
-		if m.ending(a) {
+		if m.ending(a) || m.aside(a) {
 			continue
 		}
 		if !m.bides(a, n) {
@@ -108,7 +108,7 @@ func (m *Model) pass(oldest, a *action, n *node) error {
 // learnPatience takes over that the count of an action began anew while others
 // were the oldest: when its own patience had ended and no node could be kept.
 func (m *Model) learnPatience(q *queue) {
-	for _, a := range q.waiting[:min(len(q.waiting), window)] {
+	for _, a := range m.inLine(q.waiting, window) {
 		if a.passed == 0 {
 			continue
 		}
@@ -124,7 +124,7 @@ func (m *Model) learnPatience(q *queue) {
 // learnPasses takes over how often those without cores were bypassed, which is not
 // judged.
 func (m *Model) learnPasses(q *queue) {
-	for _, a := range q.waiting[:min(len(q.waiting), window)] {
+	for _, a := range m.inLine(q.waiting, window) {
 		row := m.s.Action(a.ID)
 		a.passed, a.passedAt = row.Bypassed, row.BlockedAt
 	}
@@ -134,7 +134,7 @@ func (m *Model) learnPasses(q *queue) {
 // not: one that could ever hold it and was kept for nobody all the while.
 func (m *Model) couldBeKept(a *action) *node {
 	for _, n := range a.pool.nodes {
-		mine := a.Trajectory == 0 && n.usable() && len(a.pool.nodes) <= nodesExamined || a.Trajectory != 0 && n.ID == a.Node
+		mine := a.Trajectory == 0 && n.usable() || a.Trajectory != 0 && n.ID == a.Node
 		if mine && n.couldHold(&a.Action) && n.couldServe(a) && n.HeldFor == 0 && !n.served && m.heldFor(n) == 0 {
 			return n
 		}
@@ -142,14 +142,14 @@ func (m *Model) couldBeKept(a *action) *node {
 	return nil
 }
 
-// couldServe: with GPUs, it is not memory of trajectories that an action waits for.
-// A node is not kept for that.
+// couldServe: it is not memory of trajectories that an action waits for. A node is not
+// kept for that.
 func (n *node) couldServe(a *action) bool {
 	free := n.FreeMemory
 	for _, r := range n.running {
 		free += r.reserved
 	}
-	return a.GPUs() == nil || free >= a.reserves()
+	return free >= a.reserves()
 }
 
 // nobodyForgotten: after an entry that left no work over, nothing waits that
@@ -158,9 +158,9 @@ func (m *Model) nobodyForgotten(p *pool) error {
 	if p.halted {
 		return nil
 	}
-	if len(p.pending) > 0 {
+	if t := m.firstPending(p); t != nil {
 		for _, n := range p.nodes {
-			if t := p.pending[0]; n.usable() && n.FreeMemory >= t.Memory && len(n.residents) < residentsMax && len(p.nodes) <= nodesExamined {
+			if n.usable() && n.FreeMemory >= t.Memory && len(n.residents) < residentsMax && n.hosts(t) {
 				return fmt.Errorf("trajectory %d waits for %d bytes, node %s has %d free", t.ID, t.Memory, n.Name, n.FreeMemory)
 			}
 		}
@@ -183,16 +183,26 @@ func (m *Model) nobodyForgotten(p *pool) error {
 	return nil
 }
 
+// firstPending is the oldest trajectory that waits for a node and not aside.
+func (m *Model) firstPending(p *pool) *trajectory {
+	for _, t := range p.pending {
+		if !m.s.Trajectory(t.ID).Aside {
+			return t
+		}
+	}
+	return nil
+}
+
 // forgottenOn returns an action that should have started on a node: among the
 // oldest of its queue, and nothing keeps it from there.
 func (m *Model) forgottenOn(n *node) *action {
 	free := uint32(n.Free.Len())
 	queues := [][]*action{n.queue.waiting, nil}
-	if !n.Draining && len(n.pool.nodes) <= nodesExamined {
+	if !n.Draining {
 		queues[1] = n.pool.queue.waiting
 	}
 	for _, q := range queues {
-		for _, a := range q[:min(len(q), window)] {
+		for _, a := range m.inLine(q, window) {
 			kept := n.HeldFor == 0 || n.HeldFor == a.ID
 			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept && !m.choosesToWait(a, n) {
 				return a

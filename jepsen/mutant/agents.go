@@ -1,7 +1,16 @@
 package mutant
 
+import "time"
+
 // agents are bugs of the agents and their supervisors. Real processes are hunted.
 var agents = []Mutant{
+	{
+		Name: "changes-of-another-state",
+		Bug:  "an agent applies changes though it has missed some before them",
+		Edits: []Edit{{"agent/desired.go",
+			"m.GetSince() != 0 && m.GetSince() != t.minIndex {", "m.GetSince() != 0 && m.GetSince() > m.GetIndex() {"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"agent", "TestChangesOfTheDesiredState"}},
+	},
 	{
 		Name: "agent-ignores-its-lease",
 		Bug:  "what runs on a node goes on when its lease has ended",
@@ -23,8 +32,8 @@ var agents = []Mutant{
 		Name: "readopted-attempt-started-again",
 		Bug:  "an agent that was restarted starts again what still runs",
 		Edits: []Edit{
-			{"agent/table.go", "	t.change(func() { t.attempts[key] = a })\n", "	_ = a\n"},
-			{"agent/table.go", "		t.attempts[key] = &attempt{key: key, phase: phaseRunning, kill: runtime.ReasonNodeLost}\n", ""},
+			{"agent/table.go", "	t.change(func() { t.add(a) })\n", "	_ = a\n"},
+			{"agent/table.go", "		t.add(&attempt{key: key, phase: phaseRunning, kill: runtime.ReasonNodeLost})\n", ""},
 			{"agent/runtime/table.go", "	case s.attempts[spec.Key] != nil:\n", "	case s.attempts[spec.Key] != nil && s.running < 0:\n"},
 		},
 		Hunt: run("kills"),
@@ -76,5 +85,14 @@ var agents = []Mutant{
 			"		spec.CPUs = cpus\n",
 			"		if len(cpus) > 0 {\n			spec.CPUs = slices.Concat(s.inv.NUMA...)\n		}\n"}},
 		Hunt: run("leader-kill"),
+	},
+	{
+		Name: "reports-not-bounded-by-bytes",
+		Bug:  "an agent reports so many ends in one call that servers refuse its size, again and again",
+		Edits: []Edit{
+			{"agent/report.go", "	reportBytesMax = 1 << 20\n", "	reportBytesMax = 1 << 30\n"},
+			{"agent/report.go", "|| codec.TooLarge(err))", "|| false && codec.TooLarge(err))"},
+		},
+		Hunt: Hunt{Engine: Processes, Args: []string{"full-tails"}, Within: 5 * time.Minute},
 	},
 }

@@ -25,14 +25,16 @@ var jobs = []Mutant{
 		Name: "newest-of-a-deployment-first",
 		Bug:  "of several turns of a deployment the newest is granted first",
 		Edits: []Edit{{"sched/turn.go",
-			"			if seen&(1<<i) == 0 && t.State == state.TurnWaiting {\n				p.heads = append(p.heads, t)\n",
-			"			if t.State == state.TurnWaiting && seen < 1<<63 {\n				p.heads = append([]*state.Turn{t}, p.heads...)\n"}},
+			"				p.heads = append(p.heads, t)\n",
+			"				p.view.JobTurns(j.ID, func(u *state.Turn) bool {\n" +
+				"					if u.Deployment == t.Deployment && u.State == state.TurnWaiting {\n						t = u\n					}\n" +
+				"					return true\n				})\n				p.heads = append(p.heads, t)\n"}},
 		Hunt: simulate(),
 	},
 	{
 		Name:  "job-holds-two-groups",
 		Bug:   "a job that still holds a turn on the group that it left is granted another",
-		Edits: []Edit{{"sched/turn.go", "if t.State == state.TurnHeld && t.ID != p.group.Turn {", "if t.State == state.TurnHeld && t.ID == 0 {"}},
+		Edits: []Edit{{"sched/turn.go", "if held != nil && held.ID != p.group.Turn {", "if held != nil && held.ID == 0 {"}},
 		Hunt:  simulate(),
 	},
 	{

@@ -22,6 +22,13 @@ var stateMachine = []Mutant{
 		Hunt: simulate(),
 	},
 	{
+		Name: "entry-of-another-term",
+		Bug:  "an entry is applied though it was stamped under a leadership that was over",
+		Edits: []Edit{{"fsm/term.go",
+			"{ return e.Term != 0 && e.Term != term }", "{ return false }"}},
+		Hunt: simulate(),
+	},
+	{
 		Name: "cores-returned-twice",
 		Bug:  "stopping an action frees its cores at once, and again when it has ended",
 		Edits: []Edit{
@@ -53,7 +60,7 @@ var stateMachine = []Mutant{
 	{
 		Name:  "unclamped-time",
 		Bug:   "log time goes back when the clock of a new leader is behind",
-		Edits: []Edit{{"fsm/apply.go", "m.Now = max(m.Now, ns)", "m.Now = ns"}},
+		Edits: []Edit{{"fsm/state/wall.go", "to := max(r.Now, ns)", "to := ns"}},
 		Hunt:  simulate(),
 	},
 	{
@@ -133,8 +140,8 @@ var stateMachine = []Mutant{
 		Name: "half-rolled-back",
 		Bug:  "what a panicking decision had written stays",
 		Edits: []Edit{
-			{"fsm/apply.go", "	for tries := 0; ; tries++ {\n", "	kept := s.Copy()\n	for tries := 0; ; tries++ {\n"},
-			{"fsm/apply.go", "x := &execution{s: s.Copy(), index: index,", "x := &execution{s: kept, index: index,"},
+			{"fsm/apply.go", "	for tries := 0; ; tries++ {\n", "	kept := fork()\n	for tries := 0; ; tries++ {\n"},
+			{"fsm/apply.go", "		s := fork()\n", "		s := kept\n"},
 		},
 		Hunt: simulate(),
 	},
@@ -229,6 +236,34 @@ var stateMachine = []Mutant{
 		Edits: []Edit{{"fsm/state/spread.go",
 			"if r == nil || r.State != TrajectoryOpen || r.Spread.Group == \"\" {",
 			"if r == nil || r.Node == 0 || r.Spread.Group == \"\" {"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "trajectory-too-large-for-its-node",
+		Bug:  "the node of a trajectory has the memory, and too few cores for the action that waits there",
+		Edits: []Edit{{"sched/place/trajectory.go",
+			"	return Holds(&shape, s.whole)\n", "	return shape.Memory >= s.t.Memory\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestATrajectoryGoesWhereItsActionsCanRun"}},
+	},
+	{
+		Name: "search-gives-up",
+		Bug:  "a search for a node ends where the first one lacks the memory",
+		Edits: []Edit{{"fsm/state/read.go",
+			"				at, more = coreRank{pool: pool, free: k.free - 1, memory: 1<<64 - 1}, true\n", ""}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTheOnlyNodeWithTheMemoryIsFound"}},
+	},
+	{
+		Name: "line-behind-a-lost-node",
+		Bug:  "an action that no node in office can serve counts among those that others wait behind",
+		Edits: []Edit{{"sched/sched.go",
+			"	return Decision{Aside: a}, !ok\n", "	return Decision{Aside: a}, false\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestWhatNoLivingNodeCanServeHoldsUpNobody"}},
+	},
+	{
+		Name: "aside-and-forgotten",
+		Bug:  "who waits aside for a node is not called back when it comes",
+		Edits: []Edit{{"fsm/aside.go",
+			"	if n.Usable() && alike == 1 {\n", "	if n.Usable() && alike == 0 {\n"}},
 		Hunt: simulate(),
 	},
 	{

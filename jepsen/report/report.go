@@ -41,6 +41,7 @@ type Report struct {
 	FailoverP50 *float64        `json:"failover_p50_ms"` // nil: no leader was killed
 	FailoverP99 *float64        `json:"failover_p99_ms"`
 	Faults      []Around        `json:"faults"`
+	Abuse       *Abuse          `json:"abuse,omitempty"`
 	Healing     history.Healing `json:"healing"`
 	Verdicts    []check.Verdict `json:"verdicts"`
 
@@ -55,7 +56,7 @@ func New(r *history.Record, verdicts []check.Verdict) *Report {
 	rep := &Report{
 		Scenario: r.Scenario, Seed: r.Seed, Servers: len(r.Servers), Agents: len(r.Agents),
 		Seconds: float64(r.Duration) / 1e9, Executions: len(r.Executions),
-		Faults: around(r.Ops, faults, r.Duration), Healing: r.Healing, Verdicts: verdicts,
+		Faults: around(r.Ops, faults, r.Duration), Abuse: abused(r), Healing: r.Healing, Verdicts: verdicts,
 	}
 	for _, op := range r.Ops {
 		if op.Outcome == history.OK {
@@ -87,7 +88,7 @@ func (r *Report) addFailovers(took []int64) {
 	for _, t := range took {
 		r.Failovers = append(r.Failovers, millis(t))
 	}
-	p50, p99 := millis(percentile(took, 50)), millis(percentile(took, 99))
+	p50, p99 := millis(history.Percentile(took, 50)), millis(history.Percentile(took, 99))
 	r.FailoverP50, r.FailoverP99 = &p50, &p99
 }
 

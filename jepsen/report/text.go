@@ -48,6 +48,7 @@ func (r *Report) Write(w io.Writer) {
 	r.writeVoid(w)
 	r.writeFaults(w)
 	r.writeRates(w)
+	r.writeAbuse(w)
 	r.writeHealing(w)
 	r.writeVerdicts(w)
 }

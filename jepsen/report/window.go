@@ -79,7 +79,7 @@ func window(ended []history.Op, from, to int64) Window {
 	if w.Seconds > 0 {
 		w.PerSecond = float64(len(took)) / w.Seconds
 	}
-	w.P50, w.P99 = millis(percentile(took, 50)), millis(percentile(took, 99))
+	w.P50, w.P99 = millis(history.Percentile(took, 50)), millis(history.Percentile(took, 99))
 	return w
 }
 
@@ -111,16 +111,6 @@ func writes(v history.Verb) bool {
 		return true
 	}
 	return false
-}
-
-// percentile is the smallest value that at least p percent do not exceed, 0 of
-// nothing.
-func percentile(values []int64, p int) int64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }
 
 func millis(ns int64) float64 { return float64(ns/1000) / 1000 }

@@ -1,6 +1,8 @@
 package scenario
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"rota/jepsen/check"
@@ -22,8 +24,8 @@ func All() []Scenario {
 			Faults: []string{"loss", "delay", "resets"}},
 		{Name: "disk", CI: true, About: "disks lose power, lie, fail, hang and fill up", Disks: true, DiskHang: 2 * time.Second,
 			Faults: []string{"power-loss", "torn-power-loss", "lying-fsync", "failing-write", "failing-fsync", "hanging-disk", "full-disk"}},
-		{Name: "rot", CI: true, About: "files of a minority of the servers rot", Snapshots: 500,
-			Faults: []string{"bit-flip", "bit-flip-log", "bit-flip-meta", "bit-flip-mark", "bit-flip-snapshot", "truncation"}},
+		{Name: "rot", CI: true, About: "files of a minority of the servers rot, or are gone", Snapshots: 500,
+			Faults: []string{"bit-flip", "bit-flip-log", "bit-flip-meta", "bit-flip-mark", "bit-flip-snapshot", "truncation", "wipe-while-cut"}},
 		{Name: "snapshots", CI: true, About: "servers that lost what the others have dropped are sent snapshots", Snapshots: 20, Compact: true,
 			Faults: []string{"bit-flip-log", "truncation", "bit-flip-snapshot"},
 			Limits: check.Limits{Skip: map[string]string{"replay": noBeginning, "members": noBeginning}}},
@@ -35,6 +37,15 @@ func All() []Scenario {
 		{Name: "resources", CI: true, About: "wide nodes, GPUs and quotas while leaders and agents are lost", Cores: 8, Agents: 2,
 			Faults: []string{"kill-leader", "kill-agent", "leader-alone", "agent-cut-leader-killed", "kill-all-servers"}},
 
+		{Name: "abuse", CI: true, About: "a hostile client, a hostile agent and a hostile command on each node, beside an ordinary load",
+			Ordinary: true, Load: 0.5, Quiet: 20 * time.Second, ProcessesMax: 256, Faults: []string{"abuse"},
+			Limits: ordinaryLimits(40, "latency", "judged by abuse-latency: it needs a quiet machine")},
+		{Name: "full-tails", CI: true, About: "2,000 actions with full output end on one node while no server can be reached", Agents: 1,
+			Ordinary: true, Load: 0.3, Lease: time.Minute, Faults: []string{"full-tails"}, Limits: ordinaryLimits(1)},
+		{Name: "abuse-latency", About: "the same, on a quiet machine: how much longer do ordinary actions take?",
+			Ordinary: true, Load: 0.5, Quiet: 30 * time.Second, ProcessesMax: 256, Faults: []string{"abuse"}, Limits: ordinaryLimits(40)},
+		{Name: "wiped-disks", About: "a server loses its disk while another is cut off and the leader dies, 10 times", Snapshots: 500,
+			Faults: []string{"wipe-while-cut"}, Count: 10},
 		{Name: "leader-kill", About: "the leader dies, once or as often as --count says", Faults: []string{"kill-leader"}},
 		{Name: "leader-kills", About: "the leader dies 100 times: how long does a failover take?",
 			Faults: []string{"kill-leader"}, Count: 100},
@@ -62,6 +73,39 @@ func All() []Scenario {
 // noBeginning is why what needs the whole log is left out.
 const noBeginning = "the log does not go back to its beginning"
 
+// notOrdinary is why what only some workloads use is left out.
+const notOrdinary = "no part of the ordinary load uses it"
+
+// ordinaryLimits leave out what the ordinary load does not use, and the checkers that
+// are named, each before its reason.
+func ordinaryLimits(opsPerSecondMin float64, more ...string) check.Limits {
+	l := check.Limits{OpsPerSecondMin: opsPerSecondMin, Skip: map[string]string{}}
+	for _, checker := range []string{"quotas", "windows", "gpus", "turns", "widths"} {
+		l.Skip[checker] = notOrdinary
+	}
+	for pair := range slices.Chunk(more, 2) {
+		l.Skip[pair[0]] = pair[1]
+	}
+	return l
+}
+
+// only are checkers of one fault.
+var only = map[string]string{"abuse": "abuse", "latency": "abuse", "ends": "full-tails"}
+
+// skipOthers leaves out checkers of faults that a scenario does not have.
+func (s *Scenario) skipOthers() {
+	skip := maps.Clone(s.Limits.Skip)
+	if skip == nil {
+		skip = make(map[string]string)
+	}
+	for checker, fault := range only {
+		if !slices.Contains(s.Faults, fault) {
+			skip[checker] = "only for the fault " + fault
+		}
+	}
+	s.Limits.Skip = skip
+}
+
 // opsPerSecondMin is how many calls have to be answered in each second of
 // faults, on any machine; two cores answer 500 to 1,000.
 const opsPerSecondMin = 200
@@ -73,6 +117,7 @@ func (s *Scenario) setDefaults() {
 	if s.Agents == 0 {
 		s.Agents = 3
 	}
+	s.skipOthers()
 	if s.Limits.OpsPerSecondMin == 0 {
 		s.Limits.OpsPerSecondMin = opsPerSecondMin
 	}

@@ -29,7 +29,7 @@ var lasting = []string{"watches", "observers"}
 // play puts load on the cluster, breaks it, and lets it settle.
 func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 	watch, load := startWorkers(ctx), startWorkers(ctx)
-	for _, w := range workload.All() {
+	for _, w := range r.workloads() {
 		if slices.Contains(lasting, w.Name) {
 			watch.run(w, r.env, w.Rate)
 		} else {
@@ -42,6 +42,9 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 		go r.compact(compacting)
 	}
 	err := pause(ctx, warmUp)
+	if err == nil && r.Quiet > 0 {
+		err = r.beQuiet(ctx)
+	}
 	if err == nil {
 		err = r.breakIt(ctx, faults)
 	}
@@ -50,6 +53,13 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 		err = r.settle(ctx, healed)
 	}
 	return errors.Join(err, watch.stop())
+}
+
+// beQuiet lets time pass that what happens under faults is compared with.
+func (r *run) beQuiet(ctx context.Context) error {
+	r.Log("%6.1f s  quiet", time.Since(r.started).Seconds())
+	r.world.Record.Update(func(rec *history.Record) { rec.Abuse = &history.Abuse{QuietStart: r.world.Record.Now()} })
+	return pause(ctx, r.Quiet)
 }
 
 // breakIt injects faults in rounds, each of another order.

@@ -15,6 +15,7 @@ import (
 	"rota/jepsen/disk"
 	"rota/jepsen/fault"
 	"rota/jepsen/history"
+	"rota/jepsen/hostile"
 	"rota/jepsen/proxy"
 	"rota/jepsen/report"
 	"rota/jepsen/workload"
@@ -74,7 +75,7 @@ func Run(ctx context.Context, s Scenario, o Options) (*report.Report, error) {
 func (r *run) prepare(ctx context.Context) error {
 	config := r.cluster()
 	r.world = fault.World{
-		Config: config, Disks: map[string]*disk.FS{}, Rotten: map[string]bool{}, Dir: filepath.Join(r.Dir, "faults"), OtherBinary: r.OtherBinary,
+		Config: config, Disks: map[string]*disk.FS{}, Rotten: map[string]bool{}, Dir: filepath.Join(r.Dir, "faults"), OtherBinary: r.OtherBinary, Pool: agentPool,
 		Rand: rand.New(rand.NewPCG(uint64(r.Seed), 0)),
 	}
 	config.Dir, config.Binary = r.Dir, r.Binary
@@ -85,11 +86,16 @@ func (r *run) prepare(ctx context.Context) error {
 		config.Route = r.route
 	}
 	r.world.Record = history.NewRecorder(history.Record{
-		Scenario: r.Name, Seed: r.Seed, LeaseNS: int64(lease), MarginNS: int64(margin),
+		Scenario: r.Name, Seed: r.Seed, LeaseNS: int64(r.lease()), MarginNS: int64(margin),
 	})
 	w, err := r.openWitness(ctx)
 	if err != nil {
 		return err
+	}
+	if r.Ordinary {
+		if r.world.Intruder, err = hostile.Build(ctx, cluster.SharedDir); err != nil {
+			return err
+		}
 	}
 	if r.world.Cluster, err = cluster.Start(ctx, config); err != nil {
 		return err
@@ -103,18 +109,12 @@ func (r *run) prepare(ctx context.Context) error {
 }
 
 func (r *run) openWitness(ctx context.Context) (*witness.Witness, error) {
-	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(r.Dir, 0o755); err != nil { // actions run as nobody
-		return nil, err
-	}
-	w, err := witness.Listen(filepath.Join(r.Dir, "witness"), r.world.Record.Now)
+	w, err := witness.Listen(filepath.Join(cluster.SharedDir, "witness"), r.world.Record.Now)
 	if err != nil {
 		return nil, err
 	}
 	r.close = append(r.close, w.Close)
-	w.Probe, err = witness.Build(ctx, r.Dir)
+	w.Probe, err = witness.Build(ctx, cluster.SharedDir)
 	return w, err
 }
 

@@ -3,11 +3,13 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	"rota/jepsen/check"
 	"rota/jepsen/cluster"
 	"rota/jepsen/fault"
+	"rota/jepsen/workload"
 )
 
 // Scenario is a cluster, a load and the faults that it has to stand.
@@ -42,6 +44,16 @@ type Scenario struct {
 	Long bool
 	// Load multiplies the rates of all workloads, 0: 2.
 	Load float64
+	// Quiet is how long there is load before the first fault, to compare with; 0: as
+	// long as it takes to warm up.
+	Quiet time.Duration
+	// Ordinary: the load is of actions that are all alike, and reads. How long they take
+	// is compared with the quiet time. Heartbeats are rota's own, as in production.
+	Ordinary bool
+	// Lease of nodes, 0: short.
+	Lease time.Duration
+	// ProcessesMax of an attempt, 0: rota's own.
+	ProcessesMax int
 	// Limits of the checkers.
 	Limits check.Limits
 }
@@ -80,14 +92,20 @@ const trailingSnapshots = 3
 func (s *Scenario) cluster() cluster.Config {
 	c := cluster.Config{
 		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Cores: cmp.Or(s.Cores, coresPerAgent),
-		Lease: lease, Margin: margin, Heartbeat: heartbeat,
+		Lease: s.lease(), Margin: margin, Heartbeat: heartbeat,
 		SnapshotThreshold: s.Snapshots, KeepLog: !s.Compact, Faults: true,
 		AgentArgs: []string{"--pool", agentPool, "--simulated-gpus", gpusOfAgent},
 		// Nothing of a run is dropped before the checkers have seen it.
 		ServerArgs: []string{"--retention", "1h", "--ledger-slot", ledgerSlot.String()},
 	}
+	if s.Ordinary {
+		c.Heartbeat = 0
+	}
 	if s.Compact {
 		c.TrailingLogs = trailingSnapshots * s.Snapshots
+	}
+	if s.ProcessesMax != 0 {
+		c.AgentArgs = append(c.AgentArgs, "--processes-max", strconv.Itoa(s.ProcessesMax))
 	}
 	if s.DiskHang != 0 {
 		c.ServerArgs = append(c.ServerArgs, "--disk-hang-limit", s.DiskHang.String())
@@ -109,7 +127,17 @@ func (s *Scenario) faults() (all []fault.Fault, err error) {
 
 func (s *Scenario) pause() time.Duration { return cmp.Or(s.Pause, time.Second) }
 
+func (s *Scenario) lease() time.Duration { return cmp.Or(s.Lease, lease) }
+
 func (s *Scenario) load() float64 { return cmp.Or(s.Load, 2) }
+
+// workloads are what puts load on the cluster.
+func (s *Scenario) workloads() []workload.Workload {
+	if !s.Ordinary {
+		return workload.All()
+	}
+	return []workload.Workload{workload.Ordinary(), workload.Named("reads"), workload.Named("watches"), workload.Named("observers")}
+}
 
 // Named returns the scenario of a name.
 func Named(name string) (Scenario, bool) {

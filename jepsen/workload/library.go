@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
 )
 
@@ -21,12 +22,13 @@ func library(ctx context.Context, env *Env, rate float64) error {
 	}
 	defer api.Close()
 	return env.work(ctx, rate, func(w *worker) func(context.Context) {
-		return func(ctx context.Context) { w.submitAndWait(ctx, api) }
+		return func(ctx context.Context) {
+			_, _ = w.submitAndWait(ctx, api, w.newRequest(ctx, 0, 0, w.newJob)) // it is recorded
+		}
 	})
 }
 
-func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
-	q := w.newRequest(ctx, 0, 0, w.newJob)
+func (w *worker) submitAndWait(ctx context.Context, api *client.Client, q *request) (*rotav1.Action, error) {
 	call := w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Submit, RequestID: q.message.RequestId, Retry: q.retry})
 	resp, err := api.Actions.SubmitActions(ctx, q.message)
 	// Whether the answer was a replay is between the library and the server: as one
@@ -34,8 +36,9 @@ func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
 	call.IDs = resp.GetIds()
 	finishRepeated(call, err)
 	if err != nil {
-		return
+		return nil, err
 	}
+	w.env.known.add(resp.Ids)
 	id := resp.Ids[0]
 	call = w.env.Record.Begin(history.Op{Client: w.client, Verb: history.Get, Target: id})
 	action, err := api.Wait(ctx, id)
@@ -43,6 +46,7 @@ func (w *worker) submitAndWait(ctx context.Context, api *client.Client) {
 		call.State, call.Attempt = actionState(action.State), action.Attempt
 	}
 	finishRepeated(call, err)
+	return action, err
 }
 
 // finishRepeated ends a call that the library may have sent several times. The

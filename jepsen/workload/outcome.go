@@ -24,11 +24,14 @@ var refusalCodes = []connect.Code{
 // What is not listed here, such as UNKNOWN_OUTCOME, TIMEOUT, CANCELED, INTERNAL
 // and LEADER_UNREACHABLE, may have been done.
 var refusalReasons = []string{
-	"NO_LEADER", "NOT_BOOTSTRAPPED", "NODE_TEARDOWN", "BEHIND", "COMMAND_FAILED",
+	"NO_LEADER", "NO_QUORUM", "NOT_A_MEMBER", "NOT_BOOTSTRAPPED", "NODE_TEARDOWN", "BEHIND", "COMMAND_FAILED",
 	// This call is too late to have been accepted. Earlier ones with the same
 	// request ID are calls of their own.
 	"REQUEST_EXPIRED",
 }
+
+// leaderless are the reasons of servers that know of no leader. Another one may.
+var leaderless = []string{"NO_LEADER", "NO_QUORUM", "NOT_A_MEMBER"}
 
 // judge says what the error of one call to one server means, and puts it in a
 // word or two. An error of rota comes with a detail; one without is from the

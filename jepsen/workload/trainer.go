@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,7 +104,7 @@ func (t *trainer) acquired(ctx context.Context, q *rotav1.AcquireTurnRequest) bo
 		case op.Error == "JOB_NOT_FOUND":
 			t.submitTraining(ctx, q.Deployment)
 			return false
-		case op.Outcome == history.Fail && op.Error != "NO_LEADER", ctx.Err() != nil:
+		case op.Outcome == history.Fail && !slices.Contains(leaderless, op.Error), ctx.Err() != nil:
 			return false
 		}
 		pause(ctx, 50*time.Millisecond)

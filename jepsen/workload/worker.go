@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,7 +107,7 @@ func (w *worker) learn(c *conn, outcome history.Outcome, err error) {
 	case silent:
 		c.trouble.Store(w.env.Record.Now())
 		w.turn(w.at + 1)
-	case outcome == history.Unknown || detail.GetReason() == "NO_LEADER":
+	case outcome == history.Unknown || slices.Contains(leaderless, detail.GetReason()):
 		w.turn(w.at + 1)
 	default:
 		c.trouble.Store(0)

@@ -91,7 +91,6 @@ func report(b *testing.B, l *Ledger, s Search) {
 	share := func(n int64) float64 { return 100 * float64(n) / float64(s.Shifts) }
 	b.ReportMetric(float64(len(l.jobs)), "jobs")
 	b.ReportMetric(share(s.ByBounds), "%bounds")
-	b.ReportMetric(share(s.ByTree), "%tree")
 	b.ReportMetric(share(s.ByIntervals), "%intervals")
 	b.ReportMetric(float64(s.Tried), "tried")
 }

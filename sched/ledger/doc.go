@@ -108,29 +108,25 @@
 // # What prunes
 //
 // Shifts are left out because of the group (it is too narrow, its period does not go
-// with the cycle, or nothing there could be better than what has been found), because
-// of the tree, or because the interval met at a smaller shift is still in the way. A
-// 30B job among 200 residents on 256 groups, of the paper's three models (alike) or of
-// random cycles of 2 to 15 minutes (mixed), where there are groups without jobs and
-// where these are not to be used; and 200 jobs on 64 groups (BenchmarkPlace,
-// BenchmarkScanOfSlots, which tries all shifts of the same periods slot by slot):
+// with the cycle, or nothing there could be better than what has been found), or because
+// the interval met at a smaller shift is still in the way. A 30B job among 200 residents
+// on 256 groups, of the paper's three models (alike) or of random cycles of 2 to 15
+// minutes (mixed), where there are groups without jobs and where these are not to be
+// used; and 200 jobs on 64 groups (BenchmarkPlace, BenchmarkScanOfSlots, which tries all
+// shifts of the same periods slot by slot):
 //
-//	                 by groups   by tree   by intervals   tried   time     scan     factor
-//	alike, empty       99.6 %       0 %        0.4 %          1   0.03 ms  103 ms   about 4,000
-//	alike, settled     97.3 %       0 %        2.7 %         11   1.6 ms    88 ms    50
-//	mixed, settled     23.4 %       0 %       75.8 %      1,321   1.7 ms   295 ms   170
-//	alike, 64 groups   66.0 %       0 %       33.7 %        443   0.7 ms     8 ms    11
+//	                 by groups   by intervals   tried   time     scan     factor
+//	alike, empty       99.6 %        0.4 %          1   0.03 ms  103 ms   about 4,000
+//	alike, settled     97.3 %        2.7 %         11   1.6 ms    88 ms    50
+//	mixed, settled     23.4 %       75.8 %      1,321   1.7 ms   295 ms   170
+//	alike, 64 groups   66.0 %       33.7 %        443   0.7 ms     8 ms    11
 //
 // The machine was busy, so times are good for their order of magnitude. To slide by a
 // slot takes 4 microseconds with 256 groups, to reserve and release a job 40 to 90, to
-// finish a cycle 15, and 50 to 130 where three others are pushed; to build the ledger
-// of 200 residents takes a millisecond.
+// finish a cycle 15, and 50 to 130 where three others are pushed.
 //
-// So over 99 % are pruned, but not by the tree, of which the paper says that it filters
-// over 80 %. It rules a slot out only if no group is free in all the cluster. With
-// groups that are pinned and held for a third of the time that does not happen, and
-// with 3 groups it ruled out 0.5 %. It stays because it answers what is free.
-//
-// A group's tree entry is right only for the period that the group has: under another,
-// residents are elsewhere. So it prunes nothing there.
+// The paper keeps a segment tree of what is free in all the cluster, which is to filter
+// over 80 % of the shifts. Here that rules a slot out only if no group at all is free. It
+// left out 0.5 % with 3 groups and nothing with more, and cost a fifth of a placement,
+// so Place does without. The tree answers what is free (Free, FirstBelow).
 package ledger

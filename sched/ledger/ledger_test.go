@@ -94,7 +94,7 @@ func (m *machine) place(r *rapid.T) {
 	a := Ask{Job: m.last + 1, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Policy: rapid.SampledFrom([]Policy{Spread, Pack, Pack, Isolated}).Draw(r, "policy")}
 	a.Ready = m.ring.head + rapid.Int64Range(0, 9).Draw(r, "ready")
 	f, err := m.Place(a)
-	if s := f.Search; s.Shifts != s.ByBounds+s.ByIntervals+s.ByTree+s.Tried || s.ByIntervals < 0 {
+	if s := f.Search; s.Shifts != s.ByBounds+s.ByIntervals+s.Tried || s.ByIntervals < 0 {
 		r.Fatalf("shifts do not add up: %+v", s)
 	}
 	if err != nil {

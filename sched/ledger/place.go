@@ -45,25 +45,6 @@ type Kept struct {
 	For   JobID
 }
 
-// LeastHeld returns the group, of those that have so many nodes, which is held for the
-// least part of its period; 0 if none has, or if it is one without jobs: who needs no more
-// than that is not kept waiting.
-func (l *Ledger) LeastHeld(nodes int64) (id GroupID) {
-	least := int64(0)
-	for _, g := range l.groups {
-		switch {
-		case g.Nodes < nodes:
-			continue
-		case len(g.members) == 0:
-			return 0
-		}
-		if held := ppm(g.circle.held(), g.Period); id == 0 || held < least {
-			id, least = g.ID, held
-		}
-	}
-	return id
-}
-
 // Found is a placement, and what speaks for it.
 type Found struct {
 	Placement
@@ -82,9 +63,8 @@ type Found struct {
 
 // Search is how the shifts of all groups were dealt with. A scan would try each.
 type Search struct {
-	Shifts      int64 // as many as there are: ByBounds, ByTree, ByIntervals and Tried
+	Shifts      int64 // as many as there are: ByBounds, ByIntervals and Tried
 	ByBounds    int64 // of groups that cannot take the job, or cannot be better
-	ByTree      int64 // at which too few nodes are free anywhere
 	ByIntervals int64 // that meet the same interval as one that was tried
 	Tried       int64
 }
@@ -100,7 +80,6 @@ type search struct {
 	Ask
 	held    int64 // for how many slots of a cycle
 	width   int64
-	from    int64 // shifts before it are ruled out by the tree, in periods that there are
 	sum     Search
 	best    Found
 	rank    rank
@@ -127,7 +106,6 @@ func (l *Ledger) Place(a Ask) (Found, error) {
 		return Found{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", a.Job, a.Ready, l.ring.head, l.ring.end())
 	}
 	s := search{Ledger: l, Ask: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
-	s.prune()
 	// Groups without jobs first: what costs more than nothing need not be looked at.
 	for _, empty := range []bool{true, false} {
 		for _, g := range l.groups {
@@ -136,34 +114,12 @@ func (l *Ledger) Place(a Ask) (Found, error) {
 			}
 		}
 	}
-	s.sum.ByIntervals = s.sum.Shifts - s.sum.ByBounds - s.sum.ByTree - s.sum.Tried
+	s.sum.ByIntervals = s.sum.Shifts - s.sum.ByBounds - s.sum.Tried
 	s.best.Search = s.sum
 	if !s.found {
 		return s.best, &s.nearest
 	}
 	return s.best, nil
-}
-
-// prune finds the least shift at which the first cycle finds enough free nodes,
-// wherever they are. Where a group is free, all its nodes are: so no group has an
-// earlier fit in the period that it has.
-func (s *search) prune() {
-	ring, need := s.window(), int64(NodesMax)
-	for _, g := range s.groups {
-		if g.Nodes >= s.width {
-			need = min(need, g.Nodes)
-		}
-	}
-	limit := s.limit(s.Cycle.Period + s.Cycle.Period*s.config.StretchPPM/million)
-	for wait := int64(1); s.from <= limit && wait > 0; s.from += wait {
-		wait = 0
-		for _, g := range s.Cycle.Segments {
-			start := s.Ready + s.from + g.Offset
-			if t, ok := ring.lastBelow(start, start+g.Length, int32(need)); ok {
-				wait = max(wait, t+1-start)
-			}
-		}
-	}
 }
 
 // limit returns the largest shift of a cycle.
@@ -370,13 +326,8 @@ func (s *search) try(g *group, c candidate) {
 		}
 	}
 	limit := s.limit(c.period / n)
-	from := int64(0)
-	if c.period == g.Period { // else residents are elsewhere than the tree has them
-		from = min(s.from, limit+1)
-	}
-	shift, tried, ok := circle.earliest(s.Cycle, 0, s.Ready, from, limit)
+	shift, tried, ok := circle.earliest(s.Cycle, 0, s.Ready, 0, limit)
 	s.sum.Shifts += limit + 1
-	s.sum.ByTree += from
 	s.sum.Tried += tried
 	if !ok {
 		s.nearest.note(s.noWindow(g, circle, limit))

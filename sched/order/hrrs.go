@@ -45,8 +45,9 @@ type Group struct {
 // HRRS is Highest Response Ratio with Setup (PlexRL §4.4, Algorithm 1). It is reused,
 // so that it allocates nothing, and keeps nothing from one decision to the next.
 type HRRS struct {
-	heads    []int // of Waiting, the first of each deployment that is not scheduled
-	next     []int // the one after it of the same deployment, or -1
+	heads    []int          // of Waiting, the first of each deployment that is not scheduled
+	known    map[uint64]int // where in heads each deployment is; for look-up only
+	next     []int          // the one after it of the same deployment, or -1
 	timeline []Scheduled
 }
 
@@ -135,13 +136,15 @@ func (h *HRRS) line(waiting []Turn) {
 	for range waiting {
 		h.next = append(h.next, -1)
 	}
+	if h.known == nil {
+		h.known = make(map[uint64]int)
+	}
+	clear(h.known)
 	// From behind, so that a head is found where the one behind it has been put.
 	for i := len(waiting) - 1; i >= 0; i-- {
-		k := 0
-		for k < len(h.heads) && waiting[h.heads[k]].Deployment != waiting[i].Deployment {
-			k++
-		}
-		if k == len(h.heads) {
+		k, ok := h.known[waiting[i].Deployment]
+		if !ok {
+			h.known[waiting[i].Deployment] = len(h.heads)
 			h.heads = append(h.heads, i)
 			continue
 		}

@@ -2,8 +2,9 @@ package place
 
 import "rota/fsm/state"
 
-// nodesExamined bounds the search for a node that has both cores and memory.
-const nodesExamined = 64
+// choices is from how many nodes that would do one is chosen. It never decides
+// whether one is found.
+const choices = 64
 
 // TrajectoriesPerNodeMax bounds what the loss of one node costs to settle.
 const TrajectoriesPerNodeMax = 4096
@@ -11,6 +12,7 @@ const TrajectoriesPerNodeMax = 4096
 // Nodes is what this package needs to see of the state.
 type Nodes interface {
 	NodesByFreeCores(state.PoolID, func(*state.Node) bool)
+	NodesWith(pool state.PoolID, cores int, memory uint64, fn func(*state.Node) bool)
 	NodesByFreeMemory(state.PoolID, func(*state.Node) bool)
 	Domains(pool state.PoolID, label string, fn func(*state.Node) bool)
 	NodesOfDomain(pool state.PoolID, label, domain string, fn func(*state.Node) bool)
@@ -51,21 +53,16 @@ func better(a, b, n int) bool {
 
 // ForAction returns the node for an action without a trajectory: the one with
 // the most free cores among those with enough memory that are not kept free for
-// an older action. Nil if there is none now.
-func ForAction(v Nodes, a *state.Action) *state.Node {
-	var hit *state.Node
-	left := nodesExamined
-	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
-		if n.Free.Len() < int(a.CoresMin) {
-			return false
-		}
+// an older action. Nil if there is none now. What the search looked at is in steps.
+func ForAction(v Nodes, a *state.Action) (hit *state.Node, steps int) {
+	v.NodesWith(a.Pool, int(a.CoresMin), Reserves(a), func(n *state.Node) bool {
+		steps++
 		if Fits(n, a) {
 			hit = n
 		}
-		left--
-		return hit == nil && left > 0
+		return hit == nil
 	})
-	return hit
+	return hit, steps
 }
 
 // Fits reports whether the action could start on the node now, as far as cores,
@@ -93,20 +90,58 @@ func Reserves(a *state.Action) uint64 {
 	return a.Memory
 }
 
-// ToHold returns the node to keep free for a starved action: of those that could
-// ever run it and are not kept for another, the one with the most free cores.
-// Nil if the search finds none.
-func ToHold(v Nodes, a *state.Action) *state.Node {
-	var hit *state.Node
-	left := nodesExamined
+// ToHold returns the node to keep free for a starved action: of those that could run
+// it when everything that runs there now has ended, and are not kept for another, the
+// one with the most free cores. Nil if there is none. What the search looked at is in
+// steps.
+func ToHold(v Runs, a *state.Action) (hit *state.Node, steps int) {
 	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
-		if shape := n.Shape(); n.HeldFor == 0 && Holds(&shape, a) {
+		steps++
+		if n.HeldFor == 0 && CouldRun(v, n, a) {
 			hit = n
 		}
-		left--
-		return hit == nil && left > 0
+		return hit == nil
 	})
-	return hit
+	return hit, steps
+}
+
+// Runs is Nodes, and what runs on them.
+type Runs interface {
+	Nodes
+	Attempts(state.NodeID, func(*state.Attempt) bool)
+}
+
+// CouldRun reports whether a node can run an action when everything that runs
+// there now has ended. Trajectories keep their memory.
+func CouldRun(v Runs, n *state.Node, a *state.Action) bool {
+	shape := n.Shape()
+	if !Holds(&shape, a) {
+		return false
+	}
+	memory := n.FreeMemory
+	if need := Reserves(a); memory < need {
+		v.Attempts(n.ID, func(t *state.Attempt) bool {
+			memory += t.Reserved
+			return memory < need
+		})
+	}
+	return memory >= Reserves(a)
+}
+
+// Servable reports whether a usable node of its pool could ever run an action. What
+// was looked at is in steps.
+func Servable(v Shapes, a *state.Action) (ok bool, steps int) {
+	v.UsableShapes(a.Pool, func(s *state.Shape) bool {
+		steps++
+		ok = Holds(s, a)
+		return !ok
+	})
+	return ok, steps
+}
+
+// Shapes is what nodes have in all.
+type Shapes interface {
+	UsableShapes(state.PoolID, func(*state.Shape) bool)
 }
 
 // Key returns the key of a quota with the most free units, if that is enough. All
@@ -124,18 +159,16 @@ func Key(q *state.Quota, units uint32) (key uint32, ok bool) {
 // Coreless returns the node for an action without cores and without a trajectory:
 // of those with the most free memory the one that runs the fewest attempts. Nil if
 // none has the memory.
-func Coreless(v Nodes, a *state.Action) *state.Node {
-	var hit *state.Node
-	left := nodesExamined
+func Coreless(v Nodes, a *state.Action) (hit *state.Node, steps int) {
 	v.NodesByFreeMemory(a.Pool, func(n *state.Node) bool {
 		if n.FreeMemory < a.Memory {
 			return false
 		}
+		steps++
 		if (a.Memory == 0 || Fits(n, a)) && (hit == nil || n.Running < hit.Running) {
 			hit = n
 		}
-		left--
-		return left > 0 && (hit == nil || hit.Running > 0)
+		return hit == nil || steps < choices && hit.Running > 0
 	})
-	return hit
+	return hit, steps
 }

@@ -12,9 +12,14 @@ import (
 	"rota/fsm/state"
 )
 
-// keepAlive is how often state is sent to a node where nothing changes, so that
-// agents and servers notice dead streams.
-const keepAlive = 2 * time.Second
+const (
+	// keepAlive is how often a message is sent to a node where nothing changes, so that
+	// agents and servers notice dead streams.
+	keepAlive = 2 * time.Second
+	// wholeEvery is how many of those there are to one with the whole desired state,
+	// which mends whatever an agent may have got wrong.
+	wholeEvery = 15
+)
 
 // ErrBehind: this server could not catch up with the index that the agent has
 // seen. Another one may be able to.
@@ -96,6 +101,7 @@ func (h *Hub) Watch(ctx context.Context, req *rotav1.WatchNodeRequest, send func
 
 	tick := time.NewTicker(h.keepAlive)
 	defer tick.Stop()
+	ticks := 0
 	for {
 		msg, err := s.next()
 		if err != nil {
@@ -107,6 +113,8 @@ func (h *Hub) Watch(ctx context.Context, req *rotav1.WatchNodeRequest, send func
 		select {
 		case <-s.dirty:
 		case <-tick.C:
+			ticks++
+			s.whole = ticks%wholeEvery == 0
 		case <-ctx.Done():
 			return ctx.Err()
 		}

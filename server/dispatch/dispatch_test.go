@@ -28,7 +28,7 @@ type cluster struct {
 
 const nodeName = "n1"
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(testing.TB) *cluster {
 	c := &cluster{st: state.New()}
 	c.moved = sync.NewCond(&c.mu)
 	c.hub = New(c, hclog.NewNullLogger())
@@ -78,7 +78,7 @@ func (c *cluster) start(id state.ActionID, attempt uint32) {
 	}).MarshalVT()
 	c.change(func(st *state.State) {
 		st.PutAction(&state.Action{ID: id, Namespace: 1, Pool: 1, State: state.ActionRunning, Attempt: attempt, Node: 1, Spec: spec, CoresMin: 1, CoresMax: 1})
-		st.PutAttempt(&state.Attempt{Node: 1, Action: id, Number: attempt, Incarnation: 5, Cores: state.CoreRange(int(id), 1), Limit: 1 << 20})
+		st.PutAttempt(&state.Attempt{Node: 1, Action: id, Number: attempt, Incarnation: 5, Cores: state.CoreRange(int(id)%500, 1), Limit: 1 << 20})
 	})
 }
 
@@ -91,12 +91,16 @@ type agent struct {
 }
 
 func (c *cluster) connect(t *testing.T, incarnation, minIndex uint64) *agent {
+	return c.watch(t, &rotav1.WatchNodeRequest{Name: nodeName, Incarnation: incarnation, MinIndex: minIndex})
+}
+
+func (c *cluster) watch(t *testing.T, req *rotav1.WatchNodeRequest) *agent {
 	a := &agent{t: t, messages: make(chan *rotav1.WatchNodeResponse), ended: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.ended <- c.hub.Watch(ctx, &rotav1.WatchNodeRequest{Name: nodeName, Incarnation: incarnation, MinIndex: minIndex},
+		a.ended <- c.hub.Watch(ctx, req,
 			func(m *rotav1.WatchNodeResponse) error {
 				select {
 				case a.messages <- m:

@@ -1,9 +1,10 @@
 // Package dispatch tells agents what their nodes should be doing.
 //
-// What is sent is desired state, the whole of it every time, with the index it
-// is from. So nothing has to be remembered about an agent: a lost message, a
-// broken stream, a new leader or a server that was restored from a snapshot cost
-// one more message. The state machine only names the nodes that changed; that
+// What is sent is desired state with the index it is from: the whole of it when a
+// stream begins, and then what has changed since the message before. A change names
+// that message, so an agent that has another state notices and watches anew. What was
+// sent is remembered for as long as the stream lasts and no longer: a broken stream, a
+// new leader or a server that was restored cost one whole state. The state machine only names the nodes that changed; that
 // mark never blocks it and holds no data, so a slow agent costs one flag however
 // much happens meanwhile, and then gets the newest state and none of the steps.
 //

@@ -20,9 +20,22 @@ type stream struct {
 	machine Machine
 	req     *rotav1.WatchNodeRequest
 	dirty   chan struct{} // holds one mark
-	// sent has the attempts of the newest message, with the run timeout that is
-	// repeated in each.
-	sent map[token]*durationpb.Duration
+	// sent has the attempts that the agent was told of, nil before the first message.
+	sent map[token]*sentAttempt
+	// index is that of the newest message, round how many there were.
+	index, round uint64
+	// whole asks for every attempt in the next message.
+	whole bool
+}
+
+// sentAttempt is an attempt that the agent knows.
+type sentAttempt struct {
+	// row is what it was told. Rows never change: another row is a change.
+	row *state.Attempt
+	// timeout is the run timeout, which is repeated in each assignment.
+	timeout *durationpb.Duration
+	// round is that of the newest state with the attempt in it.
+	round uint64
 }
 
 // mark makes the stream look at the state again.
@@ -58,9 +71,17 @@ func quotaKeys(st *state.State, a *state.Action) (keys []*rotav1.QuotaKey) {
 	return keys
 }
 
-// next returns the desired state as it is now.
+// next returns the desired state as it is now, or what changed of it since the message
+// before.
 func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	msg := &rotav1.WatchNodeResponse{}
+	changes := s.req.Changes && s.sent != nil && !s.whole
+	s.whole = false
+	if s.sent == nil {
+		s.sent = map[token]*sentAttempt{}
+	}
+	s.round++
+	known := 0 // attempts of the state that were told before
 	var grants []grant
 	s.machine.View(func(st *state.State) {
 		msg.Index = st.Meta().Applied
@@ -70,34 +91,61 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 			return
 		}
 		st.Attempts(node.ID, func(a *state.Attempt) bool {
+			if told := s.sent[token{a.Action, a.Number}]; told != nil {
+				known++
+				told.round = s.round
+				if changes && told.row == a {
+					return true
+				}
+			}
 			action := st.Action(a.Action) // there is one: an invariant of state
 			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action)})
 			return true
 		})
 	})
-	sent := make(map[token]*durationpb.Duration, len(grants))
+	if msg.Fenced {
+		return msg, nil
+	}
+	gone := s.forget(known)
+	if changes {
+		msg.Since, msg.Gone = s.index, gone
+	}
 	for _, g := range grants {
-		assignment, err := s.assign(g, sent)
+		assignment, err := s.assign(g)
 		if err != nil {
 			return nil, err
 		}
 		msg.Assignments = append(msg.Assignments, assignment)
 	}
-	s.sent = sent
+	s.index = msg.Index
 	return msg, nil
 }
 
-// assign makes an attempt into what the agent is told of it and notes that in
-// sent.
-func (s *stream) assign(g grant, sent map[token]*durationpb.Duration) (*rotav1.Assignment, error) {
+// forget drops what was told and is not in the newest state, which has so many of the
+// attempts that were told, and returns it.
+func (s *stream) forget(known int) (gone []*rotav1.GoneAttempt) {
+	if known == len(s.sent) {
+		return nil
+	}
+	for key, told := range s.sent {
+		if told.round != s.round {
+			delete(s.sent, key)
+			gone = append(gone, &rotav1.GoneAttempt{ActionId: uint64(key.action), Attempt: key.attempt})
+		}
+	}
+	return gone
+}
+
+// assign makes an attempt into what the agent is told of it, and notes that.
+func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	a := &rotav1.Assignment{
 		ActionId: uint64(g.attempt.Action), Attempt: g.attempt.Number, Stop: g.attempt.Stop,
 		Cpus: g.attempt.Cores.Slice(), MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
 		TrajectoryId: uint64(g.action.Trajectory), QuotaKeys: g.keys, Gpus: g.attempt.Chunk.GPUs().Slice(),
 	}
 	key := token{g.attempt.Action, g.attempt.Number}
-	if timeout, known := s.sent[key]; known {
-		sent[key], a.RunTimeout = timeout, timeout
+	if told := s.sent[key]; told != nil {
+		told.row, a.RunTimeout = g.attempt, told.timeout
 		return a, nil
 	}
 	spec := new(rotav1.ActionSpec)
@@ -105,6 +153,6 @@ func (s *stream) assign(g grant, sent map[token]*durationpb.Duration) (*rotav1.A
 		return nil, fmt.Errorf("decode the spec of action %d: %w", g.attempt.Action, err)
 	}
 	a.Command, a.Http, a.RunTimeout = spec.Command, spec.Http, spec.RunTimeout
-	sent[key] = spec.RunTimeout
+	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, s.round}
 	return a, nil
 }

@@ -5,8 +5,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/memberlist"
+
+	"rota/api/pki"
 )
 
 const (
@@ -35,7 +37,7 @@ var (
 	ErrNoKey = errors.New("refusing to gossip without a key on an address that other machines reach: " +
 		"give a key, or use 127.0.0.1")
 	// ErrKey: the key is not one.
-	ErrKey = errors.New("a gossip key is 32 random bytes in base64: make one with `head -c 32 /dev/urandom | base64`")
+	ErrKey = errors.New("a gossip key is 32 random bytes in base64: make one with `(umask 077; head -c 32 /dev/urandom | base64 > gossip.key)`")
 	// ErrCluster: a member of another cluster.
 	ErrCluster = errors.New("member belongs to another cluster")
 )
@@ -75,15 +77,18 @@ type Gossip struct {
 	every   time.Duration
 	logger  hclog.Logger
 	changes chan struct{}
+	// strangers is what memberlist logs to.
+	strangers *strangers
 
 	stop context.CancelFunc
 	once sync.Once
 	wg   sync.WaitGroup
 }
 
-// LoadKey reads a key in base64 from a file.
+// LoadKey reads a key in base64 from a file, which only its owner may read
+// (pki.ReadSecret).
 func LoadKey(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	text, err := pki.ReadSecret(path)
 	if err != nil {
 		return nil, fmt.Errorf("gossip key: %w", err)
 	}
@@ -109,6 +114,7 @@ func start(c Config, tune func(*memberlist.Config)) (*Gossip, error) {
 		logger:  c.Logger.Named("gossip"),
 		changes: make(chan struct{}, 1),
 	}
+	g.strangers = newStrangers(g.logger)
 	if g.every == 0 {
 		g.every = rejoinInterval
 	}
@@ -117,8 +123,13 @@ func start(c Config, tune func(*memberlist.Config)) (*Gossip, error) {
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
 	tune(conf)
+	if conf.Transport == nil {
+		if conf.Transport, err = g.listen(conf); err != nil {
+			return nil, fmt.Errorf("gossip on %s: %w", c.Bind, err)
+		}
+	}
 	if g.list, err = memberlist.Create(conf); err != nil {
-		return nil, fmt.Errorf("gossip on %s: %w", c.Bind, err)
+		return nil, errors.Join(fmt.Errorf("gossip on %s: %w", c.Bind, err), conf.Transport.Shutdown())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
@@ -158,8 +169,21 @@ func (g *Gossip) config(c Config) (*memberlist.Config, error) {
 	conf.DeadNodeReclaimTime = 0
 	conf.Delegate = metaDelegate(meta)
 	conf.Alive, conf.Merge, conf.Events = g, g, g
-	conf.Logger = g.logger.StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true})
+	conf.Logger = log.New(g.strangers, "", 0)
 	return conf, nil
+}
+
+// listen opens the ports, and tells the configuration which.
+func (g *Gossip) listen(conf *memberlist.Config) (memberlist.Transport, error) {
+	t, err := newTransport(&net.TCPAddr{IP: net.ParseIP(conf.BindAddr), Port: conf.BindPort}, conf, g.strangers)
+	if err != nil {
+		return nil, err
+	}
+	if conf.AdvertisePort == conf.BindPort {
+		conf.AdvertisePort = t.GetAutoBindPort()
+	}
+	conf.BindPort = t.GetAutoBindPort()
+	return t, nil
 }
 
 // addresses resolves what to bind and to advertise, and refuses to do so in
@@ -229,5 +253,6 @@ func (g *Gossip) Stop() {
 			g.logger.Warn("cannot stop", "error", err)
 		}
 		g.wg.Wait()
+		g.strangers.stop()
 	})
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/memberlist"
 	"go.uber.org/goleak"
+
+	"rota/api/pki"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -317,5 +319,11 @@ func TestKeysAreReadFromAFile(t *testing.T) {
 	}
 	if _, err := LoadKey(path + ".absent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent: %v", err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadKey(path); !errors.Is(err, pki.ErrExposed) {
+		t.Errorf("a key that others can read: %v", err)
 	}
 }

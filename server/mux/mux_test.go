@@ -105,7 +105,7 @@ func newPKI(t *testing.T) func(role pki.Role) *tls.Config {
 	if err := pki.NewCA(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleClient} {
+	for _, r := range pki.Roles() {
 		if err := pki.Issue(dir, r, string(r)); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestPlainRaftAndHTTPShareAPort(t *testing.T) {
 func TestWithTLSOnlyServersReachRaft(t *testing.T) {
 	config := newPKI(t)
 	p := open(t, config(""))
-	for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleClient} {
+	for _, role := range pki.Roles() {
 		if got, err := askHTTP(p.addr, config(role)); got != "HTTP/2.0 "+string(role) {
 			t.Errorf("%s: HTTP: %q, %v", role, got, err)
 		}

@@ -42,6 +42,14 @@ func (c *logClock) stamp(cmds []*logv1.Command) int64 {
 // cluster has no time yet. Nanoseconds.
 const WallFloor = 1_577_836_800_000_000_000
 
+// wallTime is what this server's wall clock shows, for people; 0 if it was never set.
+func wallTime() int64 {
+	if ns := time.Now().UnixNano(); ns > WallFloor {
+		return ns
+	}
+	return 0
+}
+
 func bootstraps(cmds []*logv1.Command) bool {
 	for _, c := range cmds {
 		if _, ok := c.Verb.(*logv1.Command_Bootstrap); ok {

@@ -231,8 +231,26 @@ func (h peerHandler) ReadIndex(ctx context.Context, req *peerv1.ReadIndexRequest
 	return h.r.ServeReadIndex(ctx, req)
 }
 
+func (h peerHandler) Describe(ctx context.Context, req *peerv1.DescribeRequest) (*peerv1.DescribeResponse, error) {
+	return h.r.ServeDescribe(ctx, req)
+}
+
 // newCluster starts n voters; edit may change each one's Config.
 func newCluster(t testing.TB, n int, edit func(*Config)) *cluster {
+	t.Helper()
+	c := newClusterOf(t, n, edit)
+	servers := c.bootstrapList()
+	for _, nd := range c.nodes {
+		c.start(nd, servers)
+	}
+	for _, nd := range c.nodes {
+		eventually(t, nd.id+" votes", func() bool { return !nd.replica.Status().Quarantined })
+	}
+	return c
+}
+
+// newClusterOf is newCluster before any voter was started.
+func newClusterOf(t testing.TB, n int, edit func(*Config)) *cluster {
 	t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -241,16 +259,11 @@ func newCluster(t testing.TB, n int, edit func(*Config)) *cluster {
 		http: &http.Client{Transport: &http.Transport{Protocols: protocols}},
 	}
 	root := t.TempDir()
-	var servers []Server
 	for i := range n {
 		nd := &node{id: fmt.Sprintf("s%d", i+1), stream: listen(t, "127.0.0.1:0")}
 		nd.address = nd.stream.Addr().String()
 		nd.dir = filepath.Join(root, nd.id)
 		c.nodes = append(c.nodes, nd)
-		servers = append(servers, Server{ID: nd.id, Address: nd.address})
-	}
-	for _, nd := range c.nodes {
-		c.start(nd, servers)
 	}
 	t.Cleanup(c.close)
 	return c

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	logv1 "rota/api/gen/log/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
 	"rota/internal/clock"
 )
@@ -46,9 +47,14 @@ type Config struct {
 	// PeerClient returns a client for the server at an address. Nil if there is
 	// only one server.
 	PeerClient func(address string) peerv1connect.PeerServiceClient
-	// Bootstrap lists the first voters. It is used only if Dir is empty; every
-	// one of them must be given the same list. Nil: wait to be added.
+	// Bootstrap lists the first voters. It is used only if Dir is empty, and only
+	// after every other server of the list has said that it knows of no cluster; if
+	// one does, this server joins that. All must be given the same list. Nil: wait
+	// to be added.
 	Bootstrap []Server
+	// ClusterID returns the cluster whose state Machine holds, empty if it holds none.
+	// A server that holds the state of another cluster is not let in. Nil: not checked.
+	ClusterID func() string
 	Logger    hclog.Logger
 	// Exit is called once, on a condition under which the process must not go
 	// on. It should end the process and must not call the replica. If it
@@ -81,6 +87,9 @@ type Config struct {
 	DiskHangLimit time.Duration
 	// LeaderWait bounds how long a proposal or a read waits for a leader: 3 s.
 	LeaderWait time.Duration
+	// AdmitWait bounds how long a change of members or a transfer waits for the servers
+	// that it needs: 8 s.
+	AdmitWait time.Duration
 	// ForwardTimeout bounds one call to the leader: 5 s.
 	ForwardTimeout time.Duration
 	// QueueBytes bounds what waits to be proposed: 64 MiB.
@@ -110,6 +119,8 @@ type Config struct {
 	// commitTimeout is raft's, changed to show that followers learn of a commit
 	// without it.
 	commitTimeout time.Duration
+	// stamped is called with each entry just before raft is given it.
+	stamped func(*logv1.Entry)
 	// intercept sees each RPC before raft; a non-nil result answers it.
 	intercept func(cmd any) any
 }
@@ -143,6 +154,7 @@ func (c *Config) setDefaults() {
 	orDefault(&c.MaxAppendEntries, 64)
 	orDefault(&c.DiskHangLimit, 10*time.Second)
 	orDefault(&c.LeaderWait, 3*time.Second)
+	orDefault(&c.AdmitWait, 8*time.Second)
 	orDefault(&c.ForwardTimeout, 5*time.Second)
 	orDefault(&c.QueueBytes, 64<<20)
 	orDefault(&c.EntryBytes, 1<<20)

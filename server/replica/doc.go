@@ -20,6 +20,10 @@
 //     first write that fails, or that takes too long, ends it.
 //   - verify.go: raft counts an answer to an older message as proof of
 //     leadership. Here only messages sent after the question count.
+//   - propose.go: raft appends what it was given in one term also in the next, if
+//     this server has lost and regained the leadership meanwhile. Here each proposal
+//     belongs to the term in which it was accepted, each entry says in which term it
+//     was stamped, and the state machine refuses one that raft has appended in another.
 //   - failover.go: a process that died on a living host refuses connections, so
 //     its successor need not wait for a time-out.
 //

@@ -33,6 +33,37 @@ var (
 	ErrTransferWedged = errors.New("leadership transfer does not end")
 )
 
+// Why a change of members or a transfer was not carried out. Nothing was changed.
+var (
+	// ErrUnknownPeer says that no member has the ID.
+	ErrUnknownPeer = errors.New("no server with this ID is a member: list the peers")
+	// ErrAddressInUse says that another member has the address.
+	ErrAddressInUse = errors.New("another member has this address")
+	// ErrOtherAddress says that the member has another address, which only MovePeer
+	// changes.
+	ErrOtherAddress = errors.New("the member has another address")
+	// ErrNotJoined says that a server cannot vote before it was added without a vote.
+	ErrNotJoined = errors.New("the server has not joined")
+	// ErrWrongServer says that another server than the one that was named answers at
+	// the address.
+	ErrWrongServer = errors.New("another server answers at this address")
+	// ErrNotReady says that a server does not answer, is in quarantine or has not
+	// caught up.
+	ErrNotReady = errors.New("the server is not ready")
+	// ErrVoterAbsent says that a voter does not answer while another is to be added.
+	ErrVoterAbsent = errors.New("a voter does not answer")
+	// ErrNoMajority says that too few of the remaining voters answer.
+	ErrNoMajority = errors.New("no majority of voters would be left")
+	// ErrNotVoter says that a server without a vote cannot lead.
+	ErrNotVoter = errors.New("the server has no vote")
+	// ErrOnlyVoter says that there is nobody to hand over to.
+	ErrOnlyVoter = errors.New("no other server has a vote")
+	// ErrTransferFailed says that the other server did not take the leadership.
+	ErrTransferFailed = errors.New("the leadership was not handed over")
+	// ErrChanging says that another change of members or a transfer is under way.
+	ErrChanging = errors.New("another change of members or a transfer of the leadership is under way")
+)
+
 // ErrOverloaded says that too much waits to be proposed and nothing was sent.
 type ErrOverloaded struct {
 	// RetryAfter is a hint.

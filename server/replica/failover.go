@@ -108,7 +108,7 @@ func (r *Replica) succeed(id raft.ServerID, address raft.ServerAddress) {
 // rank is this server's place among the voters that remain without the leader.
 func (r *Replica) rank(leader raft.ServerID) (int, bool) {
 	var ids []string
-	for _, s := range r.servers() {
+	for _, s := range r.members().servers {
 		if s.Suffrage == raft.Voter && s.ID != leader {
 			ids = append(ids, string(s.ID))
 		}

@@ -174,11 +174,16 @@ func (r *Replica) ServePropose(ctx context.Context, req *peerv1.ProposeRequest) 
 
 // ServeReadIndex answers PeerService.ReadIndex on the leader.
 func (r *Replica) ServeReadIndex(ctx context.Context, _ *peerv1.ReadIndexRequest) (*peerv1.ReadIndexResponse, error) {
-	index, err := r.ReadIndexLocal(ctx)
+	lead, err := r.leading(ctx)
 	if err != nil {
 		return nil, peerError(err)
 	}
-	return &peerv1.ReadIndexResponse{Index: index}, nil
+	last := r.raft.LastIndex()
+	index, err := r.readLead(ctx, lead)
+	if err != nil {
+		return nil, peerError(err)
+	}
+	return &peerv1.ReadIndexResponse{Index: index, LastIndex: last, Term: lead.term}, nil
 }
 
 // peerError is the inverse of forwardError.

@@ -90,7 +90,7 @@ func (r *Replica) beginLeadership(lead *leadership) {
 	}
 	r.lead.Store(lead)
 	r.logger.Info("leading", "term", lead.term)
-	r.tellLeader(true)
+	r.tellLeader(lead.term)
 	r.changed.fire()
 }
 
@@ -98,15 +98,15 @@ func (r *Replica) endLeadership() {
 	r.leadMu.Lock()
 	defer r.leadMu.Unlock()
 	if r.lead.Swap(nil) != nil {
-		r.tellLeader(false)
+		r.tellLeader(0)
 	}
 }
 
 // tellLeader leaves only the newest state in the channel.
-func (r *Replica) tellLeader(up bool) {
+func (r *Replica) tellLeader(term uint64) {
 	for {
 		select {
-		case r.leaderCh <- up:
+		case r.leaderCh <- term:
 			return
 		default:
 		}
@@ -146,7 +146,23 @@ func (r *Replica) Leader() (id, address string) {
 // IsLeader says whether this server leads and is ready.
 func (r *Replica) IsLeader() bool { return r.lead.Load() != nil }
 
-// LeaderCh tells when this server starts and stops to lead; true comes once its
-// own no-op is applied. Only the newest change waits in the channel, so two
-// equal values in a row mean that the opposite came between. One reader.
-func (r *Replica) LeaderCh() <-chan bool { return r.leaderCh }
+// LeaderCh tells when this server starts and stops to lead: the term, once its own
+// no-op of that term is applied, and 0. Only the newest change waits in the channel,
+// so a term may follow another, or 0 another 0. One reader.
+func (r *Replica) LeaderCh() <-chan uint64 { return r.leaderCh }
+
+// termKey is the key of the term in a context.
+type termKey struct{}
+
+// InTerm returns a context for what a leader does in one term. What it decides by
+// what it alone knows, such as how long a node has been silent, holds in that term
+// only: another leader may have learned more since.
+func InTerm(ctx context.Context, term uint64) context.Context {
+	return context.WithValue(ctx, termKey{}, term)
+}
+
+// termOf returns the term of a context, 0 if it has none.
+func termOf(ctx context.Context) uint64 {
+	term, _ := ctx.Value(termKey{}).(uint64)
+	return term
+}

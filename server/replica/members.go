@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,24 +19,14 @@ type Peer struct {
 	Leader  bool
 }
 
-func (r *Replica) servers() []raft.Server {
-	return r.raft.GetConfiguration().Configuration().Servers
-}
-
 func (r *Replica) otherVoters() []raft.Server {
-	var voters []raft.Server
-	for _, s := range r.servers() {
-		if s.Suffrage == raft.Voter && s.ID != raft.ServerID(r.cfg.ServerID) {
-			voters = append(voters, s)
-		}
-	}
-	return voters
+	return r.members().votersBut(raft.ServerID(r.cfg.ServerID))
 }
 
 // quorumOfOthers is how many of n other voters make a majority together with
 // this server, if it has a vote.
 func (r *Replica) quorumOfOthers(n int) int {
-	if s, ok := r.find(r.cfg.ServerID); ok && s.Suffrage == raft.Voter {
+	if s, ok := r.members().find(r.cfg.ServerID); ok && s.Suffrage == raft.Voter {
 		return (n + 1) / 2
 	}
 	return n/2 + 1
@@ -54,7 +45,7 @@ func (r *Replica) voterAddress(id raft.ServerID) (raft.ServerAddress, bool) {
 func (r *Replica) Peers(context.Context) ([]Peer, error) {
 	leader, _ := r.Leader()
 	var peers []Peer
-	for _, s := range r.servers() {
+	for _, s := range r.members().servers {
 		peers = append(peers, Peer{
 			ID: string(s.ID), Address: string(s.Address),
 			Voter: s.Suffrage == raft.Voter, Leader: string(s.ID) == leader,
@@ -63,44 +54,24 @@ func (r *Replica) Peers(context.Context) ([]Peer, error) {
 	return peers, nil
 }
 
-// AddPeer adds a server, or changes its address, or promotes it to a voter. On
-// the leader only. Add a server without a vote first and promote it when its
-// Status.Applied is near the leader's.
-func (r *Replica) AddPeer(ctx context.Context, id, address string, voter bool) error {
-	return r.change(ctx, "add peer", func(timeout time.Duration) raft.Future {
-		if voter {
-			return r.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(address), 0, timeout)
-		}
-		return r.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(address), 0, timeout)
-	})
-}
-
-// ErrUnknownPeer says that no member has the ID.
-var ErrUnknownPeer = errors.New("no server with this ID is a member: list the peers")
-
 // RemovePeer removes a server. On the leader only; a leader that removes itself
-// steps down.
+// steps down. It waits for a majority of the voters that would be left to answer, and
+// refuses with ErrNoMajority: without one, nothing would be decided any more.
 func (r *Replica) RemovePeer(ctx context.Context, id string) error {
-	if _, ok := r.find(id); !ok {
-		return ErrUnknownPeer
-	}
-	return r.change(ctx, "remove peer", func(timeout time.Duration) raft.Future {
-		return r.raft.RemoveServer(raft.ServerID(id), 0, timeout)
-	})
-}
-
-// TransferLeadership makes another voter the leader; an empty ID: the one that
-// is furthest. On the leader only.
-func (r *Replica) TransferLeadership(ctx context.Context, id string) error {
-	if id == "" {
-		return r.change(ctx, "transfer leadership", func(time.Duration) raft.Future { return r.raft.LeadershipTransfer() })
-	}
-	s, ok := r.find(id)
-	if !ok || s.Suffrage != raft.Voter {
-		return ErrUnknownPeer
-	}
-	return r.change(ctx, "transfer leadership", func(time.Duration) raft.Future {
-		return r.raft.LeadershipTransferToServer(s.ID, s.Address)
+	return r.persist(ctx, func(ctx context.Context) error {
+		m := r.members()
+		s, ok := m.find(id)
+		if !ok {
+			return ErrUnknownPeer
+		}
+		if s.Suffrage == raft.Voter {
+			if err := r.majorityWithout(ctx, m, s.ID); err != nil {
+				return err
+			}
+		}
+		return r.change(ctx, "remove peer", func(timeout time.Duration) raft.Future {
+			return r.raft.RemoveServer(s.ID, m.index, timeout)
+		})
 	})
 }
 
@@ -130,13 +101,33 @@ func (r *Replica) NewestSnapshot() (index, sizeBytes uint64, err error) {
 	return list[0].Index, uint64(list[0].Size), nil
 }
 
-func (r *Replica) find(id string) (raft.Server, bool) {
-	for _, s := range r.servers() {
-		if string(s.ID) == id {
-			return s, true
+// members are the servers of the newest configuration, whose entry has the index.
+type members struct {
+	servers []raft.Server
+	index   uint64
+}
+
+func (r *Replica) members() members {
+	f := r.raft.GetConfiguration()
+	return members{f.Configuration().Servers, f.Index()}
+}
+
+func (m members) find(id string) (raft.Server, bool) {
+	i := slices.IndexFunc(m.servers, func(s raft.Server) bool { return string(s.ID) == id })
+	if i < 0 {
+		return raft.Server{}, false
+	}
+	return m.servers[i], true
+}
+
+// votersBut are all voters but one.
+func (m members) votersBut(id raft.ServerID) (voters []raft.Server) {
+	for _, s := range m.servers {
+		if s.Suffrage == raft.Voter && s.ID != id {
+			voters = append(voters, s)
 		}
 	}
-	return raft.Server{}, false
+	return voters
 }
 
 // changeTimeout bounds how long raft may take to accept a change of members: it
@@ -151,7 +142,11 @@ func (r *Replica) change(ctx context.Context, what string, fn func(time.Duration
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, max(time.Until(deadline), time.Millisecond))
 	}
-	err := r.await(ctx, func() error { return fn(timeout).Error() })
+	return changeError(what, r.await(ctx, func() error { return fn(timeout).Error() }))
+}
+
+// changeError says what raft's answer to a change of members means.
+func changeError(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -159,6 +154,9 @@ func (r *Replica) change(ctx context.Context, what string, fn func(time.Duration
 		return fmt.Errorf("%s: %w", what, ErrNotLeader)
 	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", what, unknown(err))
+	case errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		strings.Contains(err.Error(), "configuration changed since"): // raft has no value for it
+		return fmt.Errorf("%w (%v)", ErrChanging, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

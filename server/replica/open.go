@@ -28,6 +28,9 @@ type storage struct {
 	snaps  *snapStore
 	// suspect is why the store may miss what it once had; empty if it does not.
 	suspect string
+	// blank: the mark may be lost as well, because the disk was empty. pristine: the
+	// store holds nothing that an election or a leader has put there.
+	blank, pristine bool
 	// marked is what the mark said when the store was opened.
 	marked markState
 }
@@ -175,8 +178,17 @@ func (s *storage) inspectLog() error {
 	if err != nil {
 		return fmt.Errorf("list snapshots: %w", err)
 	}
-	if last := max(s.logs.last.Load(), snap.index); last < s.marked.index {
+	last, term := max(s.logs.last.Load(), snap.index), s.stable.term()
+	s.pristine = last <= bootstrapIndex && term <= bootstrapTerm
+	switch {
+	case last < s.marked.index:
 		s.suspect = fmt.Sprintf("the log ends at %d but had reached %d", last, s.marked.index)
+	case last == 0 && term == 0:
+		s.suspect = "its disk is empty, and it cannot tell whether it once held something"
+	}
+	// A mark that is held and stands at nothing was made on an empty disk.
+	s.blank = s.suspect != "" && s.marked.index == 0
+	if s.suspect != "" {
 		if err := s.mark.hold(); err != nil {
 			return err
 		}

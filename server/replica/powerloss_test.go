@@ -80,6 +80,9 @@ func keepWriting(dir string, say *json.Encoder) error {
 	if err != nil {
 		return err
 	}
+	if err := leaveEmpty(s); err != nil {
+		return err
+	}
 	w := &writer{storage: s, say: say, rand: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))}
 	if err := w.read(); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	logv1 "rota/api/gen/log/v1"
+	"rota/fsm"
 	"rota/internal/failpoint"
 )
 
@@ -26,34 +27,39 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logv1.Command) ([]*logv1
 	}
 	var results []*logv1.Result
 	err := r.withLeader(ctx, func(lead *leadership, address string) (err error) {
-		queue := r.local
-		if lead == nil {
-			queue = r.remote
+		if lead != nil {
+			results, err = r.enqueue(ctx, r.local, lead.term, cmds)
+		} else {
+			results, err = r.enqueue(ctx, r.remote, 0, cmds)
 		}
-		results, err = r.enqueue(ctx, queue, cmds)
 		return err
 	})
 	return results, err
 }
 
 // ProposeLocal is Propose for a server that leads: it never forwards. ErrNotLeader
-// means that nothing was proposed.
+// means that nothing was proposed. If ctx is of a term (see InTerm), the commands
+// are committed in that term or not at all.
 func (r *Replica) ProposeLocal(ctx context.Context, cmds ...*logv1.Command) ([]*logv1.Result, error) {
 	if len(cmds) == 0 {
 		return nil, nil
 	}
-	if _, err := r.leading(ctx); err != nil {
+	lead, err := r.leading(ctx)
+	if err != nil {
 		return nil, err
 	}
-	results, err := r.enqueue(ctx, r.local, cmds)
+	if term := termOf(ctx); term != 0 && term != lead.term {
+		return nil, fmt.Errorf("%w in term %d any more", ErrNotLeader, term)
+	}
+	results, err := r.enqueue(ctx, r.local, lead.term, cmds)
 	if errors.Is(err, ErrNoLeader) {
 		err = fmt.Errorf("%w (%w)", ErrNotLeader, err)
 	}
 	return results, err
 }
 
-func (r *Replica) enqueue(ctx context.Context, q *queue, cmds []*logv1.Command) ([]*logv1.Result, error) {
-	p := newProposal(cmds)
+func (r *Replica) enqueue(ctx context.Context, q *queue, term uint64, cmds []*logv1.Command) ([]*logv1.Result, error) {
+	p := newProposal(term, cmds)
 	if len(cmds) > r.cfg.EntryCommands || p.bytes > entryBytesHard {
 		return nil, ErrTooLarge
 	}
@@ -183,6 +189,9 @@ func (r *Replica) proposeLoop() {
 }
 
 // apply encodes a batch and hands it to raft. An error means it was not sent.
+// Raft may change its term before it takes the entry, so the entry says in which
+// term it was stamped, and the state machine compares the two.
+//
 // The buffer is raft's from then on: it stays in the cache and in messages to
 // slow followers, so it cannot come from a pool.
 func (r *Replica) apply(batch []*proposal) (raft.ApplyFuture, error) {
@@ -190,14 +199,17 @@ func (r *Replica) apply(batch []*proposal) (raft.ApplyFuture, error) {
 		return nil, noLeader(err)
 	}
 	lead := r.lead.Load()
-	if lead == nil || r.raft.CurrentTerm() != lead.term {
+	if lead == nil || lead.term != batch[0].term || r.raft.CurrentTerm() != lead.term {
 		return nil, ErrNoLeader
 	}
-	entry := logv1.Entry{Commands: commands(batch)}
-	entry.TimeNs = lead.clock.stamp(entry.Commands)
+	entry := logv1.Entry{Commands: commands(batch), Term: lead.term}
+	entry.TimeNs, entry.WallNs = lead.clock.stamp(entry.Commands), wallTime()
 	data, err := entry.MarshalVT()
 	if err != nil {
 		return nil, fmt.Errorf("encode entry: %w", err)
+	}
+	if r.cfg.stamped != nil {
+		r.cfg.stamped(&entry)
 	}
 	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil
 }
@@ -258,6 +270,9 @@ func (r *Replica) outcome(f inflight, err error) ([]*logv1.Result, error) {
 	}
 	switch resp := f.future.Response().(type) {
 	case []*logv1.Result:
+		if len(resp) == n && resp[0].Refusal.GetReason() == fsm.ReasonOtherTerm {
+			return nil, noLeader(errors.New(resp[0].Refusal.Message)) // and so are all others of the entry
+		}
 		if len(resp) == n {
 			return resp, nil
 		}

@@ -1,11 +1,13 @@
 package replica
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	peerv1 "rota/api/gen/peer/v1"
 	"rota/internal/failpoint"
 )
 
@@ -23,7 +25,10 @@ const (
 type quarantine struct {
 	active atomic.Bool
 	reason string
-	mark   markState
+	// mark is what this server can have acknowledged. On an empty disk it is lost, and
+	// unknown until the leader has told how far its log reaches.
+	mark    markState
+	unknown bool
 }
 
 // gate sees every RPC before raft does; a non-nil result answers it. In
@@ -37,27 +42,63 @@ func (r *Replica) gate(cmd any) any {
 	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
 		r.bridgeSnapshot(a)
 	}
+	if answer := r.answerQuestion(cmd); answer != nil {
+		return answer
+	}
 	if !r.quarantine.active.Load() {
 		return nil
 	}
 	return refusal(cmd, r.header())
 }
 
-// watchQuarantine ends the quarantine when the replica has caught up.
+// watchQuarantine ends the quarantine when the replica has caught up, or when it turns
+// out that there is nothing to catch up with, because the cluster is new.
 func (r *Replica) watchQuarantine() {
+	isNew := make(chan bool, 1)
+	if r.store.pristine && len(r.cfg.Bootstrap) > 0 {
+		r.goFunc(func() { isNew <- r.inquire() })
+	}
 	tick := time.NewTicker(quarantineCheck)
 	defer tick.Stop()
 	for {
 		select {
 		case <-r.closed:
 			return
-		case <-tick.C:
-			if r.caughtUp() {
-				r.leaveQuarantine()
+		case ok := <-isNew:
+			if !ok {
+				continue
+			}
+			if err := r.found(); err != nil {
+				r.guard.fatal(fmt.Errorf("found a new cluster: %w", err))
 				return
 			}
+		case <-tick.C:
+			if !r.caughtUp() {
+				continue
+			}
 		}
+		r.leaveQuarantine()
+		return
 	}
+}
+
+// learnMark replaces a mark that was lost with the disk. Whatever this server
+// acknowledged to the leader of this term is in that leader's log by now, and what it
+// acknowledged to earlier leaders was, when this one was elected, if it is committed.
+func (r *Replica) learnMark() bool {
+	client, address, err := r.leaderClient()
+	if err != nil {
+		return false
+	}
+	ctx, cancel := r.forwardContext(address, 0)
+	defer cancel()
+	resp, err := client.ReadIndex(ctx, &peerv1.ReadIndexRequest{})
+	if err != nil || resp.Term == 0 {
+		return false
+	}
+	r.quarantine.mark.index, r.quarantine.mark.term = resp.LastIndex, resp.Term
+	r.quarantine.unknown = false
+	return true
 }
 
 // caughtUp says whether this log has everything that it can have acknowledged:
@@ -68,6 +109,9 @@ func (r *Replica) watchQuarantine() {
 func (r *Replica) caughtUp() bool {
 	seen := r.trans.seen.get()
 	if seen.index == 0 || r.raft.CommitIndex() < seen.index {
+		return false
+	}
+	if r.quarantine.unknown && !r.learnMark() {
 		return false
 	}
 	mark := r.quarantine.mark

@@ -14,6 +14,9 @@ import (
 type proposal struct {
 	cmds  []*logv1.Command
 	bytes int
+	// term is that of the leadership in which the commands were accepted, and the only
+	// one in which they may be committed; 0 before they have reached a leader.
+	term  uint64
 	state atomic.Int32
 	done  chan outcome
 }
@@ -35,8 +38,8 @@ const (
 	commandOverhead  = 64
 )
 
-func newProposal(cmds []*logv1.Command) *proposal {
-	p := &proposal{cmds: cmds, bytes: proposalOverhead, done: make(chan outcome, 1)}
+func newProposal(term uint64, cmds []*logv1.Command) *proposal {
+	p := &proposal{cmds: cmds, bytes: proposalOverhead, term: term, done: make(chan outcome, 1)}
 	for _, c := range cmds {
 		p.bytes += c.SizeVT() + commandOverhead
 	}
@@ -101,15 +104,15 @@ func (q *queue) signal() {
 	}
 }
 
-// take returns the oldest proposals that fit into one entry, at least one. It is
-// empty only if nothing waits.
+// take returns the oldest proposals that fit into one entry and are of one term, at
+// least one. It is empty only if nothing waits.
 func (q *queue) take(bytesMax, commandsMax int) []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var batch []*proposal
 	var bytes, commands, n int
 	for _, p := range q.waiting {
-		if len(batch) > 0 && (bytes+p.bytes > bytesMax || commands+len(p.cmds) > commandsMax) {
+		if len(batch) > 0 && (p.term != batch[0].term || bytes+p.bytes > bytesMax || commands+len(p.cmds) > commandsMax) {
 			break
 		}
 		n++

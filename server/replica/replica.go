@@ -23,7 +23,7 @@ type Replica struct {
 
 	lead     atomic.Pointer[leadership] // nil unless this server leads and is ready
 	leadMu   sync.Mutex                 // orders changes of lead and what leaderCh is told
-	leaderCh chan bool
+	leaderCh chan uint64
 	notify   chan bool
 	observed chan raft.Observation
 	observer *raft.Observer
@@ -51,7 +51,7 @@ func Open(cfg Config) (*Replica, error) {
 	}
 	r := &Replica{
 		cfg: cfg, logger: cfg.Logger.Named("replica"),
-		leaderCh: make(chan bool, 1), notify: make(chan bool, 64),
+		leaderCh: make(chan uint64, 1), notify: make(chan bool, 64),
 		observed: make(chan raft.Observation, 64),
 		suspect:  make(chan struct{}, 1),
 		closed:   make(chan struct{}),
@@ -80,8 +80,8 @@ func Open(cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// startRaft bootstraps a new cluster if asked to, and starts raft. Raft panics
-// over a log that it cannot read; here that is an error.
+// startRaft starts raft, in quarantine if the store is suspect. Raft panics over a log
+// that it cannot read; here that is an error.
 func (r *Replica) startRaft() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -90,13 +90,11 @@ func (r *Replica) startRaft() (err error) {
 	}()
 	r.quarantine.reason, r.quarantine.mark = r.store.suspect, r.store.marked
 	r.quarantine.active.Store(r.store.suspect != "")
+	r.quarantine.unknown = r.store.blank
 	stream := &watchedStream{StreamLayer: r.cfg.Stream, closed: r.peerGone}
 	r.trans = newTransport(&r.cfg, stream, r.gate)
 	conf := r.cfg.raftConfig()
 	conf.NotifyCh = r.notify
-	if err := r.bootstrap(conf); err != nil {
-		return err
-	}
 	if r.quarantine.active.Load() {
 		r.logger.Warn("quarantined: this server does not vote until it has caught up with a leader", "reason", r.quarantine.reason)
 		conf.HeartbeatTimeout, conf.ElectionTimeout = never, never
@@ -112,23 +110,6 @@ func (r *Replica) startRaft() (err error) {
 // plainFSM hides what else the machine implements, so that raft sees commands
 // and nothing but commands.
 type plainFSM struct{ raft.FSM }
-
-func (r *Replica) bootstrap(conf *raft.Config) error {
-	if len(r.cfg.Bootstrap) == 0 {
-		return nil
-	}
-	var servers raft.Configuration
-	for _, s := range r.cfg.Bootstrap {
-		servers.Servers = append(servers.Servers, raft.Server{
-			Suffrage: raft.Voter, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address),
-		})
-	}
-	err := raft.BootstrapCluster(conf, r.store.logs, r.store.stable, r.store.snaps, r.trans, servers)
-	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-		return fmt.Errorf("bootstrap: %w", err)
-	}
-	return nil
-}
 
 func (r *Replica) start() {
 	r.observer = raft.NewObserver(r.observed, false, func(o *raft.Observation) bool {

@@ -250,6 +250,7 @@ func TestMembership(t *testing.T) {
 	if err != nil || len(peers) != 2 || !peers[1].Voter || !peers[0].Leader {
 		t.Errorf("peers %+v, %v", peers, err)
 	}
+	eventually(t, "s2 votes", func() bool { return !nd.replica.Status().Quarantined })
 	if err := lead.replica.TransferLeadership(c.ctx(), nd.id); err != nil {
 		t.Fatal(err)
 	}
@@ -351,18 +352,18 @@ func TestWedgedTransferIsFatal(t *testing.T) {
 func TestLeaderCh(t *testing.T) {
 	c := newCluster(t, 3, nil)
 	lead := c.leader()
-	if up := <-lead.replica.LeaderCh(); !up {
-		t.Error("the leader was told that it does not lead")
+	if term := <-lead.replica.LeaderCh(); term != lead.replica.Status().Term {
+		t.Errorf("the leader was told term %d", term)
 	}
 	to := c.followers()[0]
 	if err := lead.replica.TransferLeadership(c.ctx(), to.id); err != nil {
 		t.Fatal(err)
 	}
-	if up := <-lead.replica.LeaderCh(); up {
-		t.Error("the old leader was not told")
+	if term := <-lead.replica.LeaderCh(); term != 0 {
+		t.Errorf("the old leader was told term %d", term)
 	}
-	if up := <-to.replica.LeaderCh(); !up {
-		t.Error("the new leader was not told")
+	if term := <-to.replica.LeaderCh(); term != to.replica.Status().Term {
+		t.Errorf("the new leader was told term %d", term)
 	}
 }
 

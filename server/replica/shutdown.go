@@ -51,7 +51,7 @@ func (r *Replica) handOver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*r.cfg.ElectionTimeout)
 	defer cancel()
-	if err := r.await(ctx, func() error { return r.raft.LeadershipTransfer().Error() }); err != nil {
+	if err := r.transfer(ctx, ""); err != nil {
 		r.logger.Warn("could not hand over the leadership", "error", err)
 		return
 	}

@@ -156,6 +156,13 @@ func (s *stableStore) GetUint64(key []byte) (uint64, error) {
 	return v, nil
 }
 
+// term returns the newest term that this server has taken part in.
+func (s *stableStore) term() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current.term
+}
+
 func encodeVote(v vote) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, v.term)
 	b = binary.LittleEndian.AppendUint64(b, v.voteTerm)

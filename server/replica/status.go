@@ -13,7 +13,9 @@ type Status struct {
 	State                   string
 	LeaderID, LeaderAddress string
 	Term                    uint64
-	// Raft indexes.
+	// Raft indexes. Commit is that of the newest committed entry with commands: entries
+	// of raft's own, such as changes of members, are nothing to apply, so that Applied
+	// equals Commit when nothing is missing.
 	Commit, Applied, LastIndex, FirstIndex, SnapshotIndex uint64
 	// Ready: leads, and its own no-op is applied.
 	Ready bool
@@ -30,11 +32,15 @@ type Status struct {
 func (r *Replica) Status() Status {
 	id, address := r.Leader()
 	first, _ := r.store.logs.FirstIndex()
+	commit := r.raft.CommitIndex()
+	if command, err := r.commandAt(commit); err == nil {
+		commit = command
+	}
 	snap, _ := strconv.ParseUint(r.raft.Stats()["last_snapshot_index"], 10, 64)
 	s := Status{
 		ID: r.cfg.ServerID, Address: r.cfg.Address,
 		State: r.raft.State().String(), LeaderID: id, LeaderAddress: address,
-		Term: r.raft.CurrentTerm(), Commit: r.raft.CommitIndex(), Applied: r.cfg.Machine.Applied(),
+		Term: r.raft.CurrentTerm(), Commit: commit, Applied: r.cfg.Machine.Applied(),
 		LastIndex: r.raft.LastIndex(), FirstIndex: first, SnapshotIndex: snap,
 		Ready:       r.IsLeader() && r.raft.State() == raft.Leader,
 		Quarantined: r.quarantine.active.Load(),

@@ -61,7 +61,20 @@ func openTest(t *testing.T, dir string) (*storage, *guard, chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := leaveEmpty(s); err != nil {
+		t.Fatal(err)
+	}
 	return s, g, exit
+}
+
+// leaveEmpty makes an empty storage that of a new cluster, which is what a replica does
+// when it has asked the others.
+func leaveEmpty(s *storage) error {
+	if !s.blank {
+		return nil
+	}
+	s.suspect = ""
+	return s.mark.release(0, 0)
 }
 
 // The two writes of raft's vote are one record: a crash between them leaves the

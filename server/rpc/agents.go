@@ -136,6 +136,20 @@ func sentence(s string) string {
 	return strings.ToValidUTF8(s[:messageBytesMax], "") // without a character that was cut
 }
 
+// ReportDisk commits whether the disk of a node is low.
+func (s *Server) ReportDisk(ctx context.Context, req *rotav1.ReportDiskRequest) (*rotav1.ReportDiskResponse, error) {
+	if err := firstOf(requireName("name", req.Name), requireID("incarnation", req.Incarnation)).err(); err != nil {
+		return nil, err
+	}
+	if err := s.checkNode(ctx, req.Name); err != nil {
+		return nil, err
+	}
+	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_ReportDisk{
+		ReportDisk: &logv1.ReportDisk{Name: req.Name, Incarnation: req.Incarnation, Low: req.Low},
+	}})
+	return &rotav1.ReportDiskResponse{}, err
+}
+
 // RenewLease renews a node's lease at the leader.
 func (s *Server) RenewLease(ctx context.Context, req *rotav1.RenewLeaseRequest) (*rotav1.RenewLeaseResponse, error) {
 	if err := firstOf(requireName("name", req.Name), requireID("incarnation", req.Incarnation)).err(); err != nil {

@@ -13,7 +13,20 @@ import (
 	"rota/fsm/state"
 )
 
-// timestamp converts log time; 0, which is before any, is absent.
+// wallClock turns the times of a state into those that people read.
+type wallClock struct{ marks state.WallMarks }
+
+func wallOf(st *state.State) wallClock { return wallClock{st.Meta().Wall} }
+
+// timestamp converts a log time to wall time; 0, which is before any, is absent.
+func (w wallClock) timestamp(ns int64) *timestamppb.Timestamp {
+	if ns == 0 {
+		return nil
+	}
+	return timestamp(w.marks.Wall(ns))
+}
+
+// timestamp is log time as it is; 0, which is before any, is absent.
 func timestamp(ns int64) *timestamppb.Timestamp {
 	if ns == 0 {
 		return nil
@@ -35,10 +48,11 @@ type actionRow struct {
 	namespace, node string
 	attempt         *state.Attempt
 	waitingFor      string
+	wall            wallClock
 }
 
 func readAction(st *state.State, a *state.Action) actionRow {
-	r := actionRow{Action: a}
+	r := actionRow{Action: a, wall: wallOf(st)}
 	if n := st.Namespace(a.Namespace); n != nil {
 		r.namespace = n.Name
 	}
@@ -62,6 +76,7 @@ func (r actionRow) message() (*rotav1.Action, error) {
 	if err := spec.UnmarshalVT(r.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", r.ID, err)
 	}
+	redact(spec)
 	m := &rotav1.Action{
 		Id:              uint64(r.ID),
 		Namespace:       r.namespace,
@@ -69,9 +84,9 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		State:           rotav1.ActionState(r.State),
 		Attempt:         r.Attempt,
 		Node:            r.node,
-		SubmitTime:      timestamp(r.SubmittedAt),
-		StartTime:       timestamp(r.StartedAt),
-		EndTime:         timestamp(r.EndedAt),
+		SubmitTime:      r.wall.timestamp(r.SubmittedAt),
+		StartTime:       r.wall.timestamp(r.StartedAt),
+		EndTime:         r.wall.timestamp(r.EndedAt),
 		Result:          resultMessage(r.Result),
 		CancelRequested: r.CancelReason != 0 && !r.State.Final(),
 		WaitingFor:      r.waitingFor,
@@ -105,7 +120,7 @@ func resultMessage(r *state.Result) *rotav1.ActionResult {
 func eventMessage(st *state.State, e state.Event) *rotav1.ActionEvent {
 	m := &rotav1.ActionEvent{
 		Revision:     e.Revision,
-		Time:         timestamp(e.Time),
+		Time:         wallOf(st).timestamp(e.Time),
 		ActionId:     e.Subject,
 		State:        rotav1.ActionState(e.State),
 		Attempt:      e.Attempt,
@@ -127,8 +142,8 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		Node:        nodeName(st, t.Node),
 		State:       rotav1.TrajectoryState(t.State),
 		MemoryBytes: t.Memory,
-		OpenTime:    timestamp(t.OpenedAt),
-		EndTime:     timestamp(t.EndedAt),
+		OpenTime:    wallOf(st).timestamp(t.OpenedAt),
+		EndTime:     wallOf(st).timestamp(t.EndedAt),
 		LiveActions: t.Live,
 		IdleTimeout: duration(t.IdleTimeoutNS),
 
@@ -149,7 +164,8 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 	m := &rotav1.Node{
 		Name:             n.Name,
 		State:            rotav1.NodeState(n.State),
-		Draining:         n.Draining,
+		Draining:         n.OperatorDrains(),
+		LowDisk:          n.LowDisk,
 		Incarnation:      n.Incarnation,
 		Address:          n.Address,
 		FreeCpus:         n.Free.Slice(),
@@ -157,7 +173,7 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		FreeMemoryBytes:  n.FreeMemory,
 		OpenTrajectories: n.Trajectories,
 		QueuedActions:    uint32(st.NodeQueued(n.ID)),
-		RegistrationTime: timestamp(n.RegisteredAt),
+		RegistrationTime: wallOf(st).timestamp(n.RegisteredAt),
 		Runtime:          n.Runtime,
 		BandwidthBps:     n.Bandwidth,
 		FreeBandwidthBps: n.FreeBandwidth,
@@ -201,7 +217,7 @@ func describeGPUs(m *rotav1.Node, st *state.State, n *state.Node) {
 	slices.SortFunc(m.HeldChunks, func(a, b *rotav1.HeldChunk) int { return cmp.Compare(a.Chunk.First, b.Chunk.First) })
 	for _, r := range st.ModelsOn(n.ID) {
 		m.ResidentModels = append(m.ResidentModels, &rotav1.ResidentModel{
-			Model: r.Model, Chunk: message(r.Chunk), MemoryBytes: r.Bytes, LastUseTime: timestamp(r.UsedAt),
+			Model: r.Model, Chunk: message(r.Chunk), MemoryBytes: r.Bytes, LastUseTime: wallOf(st).timestamp(r.UsedAt),
 		})
 	}
 }

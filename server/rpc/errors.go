@@ -82,7 +82,7 @@ func (s *Server) asFailure(err error) *failure {
 		return f
 	}
 	if r := s.Refusal(err); r != nil {
-		return refused(r)
+		return s.explained(refused(r))
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -92,6 +92,17 @@ func (s *Server) asFailure(err error) *failure {
 			"the call's time was over before it had an outcome: repeat it with the same request_id to learn it")
 	}
 	return nil
+}
+
+// explained replaces the failure of a call without a leader by one that says why
+// there is none, if that is known.
+func (s *Server) explained(f *failure) *failure {
+	if f.reason == "NO_LEADER" && !s.leaderKnown() {
+		if why := s.whyNoLeader(); why != nil {
+			return why
+		}
+	}
+	return f
 }
 
 // connectError makes an error into what goes over the wire. One that nobody

@@ -114,3 +114,29 @@ func TestATurnThatIsSetUpIsOnlyCanceled(t *testing.T) {
 		t.Errorf("after them it is %v, %v", got, err)
 	}
 }
+
+// TestAWaitingTurnSaysWhatFor, whatever is in its way.
+func TestAWaitingTurnSaysWhatFor(t *testing.T) {
+	w := newWorld(t)
+	waitsFor := func(deployment, want string) *rotav1.Turn {
+		t.Helper()
+		turn := w.acquire(deployment)
+		got, err := w.turns().GetTurn(t.Context(), &rotav1.GetTurnRequest{TurnId: turn.Id})
+		if err != nil || got.Turn.WaitingFor != want {
+			t.Errorf("%s waits for %q, want %q (%v)", deployment, got.GetTurn().GetWaitingFor(), want, err)
+		}
+		return turn
+	}
+	for _, name := range []string{"a", "b"} {
+		w.job(&rotav1.SubmitJobRequest{Name: name, Nodes: 2, Backfill: true})
+	}
+	waitsFor("a/actor", "waits for a node group for job a: "+w.job(&rotav1.SubmitJobRequest{Name: "c", Nodes: 2, Backfill: true}).Message)
+	w.nodeGroup("g", 2)
+	waitsFor("b/actor", "waits for node group g, which turn 1 of job a has")
+	waitsFor("b/actor", "waits for turn 2 of the same job, which comes before it; 1 other turn waits for it")
+	waitsFor("a/critic", "waits for node group g, which turn 1 of job a has; 2 other turns wait for it")
+	if _, err := w.jobs().SuspendJob(t.Context(), &rotav1.SuspendJobRequest{Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	waitsFor("b/critic", "waits for somebody to resume job b, which is suspended")
+}

@@ -187,12 +187,12 @@ func digit(yes bool) uint64 {
 }
 
 func jobMessage(st *state.State, j *state.Job, now int64) *rotav1.Job {
-	slot := st.Meta().Settings.LedgerSlotNS
+	slot, wall := st.Meta().Settings.LedgerSlotNS, wallOf(st)
 	m := &rotav1.Job{
 		Id: uint64(j.ID), Namespace: namespaceName(st, j.Namespace), Name: j.Name, State: rotav1.JobState(j.State),
 		Nodes: uint32(j.Nodes), Cycle: cycleMessage(j.Cycle, slot), SetUp: duration(j.SetUpNS), Backfill: j.Backfill,
-		Message: j.Message, Step: j.Step, StepTime: timestamp(j.StepBegan), FinishedCycles: j.Cycles, LiveTurns: j.Turns,
-		SubmitTime: timestamp(j.SubmittedAt), StartTime: timestamp(j.StartedAt), EndTime: timestamp(j.EndedAt),
+		Message: j.Message, Step: j.Step, StepTime: wall.timestamp(j.StepBegan), FinishedCycles: j.Cycles, LiveTurns: j.Turns,
+		SubmitTime: wall.timestamp(j.SubmittedAt), StartTime: wall.timestamp(j.StartedAt), EndTime: wall.timestamp(j.EndedAt),
 		Revision: j.Revision, Deleting: j.Deleting,
 	}
 	now = max(now, st.Meta().Now)

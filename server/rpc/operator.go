@@ -60,8 +60,8 @@ func (s *Server) CreateNamespace(ctx context.Context, req *rotav1.CreateNamespac
 }
 
 // ListNamespaces returns all namespaces.
-func (s *Server) ListNamespaces(ctx context.Context, _ *rotav1.ListNamespacesRequest) (*rotav1.ListNamespacesResponse, error) {
-	if err := s.catchUp(ctx, false); err != nil {
+func (s *Server) ListNamespaces(ctx context.Context, req *rotav1.ListNamespacesRequest) (*rotav1.ListNamespacesResponse, error) {
+	if err := s.catchUp(ctx, req.AllowStale); err != nil {
 		return nil, err
 	}
 	resp := &rotav1.ListNamespacesResponse{}
@@ -76,8 +76,8 @@ func (s *Server) ListNamespaces(ctx context.Context, _ *rotav1.ListNamespacesReq
 }
 
 // ListPools returns all pools.
-func (s *Server) ListPools(ctx context.Context, _ *rotav1.ListPoolsRequest) (*rotav1.ListPoolsResponse, error) {
-	if err := s.catchUp(ctx, false); err != nil {
+func (s *Server) ListPools(ctx context.Context, req *rotav1.ListPoolsRequest) (*rotav1.ListPoolsResponse, error) {
+	if err := s.catchUp(ctx, req.AllowStale); err != nil {
 		return nil, err
 	}
 	resp := &rotav1.ListPoolsResponse{}
@@ -100,6 +100,28 @@ func (s *Server) ListPools(ctx context.Context, _ *rotav1.ListPoolsRequest) (*ro
 		return true
 	})
 	return resp, nil
+}
+
+// DeleteNamespace forgets a namespace that nothing refers to.
+func (s *Server) DeleteNamespace(ctx context.Context, req *rotav1.DeleteNamespaceRequest) (*rotav1.DeleteNamespaceResponse, error) {
+	if err := requireName("name", req.Name).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_DeleteNamespace{
+		DeleteNamespace: &logv1.DeleteNamespace{Name: req.Name},
+	}})
+	return &rotav1.DeleteNamespaceResponse{}, err
+}
+
+// DeletePool forgets a pool that nothing refers to.
+func (s *Server) DeletePool(ctx context.Context, req *rotav1.DeletePoolRequest) (*rotav1.DeletePoolResponse, error) {
+	if err := requireName("name", req.Name).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_DeletePool{
+		DeletePool: &logv1.DeletePool{Name: req.Name},
+	}})
+	return &rotav1.DeletePoolResponse{}, err
 }
 
 // ResumePool lets a pool schedule again.

@@ -26,7 +26,7 @@ func onLeader[Resp any](ctx context.Context, s *Server,
 	}
 	call, ok := connect.CallInfoForHandlerContext(ctx)
 	if addr == "" || ok && call.RequestHeader().Get(forwardedHeader) != "" {
-		return nil, refused(NoLeader())
+		return nil, s.explained(refused(NoLeader()))
 	}
 	out, info := connect.NewClientContext(ctx)
 	info.RequestHeader().Set(forwardedHeader, s.ServerID)
@@ -38,28 +38,59 @@ func onLeader[Resp any](ctx context.Context, s *Server,
 	return resp, err
 }
 
-// ListPeers returns the servers of the Raft group, as the leader has them.
+// ListPeers returns the servers of the Raft group, as the leader has them, or as this
+// server does.
 func (s *Server) ListPeers(ctx context.Context, req *rotav1.ListPeersRequest) (*rotav1.ListPeersResponse, error) {
+	if req.AllowStale {
+		return s.listPeers(ctx, req)
+	}
 	return onLeader(ctx, s, func() (*rotav1.ListPeersResponse, error) {
-		peers, err := s.Cluster.Peers(ctx)
-		return &rotav1.ListPeersResponse{Peers: peers}, err
+		return s.listPeers(ctx, req)
 	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.ListPeersResponse, error) {
 		return c.ListPeers(ctx, req)
 	})
 }
 
+func (s *Server) listPeers(ctx context.Context, req *rotav1.ListPeersRequest) (*rotav1.ListPeersResponse, error) {
+	peers, err := s.Cluster.Peers(ctx)
+	if err == nil && req.Contact {
+		s.contact(ctx, peers)
+	}
+	return &rotav1.ListPeersResponse{Peers: peers}, err
+}
+
+// checkPeer checks how a request names a server.
+func checkPeer(id, address string) error {
+	if err := requireName("id", id).err(); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return wrong("address", "must be host:port, is %q", address).failure()
+	}
+	return nil
+}
+
 // AddPeer adds a server, or makes it a voter.
 func (s *Server) AddPeer(ctx context.Context, req *rotav1.AddPeerRequest) (*rotav1.AddPeerResponse, error) {
-	if err := requireName("id", req.Id).err(); err != nil {
+	if err := checkPeer(req.Id, req.Address); err != nil {
 		return nil, err
-	}
-	if _, _, err := net.SplitHostPort(req.Address); err != nil {
-		return nil, wrong("address", "must be host:port, is %q", req.Address).failure()
 	}
 	return onLeader(ctx, s, func() (*rotav1.AddPeerResponse, error) {
 		return &rotav1.AddPeerResponse{}, s.Cluster.AddPeer(ctx, req.Id, req.Address, req.Voter)
 	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.AddPeerResponse, error) {
 		return c.AddPeer(ctx, req)
+	})
+}
+
+// MovePeer changes the address of a member.
+func (s *Server) MovePeer(ctx context.Context, req *rotav1.MovePeerRequest) (*rotav1.MovePeerResponse, error) {
+	if err := checkPeer(req.Id, req.Address); err != nil {
+		return nil, err
+	}
+	return onLeader(ctx, s, func() (*rotav1.MovePeerResponse, error) {
+		return &rotav1.MovePeerResponse{}, s.Cluster.MovePeer(ctx, req.Id, req.Address)
+	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.MovePeerResponse, error) {
+		return c.MovePeer(ctx, req)
 	})
 }
 

@@ -111,7 +111,7 @@ func TestPoolsCountWhateverIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
 	node := registration("n1", "127.0.0.1:1")
-	node.MemoryBytes, node.Gpus = 1000, &rotav1.GpuInventory{Class: "simulated-H100", Count: 1, MemoryBytes: 80 << 30}
+	node.MemoryBytes, node.Gpus = 1000<<20, &rotav1.GpuInventory{Class: "simulated-H100", Count: 1, MemoryBytes: 80 << 30}
 	if _, err := w.agents().RegisterNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestPoolsCountWhateverIsWaitedFor(t *testing.T) {
 		}
 		return opened.Trajectory.Id
 	}
-	lives, pending := open(600), open(999)
+	lives, pending := open(600<<20), open(999<<20)
 	const cores = 4
 	judge := []*rotav1.QuotaDemand{{Quota: "judge"}}
 	submit := func(trajectory uint64, r *rotav1.Resources) {

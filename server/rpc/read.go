@@ -14,6 +14,9 @@ func (s *Server) catchUp(ctx context.Context, stale bool) error {
 	if stale {
 		return nil
 	}
+	if err := s.checkLeader(); err != nil {
+		return err
+	}
 	index, err := s.Replica.ReadIndex(ctx)
 	if err != nil {
 		return err
@@ -23,6 +26,9 @@ func (s *Server) catchUp(ctx context.Context, stale bool) error {
 
 // propose commits one command. A refusal is an error.
 func (s *Server) propose(ctx context.Context, command *logv1.Command) (*logv1.Result, error) {
+	if err := s.checkLeader(); err != nil {
+		return nil, err
+	}
 	results, err := s.Replica.Propose(ctx, command)
 	if err != nil {
 		return nil, err

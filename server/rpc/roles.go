@@ -11,9 +11,34 @@ import (
 	"rota/api/pki"
 )
 
-// checkRole lets agents call AgentService and nobody else; servers and clients
-// everything but that. Health and reflection are for all. It looks at the path
-// and the certificate only, so a peer in the wrong role has nothing decoded.
+// operatorOnly are the calls that change the cluster for everybody. One client must not
+// be able to take its resources from another.
+var operatorOnly = map[string]bool{
+	rotav1connect.OperatorServiceAddPeerProcedure:            true,
+	rotav1connect.OperatorServiceMovePeerProcedure:           true,
+	rotav1connect.OperatorServiceRemovePeerProcedure:         true,
+	rotav1connect.OperatorServiceTransferLeadershipProcedure: true,
+	rotav1connect.OperatorServiceTakeSnapshotProcedure:       true,
+	rotav1connect.OperatorServiceCreateNamespaceProcedure:    true,
+	rotav1connect.OperatorServiceDeleteNamespaceProcedure:    true,
+	rotav1connect.OperatorServiceDeletePoolProcedure:         true,
+	rotav1connect.OperatorServiceResumePoolProcedure:         true,
+	rotav1connect.OperatorServiceActivateSchedulerProcedure:  true,
+	rotav1connect.NodeServiceDrainNodeProcedure:              true,
+	rotav1connect.NodeServiceRemoveNodeProcedure:             true,
+	rotav1connect.QuotaServiceCreateQuotaProcedure:           true,
+	rotav1connect.QuotaServiceUpdateQuotaProcedure:           true,
+	rotav1connect.QuotaServiceDeleteQuotaProcedure:           true,
+	rotav1connect.LedgerServiceCreateNodeGroupProcedure:      true,
+	rotav1connect.LedgerServiceDeleteNodeGroupProcedure:      true,
+	rotav1connect.LedgerServiceResumeLedgerProcedure:         true,
+	rotav1connect.ClassServiceDeleteClassProcedure:           true,
+}
+
+// checkRole lets agents call AgentService and nobody else; servers, operators and
+// clients everything but that, and clients nothing that is for operators only. Health and
+// reflection are for all. It looks at the path and the certificate only, so a peer in the
+// wrong role has nothing decoded.
 func (s *Server) checkRole(next http.Handler) http.Handler {
 	if !s.TLS {
 		return next // only loopback is bound then
@@ -21,31 +46,35 @@ func (s *Server) checkRole(next http.Handler) http.Handler {
 	errorWriter := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		role, err := pki.PeerRole(r.TLS)
-		if err == nil && allowed(role, r.URL.Path) {
-			ctx := context.WithValue(r.Context(), certificateName{}, pki.PeerName(r.TLS))
-			next.ServeHTTP(w, r.WithContext(ctx))
+		refusal := refuseRole(role, r.URL.Path)
+		if err != nil {
+			refusal = failed(connect.CodeUnauthenticated, "NO_ROLE", "%v", err)
+		}
+		if refusal != nil {
+			// Nothing can be done about a caller that is gone already.
+			_ = errorWriter.Write(w, r, refusal.connectError())
 			return
 		}
-		failure := &failure{
-			code: connect.CodePermissionDenied, reason: "WRONG_ROLE",
-			message: "the role of the certificate does not allow this call: AgentService is for agents, all else for clients and servers",
-		}
-		if err != nil {
-			failure.code, failure.reason, failure.message = connect.CodeUnauthenticated, "NO_ROLE", err.Error()
-		}
-		// Nothing can be done about a caller that is gone already.
-		_ = errorWriter.Write(w, r, failure.connectError())
+		ctx := context.WithValue(r.Context(), certificateName{}, pki.PeerName(r.TLS))
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-func allowed(role pki.Role, path string) bool {
+// refuseRole returns why a role may not call what is at a path, nil if it may.
+func refuseRole(role pki.Role, path string) *failure {
+	service, method, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	isAgent := role == pki.RoleAgent
 	switch {
 	case strings.HasPrefix(path, "/grpc."):
-		return true
-	case strings.HasPrefix(path, "/"+rotav1connect.AgentServiceName+"/"):
-		return role == pki.RoleAgent
+		return nil
+	case isAgent != (service == rotav1connect.AgentServiceName):
+		return failed(connect.CodePermissionDenied, "WRONG_ROLE",
+			"this certificate has the role %q: AgentService is for agents, all else for clients, operators and servers", role)
+	case operatorOnly[path] && role != pki.RoleOperator && role != pki.RoleServer:
+		return failed(connect.CodePermissionDenied, "OPERATOR_REQUIRED",
+			"%s needs an operator's certificate, and this one has the role %q: issue one with `rota tls issue operator NAME`", method, role)
 	}
-	return role == pki.RoleClient || role == pki.RoleServer
+	return nil
 }
 
 // certificateName is the key of the caller's name in a context.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,11 +17,19 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/intake"
 	"rota/fsm/state"
 )
 
 // requestBytesMax is the largest request that is read.
 const requestBytesMax = 4 << 20
+
+// What requests that are being decoded may take in memory, all together. Those of
+// agents have a budget of their own, which clients cannot spend.
+const (
+	clientsDecodingMax = 192 << 20
+	agentsDecodingMax  = 96 << 20
+)
 
 // compressBytesMin is the smallest answer that is compressed for who asks for
 // it: below, compression costs more than the bytes.
@@ -55,6 +64,7 @@ type Cluster interface {
 	Status() Status
 	Peers(ctx context.Context) ([]*rotav1.Peer, error)
 	AddPeer(ctx context.Context, id, addr string, voter bool) error
+	MovePeer(ctx context.Context, id, addr string) error
 	RemovePeer(ctx context.Context, id string) error
 	TransferLeadership(ctx context.Context, id string) error
 	TakeSnapshot(ctx context.Context) (index, sizeBytes uint64, err error)
@@ -88,6 +98,8 @@ type Deps struct {
 	Reservations func(st *state.State, group state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64))
 	// Explain says what a queued action waits for, at a log time.
 	Explain func(st *state.State, a *state.Action, now int64) string
+	// ExplainTurn says what a turn waits for that is not held yet, at a log time.
+	ExplainTurn func(st *state.State, t *state.Turn, now int64) string
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
@@ -113,6 +125,9 @@ type Server struct {
 	Deps
 	mux    http.Handler
 	health *grpchealth.StaticChecker
+	// Clients and Agents are what their requests share while they are decoded.
+	Clients, Agents *intake.Budget
+	census          census
 	// draining is done when streams are to end.
 	draining context.Context
 	drain    context.CancelFunc
@@ -121,12 +136,13 @@ type Server struct {
 // New returns the handler of all services but those between servers, with
 // health and reflection.
 func New(deps Deps) *Server {
-	s := &Server{Deps: deps}
+	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax)}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	mount := func(path string, h http.Handler) { mux.Handle(path, h) }
+	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, s.limits(path))) }
 	options := []connect.HandlerOption{
 		codec.ForHandler(),
+		intake.ForHandler(),
 		connect.WithReadMaxBytes(requestBytesMax),
 		connect.WithCompressMinBytes(compressBytesMin),
 		connect.WithInterceptors(interceptor{s}),
@@ -150,13 +166,22 @@ func New(deps Deps) *Server {
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
 	standard := connect.WithHandlerOptions(
-		connect.WithReadMaxBytes(requestBytesMax), connect.WithInterceptors(interceptor{s}))
+		intake.ForHandler(), connect.WithReadMaxBytes(requestBytesMax), connect.WithInterceptors(interceptor{s}))
 	mount(grpchealth.NewHandler(s.health, standard))
 	reflector := grpcreflect.NewStaticReflector(services...)
 	mount(grpcreflect.NewHandlerV1(reflector, standard))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, standard))
 	s.mux = s.checkRole(s.nameLeader(mux))
 	return s
+}
+
+// limits are those of the requests below a path.
+func (s *Server) limits(path string) intake.Limits {
+	budget := s.Clients
+	if strings.HasPrefix(path, "/"+rotav1connect.AgentServiceName+"/") {
+		budget = s.Agents
+	}
+	return intake.Limits{MessageBytes: requestBytesMax, Budget: budget}
 }
 
 // ServeHTTP answers one request.

@@ -63,6 +63,9 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 	if len(commands) == 0 {
 		return resp, nil
 	}
+	if err := s.checkLeader(); err != nil {
+		return nil, err
+	}
 	results, err := s.Replica.Propose(ctx, commands...)
 	if err != nil {
 		return nil, err

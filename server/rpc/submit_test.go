@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestBadRequestsChangeNothing(t *testing.T) {
 		{"unknown method", "ActionService/SubmitAction", submit("", good), "", "404"},
 		{"invalid", "ActionService/SubmitActions", submit("", `{"command": {"argv": ["true"]}, "resources": {"cores": 600}}`), "invalid_argument", "actions[0].resources.cores must be at most 512, is 600"},
 		{"oversized action", "ActionService/SubmitActions", submit("", `{"command": {"argv": ["echo", "`+strings.Repeat("x", 65<<10)+`"]}}`), "invalid_argument", "actions[0].command"},
-		{"oversized request", "ActionService/SubmitActions", submit("", `{"name": "`+strings.Repeat("x", 5<<20)+`"}`), "resource_exhausted", "max"},
+		{"oversized request", "ActionService/SubmitActions", submit("", `{"name": "`+strings.Repeat("x", 5<<20)+`"}`), "resource_exhausted", "limit"},
 		{"expired", "ActionService/SubmitActions", submit(`"requestId": "old", "expireTime": "`+at(-time.Second)+`",`, good), "deadline_exceeded", "expired"},
 		{"remembered for too long", "ActionService/SubmitActions", submit(`"requestId": "long", "expireTime": "`+at(2*time.Hour)+`",`, good), "invalid_argument", "one hour"},
 		{"ID of another request", "ActionService/SubmitActions", submit(`"requestId": "taken",`, good+","+good), "already_exists", "different request"},
@@ -117,7 +118,7 @@ func sameTables(t *testing.T, before, after *state.State) {
 	t.Helper()
 	b, a := *before.Meta(), *after.Meta()
 	b.Now, b.Applied = a.Now, a.Applied
-	if a != b {
+	if !reflect.DeepEqual(a, b) {
 		t.Errorf("meta changed from %+v to %+v", b, a)
 	}
 	if before.Counts() != after.Counts() || before.QueuedBytes() != after.QueuedBytes() {

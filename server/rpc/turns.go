@@ -140,7 +140,20 @@ func (s *Server) GetTurn(ctx context.Context, req *rotav1.GetTurnRequest) (*rota
 		return nil, err
 	}
 	turn, err := s.turn(req.TurnId)
+	if err == nil {
+		turn.WaitingFor = s.turnWaitsFor(req.TurnId)
+	}
 	return &rotav1.GetTurnResponse{Turn: turn}, err
+}
+
+func (s *Server) turnWaitsFor(id uint64) (text string) {
+	now := s.LogTime()
+	s.Machine.View(func(st *state.State) {
+		if t := st.Turn(state.TurnID(id)); t != nil {
+			text = s.ExplainTurn(st, t, now)
+		}
+	})
+	return text
 }
 
 func (s *Server) turn(id uint64) (m *rotav1.Turn, err error) {
@@ -197,11 +210,12 @@ func (s *Server) ListTurns(ctx context.Context, req *rotav1.ListTurnsRequest) (*
 }
 
 func turnMessage(st *state.State, t *state.Turn) *rotav1.Turn {
+	wall := wallOf(st)
 	m := &rotav1.Turn{
 		Id: uint64(t.ID), Operation: rotav1.Operation(t.Operation), State: rotav1.TurnState(t.State), Step: t.Step,
 		Expect: duration(t.ExecNS), SetUp: duration(t.SetUpNS), Limit: duration(t.LimitNS), Stoppable: t.Stoppable,
-		Stop: t.Stop, Token: t.Token, ReadyTime: timestamp(t.ReadyAt), Message: t.Message,
-		ArriveTime: timestamp(t.ArrivedAt), GrantTime: timestamp(t.GrantedAt), EndTime: timestamp(t.EndedAt), Revision: t.Revision,
+		Stop: t.Stop, Token: t.Token, ReadyTime: wall.timestamp(t.ReadyAt), Message: t.Message,
+		ArriveTime: wall.timestamp(t.ArrivedAt), GrantTime: wall.timestamp(t.GrantedAt), EndTime: wall.timestamp(t.EndedAt), Revision: t.Revision,
 	}
 	if t.State == state.TurnHeld && st.SettingUp(t) {
 		m.State = rotav1.TurnState_TURN_STATE_SETTING_UP

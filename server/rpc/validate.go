@@ -3,6 +3,7 @@ package rpc
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -139,9 +140,21 @@ func checkDuration(path string, d *durationpb.Duration) *violation {
 
 func checkMemory(path string, bytes uint64) *violation {
 	if bytes > memoryBytesMax {
-		return wrong(path, "must be at most %d bytes, is %d", uint64(memoryBytesMax), bytes)
+		return wrong(path, "must be at most 1 PiB, is %d bytes", bytes)
 	}
 	return nil
+}
+
+// processMemoryMin is what a process needs to start. A limit below it ends every attempt
+// before it has begun.
+const processMemoryMin = 1 << 20
+
+// checkProcessMemory is checkMemory for what limits processes; 0 is no limit.
+func checkProcessMemory(path string, bytes uint64) *violation {
+	if bytes > 0 && bytes < processMemoryMin {
+		return wrong(path, "must be at least 1 MiB, which a process needs to start, or 0 for no limit; is %d bytes", bytes)
+	}
+	return checkMemory(path, bytes)
 }
 
 func checkCount(path, what string, n, maximum int) *violation {
@@ -247,8 +260,8 @@ func checkCommand(c *rotav1.Command) *violation {
 			return v
 		}
 	}
-	if c.Dir != "" && c.Dir[0] != '/' {
-		return wrong("command.dir", "must be an absolute path or empty, is %q", c.Dir)
+	if c.Dir != "" && c.Dir[0] != '/' && !filepath.IsLocal(c.Dir) {
+		return wrong("command.dir", "must be an absolute path, a path below the attempt's own directory, or empty; is %q", c.Dir)
 	}
 	return checkText("command.dir", c.Dir, dirBytesMax)
 }
@@ -288,7 +301,7 @@ func checkResources(r *rotav1.Resources) *violation {
 	case r.MaxCores != 0 && r.MaxCores < least:
 		return wrong("resources.max_cores", "must be 0 or at least cores, which is %d; is %d", least, r.MaxCores)
 	}
-	return firstOf(checkMemory("resources.memory_bytes", r.MemoryBytes), checkQuotas(r))
+	return firstOf(checkProcessMemory("resources.memory_bytes", r.MemoryBytes), checkQuotas(r))
 }
 
 // leastCores is how many cores an action starts with.

@@ -59,7 +59,7 @@ var costs = []struct {
 	}, "resources.max_cores must be 0 or at least cores, which is 4; is 2"},
 	{"memory that overflows", func(s *rotav1.ActionSpec) {
 		s.Resources = &rotav1.Resources{MemoryBytes: math.MaxUint64}
-	}, "resources.memory_bytes must be at most 1125899906842624 bytes, is 18446744073709551615"},
+	}, "resources.memory_bytes must be at most 1 PiB, is 18446744073709551615 bytes"},
 	{"bandwidth that overflows", func(s *rotav1.ActionSpec) {
 		s.Resources = &rotav1.Resources{BandwidthBps: math.MaxUint64}
 	}, "resources.bandwidth_bps must be at most 1125899906842624 bit/s, is 18446744073709551615"},
@@ -77,7 +77,7 @@ var costs = []struct {
 	}, "resources.gpus.setup must not be negative, is -1ns"},
 	{"memory of GPUs that overflows", func(s *rotav1.ActionSpec) {
 		s.Resources = &rotav1.Resources{Gpus: &rotav1.GpuDemand{Gpus: []uint32{1}, MemoryBytes: math.MaxUint64}}
-	}, "resources.gpus.memory_bytes must be at most 1125899906842624 bytes, is 18446744073709551615"},
+	}, "resources.gpus.memory_bytes must be at most 1 PiB, is 18446744073709551615 bytes"},
 	{"profile longer than any", func(s *rotav1.ActionSpec) {
 		s.Profile = &rotav1.Profile{Duration: &durationpb.Duration{Seconds: 315_576_000_000}}
 	}, "profile.duration must be at most 720h0m0s, is 2562047h47m16.854775807s"},

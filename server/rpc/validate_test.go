@@ -65,10 +65,11 @@ func TestSubmissionsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"variable with a digit first", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["1A"] = "" }, `actions[1].command.env has the key "1A"`},
 		{"variable of rota", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["ROTA_TOKEN"] = "" }, `actions[1].command.env has the key "ROTA_TOKEN": what begins with ROTA_ is set by rota`},
 		{"NUL in a variable", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["A"] = "\x00" }, `actions[1].command.env["A"] must not contain a NUL byte`},
-		{"relative directory", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Dir = "src" }, `actions[1].command.dir must be an absolute path or empty, is "src"`},
+		{"directory outside", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Dir = "a/../../src" }, `actions[1].command.dir must be an absolute path, a path below the attempt's own directory, or empty; is "a/../../src"`},
+		{"memory below what a process needs", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MemoryBytes = 4095 }, "actions[1].resources.memory_bytes must be at least 1 MiB, which a process needs to start, or 0 for no limit; is 4095 bytes"},
 		{"cores", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.Cores = proto.Uint32(600) }, "actions[1].resources.cores must be at most 512, is 600"},
 		{"fewer at most than at least", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MaxCores = 1 }, "actions[1].resources.max_cores must be 0 or at least cores, which is 2; is 1"},
-		{"memory that would overflow sums", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MemoryBytes = 1<<64 - 1 }, "actions[1].resources.memory_bytes must be at most 1125899906842624 bytes, is 18446744073709551615"},
+		{"memory that would overflow sums", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MemoryBytes = 1<<64 - 1 }, "actions[1].resources.memory_bytes must be at most 1 PiB, is 18446744073709551615 bytes"},
 		{"negative duration", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.QueueTimeout = durationpb.New(-1) }, "actions[1].queue_timeout must not be negative, is -1ns"},
 		{"long duration", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) {
 			s.RunTimeout = durationpb.New(31 * 24 * time.Hour)

@@ -8,7 +8,7 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkRequest(r.RequestId, r.ExpireTime),
 		checkText("name", r.Name, nameBytesMax),
 		checkName("pool", r.Pool),
-		checkMemory("memory_bytes", r.MemoryBytes),
+		checkProcessMemory("memory_bytes", r.MemoryBytes),
 		checkDuration("idle_timeout", r.IdleTimeout),
 		checkSpread(r.SpreadGroup, r.SpreadLabel),
 	)

@@ -25,7 +25,7 @@ func TestOpeningsAreRefused(t *testing.T) {
 		{"long label", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadLabel = strings.Repeat("l", 257) }, "spread_label must have at most 256 bytes, has 257"},
 		{"group that is no text", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadGroup = "\xff" }, "spread_group must be valid UTF-8"},
 	} {
-		r := &rotav1.OpenTrajectoryRequest{Name: "t", MemoryBytes: 1, SpreadGroup: "step 12", SpreadLabel: "zone"}
+		r := &rotav1.OpenTrajectoryRequest{Name: "t", MemoryBytes: 1 << 20, SpreadGroup: "step 12", SpreadLabel: "zone"}
 		c.spoil(r)
 		got := ""
 		if err := checkOpen(r).err(); err != nil {

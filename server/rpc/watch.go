@@ -99,12 +99,38 @@ func (s *Server) newWatch(ctx context.Context, req *rotav1.WatchActionsRequest) 
 		f.revision = revision
 		return nil, f
 	}
+	if err := s.checkWatched(ctx, w); err != nil {
+		return nil, err
+	}
 	if req.Namespace == allNamespaces {
 		return w, nil
 	}
 	var err error
 	s.Machine.View(func(st *state.State) { w.namespace, err = namespaceID(st, req.Namespace) })
 	return w, err
+}
+
+// checkWatched refuses a watch of an action or a trajectory that has never been: it would
+// wait for ever. One that this server does not know may be new.
+func (s *Server) checkWatched(ctx context.Context, w *watch) error {
+	missing := func() (err error) {
+		s.Machine.View(func(st *state.State) {
+			switch m := st.Meta(); {
+			case w.action > m.LastAction:
+				err = notFound("ACTION_NOT_FOUND", "there is no action %d: correct the ID", w.action)
+			case w.trajectory > m.LastTrajectory:
+				err = notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", w.trajectory)
+			}
+		})
+		return err
+	}
+	if missing() == nil {
+		return nil
+	}
+	if err := s.catchUp(ctx, false); err != nil {
+		return err
+	}
+	return missing()
 }
 
 func (s *Server) revision() (r uint64) {

@@ -72,6 +72,9 @@ func TestAWatchFilters(t *testing.T) {
 	if _, err := w.actions().CancelActions(t.Context(), &rotav1.CancelActionsRequest{Ids: []uint64{first, second}}); err != nil {
 		t.Fatal(err)
 	}
+	if status, answer := w.post("TrajectoryService/OpenTrajectory", `{}`); status != 200 {
+		t.Fatalf("open a trajectory: %d %v", status, answer)
+	}
 	zero := proto.Uint64(0)
 	for name, c := range map[string]struct {
 		req  *rotav1.WatchActionsRequest
@@ -81,7 +84,7 @@ func TestAWatchFilters(t *testing.T) {
 		"a namespace":     {&rotav1.WatchActionsRequest{AfterRevision: zero}, "1:QUEUED 2:QUEUED 1:CANCELED 2:CANCELED "},
 		"another":         {&rotav1.WatchActionsRequest{Namespace: "other", AfterRevision: zero}, "3:QUEUED "},
 		"all namespaces":  {&rotav1.WatchActionsRequest{Namespace: "*", AfterRevision: zero}, "1:QUEUED 2:QUEUED 3:QUEUED 1:CANCELED 2:CANCELED "},
-		"no trajectory":   {&rotav1.WatchActionsRequest{TrajectoryId: 8, AfterRevision: zero}, ""},
+		"a trajectory":    {&rotav1.WatchActionsRequest{TrajectoryId: 1, AfterRevision: zero}, ""},
 		"from now on":     {&rotav1.WatchActionsRequest{}, ""},
 		"an ended action": {&rotav1.WatchActionsRequest{ActionId: first}, ""},
 	} {
@@ -159,6 +162,26 @@ func TestADrainingServerEndsItsStreams(t *testing.T) {
 	}
 	if d := client.Detail(stream.Err()); d.GetReason() != "DRAINING" || d.RetryDelay == nil {
 		t.Errorf("got %v with %v", stream.Err(), d)
+	}
+}
+
+// A watch of something that has never been would wait for ever.
+func TestAWatchOfNothingIsRefused(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit(spec("true"))
+	for reason, req := range map[string]*rotav1.WatchActionsRequest{
+		"":                     {ActionId: id},
+		"ACTION_NOT_FOUND":     {ActionId: id + 1},
+		"TRAJECTORY_NOT_FOUND": {TrajectoryId: 1, Namespace: "*"},
+	} {
+		stream, err := w.actions().WatchActions(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.Receive(); got != (reason == "") || client.Detail(stream.Err()).GetReason() != reason {
+			t.Errorf("%v: %v, %v", req, got, stream.Err())
+		}
+		stream.Close()
 	}
 }
 

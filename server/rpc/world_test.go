@@ -46,6 +46,8 @@ type world struct {
 	mu    sync.Mutex
 	index uint64
 	start time.Time
+	// ahead is how far the wall clock is ahead of log time; 0: entries do not say.
+	ahead time.Duration
 	// lost, if set, is called after a command is applied and may lose the answer.
 	lost func(*logv1.Command) error
 	// leader is who this server believes to lead; itself if empty.
@@ -72,6 +74,7 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 		},
 		Reservations: sched.Reservations,
 		Explain:      sched.Explain,
+		ExplainTurn:  func(st *state.State, t *state.Turn, _ int64) string { return sched.ExplainTurn(st, t) },
 		LogTime:      w.logTime,
 		Output: func(addr string) rotav1connect.OutputServiceClient {
 			return rotav1connect.NewOutputServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
@@ -142,7 +145,11 @@ func (w *world) logTime() int64 { return epoch + int64(time.Since(w.start)) }
 func (w *world) apply(commands ...*logv1.Command) []*logv1.Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	data, err := (&logv1.Entry{TimeNs: w.logTime(), Commands: commands}).MarshalVT()
+	entry := &logv1.Entry{TimeNs: w.logTime(), Commands: commands}
+	if w.ahead != 0 {
+		entry.WallNs = entry.TimeNs + int64(w.ahead)
+	}
+	data, err := entry.MarshalVT()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -183,6 +190,7 @@ func (w *world) Peers(context.Context) ([]*rotav1.Peer, error) {
 	return []*rotav1.Peer{{Id: "s1", Address: w.addr, Voter: true, Leader: true}}, nil
 }
 func (w *world) AddPeer(context.Context, string, string, bool) error  { return nil }
+func (w *world) MovePeer(context.Context, string, string) error       { return nil }
 func (w *world) RemovePeer(context.Context, string) error             { return nil }
 func (w *world) TransferLeadership(context.Context, string) error     { return nil }
 func (w *world) TakeSnapshot(context.Context) (uint64, uint64, error) { return 1, 2, nil }

@@ -22,6 +22,9 @@ _SERVER = "rota://role/server"
 
 #: Methods that begin so may be repeated although they carry no request ID.
 _HARMLESS = ("Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete")
+# For how long a request ID may be used again, in seconds. Servers remember it for ten
+# minutes, and the last try takes its time.
+_REMEMBERED_S = 240.0
 
 
 class Client:
@@ -30,7 +33,7 @@ class Client:
     servers: host:port of one server or more. One is enough to find the leader; all
         of them are needed to survive the loss of any.
     retry_s: how long a call is repeated, in seconds.
-    ca, cert, key: PEM files, as "rota tls issue user" makes them. Without ca the
+    ca, cert, key: PEM files, as "rota tls issue client" makes them. Without ca the
         connection is not encrypted, which servers accept on loopback only.
     """
 
@@ -182,23 +185,25 @@ class Client:
 
         try_s: how long a server may take to answer one try; as long as retry_s if None.
 
-        Calls that change something are repeated if they carry a requestId or if they
-        were refused for sure; otherwise UnknownOutcome says that nobody knows.
+        Calls that change something are repeated if they were refused for sure, or for
+        four minutes if they carry a requestId: servers remember it for ten. Otherwise
+        UnknownOutcome says that nobody knows.
         """
         request = request or {}
         _, _, name = method.partition("/")
-        harmless = name.startswith(_HARMLESS) or "requestId" in request
+        harmless = name.startswith(_HARMLESS)
+        forgotten = time.monotonic() + (_REMEMBERED_S if "requestId" in request else 0)
         body = json.dumps(request).encode()
         give_up = time.monotonic() + self.retry_s
         unsure = False
         for tries in itertools.count():
             server = self._current
             try:
-                return self._ask(server, method, body, not harmless, try_s or self.retry_s)
+                return self._ask(server, method, body, not (harmless or "requestId" in request), try_s or self.retry_s)
             except Error as err:
                 unsure = unsure or isinstance(err, UnknownOutcome) or err.reason == "UNKNOWN_OUTCOME"
                 delay = err.retry_after
-                if delay is None or unsure and not harmless:
+                if delay is None or unsure and not harmless and time.monotonic() >= forgotten:
                     raise _outcome(err, unsure) from None
                 delay = delay * random.uniform(1, 1.5) or min(0.01 * 2**tries, 1.0) * random.uniform(0.5, 1)
                 if time.monotonic() + delay > give_up:

@@ -55,7 +55,7 @@ def spec(
     gpus: int | Sequence[int] | None = None,
     quotas: Mapping[str, int] | Sequence[str] | None = None,
     name: str | None = None,
-    kind: str | None = None,
+    class_: str | None = None,
     pool: str | None = None,
     trajectory: int | None = None,
     expect_s: float | None = None,
@@ -69,7 +69,7 @@ def spec(
     cores: 2 for exactly two, range(1, 9) for one to eight, [1, 2, 4] for one of these.
     gpus: a number of GPUs or a list of those that it can use: 1, 2, 4 and 8.
     quotas: names of quotas, or units of each by name.
-    kind: the class from whose actions rota learns how long they take, such as "pytest".
+    class_: the class from whose actions rota learns how long they take, such as "pytest".
     expect_s: how long it takes with one core or GPU, in seconds, if that is known.
     more: other fields of ActionSpec as docs/api.md has them, such as lossPolicy.
     """
@@ -100,7 +100,7 @@ def spec(
         "http": None if http is None else http_call(http),
         "resources": resources,
         "name": name,
-        "class": kind,
+        "class": class_,
         "pool": pool,
         "trajectoryId": None if trajectory is None else str(trajectory),
         "profile": None if expect_s is None else {"duration": seconds(expect_s)},

@@ -158,6 +158,7 @@ class Turn:
             raise TimeoutError(f"no turn of {self.deployment} after {self._timeout_s} s")
         if self._error is not None and self._granted_at is None:
             raise self._error
+        self.check()  # this thread may wake long after the grant
 
     def _leave(self, err: BaseException | None) -> None:
         """Yields. What counts is whether the lease lasted to the end of the body."""

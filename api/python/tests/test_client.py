@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 import unittest
+from unittest import mock
 
 import rota
 from rota.spec import size
@@ -83,6 +84,12 @@ class Calls(unittest.TestCase):
             with self.assertRaises(rota.UnknownOutcome):
                 self.client(server.address).call("QuotaService/CreateQuota", {"name": "x"})
         self.assertEqual(len(server.asked), 1)
+
+    def test_what_may_be_forgotten_is_not_repeated(self):
+        with mock.patch("rota.client._REMEMBERED_S", 0.0), Server(LOST, SUBMITTED) as server:
+            with self.assertRaises(rota.UnknownOutcome):
+                self.client(server.address).submit(rota.spec(["true"]))
+            self.assertEqual(len(server.asked), 1)
 
     def test_a_refusal_for_good_is_not_repeated(self):
         with Server(refusal(400, "invalid_argument", "UNSATISFIABLE")) as server:

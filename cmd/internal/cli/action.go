@@ -13,7 +13,7 @@ import (
 
 func (a *app) actionCmd() *cobra.Command {
 	return group("action", "See, follow and cancel actions",
-		a.actionListCmd(), a.actionGetCmd(), a.actionCancelCmd(), a.actionLogsCmd(), a.actionWatchCmd())
+		a.reads(a.actionListCmd()), a.reads(a.actionGetCmd()), a.actionCancelCmd(), a.actionLogsCmd(), a.actionWatchCmd())
 }
 
 func (a *app) actionListCmd() *cobra.Command {
@@ -21,7 +21,6 @@ func (a *app) actionListCmd() *cobra.Command {
 		states     []string
 		trajectory uint64
 		limit      int
-		stale      bool
 	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List actions in the order of submission", Args: exactly(),
@@ -32,7 +31,7 @@ func (a *app) actionListCmd() *cobra.Command {
 				return err
 			}
 			req := &rotav1.ListActionsRequest{
-				Namespace: a.settings.namespace, States: wanted, TrajectoryId: trajectory, AllowStale: stale,
+				Namespace: a.settings.namespace, States: wanted, TrajectoryId: trajectory,
 			}
 			return a.listActions(cmd.Context(), req, limit)
 		},
@@ -40,7 +39,6 @@ func (a *app) actionListCmd() *cobra.Command {
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states, such as queued,running")
 	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "only actions of this trajectory")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "most actions to list; 0 for all")
-	cmd.Flags().BoolVar(&stale, "stale", false, "accept the server's own, possibly older, state")
 	words(cmd, "state", stateWords()...)
 	return cmd
 }
@@ -85,8 +83,7 @@ func actionRow(act *rotav1.Action) []string {
 }
 
 func (a *app) actionGetCmd() *cobra.Command {
-	var stale bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: "get ID", Short: "Show one action and what it waits for", Args: exactly("ID"),
 		Example: "  rota action get 42\n  rota action get 42 -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,15 +95,13 @@ func (a *app) actionGetCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			resp, err := call(cmd.Context(), a, c.Actions.GetAction, &rotav1.GetActionRequest{Id: id, AllowStale: stale})
+			resp, err := call(cmd.Context(), a, c.Actions.GetAction, &rotav1.GetActionRequest{Id: id})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp.Action, actionFields(resp.Action))
 		},
 	}
-	cmd.Flags().BoolVar(&stale, "stale", false, "accept the server's own, possibly older, state")
-	return cmd
 }
 
 // workName says what commandText shows.
@@ -145,8 +140,8 @@ func actionFields(act *rotav1.Action) []field {
 		field{"result", resultText(act)},
 		field{"cpu time", formatDuration(r.GetCpuTime().AsDuration())},
 		field{"memory peak", formatSize(r.MemoryPeakBytes)},
-		field{"stdout", indentTail(r.StdoutTail)},
-		field{"stderr", indentTail(r.StderrTail)},
+		field{"stdout", block(string(r.StdoutTail))},
+		field{"stderr", block(string(r.StderrTail))},
 	)
 }
 

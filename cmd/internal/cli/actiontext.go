@@ -53,6 +53,9 @@ func resultText(act *rotav1.Action) string {
 	case rotav1.EndReason_END_REASON_EXITED:
 		text = fmt.Sprintf("exit code %d", r.ExitCode)
 	case rotav1.EndReason_END_REASON_SIGNALED:
+		if m := r.GetMessage(); m != "" {
+			return m // it names the signal
+		}
 		text = fmt.Sprintf("ended by signal %d", r.Signal)
 	default:
 		text = strings.ReplaceAll(enumWord(r.Reason, "END_REASON_"), "_", " ")
@@ -75,31 +78,28 @@ func execText(act *rotav1.Action) string {
 func commandText(act *rotav1.Action, width int) string {
 	quoted := make([]string, 0, 8)
 	for _, arg := range act.GetSpec().GetCommand().GetArgv() {
-		if arg == "" || strings.ContainsAny(arg, " \t\n\"'$\\*?;&|<>()") {
-			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-		quoted = append(quoted, arg)
+		quoted = append(quoted, shellWord(arg))
 	}
 	text := strings.Join(quoted, " ")
 	if call := act.GetSpec().GetHttp(); call != nil {
 		text = callText(call)
 	}
-	if width > 0 {
-		text = strings.ReplaceAll(text, "\n", " ")
-		if runes := []rune(text); len(runes) > width {
-			text = string(runes[:width-3]) + "..."
-		}
+	if runes := []rune(text); width > 0 && len(runes) > width {
+		text = string(runes[:width-3]) + "..."
 	}
 	return text
 }
 
-// indentTail shows the end of an output below its name.
-func indentTail(tail []byte) string {
-	text := strings.TrimRight(string(tail), "\n")
-	if text == "" {
-		return ""
+// shellWord quotes an argument so that a shell reads it as it was.
+func shellWord(arg string) string {
+	escapes := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	if plain := escapes.Replace(arg); printable(plain) != plain {
+		return "$'" + printable(plain) + "'"
 	}
-	return "\n    " + strings.ReplaceAll(text, "\n", "\n    ")
+	if arg == "" || strings.ContainsAny(arg, " \"'$\\*?;&|<>()`#") {
+		return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	return arg
 }
 
 // eventText is one line of `rota action watch`.

@@ -24,8 +24,12 @@ type agentFlags struct {
 	memory        size
 	allowProcess  bool
 	runAs         string
+	attemptUIDs   string
+	namespaces    string
 	confine       string
 	cgroupParent  string
+	processesMax  int
+	diskFloor     string
 	killOnExit    bool
 	dev           bool
 	devices       deviceFlags
@@ -38,9 +42,10 @@ func (a *app) agentCmd() *cobra.Command {
 		Long: `Registers this machine as a node and runs what the servers grant to it. Servers are
 found by gossip (--join), by address (--servers), or both.
 
-Running commands is off until --allow-process turns it on; they then run as an
-unprivileged user. --dev is for playing: it allows commands, runs them as the
-user of the agent, and kills them when the agent ends.
+Running commands is off until --allow-process turns it on. If the agent is root, each
+action or trajectory then runs as an unprivileged user of its own. --dev is for
+playing: it allows commands, runs them as the user of the agent, and kills them when
+the agent ends.
 
 Every flag can be set as ROTA_AGENT_NAME, or as "name" in "agent" of the config
 file.`,
@@ -59,12 +64,18 @@ file.`,
 	fs.BoolVar(&f.oversubscribe, "oversubscribe", false, "allow more --cores than there are; nothing is pinned then")
 	fs.Var(&f.memory, "memory", "memory to offer, such as 64GiB; 0: the machine's less a reserve")
 	fs.BoolVar(&f.allowProcess, "allow-process", false, "run commands of actions as processes of this machine")
-	fs.StringVar(&f.runAs, "run-as", "", "user that they run as (default: nobody, if the agent is root)")
+	fs.StringVar(&f.runAs, "run-as", "", "user that all of them run as, instead of --attempt-uids")
+	fs.StringVar(&f.attemptUIDs, "attempt-uids", runtime.Auto, "users, FIRST-LAST, of which each action or trajectory that runs has its own; auto: "+
+		runtime.DefaultAttemptUIDs+" if the agent is root; none: all run as nobody")
+	fs.StringVar(&f.namespaces, "attempt-namespaces", runtime.Auto, "give each action its own /proc, /tmp and IPC: auto (if the agent is root), on or none")
 	fs.StringVar(&f.confine, "confine", "", "insist on cgroup-v2, cgroup-v1, hybrid or affinity (default: the best there is)")
 	fs.StringVar(&f.cgroupParent, "cgroup-parent", runtime.DefaultCgroupParent, "where to make cgroups")
+	fs.IntVar(&f.processesMax, "processes-max", runtime.DefaultProcessesMax, "processes and threads that one attempt may have at once")
+	fs.StringVar(&f.diskFloor, "disk-floor", runtime.Auto, "free space of --data-dir below which the node takes no new work, such as 20GiB; 0: none; auto: 1GiB, or 5% of a smaller disk")
 	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill what runs when the agent is told to stop, instead of leaving it for the next")
 	fs.BoolVar(&f.dev, "dev", false, "for playing: allow commands, as the agent's own user, and kill them at the end")
 	f.devices.addTo(cmd)
+	words(cmd, "attempt-namespaces", runtime.Auto, runtime.On, none)
 	words(cmd, "confine", runtime.ModeCgroupV2, runtime.ModeCgroupV1, runtime.ModeHybrid, runtime.ModeAffinity)
 	return cmd
 }
@@ -116,12 +127,43 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 	}
 	cfg.Process.Enabled = f.allowProcess || f.dev
 	cfg.Process.Mode, cfg.Process.CgroupParent = f.confine, f.cgroupParent
-	if f.dev || !f.allowProcess {
-		return cfg, nil
+	if f.processesMax < 1 {
+		return cfg, usageErrorf("--processes-max is %d; an attempt needs at least 1 process", f.processesMax)
+	}
+	cfg.Process.ProcessesMax = f.processesMax
+	if f.diskFloor != runtime.Auto {
+		floor, err := parseSize(f.diskFloor)
+		if err != nil {
+			return cfg, usageErrorf("--disk-floor: %w", err)
+		}
+		cfg.DiskFloor = &floor
+	}
+	return cfg, f.isolate(&cfg.Process.SuperviseOptions)
+}
+
+// none turns off what is automatic.
+const none = "none"
+
+// isolate says as whom commands run and what they share. --dev and an agent that is
+// not root leave out what is automatic.
+func (f *agentFlags) isolate(o *runtime.SuperviseOptions) error {
+	automatic := f.allowProcess && !f.dev
+	if o.Namespaces = f.namespaces; o.Namespaces == none || o.Namespaces == runtime.Auto && !automatic {
+		o.Namespaces = ""
+	}
+	named := f.attemptUIDs != none && f.attemptUIDs != runtime.Auto
+	if named && f.runAs != "" {
+		return usageErrorf("--run-as is one user for all actions, and --attempt-uids one for each; give one of them")
+	}
+	if named || f.attemptUIDs == runtime.Auto && f.runAs == "" && automatic {
+		o.AttemptUIDs = f.attemptUIDs
+	}
+	if !automatic {
+		return nil
 	}
 	var err error
-	cfg.Process.User, err = runAs(f.runAs)
-	return cfg, err
+	o.User, err = runAs(f.runAs)
+	return err
 }
 
 func (f *agentFlags) startGossip(name string, logger hclog.Logger) (*gossip.Gossip, error) {

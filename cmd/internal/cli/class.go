@@ -15,7 +15,7 @@ import (
 
 func (a *app) classCmd() *cobra.Command {
 	return group("class", "See what was learned of kinds of actions: how long they take with how many cores",
-		a.classListCmd(), a.classGetCmd(), a.classDeleteCmd())
+		a.reads(a.classListCmd()), a.reads(a.classGetCmd()), a.classDeleteCmd())
 }
 
 func (a *app) classListCmd() *cobra.Command {

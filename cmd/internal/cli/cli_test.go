@@ -3,14 +3,20 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -44,6 +50,16 @@ func TestFormatCPUs(t *testing.T) {
 		if got := formatCPUs(tt.cpus); got != tt.want {
 			t.Errorf("formatCPUs(%v) = %q, want %q", tt.cpus, got, tt.want)
 		}
+	}
+}
+
+func TestAgesAreNotNegative(t *testing.T) {
+	early, late := timestamppb.New(time.Unix(100, 0)), timestamppb.New(time.Unix(102, 0))
+	if got := formatAge(early, late); got != "2s" {
+		t.Errorf("got %q", got)
+	}
+	if got := formatAge(late, early); got != "0s" {
+		t.Errorf("backwards: got %q", got)
 	}
 }
 
@@ -264,5 +280,78 @@ func TestDomainOfATrajectory(t *testing.T) {
 		if got := spreadDomain(m); got != want {
 			t.Errorf("%v is shown as %q, want %q", m, got, want)
 		}
+	}
+}
+
+// In an outage people look: whatever shows what the cluster has can be asked of one
+// server.
+func TestWhateverReadsTakesStale(t *testing.T) {
+	reads := regexp.MustCompile(`^(get|list|list-peers|show|explain|profile)$`)
+	n := 0
+	for _, cmd := range allCommands((&app{}).root()) {
+		if !reads.MatchString(cmd.Name()) || strings.HasPrefix(cmd.CommandPath(), "rota sim") {
+			continue
+		}
+		n++
+		if cmd.Flags().Lookup("stale") == nil {
+			t.Errorf("%s has no --stale", cmd.CommandPath())
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d commands read", n)
+	}
+	// Each of their requests has the field.
+	for _, req := range []proto.Message{
+		&rotav1.GetActionRequest{}, &rotav1.ListActionsRequest{}, &rotav1.GetClassRequest{}, &rotav1.ListClassesRequest{},
+		&rotav1.GetJobRequest{}, &rotav1.ListJobsRequest{}, &rotav1.GetLedgerRequest{}, &rotav1.GetNodeRequest{}, &rotav1.ListNodesRequest{},
+		&rotav1.ListNodeGroupsRequest{}, &rotav1.ListNamespacesRequest{}, &rotav1.ListPoolsRequest{}, &rotav1.ListPeersRequest{},
+		&rotav1.GetQuotaRequest{}, &rotav1.ListQuotasRequest{}, &rotav1.GetTrajectoryRequest{}, &rotav1.ListTrajectoriesRequest{},
+		&rotav1.GetTurnRequest{}, &rotav1.ListTurnsRequest{},
+	} {
+		allowStale(req)
+		if stale, ok := req.(interface{ GetAllowStale() bool }); !ok || !stale.GetAllowStale() {
+			t.Errorf("%T has no allow_stale", req)
+		}
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	unusable := &client.AddrError{Addr: "a:1", Why: "uses TLS, and this client does not"}
+	err := fmt.Errorf("get action 7: %w", unusable)
+	if got := describe(err, "a:1"); got != unusable.Error() || exitCode(err) != exitError {
+		t.Errorf("describe = %q, exit code %d", got, exitCode(err))
+	}
+	ce := connect.NewError(connect.CodeUnavailable, errors.New("no_quorum"))
+	detail, detailErr := connect.NewErrorDetail(&rotav1.ErrorDetail{Message: "no quorum: 1 of 3 voters answers"})
+	if detailErr != nil {
+		t.Fatal(detailErr)
+	}
+	ce.AddDetail(detail)
+	got := describe(fmt.Errorf("%w: %w", client.ErrUnknownOutcome, ce), "a:1")
+	if !strings.HasPrefix(got, "no quorum: 1 of 3 voters answers\n") || !strings.Contains(got, "may have been carried out") {
+		t.Errorf("describe = %q", got)
+	}
+}
+
+func TestEndsAreSaidOnce(t *testing.T) {
+	for _, c := range []struct {
+		result *rotav1.ActionResult
+		want   string
+	}{
+		{&rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_SIGNALED, Signal: 9, Message: "ended by signal 9 (killed)"}, "ended by signal 9 (killed)"},
+		{&rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_SIGNALED, Signal: 9}, "ended by signal 9"},
+		{&rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_EXITED, ExitCode: 1, Message: "the disk was low"}, "exit code 1: the disk was low"},
+		{&rotav1.ActionResult{Reason: rotav1.EndReason_END_REASON_NODE_LOST}, "node lost"},
+	} {
+		if got := resultText(&rotav1.Action{Result: c.result}); got != c.want {
+			t.Errorf("%v: %q, want %q", c.result, got, c.want)
+		}
+	}
+	// What did not fail by itself says why, beside its exit code.
+	a := &app{settings: settings{output: "table"}}
+	act := &rotav1.Action{Id: 7, State: rotav1.ActionState_ACTION_STATE_FAILED, Result: &rotav1.ActionResult{
+		Reason: rotav1.EndReason_END_REASON_EXITED, ExitCode: 3, Message: "the disk was low"}}
+	if err := a.runEnd(act); exitCode(err) != 3 || err.Error() != "action 7: failed: exit code 3: the disk was low" {
+		t.Errorf("%v with exit code %d", err, exitCode(err))
 	}
 }

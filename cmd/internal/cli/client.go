@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"rota/api/client"
 	"rota/api/pki"
@@ -28,13 +31,26 @@ func (a *app) dialTo(addrs string) (*client.Client, error) {
 	if err := reachable(hosts); err != nil {
 		return nil, err
 	}
-	config := client.Config{Addrs: hosts, Namespace: a.settings.namespace, RetryFor: a.settings.timeout}
+	config := client.Config{Addrs: hosts, Namespace: a.settings.namespace, RetryFor: a.settings.timeout, Waiting: a.sayWaiting}
 	if files := a.settings.tlsFiles(); files.Enabled() {
 		if config.TLS, err = pki.ClientConfig(files, pki.RoleServer); err != nil {
 			return nil, err
 		}
 	}
 	return client.New(config)
+}
+
+// sayWaiting says at once why no answer comes yet, and for how long it is waited for.
+func (a *app) sayWaiting(reason string) {
+	a.say("%s; trying again for up to %v", strings.TrimSuffix(reason, "."), a.settings.timeout)
+}
+
+// say writes a line about a command that is under way. It may be called by any
+// goroutine.
+func (a *app) say(format string, args ...any) {
+	a.saying.Lock()
+	defer a.saying.Unlock()
+	fmt.Fprintf(a.err, "rota: %s\n", printableLines(fmt.Sprintf(format, args...)))
 }
 
 func splitAddrs(addrs string) ([]string, error) {
@@ -80,9 +96,25 @@ func call[Req, Resp any](ctx context.Context, a *app,
 	method func(context.Context, *Req) (*Resp, error), req *Req) (*Resp, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.settings.timeout)
 	defer cancel()
+	if a.stale {
+		allowStale(req)
+	}
 	resp, err := method(ctx, req)
 	if err != nil && ctx.Err() == context.DeadlineExceeded && connect.CodeOf(err) == connect.CodeUnknown {
 		err = connect.NewError(connect.CodeDeadlineExceeded, err)
 	}
 	return resp, err
+}
+
+// reads is for commands that show what the cluster has: with --stale they ask one server
+// for what it has, and need no leader.
+func (a *app) reads(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&a.stale, "stale", false, "accept the server's own, possibly older, state; works without a leader")
+	return cmd
+}
+
+// allowStale sets the field of that name, which every request of a command that reads has.
+func allowStale(req any) {
+	m := req.(proto.Message).ProtoReflect()
+	m.Set(m.Descriptor().Fields().ByName("allow_stale"), protoreflect.ValueOfBool(true))
 }

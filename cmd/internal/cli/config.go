@@ -94,13 +94,13 @@ func fill(flags *pflag.FlagSet, prefix string, file map[string]json.RawMessage) 
 		name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if v, ok := os.LookupEnv(name); ok {
 			if err := flags.Set(f.Name, v); err != nil {
-				errs = append(errs, usageErrorf("%s: %w", name, err))
+				errs = append(errs, usageErrorf("%s: %w", name, flagError(err)))
 			}
 			return
 		}
 		if raw, ok := file[f.Name]; ok {
 			if err := flags.Set(f.Name, configText(raw)); err != nil {
-				errs = append(errs, usageErrorf("config file: %s: %w", f.Name, err))
+				errs = append(errs, usageErrorf("config file: %s: %w", f.Name, flagError(err)))
 			}
 		}
 	})

@@ -113,7 +113,7 @@ func (a *app) announce(c *devcluster.Cluster, dir string, f *devFlags) error {
 	if f.port != 7400 {
 		prefix = "  export ROTA_ADDR=" + addr + "\n"
 	}
-	_, err = fmt.Fprintf(a.out, `%d servers and %d agents are ready at %s
+	_, err = fmt.Fprintf(a.out, `%s and %s are ready at %s
 Logs and data: %s
 
 In another terminal:
@@ -122,6 +122,6 @@ In another terminal:
   rota operator status
 
 Ctrl-C stops everything.
-`, f.servers, f.agents, addr, dir, prefix)
+`, plural(f.servers, "server"), plural(f.agents, "agent"), addr, dir, prefix)
 	return err
 }

@@ -85,6 +85,8 @@ func exitCode(err error) int {
 		return coded.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
+	case errors.As(err, new(*client.AddrError)): // trying again is no use
+		return exitError
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument:
@@ -101,10 +103,17 @@ func exitCode(err error) int {
 // do about it where that is known.
 func describe(err error, addr string) string {
 	var ce *connect.Error
-	if !errors.As(err, &ce) {
+	var unusable *client.AddrError
+	switch {
+	case errors.As(err, &unusable):
+		return unusable.Error()
+	case !errors.As(err, &ce):
 		return err.Error()
 	}
 	if d := client.Detail(err); d.GetMessage() != "" {
+		if errors.Is(err, client.ErrUnknownOutcome) {
+			return d.GetMessage() + "\nAn earlier try may have been carried out: look before you repeat it"
+		}
 		return d.GetMessage()
 	}
 	switch {

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -97,7 +97,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 	if action.Result == nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "rota: %s; these are the last bytes that the cluster kept\n", describe(err, a.settings.addr))
+	a.say("%s; these are the last bytes that the cluster kept", describe(err, a.settings.addr))
 	sink.write(&rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: action.Result.StdoutTail})
 	sink.write(&rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDERR, Data: action.Result.StderrTail})
 	return sink.err
@@ -122,6 +122,7 @@ type outputSink struct {
 	a      *app
 	wrote  bool
 	action *rotav1.Action // newest state seen
+	queued atomic.Uint64  // the action while it is queued
 	next   map[place]uint64
 	err    error // first one of writing
 }
@@ -139,6 +140,10 @@ func (s *outputSink) update(msg *rotav1.RunActionResponse) {
 		return
 	}
 	s.action = msg.GetAction()
+	s.queued.Store(0)
+	if s.action.GetState() == rotav1.ActionState_ACTION_STATE_QUEUED {
+		s.queued.Store(s.action.Id)
+	}
 	if s.a.json() {
 		s.fail(writeProto(s.a.out, msg, false))
 	}
@@ -160,7 +165,7 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 	}
 	at := place{chunk.Attempt, chunk.Stream}
 	if dropped := chunk.Offset - s.next[at]; chunk.Offset > s.next[at] {
-		fmt.Fprintf(s.a.err, "rota: %s of older output were dropped\n", formatSize(dropped))
+		s.a.say("%s of older output were dropped", formatSize(dropped))
 	}
 	s.next[at] = chunk.Offset + uint64(len(chunk.Data))
 	var to io.Writer = s.a.out

@@ -134,7 +134,7 @@ func formatRate(n uint64) string {
 var errNoGPUs = errors.New("no node has GPUs; agents declare theirs, or some that do not exist with --simulated-gpus")
 
 func (a *app) gpuCmd() *cobra.Command {
-	return group("gpu", "See the GPUs of nodes, who holds them and which models are in their memory", a.gpuListCmd())
+	return group("gpu", "See the GPUs of nodes, who holds them and which models are in their memory", a.reads(a.gpuListCmd()))
 }
 
 func (a *app) gpuListCmd() *cobra.Command {

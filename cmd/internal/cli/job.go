@@ -15,7 +15,7 @@ import (
 
 func (a *app) jobCmd() *cobra.Command {
 	return group("job", "Submit, see and end training jobs that share node groups",
-		a.jobSubmitCmd(), a.jobListCmd(), a.jobGetCmd(), a.jobProfileCmd(), a.jobExplainCmd(),
+		a.jobSubmitCmd(), a.reads(a.jobListCmd()), a.reads(a.jobGetCmd()), a.reads(a.jobProfileCmd()), a.reads(a.jobExplainCmd()),
 		a.jobSuspendCmd(), a.jobResumeCmd(), a.jobCompleteCmd(), a.jobDeleteCmd())
 }
 

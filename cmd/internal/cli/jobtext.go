@@ -118,7 +118,7 @@ func cycleText(c *rotav1.Cycle) string {
 }
 
 func segmentText(s *rotav1.Segment) string {
-	return fmt.Sprintf("from %v for %v on %d nodes", s.Offset.AsDuration(), s.Length.AsDuration(), s.Nodes)
+	return fmt.Sprintf("from %v for %v on %s", s.Offset.AsDuration(), s.Length.AsDuration(), plural(int(s.Nodes), "node"))
 }
 
 func stepText(j *rotav1.Job) string {

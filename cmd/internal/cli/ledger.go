@@ -25,7 +25,7 @@ const (
 var ledgerColours = [...]int{32, 33, 34, 35, 36, 31, 92, 93, 94, 95, 96, 91}
 
 func (a *app) ledgerCmd() *cobra.Command {
-	return group("ledger", "See who has reserved node groups when", a.ledgerShowCmd(), a.ledgerResumeCmd())
+	return group("ledger", "See who has reserved node groups when", a.reads(a.ledgerShowCmd()), a.ledgerResumeCmd())
 }
 
 func (a *app) ledgerShowCmd() *cobra.Command {
@@ -116,9 +116,9 @@ func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse, paint func(letters str
 	}
 	slot, width := l.Slot.AsDuration(), int(min(ledgerWidth, max(1, int64(l.Slots))))
 	window := time.Duration(l.Slots) * slot
-	fmt.Fprintf(w, "now %s, slots of %v, a character is %v\n", formatTime(l.LogTime), slot, formatDuration(window/time.Duration(width)))
+	fmt.Fprintf(w, "log time now %s, slots of %v, a character is %v\n", formatTime(l.LogTime), slot, formatDuration(window/time.Duration(width)))
 	if l.Halted != "" {
-		fmt.Fprintf(w, "placement is halted: %s\n", l.Halted)
+		fmt.Fprintf(w, "placement is halted: %s\n", printable(l.Halted))
 	}
 	name := 0
 	for _, g := range l.Groups {
@@ -128,7 +128,7 @@ func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse, paint func(letters str
 	for _, g := range l.Groups {
 		note := groupHolder(g.Group)
 		if g.Group.Halted != "" {
-			note = "halted: " + g.Group.Halted
+			note = "halted: " + printable(g.Group.Halted)
 		}
 		fmt.Fprintf(w, "%-*s |%s| %s\n", name, g.Group.Name, paint(drawGroup(g, l.NowSlot, int64(l.Slots), width, letters)), note)
 	}

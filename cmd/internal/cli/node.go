@@ -13,7 +13,7 @@ import (
 
 func (a *app) nodeCmd() *cobra.Command {
 	return group("node", "See the machines that run actions, drain and remove them",
-		a.nodeListCmd(), a.nodeGetCmd(), a.nodeDrainCmd(), a.nodeRemoveCmd())
+		a.reads(a.nodeListCmd()), a.reads(a.nodeGetCmd()), a.nodeDrainCmd(), a.nodeRemoveCmd())
 }
 
 func (a *app) nodeListCmd() *cobra.Command {
@@ -148,8 +148,13 @@ func (a *app) printNode(n *rotav1.Node) error {
 
 func nodeState(n *rotav1.Node) string {
 	word := enumWord(n.GetState(), "NODE_STATE_")
-	if n.GetDraining() {
+	switch {
+	case n.GetDraining() && n.GetLowDisk():
+		return word + " (draining, low disk)"
+	case n.GetDraining():
 		return word + " (draining)"
+	case n.GetLowDisk():
+		return word + " (low disk)"
 	}
 	return word
 }

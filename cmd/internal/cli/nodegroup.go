@@ -11,7 +11,7 @@ import (
 
 func (a *app) nodeGroupCmd() *cobra.Command {
 	return group("node-group", "Create, see and delete node groups: nodes that one deployment at a time holds",
-		a.nodeGroupCreateCmd(), a.nodeGroupListCmd(), a.nodeGroupDeleteCmd())
+		a.nodeGroupCreateCmd(), a.reads(a.nodeGroupListCmd()), a.nodeGroupDeleteCmd())
 }
 
 func (a *app) nodeGroupCreateCmd() *cobra.Command {

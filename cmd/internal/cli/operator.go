@@ -15,8 +15,10 @@ import (
 func (a *app) operatorCmd() *cobra.Command {
 	return group("operator", "Run the cluster: status, membership, state hashes",
 		a.statusCmd(), a.raftCmd(), a.stateHashCmd(),
-		group("namespace", "Create and list namespaces", a.namespaceCreateCmd(), a.namespaceListCmd()),
-		group("pool", "List pools and resume halted ones", a.poolListCmd(), a.poolResumeCmd()),
+		a.completed(group("namespace", "Create, list and delete namespaces",
+			a.namespaceCreateCmd(), a.reads(a.namespaceListCmd()), a.namespaceDeleteCmd()), listNamespaceNames),
+		a.completed(group("pool", "List and delete pools, and resume halted ones",
+			a.reads(a.poolListCmd()), a.poolResumeCmd(), a.poolDeleteCmd()), listPoolNames),
 		a.activateSchedulerCmd())
 }
 
@@ -90,6 +92,48 @@ func (a *app) namespaceListCmd() *cobra.Command {
 				rows = append(rows, []string{n.Name, fmt.Sprint(n.QueuedActions)})
 			}
 			return a.print(resp, []string{"name", "queued"}, rows)
+		},
+	}
+}
+
+func (a *app) namespaceDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Short: "Delete a namespace that nothing is in", Args: exactly("NAME"),
+		Long: `Deletes a namespace that no action, trajectory, job or class is in. Actions and
+trajectories that have ended count until they are forgotten, an hour later by default.`,
+		Example: "  rota operator namespace delete team-a",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Operator.DeleteNamespace, &rotav1.DeleteNamespaceRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
+		},
+	}
+}
+
+func (a *app) poolDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Short: "Delete a pool that nothing is in", Args: exactly("NAME"),
+		Long: `Deletes a pool without nodes, trajectories and actions, whose name no node group has
+for its hooks. Actions and trajectories that have ended count until they are
+forgotten, an hour later by default. The pool comes back with the next node that
+registers in it.`,
+		Example: "  rota operator pool delete old-gpus",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Operator.DeletePool, &rotav1.DeletePoolRequest{Name: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
 		},
 	}
 }

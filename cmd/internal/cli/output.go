@@ -30,7 +30,7 @@ func (a *app) printLine(msg proto.Message, line string) error {
 	if a.json() {
 		return writeProto(a.out, msg, false)
 	}
-	_, err := fmt.Fprintln(a.out, line)
+	_, err := fmt.Fprintln(a.out, printable(line))
 	return err
 }
 
@@ -50,7 +50,7 @@ func writeJSON(w io.Writer, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", b)
+	_, err = fmt.Fprintf(w, "%s\n", printableJSON(b))
 	return err
 }
 
@@ -71,7 +71,7 @@ func writeProto(w io.Writer, msg proto.Message, indent bool) error {
 		return err
 	}
 	b.WriteByte('\n')
-	_, err = w.Write(b.Bytes())
+	_, err = w.Write(printableJSON(b.Bytes()))
 	return err
 }
 
@@ -81,7 +81,11 @@ func writeTable(w io.Writer, header []string, rows [][]string) {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.ToUpper(strings.Join(header, "\t")))
 	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = printable(cell)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	t.Flush() // a bytes.Buffer takes everything
 	for line := range strings.Lines(b.String()) {
@@ -91,6 +95,24 @@ func writeTable(w io.Writer, header []string, rows [][]string) {
 
 // field is one line of the description of one thing.
 type field struct{ name, value string }
+
+// block is the value of a field that is shown on lines of its own, indented, so that no
+// line of it can be taken for another field.
+func block(text string) string {
+	text = strings.TrimRight(text, "\n")
+	if text == "" {
+		return ""
+	}
+	return "\n    " + strings.ReplaceAll(text, "\n", "\n    ")
+}
+
+// fieldText is the value of a field as it is written: a block keeps its lines.
+func fieldText(value string) string {
+	if strings.Contains(strings.ReplaceAll(value, "\n    ", ""), "\n") {
+		return printable(value)
+	}
+	return printableLines(value)
+}
 
 // printFields writes one thing: a line per field that has a value, or JSON.
 func (a *app) printFields(msg proto.Message, fields []field) error {
@@ -105,7 +127,7 @@ func (a *app) printFields(msg proto.Message, fields []field) error {
 	}
 	for _, f := range fields {
 		if f.value != "" {
-			fmt.Fprintf(a.out, "%-*s  %s\n", width, f.name, f.value)
+			fmt.Fprintf(a.out, "%-*s  %s\n", width, printable(f.name), fieldText(f.value))
 		}
 	}
 	return nil
@@ -133,12 +155,21 @@ func formatTime(t *timestamppb.Timestamp) string {
 	return t.AsTime().UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
-// formatAge is the time between two log times, rounded for reading.
+// formatAge is the time between two times, rounded for reading. The second may be earlier
+// by the clock of another leader.
 func formatAge(from, to *timestamppb.Timestamp) string {
 	if from == nil || to == nil {
 		return ""
 	}
-	return formatDuration(to.AsTime().Sub(from.AsTime()))
+	return formatDuration(max(0, to.AsTime().Sub(from.AsTime())))
+}
+
+// plural writes 1 agent, 2 agents.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func formatDuration(d time.Duration) string {

@@ -15,7 +15,7 @@ import (
 
 func (a *app) quotaCmd() *cobra.Command {
 	return group("quota", "Limit what actions use of something outside, such as a provider's API",
-		a.quotaCreateCmd(), a.quotaListCmd(), a.quotaGetCmd(), a.quotaUpdateCmd(), a.quotaDeleteCmd())
+		a.quotaCreateCmd(), a.reads(a.quotaListCmd()), a.reads(a.quotaGetCmd()), a.quotaUpdateCmd(), a.quotaDeleteCmd())
 }
 
 // quotaFlags are what a new quota may be told.

@@ -13,40 +13,54 @@ import (
 
 func (a *app) raftCmd() *cobra.Command {
 	return group("raft", "See and change who replicates the state",
-		a.listPeersCmd(),
+		a.reads(a.listPeersCmd()),
 		a.addPeerCmd("join", false, "Add a server that replicates without a vote",
-			"A new server is started without --bootstrap, joined, and made a voter with add-voter\nonce it has caught up."),
-		a.addPeerCmd("add-voter", true, "Give a server a vote", ""),
-		a.removePeerCmd(), a.transferLeaderCmd(), a.snapshotCmd())
+			"A new server is started without --bootstrap, joined, and made a voter with add-voter\nonce it has caught up. It must answer at the address that it advertises."),
+		a.addPeerCmd("add-voter", true, "Give a server a vote",
+			"The server must have joined. The leader waits some seconds for it to catch up, and for\nall voters to answer. Otherwise nothing is changed."),
+		a.movePeerCmd(), a.removePeerCmd(), a.transferLeaderCmd(), a.snapshotCmd())
 }
 
 func (a *app) listPeersCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "list-peers", Short: "List the servers of the cluster", Args: exactly(),
-		Example: "  rota operator raft list-peers",
+		Use: "list-peers", Short: "List the servers of the cluster, and which of them answer", Args: exactly(),
+		Long: `Lists the servers of the cluster as the leader has them. Each is asked whether it
+answers. With --stale, the list is that of the server at --addr, which may be older;
+this works without a leader.`,
+		Example: "  rota operator raft list-peers\n  rota operator raft list-peers --stale",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
 			if err != nil {
 				return err
 			}
-			resp, err := call(cmd.Context(), a, c.Operator.ListPeers, &rotav1.ListPeersRequest{})
+			resp, err := call(cmd.Context(), a, c.Operator.ListPeers, &rotav1.ListPeersRequest{Contact: true})
 			if err != nil {
 				return err
 			}
 			rows := make([][]string, 0, len(resp.Peers))
 			for _, p := range resp.Peers {
-				role := "non-voter"
-				if p.Voter {
-					role = "voter"
-				}
-				if p.Leader {
-					role = "leader"
-				}
-				rows = append(rows, []string{p.Id, p.Address, role})
+				rows = append(rows, []string{p.Id, p.Address, peerRole(p), yesNo(p.GetAnswers())})
 			}
-			return a.print(resp, []string{"id", "address", "role"}, rows)
+			return a.print(resp, []string{"id", "address", "role", "answers"}, rows)
 		},
 	}
+}
+
+func peerRole(p *rotav1.Peer) string {
+	switch {
+	case p.Leader:
+		return "leader"
+	case p.Voter:
+		return "voter"
+	}
+	return "non-voter"
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }
 
 func (a *app) addPeerCmd(use string, voter bool, short, long string) *cobra.Command {
@@ -64,6 +78,25 @@ func (a *app) addPeerCmd(use string, voter bool, short, long string) *cobra.Comm
 				return err
 			}
 			return a.printFields(resp, []field{{"added", args[0]}})
+		},
+	}
+}
+
+func (a *app) movePeerCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "move-peer ID ADDRESS", Short: "Change the address of a server", Args: exactly("ID", "ADDRESS"),
+		Long:    "The server must answer at the new address, and advertise it: restart it with\n--advertise first. It keeps its data, and its vote if it has one.",
+		Example: "  rota operator raft move-peer server-4 10.0.0.14:7400",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			resp, err := call(cmd.Context(), a, c.Operator.MovePeer, &rotav1.MovePeerRequest{Id: args[0], Address: args[1]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"moved", args[0]}, {"address", args[1]}})
 		},
 	}
 }

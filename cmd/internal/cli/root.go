@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,8 @@ import (
 type app struct {
 	out, err io.Writer
 	settings settings
+	stale    bool       // of commands that read, see reads
+	saying   sync.Mutex // guards err in say
 }
 
 // Main runs the command line and returns the exit code of the process.
@@ -38,7 +41,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	err := root.ExecuteContext(ctx)
 	var coded *codeError
 	if err != nil && !(errors.As(err, &coded) && coded.err == nil) {
-		fmt.Fprintf(errOut, "rota: %s\n", strings.TrimRight(describe(err, a.settings.addr), "\n"))
+		fmt.Fprintf(errOut, "rota: %s\n", printableLines(strings.TrimRight(describe(err, a.settings.addr), "\n")))
 	}
 	return exitCode(err)
 }
@@ -46,8 +49,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 // root builds the tree of commands.
 func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
-		a.runCmd(), a.actionCmd(), a.trajectoryCmd(), a.classCmd(), a.nodeCmd(), a.gpuCmd(), a.quotaCmd(),
-		a.jobCmd(), a.turnCmd(), a.nodeGroupCmd(), a.ledgerCmd(), a.operatorCmd(),
+		a.runCmd(), a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs),
+		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(),
+		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
+		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and how wide every action of an RL cluster runs:
@@ -58,6 +63,8 @@ See it lose its leader:        rota demo`
 	root.Example = `  rota dev
   rota run -- go test strings
   rota action list`
+	root.Version = readVersion().text()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -67,10 +74,10 @@ See it lose its leader:        rota demo`
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err
 		}
-		return a.settings.check()
+		return errors.Join(a.settings.check(), checkDurations(cmd.Flags()))
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageErrorf("%w\nSee: %s --help", err, cmd.CommandPath())
+		return usageErrorf("%w\nSee: %s --help", flagError(err), cmd.CommandPath())
 	})
 	a.settings.addTo(root.PersistentFlags())
 	words(root, "output", "table", "json")

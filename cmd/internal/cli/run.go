@@ -81,7 +81,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory it belongs to")
 	fs.StringVar(&f.pool, "pool", "", `pool of nodes (default "default")`)
 	fs.StringVar(&f.name, "name", "", "free text for people")
-	fs.StringVar(&f.dir, "dir", "", "working directory on the node (default: a fresh one)")
+	fs.StringVar(&f.dir, "dir", "", "working directory: an absolute path that exists on the node, or a path below the fresh one (default: the fresh one)")
 	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that it needs, NAME or NAME=UNITS; may be repeated")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
@@ -165,6 +165,7 @@ func (a *app) runAction(ctx context.Context, spec *rotav1.ActionSpec) error {
 		return runFailed(err)
 	}
 	sink := &outputSink{a: a}
+	defer a.tellWaiting(ctx, func(ctx context.Context) string { return actionWaitsFor(ctx, c, sink.queued.Load()) })()
 	action, err := c.Run(ctx, spec, sink.update)
 	switch {
 	case err == nil && sink.err != nil:
@@ -207,8 +208,11 @@ func (a *app) runEnd(act *rotav1.Action) error {
 	}
 	switch r.GetReason() {
 	case rotav1.EndReason_END_REASON_EXITED:
-		if r.ExitCode == 0 {
+		switch {
+		case r.ExitCode == 0:
 			return nil
+		case r.Message != "": // it did not fail by itself
+			return failed(int(r.ExitCode))
 		}
 		return &codeError{code: int(r.ExitCode)}
 	case rotav1.EndReason_END_REASON_SIGNALED:

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -9,7 +12,7 @@ import (
 )
 
 func (a *app) tlsCmd() *cobra.Command {
-	return group("tls", "Make the certificates of a cluster", a.tlsInitCmd(), a.tlsIssueCmd())
+	return group("tls", "Make the certificates of a cluster", a.tlsInitCmd(), a.tlsIssueCmd(), a.tlsRenewCmd())
 }
 
 func (a *app) tlsInitCmd() *cobra.Command {
@@ -29,26 +32,66 @@ func (a *app) tlsInitCmd() *cobra.Command {
 }
 
 func (a *app) tlsIssueCmd() *cobra.Command {
-	var dir string
+	var (
+		dir string
+		c   pki.Certificate
+	)
 	cmd := &cobra.Command{
-		Use: "issue ROLE NAME", Short: "Issue a certificate to a server, an agent or a client", Args: exactly("ROLE", "NAME"),
-		Example:           "  rota tls issue agent node-1 --dir pki",
-		ValidArgsFunction: cobra.FixedCompletions([]string{"server", "agent", "client"}, cobra.ShellCompDirectiveNoFileComp),
+		Use: "issue ROLE NAME", Short: "Issue a certificate to a server, an agent, an operator or a client", Args: exactly("ROLE", "NAME"),
+		Long: `An operator may change the cluster: its members, pools, quotas, node groups, namespaces
+and nodes. A client may not, and submits work. An operator may do what a client may.`,
+		Example:           "  rota tls issue server s1 --dir pki --host 10.0.0.1 --host s1.example.org\n  rota tls issue operator alice --dir pki --lifetime 720h",
+		ValidArgsFunction: cobra.FixedCompletions(roleNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(_ *cobra.Command, args []string) error {
 			role := pki.Role(args[0])
-			if role != pki.RoleServer && role != pki.RoleAgent && role != pki.RoleClient {
-				return usageErrorf("unknown role %q; roles are server, agent and client", args[0])
+			if !slices.Contains(pki.Roles(), role) {
+				return usageErrorf("unknown role %q; roles are %s", args[0], strings.Join(roleNames(), ", "))
 			}
-			if err := pki.Issue(dir, role, args[1]); err != nil {
+			c.Role, c.Name = role, args[1]
+			if err := pki.IssueCertificate(dir, c); err != nil {
 				return err
 			}
-			files := pki.FilesIn(dir, args[1])
-			return a.printValue(
-				map[string]string{"ca": files.CA, "cert": files.Cert, "key": files.Key},
-				[]string{"flags"},
-				[][]string{{fmt.Sprintf("--ca %s --cert %s --key %s", files.CA, files.Cert, files.Key)}})
+			return a.printFiles(pki.FilesIn(dir, c.Name))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "pki", "folder of the authority")
+	cmd.Flags().StringArrayVar(&c.Hosts, "host", nil, "address or host name of a server or an agent, for tools such as curl; may be repeated")
+	cmd.Flags().DurationVar(&c.Lifetime, "lifetime", 0, "how long it is valid, such as 720h (default: a year)")
 	return cmd
+}
+
+func (a *app) tlsRenewCmd() *cobra.Command {
+	var (
+		dir      string
+		lifetime time.Duration
+	)
+	cmd := &cobra.Command{
+		Use: "renew NAME", Short: "Replace a certificate and its key by new ones", Args: exactly("NAME"),
+		Long: `The new certificate has the role, the names and the lifetime of the old one, and a new
+key. Processes that use these files notice by themselves; elsewhere, copy both files.
+The old certificate is valid until it ends.`,
+		Example: "  rota tls renew node-1 --dir pki",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := pki.Renew(dir, args[0], lifetime); err != nil {
+				return err
+			}
+			return a.printFiles(pki.FilesIn(dir, args[0]))
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "pki", "folder of the authority")
+	cmd.Flags().DurationVar(&lifetime, "lifetime", 0, "how long it is valid, such as 720h (default: as long as the old one)")
+	return cmd
+}
+
+// printFiles says by which flags a process is told of its certificate.
+func (a *app) printFiles(f pki.Files) error {
+	return a.printValue(map[string]string{"ca": f.CA, "cert": f.Cert, "key": f.Key},
+		[]string{"flags"}, [][]string{{fmt.Sprintf("--ca %s --cert %s --key %s", f.CA, f.Cert, f.Key)}})
+}
+
+func roleNames() (names []string) {
+	for _, r := range pki.Roles() {
+		names = append(names, string(r))
+	}
+	return names
 }

@@ -15,7 +15,7 @@ import (
 
 func (a *app) trajectoryCmd() *cobra.Command {
 	return group("trajectory", "Open, close and see trajectories: sessions that keep a node and memory",
-		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.trajectoryGetCmd(), a.trajectoryListCmd())
+		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()))
 }
 
 func (a *app) trajectoryOpenCmd() *cobra.Command {

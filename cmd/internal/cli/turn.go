@@ -15,7 +15,7 @@ import (
 const operationPrefix = "OPERATION_"
 
 func (a *app) turnCmd() *cobra.Command {
-	return group("turn", "Take turns on node groups, and see who does", a.turnRunCmd(), a.turnListCmd(), a.turnGetCmd())
+	return group("turn", "Take turns on node groups, and see who does", a.turnRunCmd(), a.reads(a.turnListCmd()), a.reads(a.turnGetCmd()))
 }
 
 // turnFlags are what a turn may be told.
@@ -178,7 +178,7 @@ func (a *app) printTurn(t *rotav1.Turn) error {
 		{"expected", optionalDuration(t.Expect)}, {"set-up", optionalDuration(t.SetUp)}, flag("set-up needed", t.SetUpNeeded),
 		{"limit", optionalDuration(t.Limit)}, flag("stoppable", t.Stoppable),
 		{"asked for", formatTime(t.ArriveTime)}, {"granted", formatTime(t.GrantTime)}, {"ready", formatTime(t.ReadyTime)},
-		{"ended", formatTime(t.EndTime)}, {"message", t.Message},
+		{"ended", formatTime(t.EndTime)}, {"message", t.Message}, {"waiting for", strings.TrimPrefix(t.WaitingFor, "waits for ")},
 	})
 }
 

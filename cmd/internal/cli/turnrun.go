@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,7 +28,11 @@ func (a *app) runTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, hook 
 	}
 	defer c.Close()
 	child := turnChild{a: a}
+	var waits atomic.Uint64 // the turn, until it is held
+	acquired := client.OnAcquired(func(t *rotav1.Turn) { waits.Store(t.Id) })
+	defer a.tellWaiting(ctx, func(ctx context.Context) string { return turnWaitsFor(ctx, c, waits.Load()) })()
 	err = c.HoldTurn(ctx, req, func(ctx context.Context, t *rotav1.Turn) error {
+		waits.Store(0)
 		child.hold, child.env = client.HoldOf(ctx), turnEnv(t)
 		if t.SetUpNeeded && hook != "" {
 			begin := time.Now()
@@ -37,7 +42,7 @@ func (a *app) runTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, hook 
 			child.hold.SetUpTook(time.Since(begin))
 		}
 		return child.run(ctx, argv[0], argv...)
-	})
+	}, acquired)
 	return turnEnd(ctx, err, child.fate(argv[0]))
 }
 

@@ -1,14 +1,22 @@
 package cli
 
 import (
+	"cmp"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
 
-// Version is set by the linker in releases.
-var Version = "0.1.0-dev"
+// Version and Commit are set by the linker, see Makefile. Without it, Go says which
+// commit was checked out, unless it was told not to.
+var (
+	Version = "0.1.0-dev"
+	Commit  = ""
+)
+
+const unknownCommit = "unknown"
 
 type versionInfo struct {
 	Version  string `json:"version"`
@@ -31,7 +39,7 @@ func (a *app) versionCmd() *cobra.Command {
 }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionInfo{Version: Version, Commit: cmp.Or(Commit, unknownCommit), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -39,10 +47,16 @@ func readVersion() versionInfo {
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			v.Commit = s.Value[:min(12, len(s.Value))]
+			if Commit == "" {
+				v.Commit = s.Value[:min(12, len(s.Value))]
+			}
 		case "vcs.modified":
 			v.Modified = s.Value == "true"
 		}
 	}
 	return v
+}
+
+func (v versionInfo) text() string {
+	return fmt.Sprintf("rota %s, commit %s, %s, %s", v.Version, v.Commit, v.Go, v.Platform)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -89,6 +90,64 @@ func TestAnEmptyServerJoins(t *testing.T) {
 	w.transfer(joiner)
 	l.progress(10)
 	l.settle().check()
+}
+
+// TestAnIdleClusterAfterAChangeOfMembers: nothing follows the change in the log. Each
+// server can take a snapshot all the same, and none seems to be behind for ever.
+func TestAnIdleClusterAfterAChangeOfMembers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, patient, devcluster.Config{Servers: 1})
+	w.end(&rotav1.ActionSpec{Command: command("true"), QueueTimeout: durationpb.New(1)})
+	joiner := w.emptyServer("server-2")
+	w.start(joiner)
+	w.addPeer(joiner, false)
+	w.until("the new server has applied all that is committed", func() bool {
+		api, err := client.New(client.Config{Addrs: []string{joiner.Addr}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer api.Close()
+		s, err := api.Operator.GetStatus(w.Context(), &rotav1.GetStatusRequest{})
+		return err == nil && s.AppliedIndex > 0 && s.AppliedIndex == s.CommitIndex
+	})
+	w.takeSnapshot(w.cluster.Servers[0])
+	w.takeSnapshot(joiner)
+	if len(snapshots(w.cluster.Servers[0])) == 0 || len(snapshots(joiner)) == 0 {
+		t.Error("a server has no snapshot")
+	}
+}
+
+// TestTimesAfterAnOutageAreThoseOfTheWall: log time has stood still meanwhile.
+func TestTimesAfterAnOutageAreThoseOfTheWall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, patient, devcluster.Config{Servers: 1})
+	submit := func() (id uint64, shown, now time.Time) {
+		ids, err := w.api.Submit(w.Context(), &rotav1.ActionSpec{Command: command("true")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids[0], w.submitTime(ids[0]), time.Now()
+	}
+	first, before, _ := submit()
+	w.kill(w.cluster.Servers[0])
+	time.Sleep(4 * time.Second)
+	w.start(w.cluster.Servers[0])
+	_, shown, now := submit()
+	if off := now.Sub(shown); off < -1500*time.Millisecond || off > 1500*time.Millisecond {
+		t.Errorf("submitted at %v, shown as %v", now, shown)
+	}
+	if again := w.submitTime(first); !again.Equal(before) {
+		t.Errorf("what was shown as %v is shown as %v", before, again)
+	}
+}
+
+func (w *world) submitTime(id uint64) time.Time {
+	w.Helper()
+	resp, err := w.api.Actions.GetAction(w.Context(), &rotav1.GetActionRequest{Id: id})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return resp.Action.SubmitTime.AsTime()
 }
 
 // live makes a state with something in every corner: what was canceled, failed

@@ -10,6 +10,7 @@ const (
 	submitPath   = "ActionService/SubmitActions"
 	registerPath = "AgentService/RegisterNode"
 	reportPath   = "AgentService/ReportAttempts"
+	diskPath     = "AgentService/ReportDisk"
 	watchPath    = "AgentService/WatchNode"
 
 	connectJSON = "application/connect+json"
@@ -121,7 +122,7 @@ func (s *scene) replayed() []request {
 		{name: "another command", path: submitPath, body: action("first", "", "false"), code: "already_exists", says: "REQUEST_MISMATCH"},
 		{name: "another number of actions", path: submitPath,
 			body: `{"requestId":"first","actions":[{"command":{"argv":["true"]}},{"command":{"argv":["true"]}}]}`, code: "already_exists"},
-		{name: "the ID of another verb", path: "TrajectoryService/OpenTrajectory", body: `{"requestId":"first","memoryBytes":"1"}`, code: "already_exists"},
+		{name: "the ID of another verb", path: "TrajectoryService/OpenTrajectory", body: `{"requestId":"first","memoryBytes":"1048576"}`, code: "already_exists"},
 		{name: "expired", path: submitPath, body: action("old", `,"expireTime":"2001-01-01T00:00:00Z"`, "true"), code: "deadline_exceeded"},
 		{name: "expired replay", path: submitPath, body: action("first", `,"expireTime":"2001-01-01T00:00:00Z"`, "true"), code: "deadline_exceeded"},
 		{name: "remembered for ever", path: submitPath, body: action("new", `,"expireTime":"2999-01-01T00:00:00Z"`, "true"), code: "invalid_argument"},
@@ -158,6 +159,9 @@ func (s *scene) agent() []request {
 		{name: "lease of an unknown node", path: renew, body: lease("node-9", 1), code: "ok", says: `"fenced":true`},
 		{name: "lease of an old incarnation", path: renew, body: lease("node-1", now+7), code: "ok", says: `"fenced":true`},
 		{name: "lease without incarnation", path: renew, body: lease("node-1", 0), code: "invalid_argument", says: "incarnation"},
+		{name: "disk of an unknown node", path: diskPath, body: lease("node-9", 1), code: "ok"},
+		{name: "disk of an old incarnation", path: diskPath, body: lease("node-1", now+7), code: "ok"},
+		{name: "disk without incarnation", path: diskPath, body: lease("node-1", 0), code: "invalid_argument", says: "incarnation"},
 		{name: "stream of an unknown node", path: watchPath, contentType: connectJSON, body: watch("node-9", 1, 0), code: "ok", says: `"fenced":true`},
 		{name: "stream of another incarnation", path: watchPath, contentType: connectJSON, body: watch("node-1", now+7, 0), code: "ok", says: `"fenced":true`},
 		{name: "stream from the future", path: watchPath, contentType: connectJSON, body: watch("node-1", now, 1<<62), code: "unavailable", says: "BEHIND"},
@@ -197,6 +201,9 @@ func (s *scene) operator() []request {
 		{name: "peer that is none", path: operator + "RemovePeer", body: `{"id":"x"}`, code: "not_found"},
 		{name: "leadership to nobody", path: operator + "TransferLeadership", body: `{"id":"x"}`, code: "not_found"},
 		{name: "pool that is none", path: operator + "ResumePool", body: `{"name":"dry"}`, code: "not_found"},
+		{name: "deletion of a pool that is none", path: operator + "DeletePool", body: `{"name":"dry"}`, code: "not_found"},
+		{name: "deletion of a pool with nodes", path: operator + "DeletePool", body: `{"name":"default"}`, code: "failed_precondition"},
+		{name: "deletion of a namespace in use", path: operator + "DeleteNamespace", body: `{"name":"default"}`, code: "failed_precondition"},
 		{name: "scheduler of the future", path: operator + "ActivateScheduler", body: `{"version":4000000000}`, code: "failed_precondition"},
 		{name: "hash of the future", path: operator + "GetStateHash", body: `{"minIndex":"9223372036854775807"}`,
 			header: map[string]string{"Connect-Timeout-Ms": "500"}, code: "deadline_exceeded"},

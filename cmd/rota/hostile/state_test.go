@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func checkSame(t *testing.T, before, after contents) {
 		t.Errorf("applied %d and then %d, at %d and then %d", a.Applied, b.Applied, a.Now, b.Now)
 	}
 	a.Applied, a.Now, b.Applied, b.Now = 0, 0, 0, 0
-	if a != b {
+	if !reflect.DeepEqual(a, b) {
 		t.Errorf("what is counted has changed:\n%+v\n%+v", a, b)
 	}
 }

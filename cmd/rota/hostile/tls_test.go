@@ -65,6 +65,10 @@ func TestTLS(t *testing.T) {
 		return s
 	}
 	before := status()
+	var good []string
+	for _, role := range pki.Roles() {
+		good = append(good, string(role))
+	}
 	for _, d := range doors(cluster.Servers[0].Addr, cluster.Agents[0].Addr) {
 		t.Run(d.name, func(t *testing.T) {
 			for _, p := range peers {
@@ -74,7 +78,7 @@ func TestTLS(t *testing.T) {
 					t.Errorf("%s is turned away: %q, %v", p.name, answer, err)
 				case !slices.Contains(d.to, p.name) && opened:
 					t.Errorf("%s gets in: %q", p.name, answer)
-				case !slices.Contains([]string{"server", "agent", "client"}, p.name) && answer != "" && answer != noTLS:
+				case !slices.Contains(good, p.name) && answer != "" && answer != noTLS:
 					t.Errorf("%s is answered: %q", p.name, answer)
 				}
 			}
@@ -87,16 +91,22 @@ func TestTLS(t *testing.T) {
 
 // doors are all kinds of things behind the ports of a server and of an agent.
 func doors(server, agent string) []door {
+	users := []string{"client", "operator", "server"}
+	operators := []string{"operator", "server"}
 	return []door{
-		{"public API", server, "http/1.1", post("/rota.v1.OperatorService/GetStatus", "{}"), `"leaderId"`, []string{"client", "server"}},
+		{"public API", server, "http/1.1", post("/rota.v1.OperatorService/GetStatus", "{}"), `"leaderId"`, users},
 		{"public API over HTTP/2", server, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-			"\x00\x00\x00\x04\x01", []string{"client", "server", "agent"}},
-		{"submission", server, "http/1.1", post("/rota.v1.ActionService/SubmitActions", `{"requestId":""}`), `"invalid_argument"`, []string{"client", "server"}},
+			"\x00\x00\x00\x04\x01", []string{"client", "operator", "server", "agent"}},
+		{"submission", server, "http/1.1", post("/rota.v1.ActionService/SubmitActions", `{"requestId":""}`), `"invalid_argument"`, users},
+		{"membership", server, "http/1.1", post("/rota.v1.OperatorService/AddPeer", `{"id":""}`), `"invalid_argument"`, operators},
+		{"removal of a member", server, "http/1.1", post("/rota.v1.OperatorService/RemovePeer", `{"id":""}`), `"invalid_argument"`, operators},
+		{"quotas", server, "http/1.1", post("/rota.v1.QuotaService/DeleteQuota", `{"name":""}`), `"invalid_argument"`, operators},
+		{"removal of a node", server, "http/1.1", post("/rota.v1.NodeService/RemoveNode", `{"name":""}`), `"invalid_argument"`, operators},
 		{"AgentService", server, "http/1.1", post("/rota.v1.AgentService/RenewLease", `{"name":"agent","incarnation":"1"}`), `"fenced":true`, []string{"agent"}},
 		{"PeerService", server, "http/1.1", post("/peer.v1.PeerService/ReadIndex", "{}"), `"index"`, []string{"server"}},
 		{"Raft", server, "rota-raft", "\x00\x8f\xd9\xffbegun and never ended", "", []string{"server"}},
-		{"metrics", server, "http/1.1", get("/metrics"), "go_goroutines", []string{"client", "server"}},
-		{"profiles", server, "http/1.1", get("/debug/pprof/cmdline"), "--data-dir", []string{"client", "server"}},
+		{"metrics", server, "http/1.1", get("/metrics"), "go_goroutines", users},
+		{"profiles", server, "http/1.1", get("/debug/pprof/cmdline"), "--data-dir", operators},
 		{"OutputService", agent, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
 			"\x00\x00\x00\x04\x01", []string{"server"}},
 		{"OutputService over HTTP/1.1", agent, "http/1.1", get("/rota.v1.OutputService/ReadOutput"), "HTTP/1.1", []string{"server"}},
@@ -164,7 +174,7 @@ func makePeers(t *testing.T, dir string) []peer {
 		if err := pki.NewCA(d); err != nil {
 			t.Fatal(err)
 		}
-		for _, role := range []pki.Role{pki.RoleServer, pki.RoleAgent, pki.RoleClient} {
+		for _, role := range pki.Roles() {
 			if err := pki.Issue(d, role, string(role)); err != nil {
 				t.Fatal(err)
 			}
@@ -185,13 +195,16 @@ func makePeers(t *testing.T, dir string) []peer {
 	old := with("an old TLS version", load(dir, "server"))
 	old.conf.MaxVersion = tls.VersionTLS12
 	peers := []peer{{name: "plain text"}, with("no certificate"), old,
-		with("server", load(dir, "server")), with("agent", load(dir, "agent")), with("client", load(dir, "client"))}
-	for _, role := range []string{"server", "agent", "client"} {
+		with("server", load(dir, "server")), with("agent", load(dir, "agent")),
+		with("operator", load(dir, "operator")), with("client", load(dir, "client"))}
+	for _, r := range pki.Roles() {
+		role := string(r)
 		uri := "rota://role/" + role
 		peers = append(peers, with(role+" of another CA", load(other, role)),
 			with("expired "+role, sign(t, &ca, -hour, uri)), with("self-signed "+role, sign(t, nil, hour, uri)))
 	}
 	return append(peers, with("no role", sign(t, &ca, hour)), with("two roles", sign(t, &ca, hour, "rota://role/server", "rota://role/client")),
+		with("a client and an operator", sign(t, &ca, hour, "rota://role/client", "rota://role/operator")),
 		with("unknown role", sign(t, &ca, hour, "rota://role/root")))
 }
 

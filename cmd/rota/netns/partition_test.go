@@ -140,15 +140,17 @@ type witness struct {
 // begin submits an action and returns when it runs.
 func (w *world) begin() *witness {
 	w.Helper()
-	a := &witness{w: w, file: filepath.Join(w.dir, "witness-"+strconv.Itoa(int(time.Now().UnixNano())))}
-	if err := os.WriteFile(a.file, nil, 0o666); err != nil {
-		w.Fatal(err)
-	}
-	if err := os.Chmod(a.file, 0o666); err != nil { // whatever the umask
-		w.Fatal(err)
-	}
+	// Both attempts work in the same directory. It is the only one below /tmp that they
+	// see, and each has a user of its own.
+	dir, err := os.MkdirTemp(w.dir, "witness-")
+	w.must(err)
+	w.must(os.Chmod(w.dir, 0o755))
+	w.must(os.Chmod(dir, 0o777))
+	a := &witness{w: w, file: filepath.Join(dir, "beats")}
+	w.must(os.WriteFile(a.file, nil, 0o666))
+	w.must(os.Chmod(a.file, 0o666)) // whatever the umask
 	ids, err := w.api.Submit(w.Context(), &rotav1.ActionSpec{
-		Command:    &rotav1.Command{Argv: []string{"sh", "-c", script}, Env: map[string]string{"WITNESS": a.file}},
+		Command:    &rotav1.Command{Argv: []string{"sh", "-c", script}, Dir: dir, Env: map[string]string{"WITNESS": a.file}},
 		LossPolicy: rotav1.LossPolicy_LOSS_POLICY_RETRY, MaxAttempts: 10,
 	})
 	if err != nil {

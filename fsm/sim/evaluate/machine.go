@@ -92,7 +92,7 @@ func (m *machine) entry(commands []*logv1.Command) ([]*logv1.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.fsm.ApplyData(m.index, data)
+	return m.fsm.ApplyData(m.index, 0, data)
 }
 
 // propose hands a command to the leader. A refusal ends the run: a client that

@@ -79,7 +79,7 @@ func (m *machine) do(c *logv1.Command) *logv1.Result {
 	if err != nil {
 		return m.fail(err)
 	}
-	results, err := m.fsm.ApplyData(m.index, data)
+	results, err := m.fsm.ApplyData(m.index, 0, data)
 	if err != nil {
 		return m.fail(err)
 	}

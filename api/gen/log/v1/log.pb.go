@@ -139,8 +139,15 @@ type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Log time in nanoseconds since the Unix epoch: the newest committed time
 	// plus what has passed since on the leader's monotonic clock.
-	TimeNs        int64      `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
-	Commands      []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
+	TimeNs   int64      `protobuf:"varint,1,opt,name=time_ns,json=timeNs,proto3" json:"time_ns,omitempty"`
+	Commands []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
+	// The leader's wall clock, for times that people read; 0: unknown. Nothing is decided
+	// by it.
+	WallNs int64 `protobuf:"varint,5,opt,name=wall_ns,json=wallNs,proto3" json:"wall_ns,omitempty"`
+	// Raft term in which the leader accepted the commands and stamped the entry. If
+	// Raft has appended the entry in another term, nothing of it is applied: the
+	// leader's clock and leases were those of an earlier leadership. 0: not checked.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -189,6 +196,20 @@ func (x *Entry) GetCommands() []*Command {
 	return nil
 }
 
+func (x *Entry) GetWallNs() int64 {
+	if x != nil {
+		return x.WallNs
+	}
+	return 0
+}
+
+func (x *Entry) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 // Command is one change. A file of fsm/ for each verb.
 type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -222,6 +243,10 @@ type Command struct {
 	//	*Command_AcquireTurn
 	//	*Command_EndTurn
 	//	*Command_EndSwitch
+	//	*Command_SubmitHook
+	//	*Command_DeletePool
+	//	*Command_DeleteNamespace
+	//	*Command_ReportDisk
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -516,6 +541,42 @@ func (x *Command) GetEndSwitch() *EndSwitch {
 	return nil
 }
 
+func (x *Command) GetSubmitHook() *SubmitHook {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SubmitHook); ok {
+			return x.SubmitHook
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeletePool() *DeletePool {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_DeletePool); ok {
+			return x.DeletePool
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeleteNamespace() *DeleteNamespace {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_DeleteNamespace); ok {
+			return x.DeleteNamespace
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportDisk() *ReportDisk {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportDisk); ok {
+			return x.ReportDisk
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -632,6 +693,22 @@ type Command_EndSwitch struct {
 	EndSwitch *EndSwitch `protobuf:"bytes,29,opt,name=end_switch,json=endSwitch,proto3,oneof"`
 }
 
+type Command_SubmitHook struct {
+	SubmitHook *SubmitHook `protobuf:"bytes,45,opt,name=submit_hook,json=submitHook,proto3,oneof"`
+}
+
+type Command_DeletePool struct {
+	DeletePool *DeletePool `protobuf:"bytes,40,opt,name=delete_pool,json=deletePool,proto3,oneof"`
+}
+
+type Command_DeleteNamespace struct {
+	DeleteNamespace *DeleteNamespace `protobuf:"bytes,41,opt,name=delete_namespace,json=deleteNamespace,proto3,oneof"`
+}
+
+type Command_ReportDisk struct {
+	ReportDisk *ReportDisk `protobuf:"bytes,42,opt,name=report_disk,json=reportDisk,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -687,6 +764,14 @@ func (*Command_AcquireTurn) isCommand_Verb() {}
 func (*Command_EndTurn) isCommand_Verb() {}
 
 func (*Command_EndSwitch) isCommand_Verb() {}
+
+func (*Command_SubmitHook) isCommand_Verb() {}
+
+func (*Command_DeletePool) isCommand_Verb() {}
+
+func (*Command_DeleteNamespace) isCommand_Verb() {}
+
+func (*Command_ReportDisk) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -2258,6 +2343,67 @@ func (x *DrainNode) GetDraining() bool {
 	return false
 }
 
+// ReportDisk says whether the disk of a node is low. The node itself says so.
+type ReportDisk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Low           bool                   `protobuf:"varint,3,opt,name=low,proto3" json:"low,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportDisk) Reset() {
+	*x = ReportDisk{}
+	mi := &file_log_v1_log_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportDisk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportDisk) ProtoMessage() {}
+
+func (x *ReportDisk) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportDisk.ProtoReflect.Descriptor instead.
+func (*ReportDisk) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReportDisk) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportDisk) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportDisk) GetLow() bool {
+	if x != nil {
+		return x.Low
+	}
+	return false
+}
+
 type RemoveNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2267,7 +2413,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2425,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2438,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -2311,7 +2457,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2469,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,10 +2482,100 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateNamespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// DeletePool forgets a pool that nothing refers to.
+type DeletePool struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePool) Reset() {
+	*x = DeletePool{}
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePool) ProtoMessage() {}
+
+func (x *DeletePool) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePool.ProtoReflect.Descriptor instead.
+func (*DeletePool) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *DeletePool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// DeleteNamespace forgets a namespace that nothing refers to.
+type DeleteNamespace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNamespace) Reset() {
+	*x = DeleteNamespace{}
+	mi := &file_log_v1_log_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNamespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNamespace) ProtoMessage() {}
+
+func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNamespace.ProtoReflect.Descriptor instead.
+func (*DeleteNamespace) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DeleteNamespace) GetName() string {
 	if x != nil {
 		return x.Name
 	}
@@ -2355,7 +2591,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2603,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2616,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ResumePool) GetName() string {
@@ -2400,7 +2636,7 @@ type DeleteClass struct {
 
 func (x *DeleteClass) Reset() {
 	*x = DeleteClass{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +2648,7 @@ func (x *DeleteClass) String() string {
 func (*DeleteClass) ProtoMessage() {}
 
 func (x *DeleteClass) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +2661,7 @@ func (x *DeleteClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClass.ProtoReflect.Descriptor instead.
 func (*DeleteClass) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteClass) GetNamespace() string {
@@ -2457,7 +2693,7 @@ type CreateQuota struct {
 
 func (x *CreateQuota) Reset() {
 	*x = CreateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2705,7 @@ func (x *CreateQuota) String() string {
 func (*CreateQuota) ProtoMessage() {}
 
 func (x *CreateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2718,7 @@ func (x *CreateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
 func (*CreateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateQuota) GetName() string {
@@ -2534,7 +2770,7 @@ type UpdateQuota struct {
 
 func (x *UpdateQuota) Reset() {
 	*x = UpdateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2782,7 @@ func (x *UpdateQuota) String() string {
 func (*UpdateQuota) ProtoMessage() {}
 
 func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2795,7 @@ func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
 func (*UpdateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateQuota) GetName() string {
@@ -2599,7 +2835,7 @@ type DeleteQuota struct {
 
 func (x *DeleteQuota) Reset() {
 	*x = DeleteQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +2847,7 @@ func (x *DeleteQuota) String() string {
 func (*DeleteQuota) ProtoMessage() {}
 
 func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +2860,7 @@ func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
 func (*DeleteQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteQuota) GetName() string {
@@ -2646,7 +2882,7 @@ type CreateNodeGroup struct {
 
 func (x *CreateNodeGroup) Reset() {
 	*x = CreateNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2894,7 @@ func (x *CreateNodeGroup) String() string {
 func (*CreateNodeGroup) ProtoMessage() {}
 
 func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2907,7 @@ func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroup.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreateNodeGroup) GetName() string {
@@ -2704,7 +2940,7 @@ type DeleteNodeGroup struct {
 
 func (x *DeleteNodeGroup) Reset() {
 	*x = DeleteNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2952,7 @@ func (x *DeleteNodeGroup) String() string {
 func (*DeleteNodeGroup) ProtoMessage() {}
 
 func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2965,7 @@ func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroup.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteNodeGroup) GetName() string {
@@ -2748,7 +2984,7 @@ type ResumeLedger struct {
 
 func (x *ResumeLedger) Reset() {
 	*x = ResumeLedger{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2996,7 @@ func (x *ResumeLedger) String() string {
 func (*ResumeLedger) ProtoMessage() {}
 
 func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +3009,7 @@ func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedger.ProtoReflect.Descriptor instead.
 func (*ResumeLedger) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 type SubmitJob struct {
@@ -2796,7 +3032,7 @@ type SubmitJob struct {
 
 func (x *SubmitJob) Reset() {
 	*x = SubmitJob{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +3044,7 @@ func (x *SubmitJob) String() string {
 func (*SubmitJob) ProtoMessage() {}
 
 func (x *SubmitJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +3057,7 @@ func (x *SubmitJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJob.ProtoReflect.Descriptor instead.
 func (*SubmitJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SubmitJob) GetRequest() *Request {
@@ -2894,7 +3130,7 @@ type DeploymentHooks struct {
 
 func (x *DeploymentHooks) Reset() {
 	*x = DeploymentHooks{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3142,7 @@ func (x *DeploymentHooks) String() string {
 func (*DeploymentHooks) ProtoMessage() {}
 
 func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3155,7 @@ func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
 func (*DeploymentHooks) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeploymentHooks) GetDeployment() string {
@@ -2961,7 +3197,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3209,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3222,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Cycle) GetPeriodNs() int64 {
@@ -3014,7 +3250,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3262,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3275,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Segment) GetOffsetNs() int64 {
@@ -3074,7 +3310,7 @@ type ChangeJob struct {
 
 func (x *ChangeJob) Reset() {
 	*x = ChangeJob{}
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3322,7 @@ func (x *ChangeJob) String() string {
 func (*ChangeJob) ProtoMessage() {}
 
 func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3335,7 @@ func (x *ChangeJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
 func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChangeJob) GetNamespace() string {
@@ -3143,7 +3379,7 @@ type MoveJob struct {
 
 func (x *MoveJob) Reset() {
 	*x = MoveJob{}
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3391,7 @@ func (x *MoveJob) String() string {
 func (*MoveJob) ProtoMessage() {}
 
 func (x *MoveJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3404,7 @@ func (x *MoveJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
 func (*MoveJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MoveJob) GetJobId() uint64 {
@@ -3245,7 +3481,7 @@ type AcquireTurn struct {
 
 func (x *AcquireTurn) Reset() {
 	*x = AcquireTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3257,7 +3493,7 @@ func (x *AcquireTurn) String() string {
 func (*AcquireTurn) ProtoMessage() {}
 
 func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3270,7 +3506,7 @@ func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
 func (*AcquireTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AcquireTurn) GetRequest() *Request {
@@ -3358,7 +3594,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3606,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3619,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -3414,6 +3650,70 @@ func (x *EndTurn) GetSetUpNs() int64 {
 	return 0
 }
 
+// SubmitHook has the next hook of a grant queued as an action. Saying it twice queues
+// one: the group knows which action it was, and how that ended.
+type SubmitHook struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	GroupId uint64                 `protobuf:"varint,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Of the grant.
+	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	// Which of its hooks: counted from 1.
+	Number        uint32 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitHook) Reset() {
+	*x = SubmitHook{}
+	mi := &file_log_v1_log_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitHook) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitHook) ProtoMessage() {}
+
+func (x *SubmitHook) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitHook.ProtoReflect.Descriptor instead.
+func (*SubmitHook) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SubmitHook) GetGroupId() uint64 {
+	if x != nil {
+		return x.GroupId
+	}
+	return 0
+}
+
+func (x *SubmitHook) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *SubmitHook) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // EndSwitch says that the hooks of a grant have ended, in whatever way.
 type EndSwitch struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3430,7 +3730,7 @@ type EndSwitch struct {
 
 func (x *EndSwitch) Reset() {
 	*x = EndSwitch{}
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3442,7 +3742,7 @@ func (x *EndSwitch) String() string {
 func (*EndSwitch) ProtoMessage() {}
 
 func (x *EndSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3455,7 +3755,7 @@ func (x *EndSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSwitch.ProtoReflect.Descriptor instead.
 func (*EndSwitch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EndSwitch) GetGroupId() uint64 {
@@ -3495,7 +3795,7 @@ type ActivateScheduler struct {
 
 func (x *ActivateScheduler) Reset() {
 	*x = ActivateScheduler{}
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3807,7 @@ func (x *ActivateScheduler) String() string {
 func (*ActivateScheduler) ProtoMessage() {}
 
 func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3820,7 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
 func (*ActivateScheduler) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ActivateScheduler) GetVersion() uint32 {
@@ -3543,7 +3843,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3855,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3868,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -3601,7 +3901,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3913,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3926,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 // Result is the outcome of one command.
@@ -3651,7 +3951,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3963,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3976,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -3736,7 +4036,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +4048,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +4061,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -3796,10 +4096,12 @@ var File_log_v1_log_proto protoreflect.FileDescriptor
 
 const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x10log/v1/log.proto\x12\x06log.v1\"M\n" +
+	"\x10log/v1/log.proto\x12\x06log.v1\"z\n" +
 	"\x05Entry\x12\x17\n" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
-	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\"\xf5\f\n" +
+	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
+	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe0\x0e\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -3837,7 +4139,14 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\facquire_turn\x18\x1b \x01(\v2\x13.log.v1.AcquireTurnH\x00R\vacquireTurn\x12,\n" +
 	"\bend_turn\x18\x1c \x01(\v2\x0f.log.v1.EndTurnH\x00R\aendTurn\x122\n" +
 	"\n" +
-	"end_switch\x18\x1d \x01(\v2\x11.log.v1.EndSwitchH\x00R\tendSwitchB\x06\n" +
+	"end_switch\x18\x1d \x01(\v2\x11.log.v1.EndSwitchH\x00R\tendSwitch\x125\n" +
+	"\vsubmit_hook\x18- \x01(\v2\x12.log.v1.SubmitHookH\x00R\n" +
+	"submitHook\x125\n" +
+	"\vdelete_pool\x18( \x01(\v2\x12.log.v1.DeletePoolH\x00R\n" +
+	"deletePool\x12D\n" +
+	"\x10delete_namespace\x18) \x01(\v2\x17.log.v1.DeleteNamespaceH\x00R\x0fdeleteNamespace\x125\n" +
+	"\vreport_disk\x18* \x01(\v2\x12.log.v1.ReportDiskH\x00R\n" +
+	"reportDiskB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -3970,11 +4279,21 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\";\n" +
 	"\tDrainNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bdraining\x18\x02 \x01(\bR\bdraining\" \n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"T\n" +
+	"\n" +
+	"ReportDisk\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
+	"\x03low\x18\x03 \x01(\bR\x03low\" \n" +
 	"\n" +
 	"RemoveNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"%\n" +
 	"\x0fCreateNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
+	"\n" +
+	"DeletePool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"%\n" +
+	"\x0fDeleteNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
 	"\n" +
 	"ResumePool\x12\x12\n" +
@@ -4055,7 +4374,12 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12'\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x0f.log.v1.TurnEndR\x06reason\x12\x1a\n" +
-	"\tset_up_ns\x18\x04 \x01(\x03R\asetUpNs\"n\n" +
+	"\tset_up_ns\x18\x04 \x01(\x03R\asetUpNs\"U\n" +
+	"\n" +
+	"SubmitHook\x12\x19\n" +
+	"\bgroup_id\x18\x01 \x01(\x04R\agroupId\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\"n\n" +
 	"\tEndSwitch\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\x04R\agroupId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
@@ -4105,7 +4429,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_log_v1_log_proto_goTypes = []any{
 	(JobChange)(0),            // 0: log.v1.JobChange
 	(TurnEnd)(0),              // 1: log.v1.TurnEnd
@@ -4132,30 +4456,34 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*AttemptReport)(nil),     // 22: log.v1.AttemptReport
 	(*ExpireNode)(nil),        // 23: log.v1.ExpireNode
 	(*DrainNode)(nil),         // 24: log.v1.DrainNode
-	(*RemoveNode)(nil),        // 25: log.v1.RemoveNode
-	(*CreateNamespace)(nil),   // 26: log.v1.CreateNamespace
-	(*ResumePool)(nil),        // 27: log.v1.ResumePool
-	(*DeleteClass)(nil),       // 28: log.v1.DeleteClass
-	(*CreateQuota)(nil),       // 29: log.v1.CreateQuota
-	(*UpdateQuota)(nil),       // 30: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),       // 31: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),   // 32: log.v1.CreateNodeGroup
-	(*DeleteNodeGroup)(nil),   // 33: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),      // 34: log.v1.ResumeLedger
-	(*SubmitJob)(nil),         // 35: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),   // 36: log.v1.DeploymentHooks
-	(*Cycle)(nil),             // 37: log.v1.Cycle
-	(*Segment)(nil),           // 38: log.v1.Segment
-	(*ChangeJob)(nil),         // 39: log.v1.ChangeJob
-	(*MoveJob)(nil),           // 40: log.v1.MoveJob
-	(*AcquireTurn)(nil),       // 41: log.v1.AcquireTurn
-	(*EndTurn)(nil),           // 42: log.v1.EndTurn
-	(*EndSwitch)(nil),         // 43: log.v1.EndSwitch
-	(*ActivateScheduler)(nil), // 44: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 45: log.v1.QuoteHash
-	(*Tick)(nil),              // 46: log.v1.Tick
-	(*Result)(nil),            // 47: log.v1.Result
-	(*Refusal)(nil),           // 48: log.v1.Refusal
+	(*ReportDisk)(nil),        // 25: log.v1.ReportDisk
+	(*RemoveNode)(nil),        // 26: log.v1.RemoveNode
+	(*CreateNamespace)(nil),   // 27: log.v1.CreateNamespace
+	(*DeletePool)(nil),        // 28: log.v1.DeletePool
+	(*DeleteNamespace)(nil),   // 29: log.v1.DeleteNamespace
+	(*ResumePool)(nil),        // 30: log.v1.ResumePool
+	(*DeleteClass)(nil),       // 31: log.v1.DeleteClass
+	(*CreateQuota)(nil),       // 32: log.v1.CreateQuota
+	(*UpdateQuota)(nil),       // 33: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),       // 34: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),   // 35: log.v1.CreateNodeGroup
+	(*DeleteNodeGroup)(nil),   // 36: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),      // 37: log.v1.ResumeLedger
+	(*SubmitJob)(nil),         // 38: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),   // 39: log.v1.DeploymentHooks
+	(*Cycle)(nil),             // 40: log.v1.Cycle
+	(*Segment)(nil),           // 41: log.v1.Segment
+	(*ChangeJob)(nil),         // 42: log.v1.ChangeJob
+	(*MoveJob)(nil),           // 43: log.v1.MoveJob
+	(*AcquireTurn)(nil),       // 44: log.v1.AcquireTurn
+	(*EndTurn)(nil),           // 45: log.v1.EndTurn
+	(*SubmitHook)(nil),        // 46: log.v1.SubmitHook
+	(*EndSwitch)(nil),         // 47: log.v1.EndSwitch
+	(*ActivateScheduler)(nil), // 48: log.v1.ActivateScheduler
+	(*QuoteHash)(nil),         // 49: log.v1.QuoteHash
+	(*Tick)(nil),              // 50: log.v1.Tick
+	(*Result)(nil),            // 51: log.v1.Result
+	(*Refusal)(nil),           // 52: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -4168,54 +4496,58 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	21, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
 	23, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
 	24, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	25, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	26, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	27, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	44, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
-	45, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	46, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	28, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	29, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	30, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	31, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	32, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	33, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	34, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	35, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	39, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	40, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	41, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	42, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	43, // 28: log.v1.Command.end_switch:type_name -> log.v1.EndSwitch
-	6,  // 29: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,  // 30: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,  // 31: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,  // 32: log.v1.Action.needs:type_name -> log.v1.Needs
-	10, // 33: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12, // 34: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13, // 35: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11, // 36: log.v1.Profile.points:type_name -> log.v1.Point
-	4,  // 37: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	19, // 38: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20, // 39: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18, // 40: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22, // 41: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	4,  // 42: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	37, // 43: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	36, // 44: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,  // 45: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,  // 46: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,  // 47: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	38, // 48: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,  // 49: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,  // 50: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,  // 51: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	48, // 52: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	26, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	27, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	30, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	48, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	49, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	50, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	31, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	32, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	33, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	34, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	35, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	36, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	37, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	38, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	42, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	43, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	44, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	45, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	47, // 28: log.v1.Command.end_switch:type_name -> log.v1.EndSwitch
+	46, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
+	28, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
+	29, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
+	25, // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
+	6,  // 33: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,  // 34: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,  // 35: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,  // 36: log.v1.Action.needs:type_name -> log.v1.Needs
+	10, // 37: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12, // 38: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13, // 39: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11, // 40: log.v1.Profile.points:type_name -> log.v1.Point
+	4,  // 41: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	19, // 42: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20, // 43: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18, // 44: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22, // 45: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	4,  // 46: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	40, // 47: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	39, // 48: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,  // 49: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,  // 50: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,  // 51: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	41, // 52: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,  // 53: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,  // 54: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,  // 55: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	52, // 56: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -4252,6 +4584,10 @@ func file_log_v1_log_proto_init() {
 		(*Command_AcquireTurn)(nil),
 		(*Command_EndTurn)(nil),
 		(*Command_EndSwitch)(nil),
+		(*Command_SubmitHook)(nil),
+		(*Command_DeletePool)(nil),
+		(*Command_DeleteNamespace)(nil),
+		(*Command_ReportDisk)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4259,7 +4595,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   47,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -201,8 +201,11 @@ func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
 }
 
 type ReadIndexResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// The last index of the leader's log, committed or not, and the leader's term.
+	LastIndex     uint64 `protobuf:"varint,2,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +243,20 @@ func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
 func (x *ReadIndexResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
+	}
+	return 0
+}
+
+func (x *ReadIndexResponse) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *ReadIndexResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
 	}
 	return 0
 }
@@ -455,6 +472,130 @@ func (x *TurnLease) GetToken() uint64 {
 	return 0
 }
 
+type DescribeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeRequest) Reset() {
+	*x = DescribeRequest{}
+	mi := &file_peer_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeRequest) ProtoMessage() {}
+
+func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
+func (*DescribeRequest) Descriptor() ([]byte, []int) {
+	return file_peer_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+type DescribeResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ServerId string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// Address that the server advertises.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Cluster whose state the server holds; empty if it holds none yet.
+	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Why the server neither votes nor stands for election; empty if it does.
+	Quarantine string `protobuf:"bytes,4,opt,name=quarantine,proto3" json:"quarantine,omitempty"`
+	// Raft indexes: newest entry of the server's log, newest entry it has applied.
+	LastIndex     uint64 `protobuf:"varint,5,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	AppliedIndex  uint64 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeResponse) Reset() {
+	*x = DescribeResponse{}
+	mi := &file_peer_v1_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeResponse) ProtoMessage() {}
+
+func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_peer_v1_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
+func (*DescribeResponse) Descriptor() ([]byte, []int) {
+	return file_peer_v1_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DescribeResponse) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetQuarantine() string {
+	if x != nil {
+		return x.Quarantine
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
 var File_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_peer_v1_peer_proto_rawDesc = "" +
@@ -464,9 +605,12 @@ const file_peer_v1_peer_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x0f.log.v1.CommandR\bcommands\";\n" +
 	"\x0fProposeResponse\x12(\n" +
 	"\aresults\x18\x01 \x03(\v2\x0e.log.v1.ResultR\aresults\"\x12\n" +
-	"\x10ReadIndexRequest\")\n" +
+	"\x10ReadIndexRequest\"\\\n" +
 	"\x11ReadIndexResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"j\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x02 \x01(\x04R\tlastIndex\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"j\n" +
 	"\x12RenewLeasesRequest\x12*\n" +
 	"\x06leases\x18\x01 \x03(\v2\x12.peer.v1.NodeLeaseR\x06leases\x12(\n" +
 	"\x05turns\x18\x02 \x03(\v2\x12.peer.v1.TurnLeaseR\x05turns\"A\n" +
@@ -478,16 +622,29 @@ const file_peer_v1_peer_proto_rawDesc = "" +
 	"\x05turns\x18\x02 \x03(\x0e2\x14.peer.v1.TurnRenewalR\x05turns\"1\n" +
 	"\tTurnLease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token*x\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"\x11\n" +
+	"\x0fDescribeRequest\"\xcc\x01\n" +
+	"\x10DescribeResponse\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x1e\n" +
+	"\n" +
+	"quarantine\x18\x04 \x01(\tR\n" +
+	"quarantine\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x05 \x01(\x04R\tlastIndex\x12#\n" +
+	"\rapplied_index\x18\x06 \x01(\x04R\fappliedIndex*x\n" +
 	"\vTurnRenewal\x12\x1c\n" +
 	"\x18TURN_RENEWAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14TURN_RENEWAL_RENEWED\x10\x01\x12\x17\n" +
 	"\x13TURN_RENEWAL_FENCED\x10\x02\x12\x18\n" +
-	"\x14TURN_RENEWAL_STOPPED\x10\x032\xd9\x01\n" +
+	"\x14TURN_RENEWAL_STOPPED\x10\x032\x9a\x02\n" +
 	"\vPeerService\x12<\n" +
 	"\aPropose\x12\x17.peer.v1.ProposeRequest\x1a\x18.peer.v1.ProposeResponse\x12B\n" +
 	"\tReadIndex\x12\x19.peer.v1.ReadIndexRequest\x1a\x1a.peer.v1.ReadIndexResponse\x12H\n" +
-	"\vRenewLeases\x12\x1b.peer.v1.RenewLeasesRequest\x1a\x1c.peer.v1.RenewLeasesResponseB\x1dZ\x1brota/api/gen/peer/v1;peerv1b\x06proto3"
+	"\vRenewLeases\x12\x1b.peer.v1.RenewLeasesRequest\x1a\x1c.peer.v1.RenewLeasesResponse\x12?\n" +
+	"\bDescribe\x12\x18.peer.v1.DescribeRequest\x1a\x19.peer.v1.DescribeResponseB\x1dZ\x1brota/api/gen/peer/v1;peerv1b\x06proto3"
 
 var (
 	file_peer_v1_peer_proto_rawDescOnce sync.Once
@@ -502,7 +659,7 @@ func file_peer_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_peer_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_peer_v1_peer_proto_goTypes = []any{
 	(TurnRenewal)(0),            // 0: peer.v1.TurnRenewal
 	(*ProposeRequest)(nil),      // 1: peer.v1.ProposeRequest
@@ -513,23 +670,27 @@ var file_peer_v1_peer_proto_goTypes = []any{
 	(*NodeLease)(nil),           // 6: peer.v1.NodeLease
 	(*RenewLeasesResponse)(nil), // 7: peer.v1.RenewLeasesResponse
 	(*TurnLease)(nil),           // 8: peer.v1.TurnLease
-	(*v1.Command)(nil),          // 9: log.v1.Command
-	(*v1.Result)(nil),           // 10: log.v1.Result
+	(*DescribeRequest)(nil),     // 9: peer.v1.DescribeRequest
+	(*DescribeResponse)(nil),    // 10: peer.v1.DescribeResponse
+	(*v1.Command)(nil),          // 11: log.v1.Command
+	(*v1.Result)(nil),           // 12: log.v1.Result
 }
 var file_peer_v1_peer_proto_depIdxs = []int32{
-	9,  // 0: peer.v1.ProposeRequest.commands:type_name -> log.v1.Command
-	10, // 1: peer.v1.ProposeResponse.results:type_name -> log.v1.Result
+	11, // 0: peer.v1.ProposeRequest.commands:type_name -> log.v1.Command
+	12, // 1: peer.v1.ProposeResponse.results:type_name -> log.v1.Result
 	6,  // 2: peer.v1.RenewLeasesRequest.leases:type_name -> peer.v1.NodeLease
 	8,  // 3: peer.v1.RenewLeasesRequest.turns:type_name -> peer.v1.TurnLease
 	0,  // 4: peer.v1.RenewLeasesResponse.turns:type_name -> peer.v1.TurnRenewal
 	1,  // 5: peer.v1.PeerService.Propose:input_type -> peer.v1.ProposeRequest
 	3,  // 6: peer.v1.PeerService.ReadIndex:input_type -> peer.v1.ReadIndexRequest
 	5,  // 7: peer.v1.PeerService.RenewLeases:input_type -> peer.v1.RenewLeasesRequest
-	2,  // 8: peer.v1.PeerService.Propose:output_type -> peer.v1.ProposeResponse
-	4,  // 9: peer.v1.PeerService.ReadIndex:output_type -> peer.v1.ReadIndexResponse
-	7,  // 10: peer.v1.PeerService.RenewLeases:output_type -> peer.v1.RenewLeasesResponse
-	8,  // [8:11] is the sub-list for method output_type
-	5,  // [5:8] is the sub-list for method input_type
+	9,  // 8: peer.v1.PeerService.Describe:input_type -> peer.v1.DescribeRequest
+	2,  // 9: peer.v1.PeerService.Propose:output_type -> peer.v1.ProposeResponse
+	4,  // 10: peer.v1.PeerService.ReadIndex:output_type -> peer.v1.ReadIndexResponse
+	7,  // 11: peer.v1.PeerService.RenewLeases:output_type -> peer.v1.RenewLeasesResponse
+	10, // 12: peer.v1.PeerService.Describe:output_type -> peer.v1.DescribeResponse
+	9,  // [9:13] is the sub-list for method output_type
+	5,  // [5:9] is the sub-list for method input_type
 	5,  // [5:5] is the sub-list for extension type_name
 	5,  // [5:5] is the sub-list for extension extendee
 	0,  // [0:5] is the sub-list for field type_name
@@ -546,7 +707,7 @@ func file_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_peer_v1_peer_proto_rawDesc), len(file_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -637,9 +637,12 @@ type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Program and arguments; the program is looked up in PATH on the node.
 	Argv []string `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
-	// Environment added to the node's minimal one.
+	// Environment added to the node's minimal one. Whoever reads the action later gets
+	// the names, and "[redacted]" for each value.
 	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Working directory; a fresh directory of the attempt if empty.
+	// Working directory: an absolute path of a directory that exists on the node, or a
+	// path below the attempt's own fresh directory, which is made. Empty: the attempt's
+	// own directory.
 	Dir           string `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -713,7 +716,8 @@ type HttpCall struct {
 	// 8 KiB. Everybody who may list actions sees it.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// At most 64. They are not on the command line of the process, but are kept with
-	// the action, as the environment of a command is.
+	// the action, as the environment of a command is. Whoever reads the action later gets
+	// the names, and "[redacted]" for each value.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// At most 48 KiB. What it is, a header Content-Type has to say.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
@@ -1151,9 +1155,8 @@ func (x *ActionResult) GetMemoryPeakBytes() uint64 {
 	return 0
 }
 
-// Action is one action as the cluster sees it. Times are log time: the
-// cluster's own clock, which starts at the wall time of its bootstrap and then
-// only moves with committed entries.
+// Action is one action as the cluster sees it. Times are wall time, by the clock of
+// the leader of that moment, to within a second.
 type Action struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`

@@ -237,7 +237,10 @@ type WatchNodeRequest struct {
 	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Index of the registration: a server that is behind it catches up before it
 	// says anything. 0: the server asks the leader how far that is.
-	MinIndex      uint64 `protobuf:"varint,3,opt,name=min_index,json=minIndex,proto3" json:"min_index,omitempty"`
+	MinIndex uint64 `protobuf:"varint,3,opt,name=min_index,json=minIndex,proto3" json:"min_index,omitempty"`
+	// The agent takes changes after the first message. Without, every message has every
+	// attempt.
+	Changes       bool `protobuf:"varint,4,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -293,15 +296,29 @@ func (x *WatchNodeRequest) GetMinIndex() uint64 {
 	return 0
 }
 
+func (x *WatchNodeRequest) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
+}
+
 type WatchNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Index of the state this is taken from. Older ones than the newest seen must
 	// be ignored.
 	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// Every attempt that should exist on the node.
+	// Every attempt that should exist on the node. With since: those only that were added
+	// or have changed.
 	Assignments []*Assignment `protobuf:"bytes,2,rep,name=assignments,proto3" json:"assignments,omitempty"`
 	// The cluster has given up this incarnation: kill everything, register anew.
-	Fenced        bool `protobuf:"varint,3,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	Fenced bool `protobuf:"varint,3,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	// Index of the message before this one on the stream, and of the state that
+	// assignments and gone are changes of. An agent that has another one watches anew.
+	// 0: the message has every attempt.
+	Since uint64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Attempts that should no longer exist.
+	Gone          []*GoneAttempt `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -357,6 +374,73 @@ func (x *WatchNodeResponse) GetFenced() bool {
 	return false
 }
 
+func (x *WatchNodeResponse) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *WatchNodeResponse) GetGone() []*GoneAttempt {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+// GoneAttempt is an attempt that should no longer exist on a node.
+type GoneAttempt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ActionId      uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoneAttempt) Reset() {
+	*x = GoneAttempt{}
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoneAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoneAttempt) ProtoMessage() {}
+
+func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoneAttempt.ProtoReflect.Descriptor instead.
+func (*GoneAttempt) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GoneAttempt) GetActionId() uint64 {
+	if x != nil {
+		return x.ActionId
+	}
+	return 0
+}
+
+func (x *GoneAttempt) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 // Assignment is one attempt that should exist on a node.
 type Assignment struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -385,7 +469,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +481,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +494,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Assignment) GetActionId() uint64 {
@@ -508,7 +592,7 @@ type QuotaKey struct {
 
 func (x *QuotaKey) Reset() {
 	*x = QuotaKey{}
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +604,7 @@ func (x *QuotaKey) String() string {
 func (*QuotaKey) ProtoMessage() {}
 
 func (x *QuotaKey) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +617,7 @@ func (x *QuotaKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
 func (*QuotaKey) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QuotaKey) GetQuota() string {
@@ -562,7 +646,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +658,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +671,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -623,7 +707,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +719,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +732,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -683,7 +767,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +779,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +792,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -716,6 +800,102 @@ func (x *ReportAttemptsResponse) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+type ReportDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Low           bool                   `protobuf:"varint,3,opt,name=low,proto3" json:"low,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportDiskRequest) Reset() {
+	*x = ReportDiskRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportDiskRequest) ProtoMessage() {}
+
+func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
+func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReportDiskRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportDiskRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportDiskRequest) GetLow() bool {
+	if x != nil {
+		return x.Low
+	}
+	return false
+}
+
+type ReportDiskResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportDiskResponse) Reset() {
+	*x = ReportDiskResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportDiskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportDiskResponse) ProtoMessage() {}
+
+func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
+func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 type RenewLeaseRequest struct {
@@ -728,7 +908,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +920,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +933,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -780,7 +960,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -792,7 +972,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -805,7 +985,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -828,7 +1008,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1020,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1033,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -900,7 +1080,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1092,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1105,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -964,15 +1144,21 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12@\n" +
 	"\x0elease_duration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
 	"\flease_margin\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x12\x14\n" +
-	"\x05index\x18\x05 \x01(\x04R\x05index\"e\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\"\x7f\n" +
 	"\x10WatchNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
-	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\"x\n" +
+	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\x12\x18\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\xb8\x01\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
-	"\x06fenced\x18\x03 \x01(\bR\x06fenced\"\xa6\x03\n" +
+	"\x06fenced\x18\x03 \x01(\bR\x06fenced\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x04R\x05since\x12(\n" +
+	"\x04gone\x18\x05 \x03(\v2\x14.rota.v1.GoneAttemptR\x04gone\"D\n" +
+	"\vGoneAttempt\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xa6\x03\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -1002,7 +1188,12 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12-\n" +
 	"\x06result\x18\x03 \x01(\v2\x15.rota.v1.ActionResultR\x06result\".\n" +
 	"\x16ReportAttemptsResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"I\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"[\n" +
+	"\x11ReportDiskRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
+	"\x03low\x18\x03 \x01(\bR\x03low\"\x14\n" +
+	"\x12ReportDiskResponse\"I\n" +
 	"\x11RenewLeaseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\",\n" +
@@ -1015,11 +1206,13 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\rstdout_offset\x18\x04 \x01(\x04R\fstdoutOffset\x12#\n" +
 	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\"@\n" +
 	"\x12ReadOutputResponse\x12*\n" +
-	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\xbb\x02\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\x82\x03\n" +
 	"\fAgentService\x12K\n" +
 	"\fRegisterNode\x12\x1c.rota.v1.RegisterNodeRequest\x1a\x1d.rota.v1.RegisterNodeResponse\x12D\n" +
 	"\tWatchNode\x12\x19.rota.v1.WatchNodeRequest\x1a\x1a.rota.v1.WatchNodeResponse0\x01\x12Q\n" +
 	"\x0eReportAttempts\x12\x1e.rota.v1.ReportAttemptsRequest\x1a\x1f.rota.v1.ReportAttemptsResponse\x12E\n" +
+	"\n" +
+	"ReportDisk\x12\x1a.rota.v1.ReportDiskRequest\x1a\x1b.rota.v1.ReportDiskResponse\x12E\n" +
 	"\n" +
 	"RenewLease\x12\x1a.rota.v1.RenewLeaseRequest\x1a\x1b.rota.v1.RenewLeaseResponse2X\n" +
 	"\rOutputService\x12G\n" +
@@ -1038,59 +1231,65 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_rota_v1_agent_proto_goTypes = []any{
 	(*RegisterNodeRequest)(nil),    // 0: rota.v1.RegisterNodeRequest
 	(*RegisterNodeResponse)(nil),   // 1: rota.v1.RegisterNodeResponse
 	(*WatchNodeRequest)(nil),       // 2: rota.v1.WatchNodeRequest
 	(*WatchNodeResponse)(nil),      // 3: rota.v1.WatchNodeResponse
-	(*Assignment)(nil),             // 4: rota.v1.Assignment
-	(*QuotaKey)(nil),               // 5: rota.v1.QuotaKey
-	(*ReportAttemptsRequest)(nil),  // 6: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),          // 7: rota.v1.AttemptReport
-	(*ReportAttemptsResponse)(nil), // 8: rota.v1.ReportAttemptsResponse
-	(*RenewLeaseRequest)(nil),      // 9: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 10: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),      // 11: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),     // 12: rota.v1.ReadOutputResponse
-	nil,                            // 13: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),               // 14: rota.v1.NumaNode
-	(*GpuInventory)(nil),           // 15: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),    // 16: google.protobuf.Duration
-	(*Command)(nil),                // 17: rota.v1.Command
-	(*HttpCall)(nil),               // 18: rota.v1.HttpCall
-	(*ActionResult)(nil),           // 19: rota.v1.ActionResult
-	(*OutputChunk)(nil),            // 20: rota.v1.OutputChunk
+	(*GoneAttempt)(nil),            // 4: rota.v1.GoneAttempt
+	(*Assignment)(nil),             // 5: rota.v1.Assignment
+	(*QuotaKey)(nil),               // 6: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),  // 7: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),          // 8: rota.v1.AttemptReport
+	(*ReportAttemptsResponse)(nil), // 9: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),      // 10: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),     // 11: rota.v1.ReportDiskResponse
+	(*RenewLeaseRequest)(nil),      // 12: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),     // 13: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),      // 14: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),     // 15: rota.v1.ReadOutputResponse
+	nil,                            // 16: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),               // 17: rota.v1.NumaNode
+	(*GpuInventory)(nil),           // 18: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),    // 19: google.protobuf.Duration
+	(*Command)(nil),                // 20: rota.v1.Command
+	(*HttpCall)(nil),               // 21: rota.v1.HttpCall
+	(*ActionResult)(nil),           // 22: rota.v1.ActionResult
+	(*OutputChunk)(nil),            // 23: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	13, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	14, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	15, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	16, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	16, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	4,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	17, // 6: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	16, // 7: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	5,  // 8: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	18, // 9: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	7,  // 10: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	19, // 11: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	20, // 12: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 13: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 14: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	6,  // 15: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	9,  // 16: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	11, // 17: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 18: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 19: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	8,  // 20: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	10, // 21: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	12, // 22: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	16, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	17, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	18, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	19, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	19, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	5,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	4,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	20, // 7: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	19, // 8: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	6,  // 9: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	21, // 10: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	8,  // 11: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	22, // 12: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	23, // 13: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 14: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 15: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	7,  // 16: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	10, // 17: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	12, // 18: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	14, // 19: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 20: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 21: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	9,  // 22: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	11, // 23: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	13, // 24: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	15, // 25: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -1106,7 +1305,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -362,11 +362,12 @@ func (x *ResidentModel) GetLastUseTime() *timestamppb.Timestamp {
 }
 
 type Node struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Pool     string                 `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
-	State    NodeState              `protobuf:"varint,3,opt,name=state,proto3,enum=rota.v1.NodeState" json:"state,omitempty"`
-	Draining bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Pool  string                 `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	State NodeState              `protobuf:"varint,3,opt,name=state,proto3,enum=rota.v1.NodeState" json:"state,omitempty"`
+	// An operator gives it no new work.
+	Draining bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Grows with every registration that starts from nothing.
 	Incarnation uint64 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Address at which the agent serves output to servers.
@@ -394,8 +395,10 @@ type Node struct {
 	// Bandwidth of its network in bits a second, and what of it nothing has reserved.
 	BandwidthBps     uint64 `protobuf:"varint,21,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	FreeBandwidthBps uint64 `protobuf:"varint,22,opt,name=free_bandwidth_bps,json=freeBandwidthBps,proto3" json:"free_bandwidth_bps,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The node has less free disk space than it is to leave, so it gets no new work.
+	LowDisk       bool `protobuf:"varint,23,opt,name=low_disk,json=lowDisk,proto3" json:"low_disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -580,6 +583,13 @@ func (x *Node) GetFreeBandwidthBps() uint64 {
 		return x.FreeBandwidthBps
 	}
 	return 0
+}
+
+func (x *Node) GetLowDisk() bool {
+	if x != nil {
+		return x.LowDisk
+	}
+	return false
 }
 
 type GetNodeRequest struct {
@@ -996,7 +1006,7 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12'\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12>\n" +
-	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xad\a\n" +
+	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xc8\a\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12(\n" +
@@ -1022,7 +1032,8 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"heldChunks\x12?\n" +
 	"\x0fresident_models\x18\x14 \x03(\v2\x16.rota.v1.ResidentModelR\x0eresidentModels\x12#\n" +
 	"\rbandwidth_bps\x18\x15 \x01(\x04R\fbandwidthBps\x12,\n" +
-	"\x12free_bandwidth_bps\x18\x16 \x01(\x04R\x10freeBandwidthBps\x1a9\n" +
+	"\x12free_bandwidth_bps\x18\x16 \x01(\x04R\x10freeBandwidthBps\x12\x19\n" +
+	"\blow_disk\x18\x17 \x01(\bR\alowDisk\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +

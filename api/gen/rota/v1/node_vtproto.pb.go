@@ -309,6 +309,18 @@ func (m *Node) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.LowDisk {
+		i--
+		if m.LowDisk {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xb8
+	}
 	if m.FreeBandwidthBps != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FreeBandwidthBps))
 		i--
@@ -1091,6 +1103,9 @@ func (m *Node) SizeVT() (n int) {
 	}
 	if m.FreeBandwidthBps != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.FreeBandwidthBps))
+	}
+	if m.LowDisk {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2644,6 +2659,26 @@ func (m *Node) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 23:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LowDisk", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.LowDisk = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -67,7 +67,9 @@ type GetStatusResponse struct {
 	LeaderAddress string                 `protobuf:"bytes,4,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
 	Term          uint64                 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
 	AppliedIndex  uint64                 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	CommitIndex   uint64                 `protobuf:"varint,7,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
+	// Of the newest committed entry that there is something to apply of: equal to
+	// applied_index when this server has caught up with what it knows.
+	CommitIndex uint64 `protobuf:"varint,7,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
 	// Log time now, as this server estimates it, unset if it has just started and
 	// does not know yet: that of the newest applied entry and what has passed since
 	// on the server's own clock.
@@ -254,11 +256,14 @@ func (x *GetStatusResponse) GetSchedulerVersionMax() uint32 {
 }
 
 type Peer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Voter         bool                   `protobuf:"varint,3,opt,name=voter,proto3" json:"voter,omitempty"`
-	Leader        bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Voter   bool                   `protobuf:"varint,3,opt,name=voter,proto3" json:"voter,omitempty"`
+	Leader  bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Whether it answered the server that was asked, within a second; unset unless
+	// ListPeersRequest.contact is set.
+	Answers       *bool `protobuf:"varint,5,opt,name=answers,proto3,oneof" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,8 +326,19 @@ func (x *Peer) GetLeader() bool {
 	return false
 }
 
+func (x *Peer) GetAnswers() bool {
+	if x != nil && x.Answers != nil {
+		return *x.Answers
+	}
+	return false
+}
+
 type ListPeersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Answer from this server's own, possibly older, state. That works without a leader.
+	AllowStale bool `protobuf:"varint,1,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	// Ask each server whether it answers, which may take a second.
+	Contact       bool `protobuf:"varint,2,opt,name=contact,proto3" json:"contact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +371,20 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
 	return file_rota_v1_operator_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListPeersRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+func (x *ListPeersRequest) GetContact() bool {
+	if x != nil {
+		return x.Contact
+	}
+	return false
 }
 
 type ListPeersResponse struct {
@@ -497,6 +527,95 @@ func (*AddPeerResponse) Descriptor() ([]byte, []int) {
 	return file_rota_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
+type MovePeerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// New address, host:port, as the server advertises it.
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MovePeerRequest) Reset() {
+	*x = MovePeerRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MovePeerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MovePeerRequest) ProtoMessage() {}
+
+func (x *MovePeerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MovePeerRequest.ProtoReflect.Descriptor instead.
+func (*MovePeerRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MovePeerRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *MovePeerRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type MovePeerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MovePeerResponse) Reset() {
+	*x = MovePeerResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MovePeerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MovePeerResponse) ProtoMessage() {}
+
+func (x *MovePeerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MovePeerResponse.ProtoReflect.Descriptor instead.
+func (*MovePeerResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{8}
+}
+
 type RemovePeerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -506,7 +625,7 @@ type RemovePeerRequest struct {
 
 func (x *RemovePeerRequest) Reset() {
 	*x = RemovePeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	mi := &file_rota_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -518,7 +637,7 @@ func (x *RemovePeerRequest) String() string {
 func (*RemovePeerRequest) ProtoMessage() {}
 
 func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	mi := &file_rota_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -531,7 +650,7 @@ func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePeerRequest.ProtoReflect.Descriptor instead.
 func (*RemovePeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemovePeerRequest) GetId() string {
@@ -549,7 +668,7 @@ type RemovePeerResponse struct {
 
 func (x *RemovePeerResponse) Reset() {
 	*x = RemovePeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	mi := &file_rota_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +680,7 @@ func (x *RemovePeerResponse) String() string {
 func (*RemovePeerResponse) ProtoMessage() {}
 
 func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	mi := &file_rota_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +693,7 @@ func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePeerResponse.ProtoReflect.Descriptor instead.
 func (*RemovePeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 type TransferLeadershipRequest struct {
@@ -587,7 +706,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	mi := &file_rota_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +718,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	mi := &file_rota_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +731,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -631,7 +750,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	mi := &file_rota_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +762,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	mi := &file_rota_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +775,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -676,7 +795,7 @@ type GetStateHashRequest struct {
 
 func (x *GetStateHashRequest) Reset() {
 	*x = GetStateHashRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[11]
+	mi := &file_rota_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +807,7 @@ func (x *GetStateHashRequest) String() string {
 func (*GetStateHashRequest) ProtoMessage() {}
 
 func (x *GetStateHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[11]
+	mi := &file_rota_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +820,7 @@ func (x *GetStateHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateHashRequest.ProtoReflect.Descriptor instead.
 func (*GetStateHashRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetStateHashRequest) GetMinIndex() uint64 {
@@ -724,7 +843,7 @@ type GetStateHashResponse struct {
 
 func (x *GetStateHashResponse) Reset() {
 	*x = GetStateHashResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[12]
+	mi := &file_rota_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +855,7 @@ func (x *GetStateHashResponse) String() string {
 func (*GetStateHashResponse) ProtoMessage() {}
 
 func (x *GetStateHashResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[12]
+	mi := &file_rota_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +868,7 @@ func (x *GetStateHashResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateHashResponse.ProtoReflect.Descriptor instead.
 func (*GetStateHashResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetStateHashResponse) GetServerId() string {
@@ -781,7 +900,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[13]
+	mi := &file_rota_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +912,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[13]
+	mi := &file_rota_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +925,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 type TakeSnapshotResponse struct {
@@ -819,7 +938,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[14]
+	mi := &file_rota_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +950,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[14]
+	mi := &file_rota_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +963,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TakeSnapshotResponse) GetIndex() uint64 {
@@ -871,7 +990,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_rota_v1_operator_proto_msgTypes[15]
+	mi := &file_rota_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1002,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[15]
+	mi := &file_rota_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1015,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Namespace) GetName() string {
@@ -922,7 +1041,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[16]
+	mi := &file_rota_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1053,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[16]
+	mi := &file_rota_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,7 +1066,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateNamespaceRequest) GetName() string {
@@ -965,7 +1084,7 @@ type CreateNamespaceResponse struct {
 
 func (x *CreateNamespaceResponse) Reset() {
 	*x = CreateNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[17]
+	mi := &file_rota_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1096,7 @@ func (x *CreateNamespaceResponse) String() string {
 func (*CreateNamespaceResponse) ProtoMessage() {}
 
 func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[17]
+	mi := &file_rota_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,18 +1109,20 @@ func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 type ListNamespacesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Answer from this server's own, possibly older, state.
+	AllowStale    bool `protobuf:"varint,1,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[18]
+	mi := &file_rota_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1134,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[18]
+	mi := &file_rota_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1147,14 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListNamespacesRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
 }
 
 type ListNamespacesResponse struct {
@@ -1038,7 +1166,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[19]
+	mi := &file_rota_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1178,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[19]
+	mi := &file_rota_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1191,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -1071,6 +1199,86 @@ func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
 		return x.Namespaces
 	}
 	return nil
+}
+
+type DeleteNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNamespaceRequest) Reset() {
+	*x = DeleteNamespaceRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNamespaceRequest) ProtoMessage() {}
+
+func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DeleteNamespaceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeleteNamespaceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNamespaceResponse) Reset() {
+	*x = DeleteNamespaceResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNamespaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNamespaceResponse) ProtoMessage() {}
+
+func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
+func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 type Pool struct {
@@ -1091,7 +1299,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_rota_v1_operator_proto_msgTypes[20]
+	mi := &file_rota_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1311,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[20]
+	mi := &file_rota_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1324,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Pool) GetName() string {
@@ -1162,14 +1370,16 @@ func (x *Pool) GetQueuedForGpus() uint64 {
 }
 
 type ListPoolsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Answer from this server's own, possibly older, state.
+	AllowStale    bool `protobuf:"varint,1,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[21]
+	mi := &file_rota_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1391,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[21]
+	mi := &file_rota_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1404,14 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListPoolsRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
 }
 
 type ListPoolsResponse struct {
@@ -1206,7 +1423,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	mi := &file_rota_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1435,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	mi := &file_rota_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1448,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -1239,6 +1456,86 @@ func (x *ListPoolsResponse) GetPools() []*Pool {
 		return x.Pools
 	}
 	return nil
+}
+
+type DeletePoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolRequest) Reset() {
+	*x = DeletePoolRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolRequest) ProtoMessage() {}
+
+func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
+func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DeletePoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DeletePoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolResponse) Reset() {
+	*x = DeletePoolResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolResponse) ProtoMessage() {}
+
+func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
+func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 type ResumePoolRequest struct {
@@ -1250,7 +1547,7 @@ type ResumePoolRequest struct {
 
 func (x *ResumePoolRequest) Reset() {
 	*x = ResumePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1559,7 @@ func (x *ResumePoolRequest) String() string {
 func (*ResumePoolRequest) ProtoMessage() {}
 
 func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1572,7 @@ func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolRequest.ProtoReflect.Descriptor instead.
 func (*ResumePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResumePoolRequest) GetName() string {
@@ -1293,7 +1590,7 @@ type ResumePoolResponse struct {
 
 func (x *ResumePoolResponse) Reset() {
 	*x = ResumePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[24]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1602,7 @@ func (x *ResumePoolResponse) String() string {
 func (*ResumePoolResponse) ProtoMessage() {}
 
 func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[24]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1615,7 @@ func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolResponse.ProtoReflect.Descriptor instead.
 func (*ResumePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 type ActivateSchedulerRequest struct {
@@ -1330,7 +1627,7 @@ type ActivateSchedulerRequest struct {
 
 func (x *ActivateSchedulerRequest) Reset() {
 	*x = ActivateSchedulerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[25]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1639,7 @@ func (x *ActivateSchedulerRequest) String() string {
 func (*ActivateSchedulerRequest) ProtoMessage() {}
 
 func (x *ActivateSchedulerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[25]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1652,7 @@ func (x *ActivateSchedulerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateSchedulerRequest.ProtoReflect.Descriptor instead.
 func (*ActivateSchedulerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ActivateSchedulerRequest) GetVersion() uint32 {
@@ -1373,7 +1670,7 @@ type ActivateSchedulerResponse struct {
 
 func (x *ActivateSchedulerResponse) Reset() {
 	*x = ActivateSchedulerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[26]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1682,7 @@ func (x *ActivateSchedulerResponse) String() string {
 func (*ActivateSchedulerResponse) ProtoMessage() {}
 
 func (x *ActivateSchedulerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[26]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1695,7 @@ func (x *ActivateSchedulerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivateSchedulerResponse.ProtoReflect.Descriptor instead.
 func (*ActivateSchedulerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 var File_rota_v1_operator_proto protoreflect.FileDescriptor
@@ -1428,20 +1725,30 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\vquarantined\x18\x10 \x01(\bR\vquarantined\x12@\n" +
 	"\x0elease_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
 	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x122\n" +
-	"\x15scheduler_version_max\x18\x13 \x01(\rR\x13schedulerVersionMax\"^\n" +
+	"\x15scheduler_version_max\x18\x13 \x01(\rR\x13schedulerVersionMax\"\x89\x01\n" +
 	"\x04Peer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05voter\x18\x03 \x01(\bR\x05voter\x12\x16\n" +
-	"\x06leader\x18\x04 \x01(\bR\x06leader\"\x12\n" +
-	"\x10ListPeersRequest\"8\n" +
+	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x1d\n" +
+	"\aanswers\x18\x05 \x01(\bH\x00R\aanswers\x88\x01\x01B\n" +
+	"\n" +
+	"\b_answers\"M\n" +
+	"\x10ListPeersRequest\x12\x1f\n" +
+	"\vallow_stale\x18\x01 \x01(\bR\n" +
+	"allowStale\x12\x18\n" +
+	"\acontact\x18\x02 \x01(\bR\acontact\"8\n" +
 	"\x11ListPeersResponse\x12#\n" +
 	"\x05peers\x18\x01 \x03(\v2\r.rota.v1.PeerR\x05peers\"P\n" +
 	"\x0eAddPeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05voter\x18\x03 \x01(\bR\x05voter\"\x11\n" +
-	"\x0fAddPeerResponse\"#\n" +
+	"\x0fAddPeerResponse\";\n" +
+	"\x0fMovePeerRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x12\n" +
+	"\x10MovePeerResponse\"#\n" +
 	"\x11RemovePeerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x14\n" +
 	"\x12RemovePeerResponse\"+\n" +
@@ -1465,40 +1772,54 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x0equeued_actions\x18\x02 \x01(\x04R\rqueuedActions\",\n" +
 	"\x16CreateNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
-	"\x17CreateNamespaceResponse\"\x17\n" +
-	"\x15ListNamespacesRequest\"L\n" +
+	"\x17CreateNamespaceResponse\"8\n" +
+	"\x15ListNamespacesRequest\x12\x1f\n" +
+	"\vallow_stale\x18\x01 \x01(\bR\n" +
+	"allowStale\"L\n" +
 	"\x16ListNamespacesResponse\x122\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x12.rota.v1.NamespaceR\n" +
-	"namespaces\"\xc8\x01\n" +
+	"namespaces\",\n" +
+	"\x16DeleteNamespaceRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
+	"\x17DeleteNamespaceResponse\"\xc8\x01\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06halted\x18\x02 \x01(\tR\x06halted\x12%\n" +
 	"\x0equeued_actions\x18\x03 \x01(\x04R\rqueuedActions\x12\x19\n" +
 	"\bnodes_up\x18\x04 \x01(\x04R\anodesUp\x12*\n" +
 	"\x11queued_for_quotas\x18\x05 \x01(\x04R\x0fqueuedForQuotas\x12&\n" +
-	"\x0fqueued_for_gpus\x18\x06 \x01(\x04R\rqueuedForGpus\"\x12\n" +
-	"\x10ListPoolsRequest\"8\n" +
+	"\x0fqueued_for_gpus\x18\x06 \x01(\x04R\rqueuedForGpus\"3\n" +
+	"\x10ListPoolsRequest\x12\x1f\n" +
+	"\vallow_stale\x18\x01 \x01(\bR\n" +
+	"allowStale\"8\n" +
 	"\x11ListPoolsResponse\x12#\n" +
 	"\x05pools\x18\x01 \x03(\v2\r.rota.v1.PoolR\x05pools\"'\n" +
+	"\x11DeletePoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
+	"\x12DeletePoolResponse\"'\n" +
 	"\x11ResumePoolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
 	"\x12ResumePoolResponse\"4\n" +
 	"\x18ActivateSchedulerRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\"\x1b\n" +
-	"\x19ActivateSchedulerResponse2\xa7\a\n" +
+	"\x19ActivateSchedulerResponse2\x85\t\n" +
 	"\x0fOperatorService\x12B\n" +
 	"\tGetStatus\x12\x19.rota.v1.GetStatusRequest\x1a\x1a.rota.v1.GetStatusResponse\x12B\n" +
 	"\tListPeers\x12\x19.rota.v1.ListPeersRequest\x1a\x1a.rota.v1.ListPeersResponse\x12<\n" +
-	"\aAddPeer\x12\x17.rota.v1.AddPeerRequest\x1a\x18.rota.v1.AddPeerResponse\x12E\n" +
+	"\aAddPeer\x12\x17.rota.v1.AddPeerRequest\x1a\x18.rota.v1.AddPeerResponse\x12?\n" +
+	"\bMovePeer\x12\x18.rota.v1.MovePeerRequest\x1a\x19.rota.v1.MovePeerResponse\x12E\n" +
 	"\n" +
 	"RemovePeer\x12\x1a.rota.v1.RemovePeerRequest\x1a\x1b.rota.v1.RemovePeerResponse\x12]\n" +
 	"\x12TransferLeadership\x12\".rota.v1.TransferLeadershipRequest\x1a#.rota.v1.TransferLeadershipResponse\x12K\n" +
 	"\fGetStateHash\x12\x1c.rota.v1.GetStateHashRequest\x1a\x1d.rota.v1.GetStateHashResponse\x12K\n" +
 	"\fTakeSnapshot\x12\x1c.rota.v1.TakeSnapshotRequest\x1a\x1d.rota.v1.TakeSnapshotResponse\x12T\n" +
 	"\x0fCreateNamespace\x12\x1f.rota.v1.CreateNamespaceRequest\x1a .rota.v1.CreateNamespaceResponse\x12Q\n" +
-	"\x0eListNamespaces\x12\x1e.rota.v1.ListNamespacesRequest\x1a\x1f.rota.v1.ListNamespacesResponse\x12B\n" +
+	"\x0eListNamespaces\x12\x1e.rota.v1.ListNamespacesRequest\x1a\x1f.rota.v1.ListNamespacesResponse\x12T\n" +
+	"\x0fDeleteNamespace\x12\x1f.rota.v1.DeleteNamespaceRequest\x1a .rota.v1.DeleteNamespaceResponse\x12B\n" +
 	"\tListPools\x12\x19.rota.v1.ListPoolsRequest\x1a\x1a.rota.v1.ListPoolsResponse\x12E\n" +
+	"\n" +
+	"DeletePool\x12\x1a.rota.v1.DeletePoolRequest\x1a\x1b.rota.v1.DeletePoolResponse\x12E\n" +
 	"\n" +
 	"ResumePool\x12\x1a.rota.v1.ResumePoolRequest\x1a\x1b.rota.v1.ResumePoolResponse\x12Z\n" +
 	"\x11ActivateScheduler\x12!.rota.v1.ActivateSchedulerRequest\x1a\".rota.v1.ActivateSchedulerResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
@@ -1515,7 +1836,7 @@ func file_rota_v1_operator_proto_rawDescGZIP() []byte {
 	return file_rota_v1_operator_proto_rawDescData
 }
 
-var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_rota_v1_operator_proto_goTypes = []any{
 	(*GetStatusRequest)(nil),           // 0: rota.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),          // 1: rota.v1.GetStatusResponse
@@ -1524,62 +1845,74 @@ var file_rota_v1_operator_proto_goTypes = []any{
 	(*ListPeersResponse)(nil),          // 4: rota.v1.ListPeersResponse
 	(*AddPeerRequest)(nil),             // 5: rota.v1.AddPeerRequest
 	(*AddPeerResponse)(nil),            // 6: rota.v1.AddPeerResponse
-	(*RemovePeerRequest)(nil),          // 7: rota.v1.RemovePeerRequest
-	(*RemovePeerResponse)(nil),         // 8: rota.v1.RemovePeerResponse
-	(*TransferLeadershipRequest)(nil),  // 9: rota.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 10: rota.v1.TransferLeadershipResponse
-	(*GetStateHashRequest)(nil),        // 11: rota.v1.GetStateHashRequest
-	(*GetStateHashResponse)(nil),       // 12: rota.v1.GetStateHashResponse
-	(*TakeSnapshotRequest)(nil),        // 13: rota.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),       // 14: rota.v1.TakeSnapshotResponse
-	(*Namespace)(nil),                  // 15: rota.v1.Namespace
-	(*CreateNamespaceRequest)(nil),     // 16: rota.v1.CreateNamespaceRequest
-	(*CreateNamespaceResponse)(nil),    // 17: rota.v1.CreateNamespaceResponse
-	(*ListNamespacesRequest)(nil),      // 18: rota.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 19: rota.v1.ListNamespacesResponse
-	(*Pool)(nil),                       // 20: rota.v1.Pool
-	(*ListPoolsRequest)(nil),           // 21: rota.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),          // 22: rota.v1.ListPoolsResponse
-	(*ResumePoolRequest)(nil),          // 23: rota.v1.ResumePoolRequest
-	(*ResumePoolResponse)(nil),         // 24: rota.v1.ResumePoolResponse
-	(*ActivateSchedulerRequest)(nil),   // 25: rota.v1.ActivateSchedulerRequest
-	(*ActivateSchedulerResponse)(nil),  // 26: rota.v1.ActivateSchedulerResponse
-	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 28: google.protobuf.Duration
+	(*MovePeerRequest)(nil),            // 7: rota.v1.MovePeerRequest
+	(*MovePeerResponse)(nil),           // 8: rota.v1.MovePeerResponse
+	(*RemovePeerRequest)(nil),          // 9: rota.v1.RemovePeerRequest
+	(*RemovePeerResponse)(nil),         // 10: rota.v1.RemovePeerResponse
+	(*TransferLeadershipRequest)(nil),  // 11: rota.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 12: rota.v1.TransferLeadershipResponse
+	(*GetStateHashRequest)(nil),        // 13: rota.v1.GetStateHashRequest
+	(*GetStateHashResponse)(nil),       // 14: rota.v1.GetStateHashResponse
+	(*TakeSnapshotRequest)(nil),        // 15: rota.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),       // 16: rota.v1.TakeSnapshotResponse
+	(*Namespace)(nil),                  // 17: rota.v1.Namespace
+	(*CreateNamespaceRequest)(nil),     // 18: rota.v1.CreateNamespaceRequest
+	(*CreateNamespaceResponse)(nil),    // 19: rota.v1.CreateNamespaceResponse
+	(*ListNamespacesRequest)(nil),      // 20: rota.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),     // 21: rota.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),     // 22: rota.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),    // 23: rota.v1.DeleteNamespaceResponse
+	(*Pool)(nil),                       // 24: rota.v1.Pool
+	(*ListPoolsRequest)(nil),           // 25: rota.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),          // 26: rota.v1.ListPoolsResponse
+	(*DeletePoolRequest)(nil),          // 27: rota.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 28: rota.v1.DeletePoolResponse
+	(*ResumePoolRequest)(nil),          // 29: rota.v1.ResumePoolRequest
+	(*ResumePoolResponse)(nil),         // 30: rota.v1.ResumePoolResponse
+	(*ActivateSchedulerRequest)(nil),   // 31: rota.v1.ActivateSchedulerRequest
+	(*ActivateSchedulerResponse)(nil),  // 32: rota.v1.ActivateSchedulerResponse
+	(*timestamppb.Timestamp)(nil),      // 33: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 34: google.protobuf.Duration
 }
 var file_rota_v1_operator_proto_depIdxs = []int32{
-	27, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
-	28, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
-	28, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
+	33, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
+	34, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
+	34, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
 	2,  // 3: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
-	15, // 4: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
-	20, // 5: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
+	17, // 4: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
+	24, // 5: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
 	0,  // 6: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
 	3,  // 7: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
 	5,  // 8: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
-	7,  // 9: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
-	9,  // 10: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
-	11, // 11: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
-	13, // 12: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
-	16, // 13: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
-	18, // 14: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
-	21, // 15: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
-	23, // 16: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
-	25, // 17: rota.v1.OperatorService.ActivateScheduler:input_type -> rota.v1.ActivateSchedulerRequest
-	1,  // 18: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
-	4,  // 19: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
-	6,  // 20: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
-	8,  // 21: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
-	10, // 22: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
-	12, // 23: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
-	14, // 24: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
-	17, // 25: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
-	19, // 26: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
-	22, // 27: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
-	24, // 28: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
-	26, // 29: rota.v1.OperatorService.ActivateScheduler:output_type -> rota.v1.ActivateSchedulerResponse
-	18, // [18:30] is the sub-list for method output_type
-	6,  // [6:18] is the sub-list for method input_type
+	7,  // 9: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
+	9,  // 10: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
+	11, // 11: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
+	13, // 12: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
+	15, // 13: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
+	18, // 14: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
+	20, // 15: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
+	22, // 16: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
+	25, // 17: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
+	27, // 18: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
+	29, // 19: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
+	31, // 20: rota.v1.OperatorService.ActivateScheduler:input_type -> rota.v1.ActivateSchedulerRequest
+	1,  // 21: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
+	4,  // 22: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
+	6,  // 23: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
+	8,  // 24: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
+	10, // 25: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
+	12, // 26: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
+	14, // 27: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
+	16, // 28: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
+	19, // 29: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
+	21, // 30: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
+	23, // 31: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
+	26, // 32: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
+	28, // 33: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
+	30, // 34: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
+	32, // 35: rota.v1.OperatorService.ActivateScheduler:output_type -> rota.v1.ActivateSchedulerResponse
+	21, // [21:36] is the sub-list for method output_type
+	6,  // [6:21] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
 	6,  // [6:6] is the sub-list for extension extendee
 	0,  // [0:6] is the sub-list for field type_name
@@ -1590,13 +1923,14 @@ func file_rota_v1_operator_proto_init() {
 	if File_rota_v1_operator_proto != nil {
 		return
 	}
+	file_rota_v1_operator_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_operator_proto_rawDesc), len(file_rota_v1_operator_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

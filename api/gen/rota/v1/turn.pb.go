@@ -126,7 +126,9 @@ type Turn struct {
 	// When hooks had made the group ready; absent if there were none.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
 	// Which hook failed and how, if the turn was canceled for that.
-	Message       string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
+	// What a turn waits for that is not held yet, in one sentence. Only GetTurn says it.
+	WaitingFor    string `protobuf:"bytes,23,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -311,6 +313,13 @@ func (x *Turn) GetReadyTime() *timestamppb.Timestamp {
 func (x *Turn) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Turn) GetWaitingFor() string {
+	if x != nil {
+		return x.WaitingFor
 	}
 	return ""
 }
@@ -1021,7 +1030,7 @@ var File_rota_v1_turn_proto protoreflect.FileDescriptor
 
 const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xa4\x06\n" +
+	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xc5\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1050,7 +1059,9 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\brevision\x18\x14 \x01(\x04R\brevision\x129\n" +
 	"\n" +
 	"ready_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12\x18\n" +
-	"\amessage\x18\x16 \x01(\tR\amessage\"\xa8\x03\n" +
+	"\amessage\x18\x16 \x01(\tR\amessage\x12\x1f\n" +
+	"\vwaiting_for\x18\x17 \x01(\tR\n" +
+	"waitingFor\"\xa8\x03\n" +
 	"\x12AcquireTurnRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +

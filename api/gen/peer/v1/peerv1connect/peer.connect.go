@@ -39,6 +39,8 @@ const (
 	PeerServiceReadIndexProcedure = "/peer.v1.PeerService/ReadIndex"
 	// PeerServiceRenewLeasesProcedure is the fully-qualified name of the PeerService's RenewLeases RPC.
 	PeerServiceRenewLeasesProcedure = "/peer.v1.PeerService/RenewLeases"
+	// PeerServiceDescribeProcedure is the fully-qualified name of the PeerService's Describe RPC.
+	PeerServiceDescribeProcedure = "/peer.v1.PeerService/Describe"
 )
 
 // PeerServiceClient is a client for the peer.v1.PeerService service.
@@ -52,6 +54,9 @@ type PeerServiceClient interface {
 	// RenewLeases renews the leases of nodes and turns whose agents and holders are
 	// connected to the calling server.
 	RenewLeases(context.Context, *v1.RenewLeasesRequest) (*v1.RenewLeasesResponse, error)
+	// Describe says what the called server is and how far it has come. The leader asks
+	// before it changes the members or hands over.
+	Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the peer.v1.PeerService service. By default, it uses
@@ -83,6 +88,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("RenewLeases")),
 			connect.WithClientOptions(opts...),
 		),
+		describe: connect.NewClient[v1.DescribeRequest, v1.DescribeResponse](
+			httpClient,
+			baseURL+PeerServiceDescribeProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Describe")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -91,6 +102,7 @@ type peerServiceClient struct {
 	propose     *connect.Client[v1.ProposeRequest, v1.ProposeResponse]
 	readIndex   *connect.Client[v1.ReadIndexRequest, v1.ReadIndexResponse]
 	renewLeases *connect.Client[v1.RenewLeasesRequest, v1.RenewLeasesResponse]
+	describe    *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
 }
 
 // Propose calls peer.v1.PeerService.Propose.
@@ -120,6 +132,15 @@ func (c *peerServiceClient) RenewLeases(ctx context.Context, req *v1.RenewLeases
 	return nil, err
 }
 
+// Describe calls peer.v1.PeerService.Describe.
+func (c *peerServiceClient) Describe(ctx context.Context, req *v1.DescribeRequest) (*v1.DescribeResponse, error) {
+	response, err := c.describe.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PeerServiceHandler is an implementation of the peer.v1.PeerService service.
 type PeerServiceHandler interface {
 	// Propose commits commands that another server accepted. An answer that does
@@ -131,6 +152,9 @@ type PeerServiceHandler interface {
 	// RenewLeases renews the leases of nodes and turns whose agents and holders are
 	// connected to the calling server.
 	RenewLeases(context.Context, *v1.RenewLeasesRequest) (*v1.RenewLeasesResponse, error)
+	// Describe says what the called server is and how far it has come. The leader asks
+	// before it changes the members or hands over.
+	Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -158,6 +182,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("RenewLeases")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceDescribeHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceDescribeProcedure,
+		svc.Describe,
+		connect.WithSchema(peerServiceMethods.ByName("Describe")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/peer.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceProposeProcedure:
@@ -166,6 +196,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceReadIndexHandler.ServeHTTP(w, r)
 		case PeerServiceRenewLeasesProcedure:
 			peerServiceRenewLeasesHandler.ServeHTTP(w, r)
+		case PeerServiceDescribeProcedure:
+			peerServiceDescribeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -185,4 +217,8 @@ func (UnimplementedPeerServiceHandler) ReadIndex(context.Context, *v1.ReadIndexR
 
 func (UnimplementedPeerServiceHandler) RenewLeases(context.Context, *v1.RenewLeasesRequest) (*v1.RenewLeasesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("peer.v1.PeerService.RenewLeases is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("peer.v1.PeerService.Describe is not implemented"))
 }

@@ -43,6 +43,8 @@ const (
 	// AgentServiceReportAttemptsProcedure is the fully-qualified name of the AgentService's
 	// ReportAttempts RPC.
 	AgentServiceReportAttemptsProcedure = "/rota.v1.AgentService/ReportAttempts"
+	// AgentServiceReportDiskProcedure is the fully-qualified name of the AgentService's ReportDisk RPC.
+	AgentServiceReportDiskProcedure = "/rota.v1.AgentService/ReportDisk"
 	// AgentServiceRenewLeaseProcedure is the fully-qualified name of the AgentService's RenewLease RPC.
 	AgentServiceRenewLeaseProcedure = "/rota.v1.AgentService/RenewLease"
 	// OutputServiceReadOutputProcedure is the fully-qualified name of the OutputService's ReadOutput
@@ -61,6 +63,9 @@ type AgentServiceClient interface {
 	// ReportAttempts says how attempts ended. Reports with an old token change
 	// nothing and are answered like any other, so that they are not sent again.
 	ReportAttempts(context.Context, *v1.ReportAttemptsRequest) (*v1.ReportAttemptsResponse, error)
+	// ReportDisk says whether the node has less free disk space than its agent was told to
+	// leave. It then gets no new work. A report of an old incarnation changes nothing.
+	ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -95,6 +100,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ReportAttempts")),
 			connect.WithClientOptions(opts...),
 		),
+		reportDisk: connect.NewClient[v1.ReportDiskRequest, v1.ReportDiskResponse](
+			httpClient,
+			baseURL+AgentServiceReportDiskProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReportDisk")),
+			connect.WithClientOptions(opts...),
+		),
 		renewLease: connect.NewClient[v1.RenewLeaseRequest, v1.RenewLeaseResponse](
 			httpClient,
 			baseURL+AgentServiceRenewLeaseProcedure,
@@ -109,6 +120,7 @@ type agentServiceClient struct {
 	registerNode   *connect.Client[v1.RegisterNodeRequest, v1.RegisterNodeResponse]
 	watchNode      *connect.Client[v1.WatchNodeRequest, v1.WatchNodeResponse]
 	reportAttempts *connect.Client[v1.ReportAttemptsRequest, v1.ReportAttemptsResponse]
+	reportDisk     *connect.Client[v1.ReportDiskRequest, v1.ReportDiskResponse]
 	renewLease     *connect.Client[v1.RenewLeaseRequest, v1.RenewLeaseResponse]
 }
 
@@ -135,6 +147,15 @@ func (c *agentServiceClient) ReportAttempts(ctx context.Context, req *v1.ReportA
 	return nil, err
 }
 
+// ReportDisk calls rota.v1.AgentService.ReportDisk.
+func (c *agentServiceClient) ReportDisk(ctx context.Context, req *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error) {
+	response, err := c.reportDisk.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RenewLease calls rota.v1.AgentService.RenewLease.
 func (c *agentServiceClient) RenewLease(ctx context.Context, req *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {
 	response, err := c.renewLease.CallUnary(ctx, connect.NewRequest(req))
@@ -155,6 +176,9 @@ type AgentServiceHandler interface {
 	// ReportAttempts says how attempts ended. Reports with an old token change
 	// nothing and are answered like any other, so that they are not sent again.
 	ReportAttempts(context.Context, *v1.ReportAttemptsRequest) (*v1.ReportAttemptsResponse, error)
+	// ReportDisk says whether the node has less free disk space than its agent was told to
+	// leave. It then gets no new work. A report of an old incarnation changes nothing.
+	ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -185,6 +209,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ReportAttempts")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceReportDiskHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReportDiskProcedure,
+		svc.ReportDisk,
+		connect.WithSchema(agentServiceMethods.ByName("ReportDisk")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceRenewLeaseHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceRenewLeaseProcedure,
 		svc.RenewLease,
@@ -199,6 +229,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceWatchNodeHandler.ServeHTTP(w, r)
 		case AgentServiceReportAttemptsProcedure:
 			agentServiceReportAttemptsHandler.ServeHTTP(w, r)
+		case AgentServiceReportDiskProcedure:
+			agentServiceReportDiskHandler.ServeHTTP(w, r)
 		case AgentServiceRenewLeaseProcedure:
 			agentServiceRenewLeaseHandler.ServeHTTP(w, r)
 		default:
@@ -220,6 +252,10 @@ func (UnimplementedAgentServiceHandler) WatchNode(context.Context, *v1.WatchNode
 
 func (UnimplementedAgentServiceHandler) ReportAttempts(context.Context, *v1.ReportAttemptsRequest) (*v1.ReportAttemptsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportAttempts is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportDisk is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {

@@ -41,6 +41,9 @@ const (
 	OperatorServiceListPeersProcedure = "/rota.v1.OperatorService/ListPeers"
 	// OperatorServiceAddPeerProcedure is the fully-qualified name of the OperatorService's AddPeer RPC.
 	OperatorServiceAddPeerProcedure = "/rota.v1.OperatorService/AddPeer"
+	// OperatorServiceMovePeerProcedure is the fully-qualified name of the OperatorService's MovePeer
+	// RPC.
+	OperatorServiceMovePeerProcedure = "/rota.v1.OperatorService/MovePeer"
 	// OperatorServiceRemovePeerProcedure is the fully-qualified name of the OperatorService's
 	// RemovePeer RPC.
 	OperatorServiceRemovePeerProcedure = "/rota.v1.OperatorService/RemovePeer"
@@ -59,9 +62,15 @@ const (
 	// OperatorServiceListNamespacesProcedure is the fully-qualified name of the OperatorService's
 	// ListNamespaces RPC.
 	OperatorServiceListNamespacesProcedure = "/rota.v1.OperatorService/ListNamespaces"
+	// OperatorServiceDeleteNamespaceProcedure is the fully-qualified name of the OperatorService's
+	// DeleteNamespace RPC.
+	OperatorServiceDeleteNamespaceProcedure = "/rota.v1.OperatorService/DeleteNamespace"
 	// OperatorServiceListPoolsProcedure is the fully-qualified name of the OperatorService's ListPools
 	// RPC.
 	OperatorServiceListPoolsProcedure = "/rota.v1.OperatorService/ListPools"
+	// OperatorServiceDeletePoolProcedure is the fully-qualified name of the OperatorService's
+	// DeletePool RPC.
+	OperatorServiceDeletePoolProcedure = "/rota.v1.OperatorService/DeletePool"
 	// OperatorServiceResumePoolProcedure is the fully-qualified name of the OperatorService's
 	// ResumePool RPC.
 	OperatorServiceResumePoolProcedure = "/rota.v1.OperatorService/ResumePool"
@@ -74,11 +83,18 @@ const (
 type OperatorServiceClient interface {
 	// GetStatus describes the cluster as this server sees it.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// ListPeers returns the servers of the Raft group, as the leader has them.
 	ListPeers(context.Context, *v1.ListPeersRequest) (*v1.ListPeersResponse, error)
-	// AddPeer adds a server as a non-voter, or makes it a voter. Only this call
-	// changes who votes; gossip never does.
+	// AddPeer adds a server as a non-voter, or makes a non-voter a voter. The server must
+	// answer under this ID and address. It gets a vote when it has caught up and while
+	// all voters answer. Only this call and RemovePeer change who votes; gossip never does.
 	AddPeer(context.Context, *v1.AddPeerRequest) (*v1.AddPeerResponse, error)
+	// MovePeer changes the address of a member. The member must answer at the new one.
+	MovePeer(context.Context, *v1.MovePeerRequest) (*v1.MovePeerResponse, error)
+	// RemovePeer removes a server. It is refused if the voters that would be left and
+	// that answer are no majority.
 	RemovePeer(context.Context, *v1.RemovePeerRequest) (*v1.RemovePeerResponse, error)
+	// TransferLeadership hands the leadership to a voter that answers.
 	TransferLeadership(context.Context, *v1.TransferLeadershipRequest) (*v1.TransferLeadershipResponse, error)
 	// GetStateHash returns the hash of this server's own state.
 	GetStateHash(context.Context, *v1.GetStateHashRequest) (*v1.GetStateHashResponse, error)
@@ -86,7 +102,13 @@ type OperatorServiceClient interface {
 	TakeSnapshot(context.Context, *v1.TakeSnapshotRequest) (*v1.TakeSnapshotResponse, error)
 	CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error)
 	ListNamespaces(context.Context, *v1.ListNamespacesRequest) (*v1.ListNamespacesResponse, error)
+	// DeleteNamespace forgets a namespace that nothing refers to: no action, trajectory,
+	// job or class. Those that have ended count until they are forgotten.
+	DeleteNamespace(context.Context, *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error)
 	ListPools(context.Context, *v1.ListPoolsRequest) (*v1.ListPoolsResponse, error)
+	// DeletePool forgets a pool that has no nodes and that nothing refers to: no action,
+	// trajectory or node group. Those that have ended count until they are forgotten.
+	DeletePool(context.Context, *v1.DeletePoolRequest) (*v1.DeletePoolResponse, error)
 	// ResumePool lets a pool schedule again that was halted by a failed decision.
 	ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error)
 	// ActivateScheduler commits the barrier after which every server decides by
@@ -122,6 +144,12 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			httpClient,
 			baseURL+OperatorServiceAddPeerProcedure,
 			connect.WithSchema(operatorServiceMethods.ByName("AddPeer")),
+			connect.WithClientOptions(opts...),
+		),
+		movePeer: connect.NewClient[v1.MovePeerRequest, v1.MovePeerResponse](
+			httpClient,
+			baseURL+OperatorServiceMovePeerProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("MovePeer")),
 			connect.WithClientOptions(opts...),
 		),
 		removePeer: connect.NewClient[v1.RemovePeerRequest, v1.RemovePeerResponse](
@@ -160,10 +188,22 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(operatorServiceMethods.ByName("ListNamespaces")),
 			connect.WithClientOptions(opts...),
 		),
+		deleteNamespace: connect.NewClient[v1.DeleteNamespaceRequest, v1.DeleteNamespaceResponse](
+			httpClient,
+			baseURL+OperatorServiceDeleteNamespaceProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("DeleteNamespace")),
+			connect.WithClientOptions(opts...),
+		),
 		listPools: connect.NewClient[v1.ListPoolsRequest, v1.ListPoolsResponse](
 			httpClient,
 			baseURL+OperatorServiceListPoolsProcedure,
 			connect.WithSchema(operatorServiceMethods.ByName("ListPools")),
+			connect.WithClientOptions(opts...),
+		),
+		deletePool: connect.NewClient[v1.DeletePoolRequest, v1.DeletePoolResponse](
+			httpClient,
+			baseURL+OperatorServiceDeletePoolProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("DeletePool")),
 			connect.WithClientOptions(opts...),
 		),
 		resumePool: connect.NewClient[v1.ResumePoolRequest, v1.ResumePoolResponse](
@@ -186,13 +226,16 @@ type operatorServiceClient struct {
 	getStatus          *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
 	listPeers          *connect.Client[v1.ListPeersRequest, v1.ListPeersResponse]
 	addPeer            *connect.Client[v1.AddPeerRequest, v1.AddPeerResponse]
+	movePeer           *connect.Client[v1.MovePeerRequest, v1.MovePeerResponse]
 	removePeer         *connect.Client[v1.RemovePeerRequest, v1.RemovePeerResponse]
 	transferLeadership *connect.Client[v1.TransferLeadershipRequest, v1.TransferLeadershipResponse]
 	getStateHash       *connect.Client[v1.GetStateHashRequest, v1.GetStateHashResponse]
 	takeSnapshot       *connect.Client[v1.TakeSnapshotRequest, v1.TakeSnapshotResponse]
 	createNamespace    *connect.Client[v1.CreateNamespaceRequest, v1.CreateNamespaceResponse]
 	listNamespaces     *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
+	deleteNamespace    *connect.Client[v1.DeleteNamespaceRequest, v1.DeleteNamespaceResponse]
 	listPools          *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
+	deletePool         *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
 	resumePool         *connect.Client[v1.ResumePoolRequest, v1.ResumePoolResponse]
 	activateScheduler  *connect.Client[v1.ActivateSchedulerRequest, v1.ActivateSchedulerResponse]
 }
@@ -218,6 +261,15 @@ func (c *operatorServiceClient) ListPeers(ctx context.Context, req *v1.ListPeers
 // AddPeer calls rota.v1.OperatorService.AddPeer.
 func (c *operatorServiceClient) AddPeer(ctx context.Context, req *v1.AddPeerRequest) (*v1.AddPeerResponse, error) {
 	response, err := c.addPeer.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// MovePeer calls rota.v1.OperatorService.MovePeer.
+func (c *operatorServiceClient) MovePeer(ctx context.Context, req *v1.MovePeerRequest) (*v1.MovePeerResponse, error) {
+	response, err := c.movePeer.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -278,9 +330,27 @@ func (c *operatorServiceClient) ListNamespaces(ctx context.Context, req *v1.List
 	return nil, err
 }
 
+// DeleteNamespace calls rota.v1.OperatorService.DeleteNamespace.
+func (c *operatorServiceClient) DeleteNamespace(ctx context.Context, req *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error) {
+	response, err := c.deleteNamespace.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListPools calls rota.v1.OperatorService.ListPools.
 func (c *operatorServiceClient) ListPools(ctx context.Context, req *v1.ListPoolsRequest) (*v1.ListPoolsResponse, error) {
 	response, err := c.listPools.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeletePool calls rota.v1.OperatorService.DeletePool.
+func (c *operatorServiceClient) DeletePool(ctx context.Context, req *v1.DeletePoolRequest) (*v1.DeletePoolResponse, error) {
+	response, err := c.deletePool.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -309,11 +379,18 @@ func (c *operatorServiceClient) ActivateScheduler(ctx context.Context, req *v1.A
 type OperatorServiceHandler interface {
 	// GetStatus describes the cluster as this server sees it.
 	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// ListPeers returns the servers of the Raft group, as the leader has them.
 	ListPeers(context.Context, *v1.ListPeersRequest) (*v1.ListPeersResponse, error)
-	// AddPeer adds a server as a non-voter, or makes it a voter. Only this call
-	// changes who votes; gossip never does.
+	// AddPeer adds a server as a non-voter, or makes a non-voter a voter. The server must
+	// answer under this ID and address. It gets a vote when it has caught up and while
+	// all voters answer. Only this call and RemovePeer change who votes; gossip never does.
 	AddPeer(context.Context, *v1.AddPeerRequest) (*v1.AddPeerResponse, error)
+	// MovePeer changes the address of a member. The member must answer at the new one.
+	MovePeer(context.Context, *v1.MovePeerRequest) (*v1.MovePeerResponse, error)
+	// RemovePeer removes a server. It is refused if the voters that would be left and
+	// that answer are no majority.
 	RemovePeer(context.Context, *v1.RemovePeerRequest) (*v1.RemovePeerResponse, error)
+	// TransferLeadership hands the leadership to a voter that answers.
 	TransferLeadership(context.Context, *v1.TransferLeadershipRequest) (*v1.TransferLeadershipResponse, error)
 	// GetStateHash returns the hash of this server's own state.
 	GetStateHash(context.Context, *v1.GetStateHashRequest) (*v1.GetStateHashResponse, error)
@@ -321,7 +398,13 @@ type OperatorServiceHandler interface {
 	TakeSnapshot(context.Context, *v1.TakeSnapshotRequest) (*v1.TakeSnapshotResponse, error)
 	CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error)
 	ListNamespaces(context.Context, *v1.ListNamespacesRequest) (*v1.ListNamespacesResponse, error)
+	// DeleteNamespace forgets a namespace that nothing refers to: no action, trajectory,
+	// job or class. Those that have ended count until they are forgotten.
+	DeleteNamespace(context.Context, *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error)
 	ListPools(context.Context, *v1.ListPoolsRequest) (*v1.ListPoolsResponse, error)
+	// DeletePool forgets a pool that has no nodes and that nothing refers to: no action,
+	// trajectory or node group. Those that have ended count until they are forgotten.
+	DeletePool(context.Context, *v1.DeletePoolRequest) (*v1.DeletePoolResponse, error)
 	// ResumePool lets a pool schedule again that was halted by a failed decision.
 	ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error)
 	// ActivateScheduler commits the barrier after which every server decides by
@@ -353,6 +436,12 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		OperatorServiceAddPeerProcedure,
 		svc.AddPeer,
 		connect.WithSchema(operatorServiceMethods.ByName("AddPeer")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceMovePeerHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceMovePeerProcedure,
+		svc.MovePeer,
+		connect.WithSchema(operatorServiceMethods.ByName("MovePeer")),
 		connect.WithHandlerOptions(opts...),
 	)
 	operatorServiceRemovePeerHandler := connect.NewUnaryHandlerSimple(
@@ -391,10 +480,22 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		connect.WithSchema(operatorServiceMethods.ByName("ListNamespaces")),
 		connect.WithHandlerOptions(opts...),
 	)
+	operatorServiceDeleteNamespaceHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceDeleteNamespaceProcedure,
+		svc.DeleteNamespace,
+		connect.WithSchema(operatorServiceMethods.ByName("DeleteNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
 	operatorServiceListPoolsHandler := connect.NewUnaryHandlerSimple(
 		OperatorServiceListPoolsProcedure,
 		svc.ListPools,
 		connect.WithSchema(operatorServiceMethods.ByName("ListPools")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceDeletePoolHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceDeletePoolProcedure,
+		svc.DeletePool,
+		connect.WithSchema(operatorServiceMethods.ByName("DeletePool")),
 		connect.WithHandlerOptions(opts...),
 	)
 	operatorServiceResumePoolHandler := connect.NewUnaryHandlerSimple(
@@ -417,6 +518,8 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceListPeersHandler.ServeHTTP(w, r)
 		case OperatorServiceAddPeerProcedure:
 			operatorServiceAddPeerHandler.ServeHTTP(w, r)
+		case OperatorServiceMovePeerProcedure:
+			operatorServiceMovePeerHandler.ServeHTTP(w, r)
 		case OperatorServiceRemovePeerProcedure:
 			operatorServiceRemovePeerHandler.ServeHTTP(w, r)
 		case OperatorServiceTransferLeadershipProcedure:
@@ -429,8 +532,12 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceCreateNamespaceHandler.ServeHTTP(w, r)
 		case OperatorServiceListNamespacesProcedure:
 			operatorServiceListNamespacesHandler.ServeHTTP(w, r)
+		case OperatorServiceDeleteNamespaceProcedure:
+			operatorServiceDeleteNamespaceHandler.ServeHTTP(w, r)
 		case OperatorServiceListPoolsProcedure:
 			operatorServiceListPoolsHandler.ServeHTTP(w, r)
+		case OperatorServiceDeletePoolProcedure:
+			operatorServiceDeletePoolHandler.ServeHTTP(w, r)
 		case OperatorServiceResumePoolProcedure:
 			operatorServiceResumePoolHandler.ServeHTTP(w, r)
 		case OperatorServiceActivateSchedulerProcedure:
@@ -454,6 +561,10 @@ func (UnimplementedOperatorServiceHandler) ListPeers(context.Context, *v1.ListPe
 
 func (UnimplementedOperatorServiceHandler) AddPeer(context.Context, *v1.AddPeerRequest) (*v1.AddPeerResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.AddPeer is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) MovePeer(context.Context, *v1.MovePeerRequest) (*v1.MovePeerResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.MovePeer is not implemented"))
 }
 
 func (UnimplementedOperatorServiceHandler) RemovePeer(context.Context, *v1.RemovePeerRequest) (*v1.RemovePeerResponse, error) {
@@ -480,8 +591,16 @@ func (UnimplementedOperatorServiceHandler) ListNamespaces(context.Context, *v1.L
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ListNamespaces is not implemented"))
 }
 
+func (UnimplementedOperatorServiceHandler) DeleteNamespace(context.Context, *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.DeleteNamespace is not implemented"))
+}
+
 func (UnimplementedOperatorServiceHandler) ListPools(context.Context, *v1.ListPoolsRequest) (*v1.ListPoolsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ListPools is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) DeletePool(context.Context, *v1.DeletePoolRequest) (*v1.DeletePoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.DeletePool is not implemented"))
 }
 
 func (UnimplementedOperatorServiceHandler) ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error) {

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"rota/agent/runtime"
+)
+
+// endDuringAnOutage lets n attempts with full output end while no server takes
+// reports, and returns their keys when servers answer again.
+func endDuringAnOutage(t *testing.T, c *cluster, n int) (keys []runtime.Key) {
+	t.Helper()
+	s := newSupervisor(t)
+	s.exitsMax = n
+	start(t, config(t, c, s))
+	c.until("registration", func(c *cluster) bool { return len(c.registered) > 0 })
+	c.change(func() {
+		c.noReports = true
+		for i := range uint64(n) {
+			key := runtime.Key{Action: 1000 + i, Attempt: 1, Incarnation: c.incarnation}
+			c.desired[key] = assignment(key.Action)
+			keys = append(keys, key)
+		}
+	})
+	s.untilRuns(keys...)
+	s.lock()
+	for _, key := range keys {
+		s.end(runtime.Exit{Key: key, Reason: runtime.ReasonExited, ExitCode: 7, Stdout: bytes.Repeat([]byte("x"), tailsMax)})
+	}
+	s.unlock()
+	c.until("a report that fails", func(c *cluster) bool { return c.reported > 0 })
+	c.change(func() { c.noReports = false })
+	return keys
+}
+
+// What ends during an outage is more than servers read at once.
+func TestEndsOfAnOutageAreReportedInPieces(t *testing.T) {
+	c := newCluster(t, 1)
+	for _, key := range endDuringAnOutage(t, c, 1100) {
+		if r := c.result(key); r.ExitCode != 7 || len(r.StdoutTail) != tailsMax {
+			t.Fatalf("%s was reported with exit code %d and %d bytes", key, r.ExitCode, len(r.StdoutTail))
+		}
+	}
+}
+
+// Servers that read less than the agent thinks refuse batches until they fit.
+func TestABatchThatIsTooLargeIsSplit(t *testing.T) {
+	c := newClusterReading(t, 1, 12<<10)
+	for _, key := range endDuringAnOutage(t, c, 50) {
+		if r := c.result(key); r.ExitCode != 7 || len(r.StdoutTail) != tailsMax {
+			t.Fatalf("%s was reported with exit code %d and %d bytes", key, r.ExitCode, len(r.StdoutTail))
+		}
+	}
+}
+
+// A report that no server reads even alone is sent without its output.
+func TestAReportThatIsTooLargeLosesItsOutput(t *testing.T) {
+	c := newClusterReading(t, 1, 2<<10)
+	for _, key := range endDuringAnOutage(t, c, 5) {
+		r := c.result(key)
+		if r.ExitCode != 7 || len(r.StdoutTail) != 0 || !strings.Contains(r.Message, "output is missing") {
+			t.Fatalf("%s was reported as %v", key, r)
+		}
+	}
+}
+
+func TestABatchOfReportsIsBoundedInBytes(t *testing.T) {
+	w := world()
+	w.desire(7, desired(101, 1, 2, 3), specs())
+	startAll(w)
+	for i := range uint64(3) {
+		w.Exited(runtime.Exit{Key: k(i + 1), Reason: runtime.ReasonExited, Stdout: make([]byte, 1000)})
+	}
+	one := reportOverhead + 1000
+	for _, step := range []struct{ countMax, bytesMax, want int }{
+		{10, 2*one + 1, 2},
+		{10, 1, 1}, // one in any case
+		{10, 1, 0},
+	} {
+		if _, exits := w.toReport(step.countMax, step.bytesMax); len(exits) != step.want {
+			t.Errorf("up to %d bytes: %d reports, want %d", step.bytesMax, len(exits), step.want)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+//go:build !amd64 && !arm64
+
+package runtime
+
+import (
+	"errors"
+	goruntime "runtime"
+)
+
+func initProgram() (int, error) {
+	return -1, errors.New("not built for " + goruntime.GOARCH)
+}

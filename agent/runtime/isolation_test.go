@@ -1,0 +1,227 @@
+package runtime_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"rota/agent/runtime"
+	"rota/internal/need"
+)
+
+// isolated is a supervisor that keeps attempts apart.
+func isolated(t testing.TB, mode string) runtime.Options {
+	t.Helper()
+	need.Root(t)
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o := options(dir, mode)
+	first := 300000 + 100*ranges.Add(1)
+	o.AttemptUIDs, o.Namespaces = fmt.Sprintf("%d-%d", first, first+99), runtime.On
+	return o
+}
+
+// ranges counts the ranges of users that tests have.
+var ranges atomic.Int64
+
+// lacks says whether the supervisor says that it cannot do something.
+func lacks(c *runtime.Client, what string) bool {
+	return strings.Contains(strings.Join(c.Describe().NotEnforced, "; "), what)
+}
+
+// inTrajectory is an attempt of a trajectory.
+func inTrajectory(n uint64, trajectory uint64, script string) runtime.Spec {
+	spec := shell(key(n), script)
+	spec.Trajectory = trajectory
+	return spec
+}
+
+// A command that does all it can to find others on its node finds none: not their
+// processes, files, output or environment, and kills none.
+func TestAttemptsDoNotReachEachOther(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode string) {
+		o := isolated(t, mode)
+		c := dial(t, o)
+		if lacks(c, "uid") || lacks(c, "namespaces") {
+			t.Fatalf("it says %q", c.Describe().NotEnforced)
+		}
+		victim := shell(key(1), `echo secret > mine; echo secret > /tmp/secret; echo secret > /dev/shm/secret; echo secret; echo ready; exec sleep 1000`)
+		victim.Env = append(victim.Env, "SECRET=secret")
+		start(t, c, victim)
+		out := runtime.OutputPath(o.Dir, key(1), runtime.Stdout)
+		waitFor(t, "the victim", func() bool { b, _ := os.ReadFile(out); return strings.HasSuffix(string(b), "ready\n") })
+		work := runtime.WorkDir(o.Dir, key(1))
+		e := runOne(t, c, shell(key(2), fmt.Sprintf(`id -u; ls /proc | grep -c '^[0-9]'
+			cat %s/mine %s /tmp/secret /dev/shm/secret /var/tmp/secret /proc/*/environ 2>/dev/null | grep -ac '=secret\|^secret'
+			echo x >> %s && echo forged; ls /tmp /var/tmp %s; cat /proc/1/environ && echo read
+			kill -9 -1`, work, out, out, work)))
+		words := strings.Fields(string(e.Stdout))
+		if len(words) < 3 || words[2] != "0" || slices.Contains(words, "forged") || slices.Contains(words, "read") || slices.Contains(words, "secret") {
+			t.Errorf("the attacker found %q (%s)", e.Stdout, e.Stderr)
+		}
+		if running, _, err := c.List(t.Context()); err != nil || len(running) != 1 {
+			t.Errorf("after kill -9 -1 %v runs, %v", running, err)
+		}
+		if b, _ := os.ReadFile(out); string(b) != "secret\nready\n" {
+			t.Errorf("the victim's output is %q", b)
+		}
+	})
+}
+
+// What holds without namespaces of its own holds with them.
+func TestAnIsolatedAttemptEndsAsAnyOther(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode string) {
+		o := isolated(t, mode)
+		c := dial(t, o)
+		for n, tt := range []struct {
+			script string
+			reason runtime.Reason
+			code   int
+			signal int
+		}{
+			{"exit 42", runtime.ReasonExited, 42, 0},
+			{"kill -9 $$", runtime.ReasonSignaled, 0, 9},
+			{"kill -TERM $$", runtime.ReasonSignaled, 0, 15},
+			{"touch mine /tmp/mine /dev/shm/mine; test -O mine -a -O /tmp/mine; echo again > /dev/stderr", runtime.ReasonExited, 0, 0},
+			{"cat /proc/self/oom_score_adj | grep -x 500", runtime.ReasonExited, 0, 0},
+			{"test $(whoami 2>/dev/null || echo $USER) = rota", runtime.ReasonExited, 0, 0},
+			// Orphans are reaped: no zombie is left of what another process left.
+			{"for i in 1 2 3; do (true &); done; sleep 0.1; ! grep -h 'State:.*Z' /proc/[0-9]*/status", runtime.ReasonExited, 0, 0},
+		} {
+			e := runOne(t, c, shell(key(uint64(n)+1), tt.script))
+			if e.Reason != tt.reason || e.ExitCode != tt.code || e.Signal != tt.signal {
+				t.Errorf("%s: got %+v", tt.script, e)
+			}
+		}
+		score, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.Describe().PID))
+		if strings.TrimSpace(string(score)) == "500" {
+			t.Error("the supervisor kept the score of attempts")
+		}
+		e := runOne(t, c, shell(key(20), "(setsid sh -c '(sleep 1000 & ) &' ); echo done"))
+		if e.Reason != runtime.ReasonExited {
+			t.Errorf("with something left behind: %+v", e)
+		}
+		if left := processesOf(o.AttemptUIDs); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		big := self(t, key(21), "helper-eat", "400")
+		big.MemoryBytes = 64 << 20
+		if e := runOne(t, c, big); !lacks(c, "memory limits") && e.Reason != runtime.ReasonOutOfMemory {
+			t.Errorf("out of memory: %+v", e)
+		}
+	})
+}
+
+// processesOf lists processes of a range of users.
+func processesOf(uids string) (out []string) {
+	var first, last int
+	fmt.Sscanf(uids, "%d-%d", &first, &last)
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		status, _ := os.ReadFile(dir + "/status")
+		var uid int
+		if i := strings.Index(string(status), "Uid:"); i >= 0 {
+			fmt.Sscan(string(status[i+4:]), &uid)
+		}
+		if first <= uid && uid <= last && !strings.Contains(string(status), "State:\tZ") {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// Actions of one trajectory share a user and /tmp, also across a restart of the
+// supervisor; no two owners that run have the same user.
+func TestATrajectoryKeepsItsUserAndTmp(t *testing.T) {
+	o := isolated(t, "")
+	c := dial(t, o)
+	uidOf := func(e runtime.Exit) string { return strings.TrimSpace(string(e.Stdout)) }
+	first := uidOf(runOne(t, c, inTrajectory(1, 7, "id -u; echo kept > /tmp/state")))
+	other := uidOf(runOne(t, c, inTrajectory(2, 8, "id -u; cat /tmp/state 2>/dev/null")))
+	single := uidOf(runOne(t, c, shell(key(3), "id -u; cat /tmp/state 2>/dev/null")))
+	if first == other || single == first || single == other {
+		t.Errorf("users %s, %s and %s", first, other, single)
+	}
+	if again := uidOf(runOne(t, c, inTrajectory(4, 7, "id -u; cat /tmp/state"))); again != first+"\nkept" {
+		t.Errorf("later, of the same trajectory: %q, first %s", again, first)
+	}
+	if err := c.Forget(t.Context(), []runtime.Key{key(1), key(2), key(3), key(4)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c = dial(t, o)
+	for n := uint64(5); n < 205; n++ { // twice the range
+		if uid := uidOf(runOne(t, c, shell(key(n), "id -u"))); uid == first || uid == other {
+			t.Fatalf("an attempt has the user %s of a trajectory", uid)
+		}
+	}
+	if again := uidOf(runOne(t, c, inTrajectory(300, 7, "id -u; cat /tmp/state"))); again != first+"\nkept" {
+		t.Errorf("after a restart: %q, first %s", again, first)
+	}
+}
+
+// When the range is used up, trajectories that run nothing make room, and then
+// attempts fail with a sentence.
+func TestUsersCanRunOut(t *testing.T) {
+	o := isolated(t, "")
+	o.AttemptUIDs = "399000-399001"
+	c := dial(t, o)
+	runOne(t, c, inTrajectory(1, 7, "true"))
+	start(t, c, shell(key(2), "sleep 1000"))
+	start(t, c, shell(key(3), "sleep 1000"))
+	waitFor(t, "both users to be taken", func() bool {
+		return len(processesOf("399000-399000")) > 0 && len(processesOf("399001-399001")) > 0
+	})
+	if e := runOne(t, c, shell(key(4), "true")); e.Reason != runtime.ReasonStartFailed || !strings.Contains(e.Message, "--attempt-uids") {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// A directory that a command names stays where it is, even below /tmp. What it may do
+// there is up to its permissions.
+func TestANamedDirectoryIsSeen(t *testing.T) {
+	o := isolated(t, "")
+	c := dial(t, o)
+	dir, err := os.MkdirTemp("/tmp", "named")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o1777); err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(key(1), "pwd; touch made && stat -c %u made; ls /tmp | wc -l")
+	spec.Dir = dir
+	e := runOne(t, c, spec)
+	first, _, _ := strings.Cut(o.AttemptUIDs, "-")
+	if want := dir + "\n" + first + "\n"; !strings.HasPrefix(string(e.Stdout), want) || !exists(filepath.Join(dir, "made")) {
+		t.Errorf("got %q %+v", e.Stdout, e)
+	}
+}
+
+// Nothing of an isolated attempt survives the death of its supervisor.
+func TestIsolatedAttemptsDieWithTheirSupervisor(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode string) {
+		o := isolated(t, mode)
+		c := dial(t, o)
+		start(t, c, shell(key(1), "(setsid env -i sh -c '(sleep 1000 &) & sleep 1000') & sleep 1000"))
+		waitFor(t, "its processes", func() bool { return len(processesOf(o.AttemptUIDs)) >= 4 })
+		kill(t, c.Describe().PID, syscall.SIGKILL)
+		c = dial(t, o)
+		if e := nextExit(t, c); e.Reason != runtime.ReasonSupervisorLost {
+			t.Errorf("got %+v", e)
+		}
+		if left := processesOf(o.AttemptUIDs); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+}

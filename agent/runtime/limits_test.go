@@ -1,0 +1,64 @@
+package runtime_test
+
+import (
+	"strings"
+	"testing"
+
+	"rota/agent/runtime"
+	"rota/internal/need"
+)
+
+// No limit of memory, however small, takes the supervisor along, or another attempt.
+func TestSmallMemoryLimitsHurtNobodyElse(t *testing.T) {
+	need.Cgroup(t)
+	forEachMode(t, func(t *testing.T, mode string) {
+		c := dial(t, options(t.TempDir(), mode))
+		beside := key(1)
+		start(t, c, shell(beside, "sleep 1000"))
+		limits := []uint64{1, 2, 511, 512, 4095, 4096, 4097, 8192, 65536, 200_000, 1 << 20}
+		for i, limit := range limits {
+			spec := shell(key(uint64(i)+2), "echo ran")
+			spec.MemoryBytes = limit
+			switch e := runOne(t, c, spec); e.Reason {
+			case runtime.ReasonStartFailed, runtime.ReasonOutOfMemory, runtime.ReasonExited, runtime.ReasonSignaled:
+			default:
+				t.Errorf("limit of %d bytes: %+v", limit, e)
+			}
+		}
+		running, _, err := c.List(t.Context())
+		if err != nil || len(running) != 1 || running[0] != beside {
+			t.Errorf("after all limits %v runs, %v", running, err)
+		}
+	})
+}
+
+// The kernel ends attempts before the supervisor, whatever protects that one.
+func TestAttemptsGoFirstWhenMemoryIsShort(t *testing.T) {
+	c := dial(t, options(t.TempDir(), ""))
+	e := runOne(t, c, shell(key(1), "cat /proc/self/oom_score_adj; cat /proc/$PPID/oom_score_adj"))
+	scores := strings.Fields(string(e.Stdout))
+	if len(scores) != 2 || scores[0] != "500" || scores[1] == "500" {
+		t.Errorf("an attempt has the score %v (its own, the supervisor's): %+v", scores, e)
+	}
+}
+
+// A command that forks without end reaches the limit of its processes, and others do
+// not notice.
+func TestProcessesAreLimited(t *testing.T) {
+	need.Cgroup(t)
+	o := options(t.TempDir(), "")
+	o.ProcessesMax = 20
+	c := dial(t, o)
+	if strings.Contains(strings.Join(c.Describe().NotEnforced, ";"), "pids") {
+		t.Skip("no pids controller here")
+	}
+	start(t, c, shell(key(1), `(for i in $(seq 100); do sleep 1000 & done) 2>/dev/null; exec sleep 1000`))
+	e := runOne(t, c, shell(key(2), `for i in $(seq 10); do true & done; wait; echo well`))
+	if string(e.Stdout) != "well\n" {
+		t.Errorf("beside it: %+v", e)
+	}
+	e = runOne(t, c, shell(key(3), `for i in $(seq 100); do sleep 1000 & done`))
+	if e.ExitCode == 0 || !strings.Contains(string(e.Stderr), "fork") {
+		t.Errorf("100 processes were started with a limit of %d: %+v", o.ProcessesMax, e)
+	}
+}

@@ -1,0 +1,29 @@
+package codec
+
+import (
+	"errors"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// TooLarge reports whether err is a refusal of a message for its size. Sent again
+// unchanged, the message is refused again, so its sender has to split or shorten it.
+//
+// Back-pressure has the same code, RESOURCE_EXHAUSTED, and differs by the delay
+// after which the same call is welcome.
+func TooLarge(err error) bool {
+	var ce *connect.Error
+	if !errors.As(err, &ce) {
+		return false
+	}
+	for _, d := range ce.Details() {
+		if v, err := d.Value(); err == nil {
+			if detail, ok := v.(*rotav1.ErrorDetail); ok {
+				return detail.Reason == "TOO_LARGE"
+			}
+		}
+	}
+	return ce.Code() == connect.CodeResourceExhausted // refused before it was decoded
+}

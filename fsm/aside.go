@@ -1,0 +1,124 @@
+package fsm
+
+import (
+	"rota/fsm/state"
+	"rota/sched"
+)
+
+// What nothing in office could ever serve waits aside: actions in the room beside their
+// queue, pending trajectories behind all others. They keep their age, so they come back
+// to where they were, as soon as a node or a limit that could serve them appears.
+
+// recallBatch is how many in a room are looked at together.
+const recallBatch = 64
+
+func (x *execution) setAside(a *state.Action) {
+	b := *x.unhold(a)
+	b.Aside, b.Bypassed, b.BlockedAt = true, 0, 0
+	x.s.PutAction(&b)
+}
+
+func (x *execution) setTrajectoryAside(t *state.Trajectory) {
+	u := *t
+	u.Aside = true
+	x.s.PutTrajectory(&u)
+}
+
+// usableChanged looks after those who wait in the pool of a node which has begun or
+// ceased to take new work. They are called back if there is a new shape of nodes, and
+// have to go aside if there was no other.
+func (x *execution) usableChanged(n *state.Node) {
+	alike := x.s.UsableAlike(n)
+	if n.Usable() && alike == 1 {
+		x.recall(state.TrajectoriesAside(n.Pool))
+		for _, q := range x.queuesOf(n) {
+			x.recall(q.Aside())
+		}
+	}
+	if !n.Usable() && alike == 0 {
+		for _, q := range x.queuesOf(n) {
+			x.dirty.add(q)
+		}
+	}
+}
+
+// queuesOf returns the queues of actions that a node serves and that are not its own.
+func (x *execution) queuesOf(n *state.Node) []state.Instance {
+	queues := []state.Instance{state.PoolInstance(n.Pool), state.PoolCoreless(n.Pool)}
+	if q := n.GPUInstance(); q != 0 {
+		queues = append(queues, q)
+	}
+	return queues
+}
+
+// recallQuotas has everybody looked at who waits beside the queue of a quota.
+func (x *execution) recallQuotas() {
+	x.s.Quotas(func(q *state.Quota) bool {
+		x.recall(state.QuotaInstance(q.ID).Aside())
+		return true
+	})
+}
+
+// recall has everybody in a room looked at, from the oldest on.
+func (x *execution) recall(room state.Instance) {
+	pool, trajectories := room.AsideTrajectories()
+	if trajectories && x.s.AsideTrajectory(pool, 0) == nil || !trajectories && x.s.QueueLen(room) == 0 {
+		return
+	}
+	x.s.PutWorkAfter(room, 0)
+	x.dirty.addFirst(room) // they are older than most who wait in line
+}
+
+// lookAside calls back those in a room who could be served now. It reports whether the
+// budget ended before the room.
+func (x *execution) lookAside(room state.Instance) (more bool) {
+	after := x.s.WorkAfter(room)
+	defer func() {
+		if more {
+			x.s.PutWorkAfter(room, after)
+		}
+	}()
+	for x.budget > 0 {
+		back, last, steps := sched.Recalled(x.s, room, state.ActionID(after), recallBatch)
+		x.budget -= max(1, steps)
+		for _, a := range back {
+			b := *a
+			b.Aside = false
+			x.s.PutAction(&b)
+			x.dirty.add(b.Queue())
+		}
+		if last == 0 {
+			return false
+		}
+		after = uint64(last)
+	}
+	return true
+}
+
+// recallTrajectories calls back those trajectories of a pool that a usable node could
+// hold now.
+func (x *execution) recallTrajectories(pool state.PoolID) (more bool) {
+	room := state.TrajectoriesAside(pool)
+	after := x.s.WorkAfter(room)
+	for x.budget > 0 {
+		t := x.s.AsideTrajectory(pool, state.TrajectoryID(after)+1)
+		if t == nil {
+			return false
+		}
+		ok, steps := sched.CouldLive(x.s, t)
+		if x.budget -= 1 + steps; ok {
+			x.callBack(t)
+		}
+		after = uint64(t.ID)
+	}
+	x.s.PutWorkAfter(room, after)
+	return true
+}
+
+// callBack lets a trajectory wait among the others again.
+func (x *execution) callBack(t *state.Trajectory) {
+	u := *t
+	u.Aside = false
+	x.s.PutTrajectory(&u)
+	x.dirty.add(state.PoolInstance(t.Pool))
+}

@@ -1,0 +1,43 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// reportDisk stops or allows new work on a node by what it says of its disk. What runs
+// there runs on, and trajectories go on: they may be what makes room.
+func (x *execution) reportDisk(c *logv1.ReportDisk) *logv1.Result {
+	n := x.s.NodeByName(c.Name)
+	if n == nil || n.Incarnation != c.Incarnation {
+		return &logv1.Result{}
+	}
+	x.setDrains(n, n.OperatorDrains(), c.Low)
+	return &logv1.Result{Count: 1}
+}
+
+// setDrains says for which reasons a node gets no new work.
+func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
+	if a := x.s.Action(n.HeldFor); a != nil && (operator || lowDisk) {
+		x.unhold(a)
+		n = x.s.Node(n.ID)
+	}
+	m := *n
+	if m.SetDrains(operator, lowDisk); m.Draining == n.Draining && m.LowDisk == n.LowDisk && m.Drained == n.Drained {
+		return
+	}
+	x.putNode(&m)
+	if m.Draining == n.Draining {
+		return
+	}
+	x.drainsChanged(&m)
+}
+
+// drainsChanged has everybody looked at who may start on a node, which has begun or ceased
+// to take new work.
+func (x *execution) drainsChanged(n *state.Node) {
+	x.usableChanged(n)
+	x.nodeFreed(n)
+	x.dirty.add(state.PoolInstance(n.Pool))
+	x.wakeCoreless(n.Pool)
+}

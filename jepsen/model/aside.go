@@ -1,0 +1,90 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"rota/fsm/state"
+)
+
+// What no usable node could ever run, and what a quota with its limit could never be
+// given to, waits aside and holds up nobody. No event says who does, so that is judged
+// by the rows: nobody waits aside without cause, and none is forgotten there.
+
+// aside: the action holds up nobody in its queue, or did not until this entry.
+func (m *Model) aside(a *action) bool {
+	row := m.s.Action(a.ID)
+	return a.Aside || row != nil && row.Aside
+}
+
+// inLine returns the first n of a queue that do not wait aside.
+func (m *Model) inLine(q []*action, n int) (line []*action) {
+	for _, a := range q {
+		if len(line) == n {
+			break
+		}
+		if !m.aside(a) {
+			line = append(line, a)
+		}
+	}
+	return line
+}
+
+// servable: a usable node could run the action when it is empty, or the quota that it
+// waits for may be given to it.
+func (m *Model) servable(a *action) bool {
+	if u := a.missing(); u != nil {
+		return !m.cannotTake(a) && !u.quota.halted
+	}
+	return slices.ContainsFunc(a.pool.nodes, func(n *node) bool { return n.usable() && n.couldHold(&a.Action) })
+}
+
+// couldLive: a usable node of its pool could hold a pending trajectory.
+func (t *trajectory) couldLive() bool {
+	return slices.ContainsFunc(t.pool.nodes, func(n *node) bool { return n.usable() && n.hosts(t) })
+}
+
+// hosts: the node is large enough for a trajectory and each of its actions.
+func (n *node) hosts(t *trajectory) bool {
+	cores, bandwidth := t.asks()
+	return n.Memory >= t.Memory && n.Cores().Len() >= int(cores) && n.Bandwidth >= bandwidth
+}
+
+// asks is the most that one of its live actions asks for.
+func (t *trajectory) asks() (cores uint32, bandwidth uint64) {
+	for _, a := range t.live {
+		cores, bandwidth = max(cores, a.CoresMin), max(bandwidth, a.Bandwidth())
+	}
+	return cores, bandwidth
+}
+
+// compareAside judges who waits aside in a pool. Whoever is to be looked at by work that
+// is left over may be there a while longer.
+func (m *Model) compareAside(p *pool) error {
+	queues := []*queue{&p.queue, &p.coreless}
+	for _, q := range p.gpuQueues {
+		queues = append(queues, q)
+	}
+	for _, q := range m.quotaList {
+		queues = append(queues, &q.queue)
+	}
+	for _, q := range queues {
+		for _, a := range q.waiting {
+			row := m.s.Action(a.ID)
+			if a.Aside = row.Aside; !a.Aside {
+				continue
+			}
+			a.passed = 0 // nobody passes it by
+			if a.pool != p || !m.servable(a) || m.s.WorkLeft(row.Queue()) {
+				continue
+			}
+			return fmt.Errorf("action %d waits aside, and could be served", a.ID)
+		}
+	}
+	for _, t := range p.pending {
+		if t.Aside = m.s.Trajectory(t.ID).Aside; t.Aside && t.couldLive() && !m.s.WorkLeft(state.TrajectoriesAside(p.id)) {
+			return fmt.Errorf("trajectory %d waits aside, and a node could hold it", t.ID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	peerv1 "rota/api/gen/peer/v1"
+)
+
+// askTimeout bounds one question to another server.
+const askTimeout = 2 * time.Second
+
+// ServeDescribe answers PeerService.Describe, on any server.
+func (r *Replica) ServeDescribe(context.Context, *peerv1.DescribeRequest) (*peerv1.DescribeResponse, error) {
+	s := r.Status()
+	return &peerv1.DescribeResponse{
+		ServerId: s.ID, Address: s.Address, ClusterId: r.clusterID(), Quarantine: s.Reason,
+		LastIndex: s.LastIndex, AppliedIndex: r.raft.AppliedIndex(),
+	}, nil
+}
+
+func (r *Replica) clusterID() string {
+	if r.cfg.ClusterID == nil {
+		return ""
+	}
+	return r.cfg.ClusterID()
+}
+
+// meet asks the server at an address what it is. ErrNotReady: it does not answer.
+// ErrWrongServer: it is not the server id of this cluster.
+func (r *Replica) meet(ctx context.Context, id, address string) (*peerv1.DescribeResponse, error) {
+	if r.cfg.PeerClient == nil {
+		return nil, fmt.Errorf("%w: this server cannot ask others", ErrNotReady)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	d, err := r.cfg.PeerClient(address).Describe(ctx, &peerv1.DescribeRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s does not answer at %s (%w)", ErrNotReady, id, address, err)
+	}
+	own := cmp.Or(r.clusterID(), d.ClusterId)
+	switch {
+	case d.ServerId != id:
+		return nil, fmt.Errorf("%w: %s is server %s, not %s", ErrWrongServer, address, d.ServerId, id)
+	case d.Address != address:
+		return nil, fmt.Errorf("%w: %s advertises %s, not %s: use that address", ErrWrongServer, id, d.Address, address)
+	case d.ClusterId != "" && d.ClusterId != own:
+		return nil, fmt.Errorf("%w: %s holds the data of cluster %s: start it with an empty data directory", ErrWrongServer, id, d.ClusterId)
+	}
+	return d, nil
+}
+
+// encounter is what came of the question to one server.
+type encounter struct {
+	raft.Server
+	is  *peerv1.DescribeResponse
+	err error
+}
+
+// meetAll asks all servers at once.
+func (r *Replica) meetAll(ctx context.Context, servers []raft.Server) []encounter {
+	met := make([]encounter, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() {
+			met[i].Server = s
+			met[i].is, met[i].err = r.meet(ctx, string(s.ID), string(s.Address))
+		})
+	}
+	wg.Wait()
+	return met
+}

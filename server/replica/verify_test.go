@@ -1,0 +1,110 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// An answer to a message that was sent before a question does not count for the
+// question: it can be older than the election of another leader.
+func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
+	const quiet = int64(1) // messages pass; else they wait here
+	var gate atomic.Int64
+	gate.Store(quiet)
+	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	c := newCluster(t, 3, func(cfg *Config) {
+		// Raft's own heartbeats are far apart, so that the test sees verifications.
+		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+		cfg.intercept = func(cmd any) any {
+			if a, ok := cmd.(*raft.AppendEntriesRequest); ok && gate.Load() != quiet && a.PrevLogEntry == 0 && len(a.Entries) == 0 {
+				arrived <- struct{}{}
+				<-release
+			}
+			return nil
+		}
+	})
+	lead := c.elect()
+	c.propose(lead, "x")
+	gate.Store(0)
+	verify := lead.replica.lead.Load().verify
+
+	first := make(chan error, 1)
+	go func() { first <- verify.verify(c.ctx()) }()
+	<-arrived
+	<-arrived // both followers hold the message of the first question
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	second := make(chan error, 1)
+	go func() { second <- verify.verify(ctx) }()
+	eventually(t, "the second question is drawn", func() bool { return verify.ticketNow() >= 2 })
+	release <- struct{}{} // one of them answers, and holds the next message
+	if err := <-first; err != nil {
+		t.Errorf("the first question: %v", err)
+	}
+	if err := <-second; !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the second question ends with %v though nobody was asked after it", err)
+	}
+	gate.Store(quiet)
+	close(release)
+	if err := verify.verify(c.ctx()); err != nil {
+		t.Errorf("when all answer: %v", err)
+	}
+}
+
+// sentRequests is a pipeline that remembers what is sent.
+type sentRequests struct {
+	raft.AppendPipeline
+	sent []raft.AppendEntriesRequest
+}
+
+func (s *sentRequests) AppendEntries(req *raft.AppendEntriesRequest, _ *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	s.sent = append(s.sent, *req)
+	return nil, nil
+}
+
+// A notice says of no entry that it is committed which this pipeline has not sent: the
+// follower may have another one at its index.
+func TestANoticeReachesNoFurtherThanWhatWasSent(t *testing.T) {
+	sent := new(sentRequests)
+	p := &pipeline{AppendPipeline: sent}
+	send := func(index uint64) {
+		if _, err := p.AppendEntries(&raft.AppendEntriesRequest{
+			Term: 4, PrevLogEntry: index - 1, PrevLogTerm: 4, Entries: []*raft.Log{{Index: index, Term: 4}}, LeaderCommitIndex: index - 1,
+		}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(10)
+	for _, step := range []struct {
+		what   string
+		commit position
+		want   uint64 // commit index of the notice; 0: none
+	}{
+		{"beyond what was sent", position{index: 12, term: 4}, 10},
+		{"again", position{index: 12, term: 4}, 0},
+		{"of another term", position{index: 12, term: 5}, 0},
+	} {
+		before := len(sent.sent)
+		p.tell(step.commit)
+		var got uint64
+		for _, req := range sent.sent[before:] {
+			got = req.LeaderCommitIndex
+			if req.PrevLogEntry != 10 || len(req.Entries) != 0 {
+				t.Errorf("%s: sent %+v", step.what, req)
+			}
+		}
+		if got != step.want {
+			t.Errorf("%s: a notice of %d, want %d", step.what, got, step.want)
+		}
+	}
+	send(11)
+	p.tell(position{index: 11, term: 4})
+	if last := sent.sent[len(sent.sent)-1]; last.LeaderCommitIndex != 11 {
+		t.Errorf("after more was sent: a notice of %d, want 11", last.LeaderCommitIndex)
+	}
+}

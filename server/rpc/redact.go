@@ -1,0 +1,18 @@
+package rpc
+
+import rotav1 "rota/api/gen/rota/v1"
+
+// redacted stands where a secret was. No header or variable that a caller needs says this.
+const redacted = "[redacted]"
+
+// redact takes out of a specification what may be secret: the values of headers and of
+// variables. Every client may read every action, and a specification also gets into what
+// people paste. Their names stay, since they say what a command was given. Agents get the
+// values by a way of their own (server/dispatch).
+func redact(spec *rotav1.ActionSpec) {
+	for _, values := range []map[string]string{spec.GetHttp().GetHeaders(), spec.GetCommand().GetEnv()} {
+		for name := range values {
+			values[name] = redacted
+		}
+	}
+}
