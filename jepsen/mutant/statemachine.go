@@ -326,7 +326,7 @@ var gpus = []Mutant{
 		Bug:  "a machine that comes back is believed to have the models in its GPUs that it had before",
 		Edits: []Edit{
 			{"fsm/node.go", "	x.s.DeleteResidency(row.ID)\n", ""},
-			{"fsm/node.go", "	x.s.DeleteResidency(n.ID)\n", ""},
+			{"fsm/node.go", "		x.s.DeleteResidency(id)\n", ""},
 		},
 		Hunt: simulate(),
 	},
