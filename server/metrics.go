@@ -67,7 +67,9 @@ func (m *metrics) decoding(from string, b *intake.Budget) {
 		Name: "rota_decoding_bytes", Help: "Memory that requests which are being decoded may take.", ConstLabels: labels,
 	}, func() float64 { return float64(b.Used()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "rota_decoding_refused_total", Help: "Requests refused because too many were being decoded.", ConstLabels: labels,
-	}, func() float64 { return float64(b.Refused()) }))
+	}, func() float64 { return float64(b.Refused()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "rota_decoding_blamed_total", Help: "Large requests refused because too many of their sender had to be refused before.", ConstLabels: labels,
+	}, func() float64 { return float64(b.Blamed()) }))
 }
 
 func (m *metrics) observe(procedure string, code connect.Code, took time.Duration) {

@@ -37,6 +37,7 @@ func (a *affinity) notEnforced() []string {
 	return []string{
 		"exclusive CPUs: CPU affinity is set, which a command can change",
 		"memory limits, and so the end OUT_OF_MEMORY",
+		equalParts,
 		"killing of a process that left its session, its parent and its environment behind",
 	}
 }

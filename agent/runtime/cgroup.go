@@ -34,7 +34,7 @@ func (h *hierarchy) has(controller string) bool { return slices.Contains(h.contr
 
 // boxControllers are used for boxes wherever they are. In v1 the freezer makes killing
 // complete and cpuacct counts; v2 has both in every cgroup.
-var boxControllers = []string{"cpuset", "memory", "pids"}
+var boxControllers = []string{"cpuset", "memory", "pids", "cpu"}
 
 // supervisorCgroup is the name, beside the boxes, of where the supervisor is.
 const supervisorCgroup = "supervisor"
@@ -103,7 +103,7 @@ func wanted(h *hierarchy, mode string, v2 bool) bool {
 	if mode == ModeCgroupV2 {
 		return false
 	}
-	if h.has("cpuset") || h.has("memory") || h.has("pids") {
+	if slices.ContainsFunc(boxControllers, h.has) {
 		return true
 	}
 	return !v2 && (h.has("freezer") || h.has("cpuacct"))

@@ -101,6 +101,9 @@ func (c *cgroups) mode() string {
 	}
 }
 
+// equalParts is what the cpu controller is for.
+const equalParts = "equal parts of CPU time for attempts with many processes and with few"
+
 func (c *cgroups) notEnforced() []string {
 	var out []string
 	if c.holder("cpuset") == nil {
@@ -113,6 +116,9 @@ func (c *cgroups) notEnforced() []string {
 	}
 	if c.holder("pids") == nil {
 		out = append(out, "limits of processes: no pids controller")
+	}
+	if c.holder("cpu") == nil {
+		out = append(out, equalParts+": no cpu controller")
 	}
 	return out
 }

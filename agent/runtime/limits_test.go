@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -40,6 +41,31 @@ func TestAttemptsGoFirstWhenMemoryIsShort(t *testing.T) {
 	if len(scores) != 2 || scores[0] != "500" || scores[1] == "500" {
 		t.Errorf("an attempt has the score %v (its own, the supervisor's): %+v", scores, e)
 	}
+}
+
+// A command with many busy processes gets no more of a CPU than another with one.
+func TestManyProcessesShareOnePartOfACPU(t *testing.T) {
+	need.Cgroup(t)
+	forEachMode(t, func(t *testing.T, mode string) {
+		c := dial(t, options(t.TempDir(), mode))
+		if strings.Contains(strings.Join(c.Describe().NotEnforced, ";"), "equal parts of CPU time") {
+			t.Skip("no equal parts of CPU time here")
+		}
+		const processes = 30
+		many := shell(key(1), fmt.Sprintf(`for i in $(seq %d); do while :; do :; done & done; wait`, processes))
+		one := shell(key(2), `timeout 1 sh -c 'while :; do :; done'`)
+		many.CPUs, one.CPUs = []int{0}, []int{0}
+		start(t, c, many)
+		got := runOne(t, c, one).CPU
+		if err := c.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+			t.Fatal(err)
+		}
+		theirs := nextExit(t, c).CPU
+		t.Logf("one process had %v of CPU time, the others together %v", got, theirs)
+		if theirs > processes/3*got {
+			t.Errorf("%d processes had %v of CPU time in all, and one that ran beside them %v", processes, theirs, got)
+		}
+	})
 }
 
 // A command that forks without end reaches the limit of its processes, and others do

@@ -88,7 +88,18 @@ func (b *body) next() {
 	}
 	if b.err != nil && !errors.Is(b.err, io.EOF) {
 		b.ready = nil
-		b.share.end()
+		b.refuse()
+	}
+}
+
+// refuse ends a request that is refused, or has broken off.
+func (b *body) refuse() {
+	var refusal *connect.Error
+	if !errors.As(b.err, &refusal) {
+		b.share.blameless = true
+	}
+	b.share.end()
+	if !b.share.turnedAway { // reading it would be work, too
 		b.discard()
 	}
 }

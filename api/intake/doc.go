@@ -15,6 +15,10 @@
 // RESOURCE_EXHAUSTED and a delay after which it is welcome. Nothing waits for the
 // budget, so nothing can wait for ever.
 //
+// One sender may take half of a budget, and what its refused requests took counts on,
+// for up to a minute. So whoever sends large requests that have to be refused cannot
+// keep a server busy with them; its small requests, and those of others, are served.
+//
 // A part of each budget is left to small requests: leases are renewed while large
 // batches are being refused.
 package intake

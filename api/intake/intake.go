@@ -23,6 +23,10 @@ type Limits struct {
 	MessageBytes int
 	// Budget is what all requests of the kind share.
 	Budget *Budget
+	// Sender names who sent a request, so that its large requests are refused for a while
+	// if it keeps sending such that have to be refused; empty: that is not looked at.
+	// Optional.
+	Sender func(context.Context) string
 }
 
 // Handler lets requests through to next whose messages are within the limits. Of
@@ -35,6 +39,9 @@ func Handler(next http.Handler, limits Limits) http.Handler {
 			return
 		}
 		s := &share{budget: limits.Budget, max: ExpansionMax * int64(limits.MessageBytes)}
+		if limits.Sender != nil {
+			s.sender = limits.Sender(r.Context())
+		}
 		defer s.end()
 		b := newBody(w, r, m, s, limits.MessageBytes)
 		r = r.WithContext(context.WithValue(r.Context(), shareKey{}, s))
@@ -46,13 +53,22 @@ func Handler(next http.Handler, limits Limits) http.Handler {
 // shareKey is the key of a request's *share in its context.
 type shareKey struct{}
 
-// ForHandler makes streams give back their share once their request is decoded.
+// ForHandler makes streams give back their share once their request is decoded, and finds
+// out whose requests the handlers refuse. It comes before other interceptors.
 func ForHandler() connect.HandlerOption { return connect.WithInterceptors(interceptor{}) }
 
 type interceptor struct{}
 
-// WrapUnary leaves unary calls alone: they hold their share to the end.
-func (interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
+// WrapUnary is around unary calls, which hold their share to the end.
+func (interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		resp, err := next(ctx, req)
+		if s, ok := ctx.Value(shareKey{}).(*share); ok {
+			s.blameless = err == nil || connect.CodeOf(err) != connect.CodeInvalidArgument
+		}
+		return resp, err
+	}
+}
 
 // WrapStreamingClient is for clients.
 func (interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
@@ -78,7 +94,9 @@ type receiver struct {
 // Receive receives a message.
 func (r receiver) Receive(m any) error {
 	defer r.share.end()
-	return r.StreamingHandlerConn.Receive(m)
+	err := r.StreamingHandlerConn.Receive(m)
+	r.share.blameless = err == nil
+	return err
 }
 
 // format is how a request's messages are encoded.

@@ -24,11 +24,12 @@ type service struct {
 	rotav1connect.UnimplementedActionServiceHandler
 	submitted func(*rotav1.SubmitActionsRequest)
 	watched   func(*rotav1.WatchActionsRequest)
+	refuses   error // what submissions are answered
 }
 
 func (s service) SubmitActions(_ context.Context, req *rotav1.SubmitActionsRequest) (*rotav1.SubmitActionsResponse, error) {
 	s.submitted(req)
-	return &rotav1.SubmitActionsResponse{}, nil
+	return &rotav1.SubmitActionsResponse{}, s.refuses
 }
 
 func (s service) WatchActions(_ context.Context, req *rotav1.WatchActionsRequest, _ *connect.ServerStream[rotav1.WatchActionsResponse]) error {

@@ -46,6 +46,15 @@ func overloaded() error {
 		"this process is decoding as many requests as its memory is meant for; nothing was done: try again after the delay")
 }
 
+// blamedDelay is after what time a sender that is to blame is welcome: then it may send
+// something large again.
+const blamedDelay = 5 * time.Second
+
+func blamed(sender string) error {
+	return refuse(connect.CodeResourceExhausted, "OVERLOADED", blamedDelay,
+		"%q has sent many large requests that had to be refused, so its large requests are refused for a while; small ones are not", sender)
+}
+
 func malformed(what string) error {
 	return refuse(connect.CodeInvalidArgument, "INVALID", 0, "the request cannot be decoded: %s", what)
 }

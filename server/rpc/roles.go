@@ -80,10 +80,16 @@ func refuseRole(role pki.Role, path string) *failure {
 // certificateName is the key of the caller's name in a context.
 type certificateName struct{}
 
+// callerName is the name on the caller's certificate; empty without TLS.
+func callerName(ctx context.Context) string {
+	name, _ := ctx.Value(certificateName{}).(string)
+	return name
+}
+
 // checkNode lets an agent speak for the node that its certificate was issued to,
 // and for no other: an agent that was broken into cannot end another's work.
 func (s *Server) checkNode(ctx context.Context, node string) error {
-	if name, _ := ctx.Value(certificateName{}).(string); s.TLS && name != node {
+	if name := callerName(ctx); s.TLS && name != node {
 		return failed(connect.CodePermissionDenied, "WRONG_NODE",
 			"this certificate was issued to %q and cannot speak for node %q: issue one with `rota tls issue agent %s`", name, node, node)
 	}

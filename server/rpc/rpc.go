@@ -181,7 +181,7 @@ func (s *Server) limits(path string) intake.Limits {
 	if strings.HasPrefix(path, "/"+rotav1connect.AgentServiceName+"/") {
 		budget = s.Agents
 	}
-	return intake.Limits{MessageBytes: requestBytesMax, Budget: budget}
+	return intake.Limits{MessageBytes: requestBytesMax, Budget: budget, Sender: callerName}
 }
 
 // ServeHTTP answers one request.
