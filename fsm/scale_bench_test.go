@@ -69,14 +69,16 @@ func (d *driver) worst(b *testing.B) {
 	b.ReportMetric(float64(d.took[len(d.took)/2].Microseconds())/1000, "median-ms/entry")
 }
 
-func (d *driver) register(name string, cores int) {
+func (d *driver) register(name string, cores int) { d.do(registration(name, cores)) }
+
+func registration(name string, cores int) *logv1.Command {
 	cpus := make([]uint32, cores)
 	for c := range cpus {
 		cpus[c] = uint32(c)
 	}
-	d.do(&logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
+	return &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: &logv1.RegisterNode{
 		Name: name, JournalId: "j", MemoryBytes: 512 << 30, NumaNodes: []*logv1.NumaNode{{Cpus: cpus}},
-	}}})
+	}}}
 }
 
 // reported is what the node of a running action says when that has ended.
@@ -155,6 +157,8 @@ func BenchmarkHeaviestEntry(b *testing.B) {
 		{"reports with 1,000 namespaces queued", manyNamespaces},
 		{"a job among 4,000 on 1,024 groups", manyJobs},
 		{"trajectory with 4,096 actions closes", largeTrajectory},
+		{"4,096 actions start at once", startMany},
+		{"reports to the full weight of an entry", heavyReports},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
@@ -267,5 +271,30 @@ func largeTrajectory(d *driver) {
 	d.fillTrajectory()
 	d.measure()
 	d.do(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: 1}}})
+	d.settle()
+}
+
+func startMany(d *driver) {
+	for i := range 200 {
+		d.register(fmt.Sprint("n", i), 60)
+	}
+	d.measure()
+	d.do(submission(EntryWeight))
+	d.settle()
+	if c := d.state.Counts(); c.Running != EntryWeight {
+		d.Fatalf("%d of %d run", c.Running, EntryWeight)
+	}
+}
+
+func heavyReports(d *driver) {
+	for i := range 200 {
+		d.register(fmt.Sprint("n", i), 60)
+	}
+	for range 5 {
+		d.do(submission(EntryWeight))
+		d.settle()
+	}
+	d.measure()
+	d.do(d.reports(EntryWeight / ReportWeight)...)
 	d.settle()
 }

@@ -174,7 +174,7 @@ func (x *execution) pass(i state.Instance) (more bool) {
 	for x.budget > 0 {
 		before := p.Examined()
 		d, ok := p.Next()
-		x.budget -= max(1, p.Examined()-before)
+		x.budget -= 1 + p.Examined() - before // a decision costs as much again to carry out
 		if !ok {
 			return false
 		}

@@ -12,6 +12,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/fsm"
 	"rota/internal/clock"
 )
 
@@ -94,8 +95,8 @@ type Config struct {
 	ForwardTimeout time.Duration
 	// QueueBytes bounds what waits to be proposed: 64 MiB.
 	QueueBytes int
-	// EntryBytes and EntryCommands bound one entry: 1 MiB and 4096.
-	EntryBytes, EntryCommands int
+	// EntryBytes and EntryWeight bound one entry: 1 MiB and fsm.EntryWeight.
+	EntryBytes, EntryWeight int
 	// Pipeline is how many entries are in flight: 1. With more, entries are
 	// smaller, and on a busy machine that costs more than the overlap gains.
 	Pipeline int
@@ -158,7 +159,7 @@ func (c *Config) setDefaults() {
 	orDefault(&c.ForwardTimeout, 5*time.Second)
 	orDefault(&c.QueueBytes, 64<<20)
 	orDefault(&c.EntryBytes, 1<<20)
-	orDefault(&c.EntryCommands, 4096)
+	orDefault(&c.EntryWeight, fsm.EntryWeight)
 	orDefault(&c.Pipeline, 1)
 	orDefault(&c.FailoverStagger, 150*time.Millisecond)
 	if c.Now == nil {

@@ -29,7 +29,7 @@ func (r *Replica) forwardLoop() {
 		case <-r.closed:
 			return
 		}
-		batch := r.remote.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryCommands)
+		batch := r.remote.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryWeight)
 		if batch == nil {
 			return
 		}

@@ -60,7 +60,7 @@ func (r *Replica) ProposeLocal(ctx context.Context, cmds ...*logv1.Command) ([]*
 
 func (r *Replica) enqueue(ctx context.Context, q *queue, term uint64, cmds []*logv1.Command) ([]*logv1.Result, error) {
 	p := newProposal(term, cmds)
-	if len(cmds) > r.cfg.EntryCommands || p.bytes > entryBytesHard {
+	if p.weight > r.cfg.EntryWeight || p.bytes > entryBytesHard {
 		return nil, ErrTooLarge
 	}
 	if r.closing.Load() {
@@ -166,7 +166,7 @@ func (r *Replica) proposeLoop() {
 		case <-r.closed:
 			return
 		}
-		batch := r.local.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryCommands)
+		batch := r.local.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryWeight)
 		if batch == nil {
 			return
 		}

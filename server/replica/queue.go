@@ -8,12 +8,15 @@ import (
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
+	"rota/fsm"
 )
 
 // proposal is the commands of one caller. They stay together in one entry.
 type proposal struct {
 	cmds  []*logv1.Command
 	bytes int
+	// weight is what the commands cost to apply: see fsm.Weight.
+	weight int
 	// term is that of the leadership in which the commands were accepted, and the only
 	// one in which they may be committed; 0 before they have reached a leader.
 	term  uint64
@@ -42,6 +45,7 @@ func newProposal(term uint64, cmds []*logv1.Command) *proposal {
 	p := &proposal{cmds: cmds, bytes: proposalOverhead, term: term, done: make(chan outcome, 1)}
 	for _, c := range cmds {
 		p.bytes += c.SizeVT() + commandOverhead
+		p.weight += fsm.Weight(c)
 	}
 	return p
 }
@@ -106,13 +110,13 @@ func (q *queue) signal() {
 
 // take returns the oldest proposals that fit into one entry and are of one term, at
 // least one. It is empty only if nothing waits.
-func (q *queue) take(bytesMax, commandsMax int) []*proposal {
+func (q *queue) take(bytesMax, weightMax int) []*proposal {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var batch []*proposal
-	var bytes, commands, n int
+	var bytes, weight, n int
 	for _, p := range q.waiting {
-		if len(batch) > 0 && (p.term != batch[0].term || bytes+p.bytes > bytesMax || commands+len(p.cmds) > commandsMax) {
+		if len(batch) > 0 && (p.term != batch[0].term || bytes+p.bytes > bytesMax || weight+p.weight > weightMax) {
 			break
 		}
 		n++
@@ -122,7 +126,7 @@ func (q *queue) take(bytesMax, commandsMax int) []*proposal {
 		}
 		batch = append(batch, p)
 		bytes += p.bytes
-		commands += len(p.cmds)
+		weight += p.weight
 	}
 	if len(batch) > 0 {
 		q.out++
@@ -138,9 +142,9 @@ func (q *queue) take(bytesMax, commandsMax int) []*proposal {
 }
 
 // next waits for work and takes it; nil if the replica closes.
-func (q *queue) next(closed <-chan struct{}, bytesMax, commandsMax int) []*proposal {
+func (q *queue) next(closed <-chan struct{}, bytesMax, weightMax int) []*proposal {
 	for {
-		if batch := q.take(bytesMax, commandsMax); len(batch) > 0 {
+		if batch := q.take(bytesMax, weightMax); len(batch) > 0 {
 			return batch
 		}
 		select {

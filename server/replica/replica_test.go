@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	logv1 "rota/api/gen/log/v1"
+	"rota/fsm"
 )
 
 func TestProposeOnAnyServer(t *testing.T) {
@@ -207,7 +208,7 @@ func TestOverload(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	c := newCluster(t, 1, func(cfg *Config) { cfg.EntryCommands = 2 })
+	c := newCluster(t, 1, func(cfg *Config) { cfg.EntryWeight = 2 * fsm.Weight(create("a")) })
 	_, err := c.leader().replica.Propose(c.ctx(), create("a"), create("b"), create("c"))
 	if !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)

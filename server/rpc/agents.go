@@ -11,6 +11,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm"
 	"rota/fsm/state"
 )
 
@@ -89,17 +90,24 @@ func (s *Server) ReportAttempts(ctx context.Context, req *rotav1.ReportAttemptsR
 	if err := s.checkNode(ctx, req.Name); err != nil {
 		return nil, err
 	}
-	reports := make([]*logv1.AttemptReport, len(req.Reports))
-	for i, r := range req.Reports {
-		reports[i] = report(r)
+	resp := &rotav1.ReportAttemptsResponse{}
+	for part := range slices.Chunk(req.Reports, fsm.EntryWeight/fsm.ReportWeight) {
+		result, err := s.propose(ctx, reports(req, part))
+		if err != nil {
+			return nil, err // who tries again may repeat what has been committed
+		}
+		resp.Index = result.Index
 	}
-	result, err := s.propose(ctx, &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
-		Node: req.Name, Incarnation: req.Incarnation, Reports: reports,
-	}}})
-	if err != nil {
-		return nil, err
+	return resp, nil
+}
+
+// reports makes a command of some of the reports of a request.
+func reports(req *rotav1.ReportAttemptsRequest, some []*rotav1.AttemptReport) *logv1.Command {
+	c := &logv1.ReportAttempts{Node: req.Name, Incarnation: req.Incarnation, Reports: make([]*logv1.AttemptReport, len(some))}
+	for i, r := range some {
+		c.Reports[i] = report(r)
 	}
-	return &rotav1.ReportAttemptsResponse{Index: result.Index}, nil
+	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: c}}
 }
 
 // report cuts a checked report to what may go into the log.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,10 +16,12 @@ import (
 
 	"rota/api/client"
 	"rota/api/codec"
+	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
 	"rota/api/pki"
+	"rota/fsm"
 	"rota/server/rpc"
 )
 
@@ -73,6 +76,28 @@ func TestAnHTTPCallGoesToAnAgent(t *testing.T) {
 	}
 	if got := w.get(id); got.State != rotav1.ActionState_ACTION_STATE_FAILED || !proto.Equal(got.Spec.Http, call) {
 		t.Errorf("ended as %v", got)
+	}
+}
+
+// TestReportsAreCommittedInParts reports more at once than one entry should settle.
+func TestReportsAreCommittedInParts(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent("n1", nil)
+	var weights []int
+	w.lost = func(c *logv1.Command) error {
+		weights = append(weights, fsm.Weight(c))
+		return nil
+	}
+	req := &rotav1.ReportAttemptsRequest{Name: a.name, Incarnation: a.incarnation}
+	for i := range uint64(1024) {
+		req.Reports = append(req.Reports, &rotav1.AttemptReport{ActionId: 1 + i, Attempt: 1, Result: exited(0)})
+	}
+	resp, err := w.agents().ReportAttempts(t.Context(), req)
+	if err != nil || resp.Index != w.machine.Applied() {
+		t.Fatalf("answered %v, %v; want index %d", resp, err, w.machine.Applied())
+	}
+	if want := []int{fsm.EntryWeight, fsm.EntryWeight}; !slices.Equal(weights, want) {
+		t.Errorf("the parts weigh %v, want %v", weights, want)
 	}
 }
 

@@ -1,0 +1,32 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+)
+
+// EntryWeight is what the commands of one entry should weigh together, so that applying
+// it takes less than 10 ms: all other entries wait for it.
+const EntryWeight = 4096
+
+// ReportWeight is what the report of an attempt weighs: it settles an action, and others
+// start on what that held.
+const ReportWeight = 8
+
+// Weight is what a command costs to apply. The unit is an action submitted, which takes
+// about a microsecond. What a command leaves to the scheduler is not among it: the budget
+// of an entry bounds that.
+func Weight(c *logv1.Command) int {
+	switch v := c.Verb.(type) {
+	case *logv1.Command_SubmitActions:
+		return max(1, len(v.SubmitActions.Actions))
+	case *logv1.Command_CancelActions:
+		return max(1, len(v.CancelActions.Ids))
+	case *logv1.Command_ReportAttempts:
+		return max(1, ReportWeight*len(v.ReportAttempts.Reports))
+	case *logv1.Command_MoveJob:
+		return placeCost // the ledger of two groups is built
+	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
+		return 1
+	}
+	return 4
+}
