@@ -95,4 +95,10 @@ var agents = []Mutant{
 		},
 		Hunt: Hunt{Engine: Processes, Args: []string{"full-tails"}, Within: 5 * time.Minute},
 	},
+	{
+		Name:  "processes-share-the-cpu",
+		Bug:   "each process of an attempt gets a part of a CPU, so a fork bomb takes it from all others",
+		Edits: []Edit{{"agent/runtime/cgroup.go", `"pids", "cpu"}`, `"pids"}`}, {"agent/runtime/cgroups.go", `if c.holder("cpu") == nil {`, `if false {`}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"agent/runtime", "TestManyProcessesShareOnePartOfACPU"}},
+	},
 }

@@ -31,8 +31,8 @@ var servers = []Mutant{
 		Name: "report-acknowledged-before-commit",
 		Bug:  "an agent's report is answered when it has been proposed, and may be lost",
 		Edits: []Edit{{"server/rpc/agents.go",
-			"		Node: req.Name, Incarnation: req.Incarnation, Reports: reports,\n	}}})\n	if err != nil {\n		return nil, err\n	}\n",
-			"		Node: req.Name, Incarnation: req.Incarnation, Reports: reports,\n	}}})\n	if err != nil {\n		return &rotav1.ReportAttemptsResponse{Index: 1 << 60}, nil\n	}\n"}},
+			"			return nil, err // who tries again may repeat what has been committed\n",
+			"			return &rotav1.ReportAttemptsResponse{Index: 1 << 60}, nil\n"}},
 		Hunt: run("leader-kill", "--count", "4"),
 	},
 	{
@@ -111,8 +111,8 @@ var servers = []Mutant{
 		Name: "agents-speak-for-others",
 		Bug:  "an agent may speak for any node, so one that was broken into ends the work of others",
 		Edits: []Edit{{"server/rpc/agents.go",
-			"	if err := s.checkNode(ctx, req.Name); err != nil {\n		return nil, err\n	}\n	reports := ",
-			"	reports := "}},
+			"	if err := s.checkNode(ctx, req.Name); err != nil {\n		return nil, err\n	}\n	resp := &rotav1.ReportAttemptsResponse{}",
+			"	resp := &rotav1.ReportAttemptsResponse{}"}},
 		Hunt: run("abuse"),
 	},
 	{
@@ -163,6 +163,18 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/propose.go",
 			"Commands: commands(batch), Term: lead.term}", "Commands: commands(batch)}"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestAnEntryIsOfOneTerm"}},
+	},
+	{
+		Name:  "entries-of-any-weight",
+		Bug:   "an entry holds thousands of reports, and everybody waits until it is applied",
+		Edits: []Edit{{"server/replica/queue.go", "		weight += p.weight\n", ""}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"server/replica", "TestEntriesAreBoundedByWeight"}},
+	},
+	{
+		Name:  "nobody-is-to-blame",
+		Bug:   "who sends large requests that have to be refused may go on with that for ever",
+		Edits: []Edit{{"api/intake/sender.go", "	if refused {\n", "	if false {\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"api/intake", "TestWhoSendsRefusedRequestsPaysForThem"}},
 	},
 	{
 		Name: "watch-that-skips",
