@@ -356,6 +356,9 @@ func (m *Model) complete(j *job) error {
 // leaveGroup returns the seat of a job at once. Who holds the group is to stop.
 func (m *Model) leaveGroup(j *job, s state.JobState) error {
 	if j.group != nil {
+		if err := m.keepProfile(j); err != nil {
+			return err
+		}
 		j.group.jobs = remove(j.group.jobs, j)
 		j.group, j.Group, j.seat = nil, 0, nil
 		j.settle()

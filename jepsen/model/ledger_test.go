@@ -27,6 +27,7 @@ func TestRandomLedgers(t *testing.T) {
 			for range w.rand.IntN(3) {
 				commands = append(commands, w.ledgerCommand())
 			}
+			commands = append(commands, w.sameJob(commands)...)
 			if _, err := w.apply(commands...); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
@@ -84,6 +85,19 @@ func (w *world) ledgerCommand() *logv1.Command {
 		return w.move()
 	}
 	return &logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}
+}
+
+// sameJob now and then changes a job that asks for a turn in the same entry: then what its
+// new step has ended, and what the job becomes, happen at once.
+func (w *world) sameJob(commands []*logv1.Command) []*logv1.Command {
+	for _, c := range commands {
+		if acquire := c.GetAcquireTurn(); acquire != nil && w.rand.IntN(8) == 0 {
+			return []*logv1.Command{{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{
+				Name: acquire.Job, Change: logv1.JobChange(1 + w.rand.IntN(3)),
+			}}}}
+		}
+	}
+	return nil
 }
 
 func (w *world) jobName() string { return fmt.Sprintf("j%d", w.rand.IntN(8)) }

@@ -57,6 +57,17 @@ func (m *Model) learnSeatsOf(g *nodeGroup) {
 	}
 }
 
+// keepProfile takes over what a job has learned of itself that leaves its group in the same
+// entry, and judges it: there is no seat left to see it by.
+func (m *Model) keepProfile(j *job) error {
+	row := m.s.Job(j.ID)
+	if !j.profiled || !j.seat.Dedicated || row == nil || len(row.Cycle.Segments) == 0 {
+		return nil
+	}
+	j.Cycle = row.Cycle
+	return m.covers(j)
+}
+
 // unsure: a job that is placed later in this entry has its seat already, so what was
 // reserved at this moment is not known.
 func (m *Model) unsure(g *nodeGroup) (is bool) {
