@@ -38,8 +38,8 @@ func (b *cgroupBox) limit(spec *Spec) error {
 			b.pinned = spec.CPUs
 		}
 	}
-	if len(spec.CPUs) == 0 {
-		if err := b.yieldCPU(); err != nil {
+	if h := b.all.holder("cpu"); h != nil {
+		if err := weigh(h, b.dir(h), cpuPart(len(spec.CPUs))); err != nil {
 			return err
 		}
 	}
@@ -48,24 +48,6 @@ func (b *cgroupBox) limit(spec *Spec) error {
 		if err := writeFile(filepath.Join(b.dir(h), "pids.max"), strconv.Itoa(b.all.processesMax)); err != nil {
 			return fmt.Errorf("limit processes to %d: %w", b.all.processesMax, err)
 		}
-	}
-	return nil
-}
-
-// yieldCPU has an attempt without CPUs of its own make way for those that have them. That
-// each attempt has a cgroup is enough for the rest: one with a thousand processes gets no
-// more of a CPU than one with a single process, nor than the agent.
-func (b *cgroupBox) yieldCPU() error {
-	h := b.all.holder("cpu")
-	if h == nil {
-		return nil
-	}
-	file, value := "cpu.shares", "64" // of 1024
-	if h.v2 {
-		file, value = "cpu.weight", "6" // of 100
-	}
-	if err := writeFile(filepath.Join(b.dir(h), file), value); err != nil {
-		return fmt.Errorf("lower the part of CPU time: %w", err)
 	}
 	return nil
 }

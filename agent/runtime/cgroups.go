@@ -63,7 +63,7 @@ func newCgroups(o SuperviseOptions) (*cgroups, error) {
 		return nil, nil
 	}
 	c.moveSupervisor(mounts, o.CgroupParent)
-	return c, nil
+	return c, c.weighAll()
 }
 
 func (c *cgroups) add(h *hierarchy) {

@@ -68,6 +68,28 @@ func TestManyProcessesShareOnePartOfACPU(t *testing.T) {
 	})
 }
 
+// A command without CPUs of its own makes way for one that has the CPU.
+func TestAttemptsWithoutCPUsMakeWay(t *testing.T) {
+	need.Cgroup(t)
+	need.Tool(t, "taskset")
+	c := dial(t, options(t.TempDir(), ""))
+	if strings.Contains(strings.Join(c.Describe().NotEnforced, ";"), "equal parts of CPU time") {
+		t.Skip("no equal parts of CPU time here")
+	}
+	start(t, c, shell(key(1), `exec taskset -c 0 sh -c 'while :; do :; done'`))
+	owner := shell(key(2), `timeout 1 sh -c 'while :; do :; done'`)
+	owner.CPUs = []int{0}
+	got := runOne(t, c, owner).CPU
+	if err := c.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+		t.Fatal(err)
+	}
+	theirs := nextExit(t, c).CPU
+	t.Logf("the owner of the CPU had %v of it, the other %v", got, theirs)
+	if 3*theirs > got {
+		t.Errorf("one without CPUs had %v of CPU time, and the owner of the CPU %v", theirs, got)
+	}
+}
+
 // A command that forks without end reaches the limit of its processes, and others do
 // not notice.
 func TestProcessesAreLimited(t *testing.T) {
