@@ -77,7 +77,7 @@ func (s *share) charge(n int64) error {
 	if s.sender == "" || n <= s.charged {
 		return nil
 	}
-	switch s.budget.senders.take(s.sender, n-s.charged) {
+	switch s.budget.senders.take(s.sender, n-s.charged, s.max) {
 	case noRoom:
 		return s.overloaded()
 	case toBlame:

@@ -16,7 +16,7 @@
 // budget, so nothing can wait for ever.
 //
 // One sender may take half of a budget, and what its refused requests took counts on,
-// for up to a minute. So whoever sends large requests that have to be refused cannot
+// for up to five minutes. So whoever sends large requests that have to be refused cannot
 // keep a server busy with them; its small requests, and those of others, are served.
 //
 // A part of each budget is left to small requests: leases are renewed while large

@@ -10,7 +10,7 @@ const (
 	senderPart = 2
 	// amends is in what time a sender that is blamed for all that it may take is blamed
 	// for nothing any more.
-	amends = time.Minute
+	amends = 5 * time.Minute
 	// sendersMax is how many are remembered before those are forgotten who owe nothing.
 	sendersMax = 1024
 )
@@ -47,12 +47,13 @@ const (
 	toBlame      // too much of what it sent was refused
 )
 
-// take charges a sender for n bytes if it may have them.
-func (s *senders) take(name string, n int64) room {
+// take charges a sender for n bytes if it may have them. It may always have one request,
+// the largest of which takes so much.
+func (s *senders) take(name string, n, largest int64) room {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch a := s.account(name); {
-	case a.held+a.blame+float64(n) <= s.max:
+	case a.held+a.blame+float64(n) <= max(s.max, float64(largest)):
 		a.held += float64(n)
 		return hasRoom
 	case a.blame > 0:
