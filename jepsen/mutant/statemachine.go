@@ -256,7 +256,7 @@ var stateMachine = []Mutant{
 		Name: "line-behind-a-lost-node",
 		Bug:  "an action that no node in office can serve counts among those that others wait behind",
 		Edits: []Edit{{"sched/sched.go",
-			"	return Decision{Aside: a}, !ok\n", "	return Decision{Aside: a}, false\n"}},
+			"	return Decision{Aside: a}, !ok\n", "	return Decision{Aside: a}, !ok && a == nil\n"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestWhatNoLivingNodeCanServeHoldsUpNobody"}},
 	},
 	{
