@@ -17,13 +17,20 @@ func (m *Model) aside(a *action) bool {
 	return a.Aside || row != nil && row.Aside
 }
 
+// cameBack: it waited aside before this entry, and was called back at some moment of it.
+// Who held up others before that is not told.
+func (m *Model) cameBack(a *action) bool {
+	row := m.s.Action(a.ID)
+	return a.Aside && row != nil && !row.Aside
+}
+
 // inLine returns the first n of a queue that do not wait aside.
 func (m *Model) inLine(q []*action, n int) (line []*action) {
 	for _, a := range q {
 		if len(line) == n {
 			break
 		}
-		if !m.aside(a) {
+		if !m.aside(a) || m.cameBack(a) {
 			line = append(line, a)
 		}
 	}
@@ -71,6 +78,9 @@ func (m *Model) compareAside(p *pool) error {
 	for _, q := range queues {
 		for _, a := range q.waiting {
 			row := m.s.Action(a.ID)
+			if m.cameBack(a) {
+				a.passed, a.passedAt = row.Bypassed, row.BlockedAt
+			}
 			if a.Aside = row.Aside; !a.Aside {
 				continue
 			}

@@ -242,6 +242,7 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 			break
 		}
 		if m.aside(older) {
+			unsure = unsure || m.cameBack(older)
 			continue
 		}
 		ahead++
@@ -299,7 +300,7 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 			break
 		}
 	}
-	if oldest != nil && m.justJoined(oldest) {
+	if oldest != nil && (m.justJoined(oldest) || m.cameBack(oldest)) {
 		return nil
 	}
 	return oldest

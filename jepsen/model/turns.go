@@ -47,7 +47,7 @@ func (m *Model) oldestFor(n *node) (oldest *action) {
 			oldest = a
 		}
 	}
-	if oldest != nil && m.justJoined(oldest) {
+	if oldest != nil && (m.justJoined(oldest) || m.cameBack(oldest)) {
 		return nil // who was the oldest before it came is not told
 	}
 	return oldest
@@ -58,7 +58,7 @@ func (m *Model) oldestFor(n *node) (oldest *action) {
 func (m *Model) oldestOf(queue []*action, n *node) *action {
 	left := window
 	for _, a := range queue {
-		if m.ending(a) || m.aside(a) {
+		if m.ending(a) || m.aside(a) && !m.cameBack(a) {
 			continue
 		}
 		if !m.bides(a, n) {
