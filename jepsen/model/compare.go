@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -95,14 +96,17 @@ func (m *Model) compareMeta() error {
 }
 
 // learnStops takes over that the running actions of closing trajectories were
-// told to stop, which no event says.
+// told to stop, which no event says. That may take several entries, in which nothing
+// else happens to the trajectory.
 func (m *Model) learnStops() {
-	for _, t := range m.touchedTrajectories {
-		if t.State != state.TrajectoryClosing || m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) || t.pool.halted {
+	for _, id := range slices.Sorted(maps.Keys(m.trajectories)) {
+		t := m.trajectories[id]
+		if t.State != state.TrajectoryClosing {
 			continue
 		}
+		all := !m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) && !t.pool.halted
 		for _, a := range t.live {
-			if a.State == state.ActionRunning && a.CancelReason == 0 {
+			if a.State == state.ActionRunning && a.CancelReason == 0 && (all || m.s.Action(a.ID).CancelReason == state.EndTrajectoryEnded) {
 				a.CancelReason = state.EndTrajectoryEnded
 				m.touchAction(a)
 			}
