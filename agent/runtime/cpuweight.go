@@ -42,15 +42,19 @@ func weigh(h *hierarchy, dir string, weight int) error {
 }
 
 // weighAll gives all attempts together, and the supervisor among them, as much of each
-// CPU as anything else that runs there. Where the cgroup above is not ours, its kernel
-// default stays.
+// CPU as anything else that runs there. The cgroup above the base has nothing in it but
+// bases, unless it is the top of the tree.
 func (c *cgroups) weighAll() error {
 	h := c.holder("cpu")
 	if h == nil {
 		return nil
 	}
 	all := cpuPart(len(c.allowed))
-	for _, dir := range []string{h.base, filepath.Join(h.base, supervisorCgroup)} {
+	dirs := []string{h.base, filepath.Join(h.base, supervisorCgroup)}
+	if above := filepath.Dir(h.base); above != h.mount {
+		dirs = append(dirs, above)
+	}
+	for _, dir := range dirs {
 		if err := ignoreMissing(weigh(h, dir, all)); err != nil {
 			return err
 		}
