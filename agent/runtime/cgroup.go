@@ -118,7 +118,20 @@ func cgroupName(dir string) string {
 
 // setup makes the base cgroup of a hierarchy, with its controllers enabled for
 // the boxes in it. A hierarchy that this user may not change is an error.
-func (h *hierarchy) setup(parent, name string) error {
+func (h *hierarchy) setup(parent, name string) (err error) {
+	for range setupTries {
+		if err = h.setupOnce(parent, name); err == nil || errors.Is(err, os.ErrPermission) {
+			break
+		}
+	}
+	return err
+}
+
+// setupTries is how often a base is made. Another supervisor that ends may take the
+// parent away in between, which was empty.
+const setupTries = 5
+
+func (h *hierarchy) setupOnce(parent, name string) error {
 	err := h.setupBelow("/", parent, name)
 	if err == nil || !h.v2 {
 		return err
