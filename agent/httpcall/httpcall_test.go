@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,9 +105,9 @@ func TestFailuresSayWhetherAnythingWasAskedFor(t *testing.T) {
 	}
 	nobody := "http://" + l.Addr().String()
 	l.Close()
-	asked := 0
+	var asked atomic.Int32
 	hangsUp := serve(t, func(http.ResponseWriter, *http.Request) {
-		asked++
+		asked.Add(1)
 		panic(http.ErrAbortHandler)
 	})
 	breaksOff := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -128,8 +129,8 @@ func TestFailuresSayWhetherAnythingWasAskedFor(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, m)
 		}
 	}
-	if asked != 1 {
-		t.Errorf("a call was sent %d times", asked)
+	if n := asked.Load(); n != 1 {
+		t.Errorf("a call was sent %d times", n)
 	}
 }
 
