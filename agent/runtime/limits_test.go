@@ -43,16 +43,18 @@ func TestAttemptsGoFirstWhenMemoryIsShort(t *testing.T) {
 	}
 }
 
-// A command with many busy processes gets no more of a CPU than another with one.
+// A command with many busy processes gets no more of a CPU than another with one. Each is
+// a session of its own, which the kernel's autogroups take for a user.
 func TestManyProcessesShareOnePartOfACPU(t *testing.T) {
 	need.Cgroup(t)
+	need.Tool(t, "setsid")
 	forEachMode(t, func(t *testing.T, mode string) {
 		c := dial(t, options(t.TempDir(), mode))
 		if strings.Contains(strings.Join(c.Describe().NotEnforced, ";"), "equal parts of CPU time") {
 			t.Skip("no equal parts of CPU time here")
 		}
 		const processes = 30
-		many := shell(key(1), fmt.Sprintf(`for i in $(seq %d); do while :; do :; done & done; wait`, processes))
+		many := shell(key(1), fmt.Sprintf(`for i in $(seq %d); do setsid sh -c 'while :; do :; done' & done; wait`, processes))
 		one := shell(key(2), `timeout 1 sh -c 'while :; do :; done'`)
 		many.CPUs, one.CPUs = []int{0}, []int{0}
 		start(t, c, many)
