@@ -71,6 +71,13 @@ func (d *driver) worst(b *testing.B) {
 
 func (d *driver) register(name string, cores int) { d.do(registration(name, cores)) }
 
+// registerNodes registers node-0, node-1 and so on.
+func (d *driver) registerNodes(n, cores int) {
+	for i := range n {
+		d.register(fmt.Sprint("node-", i), cores)
+	}
+}
+
 func registration(name string, cores int) *logv1.Command {
 	cpus := make([]uint32, cores)
 	for c := range cpus {
@@ -95,9 +102,7 @@ func (d *driver) reported(id state.ActionID) *logv1.Command {
 func fullCluster(b *testing.B) *driver {
 	const nodes, cores, queued = 10_000, 60, 100_000
 	d := newDriver(b)
-	for i := range nodes {
-		d.register(fmt.Sprintf("node-%d", i), cores)
-	}
+	d.registerNodes(nodes, cores)
 	for range (nodes*cores + queued) / 4000 {
 		d.do(submission(4000))
 	}
@@ -219,9 +224,7 @@ func manyTurns(d *driver) {
 
 func manyNamespaces(d *driver) {
 	const namespaces, actions = 1000, 10_000
-	for i := range 20 {
-		d.register(fmt.Sprint("n", i), 60)
-	}
+	d.registerNodes(20, 60)
 	for i := range namespaces {
 		d.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: fmt.Sprint("ns", i)}}})
 	}
@@ -275,9 +278,7 @@ func largeTrajectory(d *driver) {
 }
 
 func startMany(d *driver) {
-	for i := range 200 {
-		d.register(fmt.Sprint("n", i), 60)
-	}
+	d.registerNodes(200, 60)
 	d.measure()
 	d.do(submission(EntryWeight))
 	d.settle()
@@ -287,9 +288,7 @@ func startMany(d *driver) {
 }
 
 func heavyReports(d *driver) {
-	for i := range 200 {
-		d.register(fmt.Sprint("n", i), 60)
-	}
+	d.registerNodes(200, 60)
 	for range 5 {
 		d.do(submission(EntryWeight))
 		d.settle()

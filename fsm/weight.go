@@ -24,7 +24,7 @@ func Weight(c *logv1.Command) int {
 	case *logv1.Command_ReportAttempts:
 		return max(1, ReportWeight*len(v.ReportAttempts.Reports))
 	case *logv1.Command_MoveJob:
-		return placeCost // the ledger of two groups is built
+		return placeCost // the ledger of two groups is built; a plan has 8 at most
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return 1
 	}

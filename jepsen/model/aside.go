@@ -24,13 +24,25 @@ func (m *Model) cameBack(a *action) bool {
 	return a.Aside && row != nil && !row.Aside
 }
 
+// staysAside: it waits aside when this entry is over.
+func (m *Model) staysAside(a *action) bool { return m.aside(a) && !m.cameBack(a) }
+
+// unlessNew returns nil for an action that has come to wait, or come back, only in this
+// entry: who was the oldest before it came is not told.
+func (m *Model) unlessNew(oldest *action) *action {
+	if oldest != nil && (m.justJoined(oldest) || m.cameBack(oldest)) {
+		return nil
+	}
+	return oldest
+}
+
 // inLine returns the first n of a queue that do not wait aside.
 func (m *Model) inLine(q []*action, n int) (line []*action) {
 	for _, a := range q {
 		if len(line) == n {
 			break
 		}
-		if !m.aside(a) || m.cameBack(a) {
+		if !m.staysAside(a) {
 			line = append(line, a)
 		}
 	}

@@ -300,10 +300,7 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 			break
 		}
 	}
-	if oldest != nil && (m.justJoined(oldest) || m.cameBack(oldest)) {
-		return nil
-	}
-	return oldest
+	return m.unlessNew(oldest)
 }
 
 // elastic: it is known how much faster the action is with more GPUs, or where its

@@ -47,10 +47,7 @@ func (m *Model) oldestFor(n *node) (oldest *action) {
 			oldest = a
 		}
 	}
-	if oldest != nil && (m.justJoined(oldest) || m.cameBack(oldest)) {
-		return nil // who was the oldest before it came is not told
-	}
-	return oldest
+	return m.unlessNew(oldest)
 }
 
 // oldestOf is the first in a queue that a start on a node would bypass, of as many
@@ -58,7 +55,7 @@ func (m *Model) oldestFor(n *node) (oldest *action) {
 func (m *Model) oldestOf(queue []*action, n *node) *action {
 	left := window
 	for _, a := range queue {
-		if m.ending(a) || m.aside(a) && !m.cameBack(a) {
+		if m.ending(a) || m.staysAside(a) {
 			continue
 		}
 		if !m.bides(a, n) {

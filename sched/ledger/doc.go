@@ -116,12 +116,13 @@
 // shifts of the same periods slot by slot):
 //
 //	                 by groups   by intervals   tried   time     scan     factor
-//	alike, empty       99.6 %        0.4 %          1   0.03 ms  103 ms   about 4,000
-//	alike, settled     97.3 %        2.7 %         11   1.6 ms    88 ms    50
-//	mixed, settled     23.4 %       75.8 %      1,321   1.7 ms   295 ms   170
-//	alike, 64 groups   66.0 %       33.7 %        443   0.7 ms     8 ms    11
+//	alike, empty       99.6 %        0.4 %          1   0.006 ms  18 ms   about 3,100
+//	alike, settled     97.3 %        2.7 %         11   0.45 ms   18 ms    40
+//	mixed, settled     23.4 %       75.8 %      1,321   0.84 ms   50 ms    60
+//	alike, 64 groups   66.0 %       33.7 %        443   0.43 ms  2.6 ms     6
 //
-// The machine was busy, so times are good for their order of magnitude. To slide by a
+// Medians of two runs of BenchmarkPlace and BenchmarkScanOfSlots on an idle machine. From
+// an earlier, busy one, so good for their order of magnitude: to slide by a
 // slot takes 4 microseconds with 256 groups, to reserve and release a job 40 to 90, to
 // finish a cycle 15, and 50 to 130 where three others are pushed.
 //
