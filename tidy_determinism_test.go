@@ -193,7 +193,7 @@ func TestReplicatedCodeDecidesTheSameEverywhere(t *testing.T) {
 	imp := exports(t)
 	packages := make(map[string][]file)
 	for _, f := range goFiles(t) {
-		if !f.test() && slices.ContainsFunc(replicated, func(folder string) bool { return within(f.dir(), folder) }) {
+		if !f.test() && f.compiled(t) && slices.ContainsFunc(replicated, func(folder string) bool { return within(f.dir(), folder) }) {
 			packages[f.dir()] = append(packages[f.dir()], f)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -39,8 +40,19 @@ type file struct {
 	lines  int
 }
 
-func (f file) dir() string     { return path.Dir(f.path) }
-func (f file) test() bool      { return strings.HasSuffix(f.path, "_test.go") }
+func (f file) dir() string { return path.Dir(f.path) }
+func (f file) test() bool  { return strings.HasSuffix(f.path, "_test.go") }
+
+// compiled reports whether a build without tags has the file.
+func (f file) compiled(t *testing.T) bool {
+	t.Helper()
+	in, err := build.Default.MatchFile(f.dir(), path.Base(f.path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
 func (f file) generated() bool { return ast.IsGenerated(f.syntax) }
 
 // parse reads one Go file; src may hold its text.

@@ -31,8 +31,11 @@ func (x *execution) bootstrap(c *logv1.Bootstrap) *logv1.Result {
 		return refuse(codeInvalidArgument, "INVALID", "the cluster ID must have 1 to %d bytes", nameBytesMax)
 	}
 	m.ClusterID = c.ClusterId
-	m.SchedulerVersion = max(1, c.SchedulerVersion)
-	x.schedulers.mustKnow(m.SchedulerVersion)
+	m.Level, m.Release = state.Level(c.Level), c.Release
+	if m.Level == 0 {
+		m.Level = levelUnsaid
+	}
+	x.deciders.mustKnow(m.Level, m.Release)
 	m.Settings = settings(c.Settings).WithDefaults()
 	if err := checkLedger(&m.Settings); err != nil {
 		return refuse(codeInvalidArgument, "INVALID", "the settings of the ledger: %v", err)
@@ -188,19 +191,5 @@ func (x *execution) resumePool(c *logv1.ResumePool) *logv1.Result {
 	x.s.PutPool(&state.Pool{ID: p.ID, Name: p.Name})
 	x.s.Unpark()
 	x.recallQuotas() // its actions were set aside
-	return &logv1.Result{Count: 1}
-}
-
-// activateScheduler is the barrier after which every replica decides by another
-// version. The leader proposes it only when all servers support it; a replica
-// that does not know the version all the same stops: it cannot follow.
-func (x *execution) activateScheduler(c *logv1.ActivateScheduler) *logv1.Result {
-	m := *x.s.Meta()
-	if c.Version <= m.SchedulerVersion {
-		return refuse(codeFailedPrecondition, "SCHEDULER_VERSION", "scheduler version %d is active; it can only grow", m.SchedulerVersion)
-	}
-	x.schedulers.mustKnow(c.Version)
-	m.SchedulerVersion = c.Version
-	x.s.SetMeta(m)
 	return &logv1.Result{Count: 1}
 }

@@ -13,15 +13,15 @@ const workBudget = 4096
 
 // execution is the application of one entry to a copy of the state.
 type execution struct {
-	s          *state.State
-	index      uint64
-	faults     *faults
-	stage      stage
-	fail       func(stage) // tests only
-	schedulers schedulers
-	budget     int
-	results    []*logv1.Result
-	effects    []Effect
+	s        *state.State
+	index    uint64
+	faults   *faults
+	stage    stage
+	fail     func(stage) // tests only
+	deciders deciders
+	budget   int
+	results  []*logv1.Result
+	effects  []Effect
 	// dirty are the instances whose queues this entry has to look at, dirtyNodes
 	// the nodes whose desired state it changed; both in order of appearance.
 	dirty      orderedSet[state.Instance]
@@ -59,13 +59,13 @@ type halted struct {
 
 // apply applies an entry to a copy of a state and returns that with the results of
 // the commands, one each. Each try needs a copy of its own: fork makes one.
-func apply(fork func() *state.State, index uint64, e *logv1.Entry, known schedulers, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
+func apply(fork func() *state.State, index uint64, e *logv1.Entry, known deciders, fail func(stage)) (*state.State, []*logv1.Result, []Effect) {
 	f := &faults{commands: make([]string, len(e.Commands))}
 	for tries := 0; ; tries++ {
 		s := fork()
 		// Each try excludes one thing more than the one before.
 		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+4, "entry %d panics whatever is left out", index)
-		x := &execution{s: s, index: index, faults: f, schedulers: known, budget: workBudget}
+		x := &execution{s: s, index: index, faults: f, deciders: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
 		}
@@ -79,7 +79,7 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case *state.Corruption:
+		case *state.Corruption, *state.Beyond:
 			panic(r)
 		default:
 			x.faults.add(x.stage, fmt.Sprint(r))
@@ -164,6 +164,9 @@ func (x *execution) command(i int, c *logv1.Command) *logv1.Result {
 			return x.stamp(retryAfter(refuse(codeUnavailable, "NOT_BOOTSTRAPPED", "the cluster has just been started and is not ready; try again"), 100_000_000))
 		}
 	}
+	if r := Premature(c, func() state.Level { return x.s.Meta().Level }); r != nil {
+		return x.stamp(r)
+	}
 	return x.stamp(x.verb(c))
 }
 
@@ -201,8 +204,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.createNamespace(v.CreateNamespace)
 	case *logv1.Command_ResumePool:
 		return x.resumePool(v.ResumePool)
-	case *logv1.Command_ActivateScheduler:
-		return x.activateScheduler(v.ActivateScheduler)
+	case *logv1.Command_RaiseLevel:
+		return x.raiseLevel(v.RaiseLevel)
 	case *logv1.Command_DeletePool:
 		return x.deletePool(v.DeletePool)
 	case *logv1.Command_DeleteNamespace:
@@ -238,7 +241,10 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}
-	return refuse(codeInvalidArgument, "UNKNOWN_VERB", "this server does not know the command; upgrade all servers before using it")
+	if r := x.nextVerb(c); r != nil {
+		return r
+	}
+	return refuse(codeInvalidArgument, "UNKNOWN_VERB", "the command says nothing to do")
 }
 
 // finish turns what became dirty into effects.

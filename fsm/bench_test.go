@@ -17,7 +17,7 @@ func benchCluster(b *testing.B, nodes int) *state.State {
 	s := state.New()
 	index := uint64(1)
 	do := func(c ...*logv1.Command) {
-		s, _, _ = apply(s.Copy, index, &logv1.Entry{TimeNs: int64(index), Commands: c}, sched.Versions(), nil)
+		s, _, _ = apply(s.Copy, index, &logv1.Entry{TimeNs: int64(index), Commands: c}, sched.Deciders(), nil)
 		index++
 	}
 	do(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "bench"}}})
@@ -94,7 +94,7 @@ func applyEncoded(b *testing.B, s *state.State, index *uint64, data []byte) *sta
 		b.Fatal(err)
 	}
 	*index++
-	s, results, _ := apply(s.Copy, *index, &e, sched.Versions(), nil)
+	s, results, _ := apply(s.Copy, *index, &e, sched.Deciders(), nil)
 	if r := results[0].Refusal; r != nil {
 		b.Fatal(r)
 	}
@@ -108,7 +108,7 @@ func BenchmarkSubmitHeld(b *testing.B) {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
 			s := benchCluster(b, 1)
 			index := uint64(100)
-			s, _, _ = apply(s.Copy, index, &logv1.Entry{Commands: []*logv1.Command{submission(1000)}}, sched.Versions(), nil)
+			s, _, _ = apply(s.Copy, index, &logv1.Entry{Commands: []*logv1.Command{submission(1000)}}, sched.Deciders(), nil)
 			in, err := (&logv1.Entry{TimeNs: 1, Commands: []*logv1.Command{submission(batch)}}).MarshalVT()
 			if err != nil {
 				b.Fatal(err)

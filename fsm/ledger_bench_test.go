@@ -17,7 +17,7 @@ func ledgerState(b *testing.B) (*state.State, uint64) {
 	s, index := state.New(), uint64(0)
 	do := func(commands ...*logv1.Command) {
 		index++
-		next, results, _ := apply(s.Copy, index, &logv1.Entry{TimeNs: int64(index) * int64(time.Second), Commands: commands}, sched.Versions(), nil)
+		next, results, _ := apply(s.Copy, index, &logv1.Entry{TimeNs: int64(index) * int64(time.Second), Commands: commands}, sched.Deciders(), nil)
 		for _, r := range results {
 			if r.Refusal != nil {
 				b.Fatal(r.Refusal)
@@ -51,7 +51,7 @@ func BenchmarkPlaceJob(b *testing.B) {
 	e := &logv1.Entry{TimeNs: s.Meta().Now + 1, Commands: []*logv1.Command{submitBench("one-more", 273)}}
 	b.ReportAllocs()
 	for b.Loop() {
-		next, results, _ := apply(s.Copy, index+1, e, sched.Versions(), nil)
+		next, results, _ := apply(s.Copy, index+1, e, sched.Deciders(), nil)
 		if results[0].Refusal != nil || next.JobByName(1, "one-more").Group == 0 {
 			b.Fatalf("not placed: %v", results[0])
 		}
@@ -69,13 +69,13 @@ func BenchmarkTurn(b *testing.B) {
 		acquire := &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{
 			Job: "j7", Deployment: "actor", Step: uint64(i + 1), ExpectNs: int64(60 * time.Second),
 		}}}
-		next, results, _ := apply(s.Copy, index, &logv1.Entry{TimeNs: now, Commands: []*logv1.Command{acquire}}, sched.Versions(), nil)
+		next, results, _ := apply(s.Copy, index, &logv1.Entry{TimeNs: now, Commands: []*logv1.Command{acquire}}, sched.Deciders(), nil)
 		t := next.Turn(state.TurnID(results[0].FirstId))
 		end := &logv1.Command{Verb: &logv1.Command_EndTurn{EndTurn: &logv1.EndTurn{TurnId: uint64(t.ID), Token: t.Token, Reason: endYielded}}}
 		if t.State == state.TurnWaiting {
 			end.GetEndTurn().Reason = endCanceled
 		}
-		s, results, _ = apply(next.Copy, index+1, &logv1.Entry{TimeNs: now + int64(60*time.Second), Commands: []*logv1.Command{end}}, sched.Versions(), nil)
+		s, results, _ = apply(next.Copy, index+1, &logv1.Entry{TimeNs: now + int64(60*time.Second), Commands: []*logv1.Command{end}}, sched.Deciders(), nil)
 		if results[0].Refusal != nil {
 			b.Fatal(results[0].Refusal)
 		}

@@ -29,9 +29,10 @@ type Options struct {
 	OnFatal func(error)
 	// Voters returns how many servers vote, for the count of hash quotes.
 	Voters func() int
-	// Schedulers are the versions of the scheduler that this machine knows, version
-	// 1 first; nil means those of package sched. Which of them decides is in state.
-	Schedulers []sched.Scheduler
+	// Deciders are the schedulers of the feature levels that this machine knows, that of
+	// state.LevelMin first; nil means those of package sched. Which of them decides is in
+	// state.
+	Deciders []sched.Scheduler
 }
 
 // Machine is the state machine as Raft drives it and as servers read it.
@@ -52,8 +53,8 @@ func New(o Options) *Machine {
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
 	}
-	if o.Schedulers == nil {
-		o.Schedulers = sched.Versions()
+	if o.Deciders == nil {
+		o.Deciders = sched.Deciders()
 	}
 	return &Machine{opts: o, state: state.New(), moved: make(chan struct{})}
 }
@@ -71,7 +72,7 @@ func (m *Machine) Apply(l *raft.Log) any {
 // replay of a stored log. Once it has failed it fails always.
 func (m *Machine) ApplyData(index, term uint64, data []byte) ([]*logv1.Result, error) {
 	var e logv1.Entry
-	if err := e.UnmarshalVT(data); err != nil {
+	if err := errors.Join(entryFields.check(data), e.UnmarshalVT(data)); err != nil {
 		return nil, m.stop(fmt.Errorf("entry %d cannot be decoded: %w", index, err))
 	}
 	if m.stopped != nil {
@@ -105,6 +106,8 @@ func (m *Machine) try(index, term uint64, e *logv1.Entry) (next *state.State, re
 		case nil:
 		case *state.Corruption:
 			err = r
+		case *state.Beyond:
+			err = r
 		default:
 			panic(r)
 		}
@@ -113,7 +116,7 @@ func (m *Machine) try(index, term uint64, e *logv1.Entry) (next *state.State, re
 		next = m.Fork()
 		return next, passOver(next, index, e), nil, nil
 	}
-	next, results, effects = apply(m.Fork, index, e, m.opts.Schedulers, m.fail)
+	next, results, effects = apply(m.Fork, index, e, m.opts.Deciders, m.fail)
 	return next, results, effects, nil
 }
 
@@ -149,9 +152,14 @@ func (m *Machine) stop(err error) error {
 	return err
 }
 
-// SchedulerVersionMax returns the newest version of the scheduler that this
-// machine knows.
-func (m *Machine) SchedulerVersionMax() uint32 { return uint32(len(m.opts.Schedulers)) }
+// LevelMax returns the newest feature level that this machine knows.
+func (m *Machine) LevelMax() state.Level { return deciders(m.opts.Deciders).newest() }
+
+// Level returns the active feature level, 0 before the bootstrap.
+func (m *Machine) Level() (level state.Level) {
+	m.View(func(s *state.State) { level = s.Meta().Level })
+	return level
+}
 
 // View calls fn with the current state under a read lock. fn must be short and
 // must neither change nor keep the state.
@@ -223,16 +231,20 @@ func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
 	return &snapshot{m.Fork()}, nil
 }
 
-// Restore implements raft.FSM. A snapshot that a version of the scheduler has
-// decided that this machine does not know stops it, as the entry would that
-// activated that version.
+// Restore implements raft.FSM. A snapshot of a feature level that this machine does not
+// know stops it, as the entry would that raised the level.
 func (m *Machine) Restore(r io.ReadCloser) error {
 	s, err := state.Restore(r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return fmt.Errorf("restore snapshot: %w", err)
+	err = errors.Join(err, r.Close())
+	if err == nil {
+		err = state.CheckLevel(s.Meta().Level, s.Meta().Release, m.LevelMax())
 	}
-	if err := schedulers(m.opts.Schedulers).check(s.Meta().SchedulerVersion); err != nil {
+	var beyond *state.Beyond
+	switch {
+	case errors.As(err, &beyond):
 		return m.stop(fmt.Errorf("restore snapshot: %w", err))
+	case err != nil:
+		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	m.audit = audit{}
 	m.publish(s)

@@ -145,11 +145,11 @@ func TestMinorityStops(t *testing.T) {
 	}
 }
 
-func TestUnknownSchedulerVersionStopsTheReplica(t *testing.T) {
+func TestUnknownLevelStopsTheReplica(t *testing.T) {
 	var fatal error
 	m := bootstrapped(t, Options{OnFatal: func(err error) { fatal = err }})
-	m.Apply(entryLog(t, 2, 0, &logv1.Command{Verb: &logv1.Command_ActivateScheduler{ActivateScheduler: &logv1.ActivateScheduler{Version: 99}}}))
-	if fatal == nil || !strings.Contains(fatal.Error(), "upgrade this server") {
+	m.Apply(entryLog(t, 2, 0, &logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: 99, Release: "9.9"}}}))
+	if fatal == nil || !strings.Contains(fatal.Error(), "upgrade this server to 9.9") {
 		t.Fatalf("got %v", fatal)
 	}
 }

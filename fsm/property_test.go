@@ -268,7 +268,7 @@ func TestWorkIsBounded(t *testing.T) {
 		for range 10 {
 			open = append(open, parseCommand(t, "open idle=5s")...)
 		}
-		s.state, _, _ = apply(s.state.Copy, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, sched.Versions(), nil)
+		s.state, _, _ = apply(s.state.Copy, s.index, &logv1.Entry{TimeNs: s.now, Commands: open}, sched.Deciders(), nil)
 	}
 	s.twin = s.state.Copy()
 	s.now = int64(10 * time.Second)

@@ -30,7 +30,7 @@ func benchQuota(b *testing.B, kind state.QuotaKind, waiting int) {
 	now, index := int64(1000), uint64(1000)
 	do := func(c ...*logv1.Command) {
 		index++
-		s, _, _ = apply(s.Copy, index, &logv1.Entry{TimeNs: now, Commands: c}, sched.Versions(), nil)
+		s, _, _ = apply(s.Copy, index, &logv1.Entry{TimeNs: now, Commands: c}, sched.Deciders(), nil)
 	}
 	do(&logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: create}})
 	oldest := state.ActionID(1)

@@ -45,7 +45,7 @@ func (d *driver) try(commands ...*logv1.Command) (results []*logv1.Result) {
 	d.index++
 	d.now += int64(time.Microsecond)
 	began := time.Now()
-	d.state, results, _ = apply(d.state.Copy, d.index, &logv1.Entry{TimeNs: d.now, Commands: commands}, sched.Versions(), nil)
+	d.state, results, _ = apply(d.state.Copy, d.index, &logv1.Entry{TimeNs: d.now, Commands: commands}, sched.Deciders(), nil)
 	d.took = append(d.took, time.Since(began))
 	return results
 }

@@ -1,8 +1,6 @@
 package fsm
 
 import (
-	"fmt"
-
 	"rota/fsm/state"
 	"rota/sched"
 	"rota/sched/place"
@@ -142,35 +140,30 @@ func (x *execution) poolOf(i state.Instance) state.PoolID {
 	return 0
 }
 
-// schedulers are the versions of the scheduler that a machine knows, version 1
-// first.
-type schedulers []sched.Scheduler
+// deciders are the schedulers of the feature levels that a machine knows, that of
+// state.LevelMin first.
+type deciders []sched.Scheduler
 
-// check returns an error if a version is not known. Entries that it decided, or
-// will decide, cannot be applied here.
-func (k schedulers) check(version uint32) error {
-	if uint64(version) > uint64(len(k)) {
-		return fmt.Errorf("scheduler version %d was activated, this build knows up to %d; upgrade this server", version, len(k))
+// newest is the newest level that is known.
+func (k deciders) newest() state.Level { return state.LevelMin + state.Level(len(k)) - 1 }
+
+// mustKnow stops the replica if a level is not known: what follows cannot be applied
+// here.
+func (k deciders) mustKnow(level state.Level, release string) {
+	if err := state.CheckLevel(level, release, k.newest()); err != nil {
+		panic(err)
 	}
-	return nil
 }
 
-// mustKnow stops the replica if a version is not known.
-func (k schedulers) mustKnow(version uint32) {
-	err := k.check(version)
-	state.Assert(err == nil, "%v", err)
-}
-
-// active returns the version that decides in a state, whatever newer ones are
-// known.
-func (k schedulers) active(s *state.State) sched.Scheduler {
-	return k[s.Meta().SchedulerVersion-1]
+// active returns the scheduler of the active level, whatever newer ones are known.
+func (k deciders) active(s *state.State) sched.Scheduler {
+	return k[s.Meta().Level-state.LevelMin]
 }
 
 // pass runs the active scheduler over one queue and carries out what it decides. It
 // reports whether the budget ended before the pass did.
 func (x *execution) pass(i state.Instance) (more bool) {
-	p := x.schedulers.active(x.s)(x.s, i)
+	p := x.deciders.active(x.s)(x.s, i)
 	for x.budget > 0 {
 		before := p.Examined()
 		d, ok := p.Next()

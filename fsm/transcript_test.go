@@ -23,7 +23,8 @@ import (
 // one command a line; what it answers and which events it causes is the golden
 // output (go test ./fsm -rewrite renews it). After each entry every invariant is
 // checked, a second replica that is restored from a snapshot now and then, and
-// that knows a newer version of the scheduler, must have the same hash, and the model of jepsen/model must agree.
+// that knows a newer feature level, must have the same hash, and the model of jepsen/model
+// must agree.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newStory(t)
@@ -39,6 +40,8 @@ type story struct {
 	index uint64
 	now   int64
 	fail  func(stage)
+	// entries are all that were applied.
+	entries []*logv1.Entry
 }
 
 func newStory(t *testing.T) *story {
@@ -120,13 +123,13 @@ func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
 func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result {
 	t.Helper()
 	s.index++
-	e := &logv1.Entry{TimeNs: s.now, Commands: commands}
+	e := s.entryOf(commands)
 	before := s.state.Hash()
-	next, results, _ := apply(s.state.Copy, s.index, e, sched.Versions(), s.fail)
+	next, results, _ := apply(s.state.Copy, s.index, e, sched.Deciders(), s.fail)
 	if s.state.Hash() != before {
 		t.Fatal("applying an entry changed the state it started from")
 	}
-	s.twin, _, _ = apply(s.twin.Copy, s.index, e, schedtest.Versions(nextVersion), s.fail)
+	s.twin, _, _ = apply(s.twin.Copy, s.index, e, schedtest.Deciders(nextLevel), s.fail)
 	if s.model != nil {
 		s.model.Planted = s.fail != nil
 		if err := s.model.Step(s.index, 0, e, results, next); err != nil {

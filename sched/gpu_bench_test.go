@@ -11,7 +11,7 @@ import (
 // and actions that wait.
 func gpuWorld(nodes, actions int, elastic bool) (*state.State, state.Instance) {
 	s := state.New()
-	s.SetMeta(state.Meta{ClusterID: "bench", Settings: state.Settings{}.WithDefaults(), SchedulerVersion: 1, Now: 1})
+	s.SetMeta(state.Meta{ClusterID: "bench", Settings: state.Settings{}.WithDefaults(), Level: state.LevelMin, Now: 1})
 	s.PutPool(&state.Pool{ID: 1, Name: "default"})
 	s.PutGPUClass(&state.GPUClass{ID: 1, Name: "H100"})
 	for i := range nodes {

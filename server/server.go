@@ -150,7 +150,7 @@ func (s *Server) open() error {
 		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn, Reservations: sched.Reservations,
 		LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
 		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
-		Version: s.cfg.Version, SchedulerVersion: s.machine.SchedulerVersionMax(), Logger: s.logger.Named("rpc"),
+		Version: s.cfg.Version, LevelMax: s.machine.LevelMax(), Logger: s.logger.Named("rpc"),
 	})
 	s.metrics.decoding("clients", s.rpc.Clients)
 	s.metrics.decoding("agents", s.rpc.Agents)
@@ -163,6 +163,7 @@ func (s *Server) serve() {
 	root.Handle("/", s.rpc)
 	root.Handle("/metrics", s.only(s.metrics.handler(), pki.RoleServer, pki.RoleOperator, pki.RoleClient))
 	root.Handle(s.peerHandler())
+	s.nextRoutes(root)
 	if s.cfg.Profile {
 		root.Handle("/debug/pprof/", s.only(profiles(), pki.RoleServer, pki.RoleOperator))
 	}

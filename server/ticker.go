@@ -67,7 +67,7 @@ func (s *Server) bootstrap(ctx context.Context, p proposer) {
 	for ; ctx.Err() == nil && !s.machine.Bootstrapped(); sleep(ctx, bootstrapRetry) {
 		_, err := p.ProposeLocal(ctx, &logv1.Command{Verb: &logv1.Command_Bootstrap{
 			Bootstrap: &logv1.Bootstrap{
-				ClusterId: rand.Text(), Settings: s.cfg.Settings, SchedulerVersion: s.machine.SchedulerVersionMax(),
+				ClusterId: rand.Text(), Settings: s.cfg.Settings, Level: uint32(s.machine.LevelMax()), Release: s.cfg.Version,
 			},
 		}})
 		if err == nil {

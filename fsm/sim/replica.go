@@ -42,10 +42,10 @@ type ReplicaOptions struct {
 	// Plant is called before each decision with the index of the entry, and may
 	// panic.
 	Plant func(index uint64, d fsm.Decision)
-	// Schedulers returns the versions of the scheduler that the replica's build
+	// Deciders returns the schedulers of the feature levels that the replica's build
 	// knows, and is asked whenever the replica starts; nil means those of package
 	// sched.
-	Schedulers func() []sched.Scheduler
+	Deciders func() []sched.Scheduler
 }
 
 // Replica is the real state machine on the model log, with the newest snapshot
@@ -73,8 +73,8 @@ func NewReplica(o ReplicaOptions) *Replica {
 // begin gives the replica an empty machine.
 func (r *Replica) begin() {
 	o := fsm.Options{OnEffects: r.opts.OnEffects, Voters: r.opts.Voters}
-	if r.opts.Schedulers != nil {
-		o.Schedulers = r.opts.Schedulers()
+	if r.opts.Deciders != nil {
+		o.Deciders = r.opts.Deciders()
 	}
 	r.machine = fsm.New(o)
 	if r.opts.Plant != nil {

@@ -180,42 +180,9 @@ func (s *State) checkIndexes(fresh *State) error {
 	if fresh.index.queuedBytes != s.index.queuedBytes || fresh.index.endedBytes != s.index.endedBytes {
 		return fmt.Errorf("byte counts differ from the rows")
 	}
-	x, y := &fresh.index, &s.index
-	for _, index := range []struct {
-		name  string
-		equal bool
-	}{
-		{"freeCores", sameItems(x.freeCores, y.freeCores)},
-		{"freeMemory", sameItems(x.freeMemory, y.freeMemory)},
-		{"freeGPUs", sameItems(x.freeGPUs, y.freeGPUs)},
-		{"shapes", sameItems(x.shapes, y.shapes)},
-		{"queue", sameItems(x.queue, y.queue)},
-		{"pending", sameItems(x.pending, y.pending)},
-		{"nodeAttempts", sameItems(x.nodeAttempts, y.nodeAttempts)},
-		{"residents", sameItems(x.residents, y.residents)},
-		{"live", sameItems(x.live, y.live)},
-		{"members", sameItems(x.members, y.members)},
-		{"timers", sameItems(x.timers, y.timers)},
-		{"expiries", sameItems(x.expiries, y.expiries)},
-		{"ended", sameItems(x.ended, y.ended)},
-		{"usable", sameValues(x.usable, y.usable)},
-		{"poolReferrers", sameValues(x.poolReferrers, y.poolReferrers)},
-		{"nsReferrers", sameValues(x.nsReferrers, y.nsReferrers)},
-		{"classNames", sameItems(x.classNames, y.classNames)},
-		{"classLive", sameValues(x.classLive, y.classLive)},
-		{"quotaUsers", sameValues(x.quotaUsers, y.quotaUsers)},
-		{"groups", sameItems(x.groups, y.groups)},
-		{"spreadLabels", sameValues(x.spreadLabels, y.spreadLabels)},
-		{"domains", sameItems(x.domains, y.domains)},
-		{"jobNames", sameItems(x.jobNames, y.jobNames)},
-		{"groupJobs", sameItems(x.groupJobs, y.groupJobs)},
-		{"jobTurns", sameItems(x.jobTurns, y.jobTurns)},
-		{"waitingTurns", sameItems(x.waitingTurns, y.waitingTurns)},
-		{"heldTurns", sameValues(x.heldTurns, y.heldTurns)},
-		{"hookActions", sameValues(x.hookActions, y.hookActions)},
-	} {
-		if !index.equal {
-			return fmt.Errorf("index %s differs from the rows", index.name)
+	for _, i := range indexed {
+		if !i.same(&fresh.index, &s.index) {
+			return fmt.Errorf("index %s differs from the rows", i.name)
 		}
 	}
 	return nil
@@ -246,34 +213,10 @@ func (s *State) checkEvents() error {
 func (s *State) rebuild() *State {
 	f := New()
 	f.SetMeta(s.meta)
-	copyRows(&s.namespaces, f.PutNamespace)
-	copyRows(&s.pools, f.PutPool)
-	copyRows(&s.nodes, f.PutNode)
-	copyRows(&s.trajectories, f.PutTrajectory)
-	copyRows(&s.actions, f.PutAction)
-	copyRows(&s.attempts, f.PutAttempt)
-	copyRows(&s.requests, f.PutRequest)
-	copyRows(&s.work, func(w *work) { f.PutWorkAfter(w.Instance, w.After) })
-	copyRows(&s.parked, func(w *work) { f.Park(w.Instance) })
-	copyRows(&s.classes, f.PutClass)
-	copyRows(&s.quotas, f.PutQuota)
-	copyRows(&s.returns, f.PutReturn)
-	copyRows(&s.gpuClasses, f.PutGPUClass)
-	copyRows(&s.residency, f.PutResidency)
-	copyRows(&s.nodeGroups, f.PutNodeGroup)
-	copyRows(&s.jobs, f.PutJob)
-	copyRows(&s.seats, f.PutSeat)
-	copyRows(&s.turns, f.PutTurn)
+	for i := range tables {
+		tables[i].copyTo(s, f)
+	}
 	return f
-}
-
-func copyRows[K interface {
-	~uint32 | ~uint64 | ~string
-}, R any, P rowOf[R]](t *table[K, R, P], put func(*R)) {
-	t.rows.Scan(func(_ K, c cell[R]) bool {
-		put(c.row)
-		return true
-	})
 }
 
 func sameItems[T comparable](a, b *btree.BTreeG[T]) bool {

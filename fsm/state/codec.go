@@ -16,6 +16,10 @@ type codec struct {
 	buf      []byte // what was encoded, or what is left to decode
 	decoding bool
 	err      error
+	// trailing: the row that is encoded has come to its trailing fields; up to kept they
+	// say something.
+	trailing bool
+	kept     int
 }
 
 func (c *codec) fail() {
@@ -67,11 +71,53 @@ func (c *codec) flag(v *bool) {
 	}
 }
 
-// trails reports whether the last fields of a row are coded: only where they say
-// something, so that rows from before there were such fields stay what they are. set
-// says so of the row, when it is encoded.
-func (c *codec) trails(set bool) bool {
-	return !c.decoding && set || c.decoding && len(c.buf) > 0
+// row encodes a row behind what has been encoded.
+func (c *codec) row(r coder) {
+	c.trailing = false
+	r.code(c)
+	if c.trailing {
+		c.buf = c.buf[:c.kept]
+	}
+}
+
+// trailing codes a field that a later feature level has added to the end of a row.
+// Trailing fields are encoded up to the last that is not zero, so a row that says
+// nothing new has the encoding, and the hash, that it had before there was the field. Only
+// a row of a table can have them, not what lies within a row.
+func trailing[T comparable](c *codec, v *T, code func(*codec, *T)) {
+	if c.trails() {
+		var zero T
+		code(c, v)
+		c.trailed(*v != zero)
+	}
+}
+
+// trailingList is trailing for a list.
+func trailingList[T any](c *codec, v *[]T, code func(*codec, *T)) {
+	if c.trails() {
+		list(c, v, code)
+		c.trailed(len(*v) > 0)
+	}
+}
+
+// trails reports whether a trailing field is coded: always when encoding, as row cuts
+// off what says nothing.
+func (c *codec) trails() bool {
+	if !c.decoding && !c.trailing {
+		c.trailing, c.kept = true, len(c.buf)
+	}
+	return !c.decoding || len(c.buf) > 0
+}
+
+// trailed notes whether the trailing field that was coded is set. The last of those
+// that were encoded is.
+func (c *codec) trailed(set bool) {
+	switch {
+	case set:
+		c.kept = len(c.buf)
+	case c.decoding && len(c.buf) == 0:
+		c.fail()
+	}
 }
 
 func (c *codec) bytes(v *[]byte) {

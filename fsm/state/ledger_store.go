@@ -353,20 +353,13 @@ func (r *NodeGroup) code(c *codec) {
 	c.text(&r.HookPool)
 	number(c, &r.Awake)
 	optional(c, &r.Switch, (*Switch).code)
-	if c.trails(r.Switch != nil && len(r.Switch.Runs) > 0) {
-		if r.Switch == nil {
-			c.fail()
-			return
-		}
-		list(c, &r.Switch.Runs, func(c *codec, h *HookRun) {
+	if r.Switch != nil {
+		trailingList(c, &r.Switch.Runs, func(c *codec, h *HookRun) {
 			number(c, &h.Action)
 			number(c, &h.State)
 			number(c, &h.Reason)
 			signed(c, &h.ExitCode)
 		})
-		if len(r.Switch.Runs) == 0 {
-			c.fail()
-		}
 	}
 }
 

@@ -315,9 +315,12 @@ type Settings struct {
 
 // Meta is the one row that is not in a table.
 type Meta struct {
-	ClusterID        string
-	Settings         Settings
-	SchedulerVersion uint32
+	ClusterID string
+	Settings  Settings
+	// Level is the active feature level, Release the name of the release that raised it
+	// to that.
+	Level   Level
+	Release string
 	// Now is log time in nanoseconds: it never goes back.
 	Now int64
 	// Revision is the number of the newest event.
@@ -347,6 +350,7 @@ type Meta struct {
 	Wall WallMarks
 	// Placing is how far the search for a group has come.
 	Placing Placing
+	nextMeta
 }
 
 // Placing is the search of the groups for a queued job, which takes several entries if

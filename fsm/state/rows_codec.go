@@ -1,7 +1,7 @@
 package state
 
 // The code methods describe each row once for encoding, decoding and hashing. A
-// new field goes to the end, together with a new snapshotVersion.
+// new field is a trailing one, of a feature level that no release has had.
 
 func (r *Namespace) code(c *codec) {
 	number(c, &r.ID)
@@ -41,10 +41,8 @@ func (r *Node) code(c *codec) {
 	r.GPUs.code(c)
 	number(c, &r.Bandwidth)
 	number(c, &r.FreeBandwidth)
-	if c.trails(r.LowDisk) {
-		c.flag(&r.LowDisk)
-		c.flag(&r.Drained)
-	}
+	trailing(c, &r.LowDisk, (*codec).flag)
+	trailing(c, &r.Drained, (*codec).flag)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -62,11 +60,9 @@ func (r *Trajectory) code(c *codec) {
 	signed(c, &r.OpenedAt)
 	signed(c, &r.EndedAt)
 	r.Spread.code(c)
-	if c.trails(r.AsksCores > 0 || r.AsksBandwidth > 0 || r.Aside) {
-		number(c, &r.AsksCores)
-		number(c, &r.AsksBandwidth)
-		c.flag(&r.Aside)
-	}
+	trailing(c, &r.AsksCores, number)
+	trailing(c, &r.AsksBandwidth, number)
+	trailing(c, &r.Aside, (*codec).flag)
 }
 
 func (r *Action) code(c *codec) {
@@ -96,9 +92,7 @@ func (r *Action) code(c *codec) {
 	number(c, &r.QuotasHeld)
 	optional(c, &r.Needs, (*Needs).code)
 	list(c, &r.QuotaKeys, number[uint32])
-	if c.trails(r.Aside) {
-		c.flag(&r.Aside)
-	}
+	trailing(c, &r.Aside, (*codec).flag)
 }
 
 func (r *Result) code(c *codec) {
@@ -154,7 +148,7 @@ func (r *Event) code(c *codec) {
 func (r *Meta) code(c *codec) {
 	c.text(&r.ClusterID)
 	r.Settings.code(c)
-	number(c, &r.SchedulerVersion)
+	number(c, &r.Level)
 	signed(c, &r.Now)
 	number(c, &r.Revision)
 	number(c, &r.LastAction)
@@ -173,16 +167,16 @@ func (r *Meta) code(c *codec) {
 	number(c, &r.LastToken)
 	number(c, &r.PlaceCursor)
 	c.text(&r.PlacementHalted)
-	if c.trails(len(r.Wall) > 0 || r.Placing != Placing{}) {
-		list(c, (*[]WallMark)(&r.Wall), func(c *codec, m *WallMark) {
-			signed(c, &m.At)
-			signed(c, &m.AheadNS)
-		})
-		number(c, &r.Placing.Job)
-		number(c, &r.Placing.Last)
-		number(c, &r.Placing.Best)
-		c.flag(&r.Placing.Again)
-	}
+	trailingList(c, (*[]WallMark)(&r.Wall), func(c *codec, m *WallMark) {
+		signed(c, &m.At)
+		signed(c, &m.AheadNS)
+	})
+	trailing(c, &r.Placing.Job, number)
+	trailing(c, &r.Placing.Last, number)
+	trailing(c, &r.Placing.Best, number)
+	trailing(c, &r.Placing.Again, (*codec).flag)
+	trailing(c, &r.Release, (*codec).text)
+	r.nextMeta.code(c)
 }
 
 func (r *Settings) code(c *codec) {
@@ -213,7 +207,5 @@ type work struct {
 
 func (r *work) code(c *codec) {
 	number(c, &r.Instance)
-	if c.trails(r.After > 0) {
-		number(c, &r.After)
-	}
+	trailing(c, &r.After, number)
 }

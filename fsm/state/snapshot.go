@@ -2,6 +2,7 @@ package state
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,14 +12,20 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// A snapshot is a magic string and a version, then one compressed stream: for
-// each table its number, the number of its rows and the rows, each with its
-// length; at the end the state hash and a checksum of all before it.
+// A snapshot is a magic string, the version of its layout, the feature level and the
+// name of the release that raised it, then one compressed stream: for each table its
+// number, the number of its rows and the rows, each with its length; at the end the state
+// hash and a checksum of all before it. What rows and tables there are is a matter of the
+// level; the version changes only with the layout.
 const (
 	snapshotMagic   = "ROTASNAP"
-	snapshotVersion = 4
-	snapshotBlock   = 1 << 20 // bytes that are compressed together
-	rowBytesMax     = 1 << 20
+	snapshotVersion = 5
+	// snapshotUnleveled is the layout of builds from before feature levels: it says
+	// neither level nor release.
+	snapshotUnleveled = 4
+	snapshotBlock     = 1 << 20 // bytes that are compressed together
+	rowBytesMax       = 1 << 20
+	releaseBytesMax   = 1 << 10
 )
 
 // Errors of Restore. All wrap what went wrong in detail.
@@ -31,31 +38,15 @@ var (
 // Save streams the state. The state must not be written to meanwhile: save a
 // Copy.
 func (s *State) Save(w io.Writer) error {
-	head := binary.LittleEndian.AppendUint32([]byte(snapshotMagic), snapshotVersion)
-	if _, err := w.Write(head); err != nil {
+	if _, err := w.Write(s.snapshotHead()); err != nil {
 		return err
 	}
 	z := s2.NewWriter(w, s2.WriterConcurrency(1), s2.WriterBlockSize(snapshotBlock))
 	out := &saver{w: bufio.NewWriterSize(z, 1<<16), sum: xxhash.New()}
 	out.rows(tableMeta, 1, func(row func(coder)) { row(&s.meta) })
-	saveTable(out, &s.namespaces)
-	saveTable(out, &s.pools)
-	saveTable(out, &s.nodes)
-	saveTable(out, &s.trajectories)
-	saveTable(out, &s.actions)
-	saveTable(out, &s.attempts)
-	saveTable(out, &s.requests)
-	saveTable(out, &s.work)
-	saveTable(out, &s.parked)
-	saveTable(out, &s.classes)
-	saveTable(out, &s.gpuClasses)
-	saveTable(out, &s.residency)
-	saveTable(out, &s.quotas)
-	saveTable(out, &s.returns)
-	saveTable(out, &s.nodeGroups)
-	saveTable(out, &s.jobs)
-	saveTable(out, &s.seats)
-	saveTable(out, &s.turns)
+	for i := range tables {
+		tables[i].save(s, out)
+	}
 	out.rows(tableEvents, s.events.next-s.events.first, func(row func(coder)) {
 		for rev := s.events.first; rev < s.events.next; rev++ {
 			row(s.events.at(rev))
@@ -67,6 +58,14 @@ func (s *State) Save(w io.Writer) error {
 	return z.Close()
 }
 
+func (s *State) snapshotHead() []byte {
+	head := binary.LittleEndian.AppendUint32([]byte(snapshotMagic), snapshotVersion)
+	head = binary.AppendUvarint(head, uint64(s.meta.Level))
+	head = binary.AppendUvarint(head, uint64(len(s.meta.Release)))
+	return append(head, s.meta.Release...)
+}
+
+// coder is a row that describes its own encoding.
 type coder interface{ code(*codec) }
 
 // saver writes rows and sums them. The first error sticks.
@@ -77,9 +76,7 @@ type saver struct {
 	err error
 }
 
-func saveTable[K interface {
-	~uint32 | ~uint64 | ~string
-}, R any, P rowOf[R]](out *saver, t *table[K, R, P]) {
+func saveTable[K cmp.Ordered, R any, P rowOf[R]](out *saver, t *table[K, R, P]) {
 	out.rows(t.id, uint64(t.rows.Len()), func(row func(coder)) {
 		t.rows.Scan(func(_ K, c cell[R]) bool {
 			row(P(c.row))
@@ -93,7 +90,7 @@ func (o *saver) rows(table byte, n uint64, each func(row func(coder))) {
 	var length [binary.MaxVarintLen64]byte
 	each(func(r coder) {
 		o.enc.buf = o.enc.buf[:0]
-		r.code(&o.enc)
+		o.enc.row(r)
 		o.write(length[:binary.PutUvarint(length[:], uint64(len(o.enc.buf)))])
 		o.write(o.enc.buf)
 	})
@@ -116,21 +113,49 @@ func (o *saver) finish(hash uint64) error {
 }
 
 // Restore reads a snapshot into a new state and checks that it hashes to what
-// was saved.
+// was saved. A snapshot of a level that this build does not know yet is a *Beyond, unless
+// all of it can be read. One of a level that it no longer knows is read: its rows mean
+// the same.
 func Restore(r io.Reader) (*State, error) {
-	head := make([]byte, len(snapshotMagic)+4)
-	if _, err := io.ReadFull(r, head); err != nil || string(head[:len(snapshotMagic)]) != snapshotMagic {
-		return nil, ErrNotSnapshot
+	raw := bufio.NewReader(r)
+	level, release, err := readHead(raw)
+	if err != nil {
+		return nil, err
 	}
-	if v := binary.LittleEndian.Uint32(head[len(snapshotMagic):]); v != snapshotVersion {
-		return nil, fmt.Errorf("%w: %d, this build reads %d", ErrSnapshotVersion, v, snapshotVersion)
-	}
-	in := &loader{r: bufio.NewReaderSize(s2.NewReader(r, s2.ReaderMaxBlockSize(snapshotBlock), s2.ReaderAllocBlock(1<<16)), 1<<16), sum: xxhash.New()}
+	in := &loader{r: bufio.NewReaderSize(s2.NewReader(raw, s2.ReaderMaxBlockSize(snapshotBlock), s2.ReaderAllocBlock(1<<16)), 1<<16), sum: xxhash.New()}
 	s := New()
-	if err := in.load(s); err != nil {
+	switch err := in.load(s); {
+	case err != nil && level > LevelMax:
+		return nil, &Beyond{level, release, LevelMin, LevelMax}
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)
 	}
 	return s, nil
+}
+
+// readHead reads what is before the tables.
+func readHead(r *bufio.Reader) (level Level, release string, err error) {
+	head := make([]byte, len(snapshotMagic)+4)
+	if _, err := io.ReadFull(r, head); err != nil || string(head[:len(snapshotMagic)]) != snapshotMagic {
+		return 0, "", ErrNotSnapshot
+	}
+	switch v := binary.LittleEndian.Uint32(head[len(snapshotMagic):]); v {
+	case snapshotUnleveled:
+		return 0, "", nil
+	case snapshotVersion:
+	default:
+		return 0, "", fmt.Errorf("%w: %d, this build reads %d and %d", ErrSnapshotVersion, v, snapshotUnleveled, snapshotVersion)
+	}
+	number, err := binary.ReadUvarint(r)
+	n, err2 := binary.ReadUvarint(r)
+	if err != nil || err2 != nil || n > releaseBytesMax {
+		return 0, "", ErrSnapshotCorrupt
+	}
+	name := make([]byte, n)
+	if _, err := io.ReadFull(r, name); err != nil {
+		return 0, "", ErrSnapshotCorrupt
+	}
+	return Level(number), string(name), nil
 }
 
 type loader struct {
@@ -203,44 +228,11 @@ func (s *State) putEncoded(table byte, b []byte) error {
 			s.meta = *r
 			s.events = newEventRing(0)
 		})
-	case tableNamespaces:
-		return decodeInto(b, new(Namespace), s.PutNamespace)
-	case tablePools:
-		return decodeInto(b, new(Pool), s.PutPool)
-	case tableNodes:
-		return decodeInto(b, new(Node), s.PutNode)
-	case tableTrajectories:
-		return decodeInto(b, new(Trajectory), s.PutTrajectory)
-	case tableActions:
-		return decodeInto(b, new(Action), s.PutAction)
-	case tableAttempts:
-		return decodeInto(b, new(Attempt), s.PutAttempt)
-	case tableRequests:
-		return decodeInto(b, new(Request), s.PutRequest)
-	case tableWork:
-		return decodeInto(b, new(work), func(w *work) { s.PutWorkAfter(w.Instance, w.After) })
-	case tableParked:
-		return decodeInto(b, new(work), func(w *work) { s.Park(w.Instance) })
-	case tableClasses:
-		return decodeInto(b, new(Class), s.PutClass)
-	case tableGPUClasses:
-		return decodeInto(b, new(GPUClass), s.PutGPUClass)
-	case tableResidency:
-		return decodeInto(b, new(Residency), s.PutResidency)
-	case tableQuotas:
-		return decodeInto(b, new(Quota), s.PutQuota)
-	case tableReturns:
-		return decodeInto(b, new(QuotaReturn), s.PutReturn)
-	case tableNodeGroups:
-		return decodeInto(b, new(NodeGroup), s.PutNodeGroup)
-	case tableJobs:
-		return decodeInto(b, new(Job), s.PutJob)
-	case tableSeats:
-		return decodeInto(b, new(Seat), s.PutSeat)
-	case tableTurns:
-		return decodeInto(b, new(Turn), s.PutTurn)
 	case tableEvents:
 		return decodeInto(b, new(Event), s.restoreEvent)
+	}
+	if t := tableOf(table); t != nil {
+		return t.load(s, b)
 	}
 	return errors.New("unknown table")
 }

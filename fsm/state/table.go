@@ -32,12 +32,6 @@ func newTable[K cmp.Ordered, R any, P rowOf[R]](id byte) table[K, R, P] {
 	return table[K, R, P]{id: id, rows: btree.NewMap[K, cell[R]](64)}
 }
 
-func (t *table[K, R, P]) copy() table[K, R, P] {
-	c := *t
-	c.rows = t.rows.Copy()
-	return c
-}
-
 func (t *table[K, R, P]) get(k K) *R {
 	c, _ := t.rows.Get(k)
 	return c.row
@@ -65,8 +59,8 @@ func (t *table[K, R, P]) scan(first K, fn func(*R) bool) {
 
 // hashRow hashes a row together with the number of its table. The codec is the
 // state's own, so that nothing is allocated.
-func hashRow(c *codec, table byte, r interface{ code(*codec) }) uint64 {
+func hashRow(c *codec, table byte, r coder) uint64 {
 	c.buf = append(c.buf[:0], table)
-	r.code(c)
+	c.row(r)
 	return xxhash.Sum64(c.buf)
 }

@@ -59,11 +59,11 @@ func TestMarksAreBoundedAndShared(t *testing.T) {
 func TestMetaIsEncodedWithMarksOnlyIfItHasSome(t *testing.T) {
 	plain := &Meta{ClusterID: "c", Now: 5}
 	var c codec
-	plain.code(&c)
+	c.row(plain)
 	marked := *plain
 	marked.Wall = WallMarks{{1, -2}, {3, 4}}
 	var with codec
-	marked.code(&with)
+	with.row(&marked)
 	if len(with.buf) <= len(c.buf) || !slices.Equal(with.buf[:len(c.buf)], c.buf) {
 		t.Error("marks do not trail")
 	}

@@ -23,7 +23,7 @@ type audit struct {
 	checked uint64   // index of the newest entry that was checked
 	hashes  []uint64 // by index, from 1 on
 	events  []state.Event
-	version uint32 // of the scheduler that is active
+	level   state.Level // the active feature level
 	// ended has the actions that were seen to end.
 	ended map[uint64]state.ActionState
 	// endedTurns likewise.
@@ -56,7 +56,7 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	if err := a.model.Step(e.Index, e.Term, &entry, results, s); err != nil {
 		return fmt.Errorf("the model disagrees: %w", err)
 	}
-	a.version = s.Meta().SchedulerVersion
+	a.level = s.Meta().Level
 	check := s.CheckRows
 	if e.Index%a.every == 0 {
 		check = s.Check
@@ -108,7 +108,7 @@ func (a *audit) compare(server int, index, hash uint64) {
 // replay applies the whole log to a machine that has seen nothing, in the newest
 // build.
 func (a *audit) replay() error {
-	fresh := sim.NewReplica(sim.ReplicaOptions{Voters: func() int { return a.w.config.servers }, Plant: a.w.plant, Schedulers: func() []sched.Scheduler { return a.w.schedulers }})
+	fresh := sim.NewReplica(sim.ReplicaOptions{Voters: func() int { return a.w.config.servers }, Plant: a.w.plant, Deciders: func() []sched.Scheduler { return a.w.deciders }})
 	for index := uint64(1); index <= a.w.log.Last(); index++ {
 		if _, err := fresh.Apply(a.w.log.At(index)); err != nil {
 			return fmt.Errorf("replay from nothing: %w", err)

@@ -5,6 +5,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim"
+	"rota/fsm/state"
 )
 
 const (
@@ -38,8 +39,8 @@ type config struct {
 	bandwidth      []uint64
 	ppm            []int64 // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
-	elastic        bool     // clients say how long actions take, or name classes
-	builds         []uint32 // of each server: the newest version of the scheduler that it knows
+	elastic        bool          // clients say how long actions take, or name classes
+	builds         []state.Level // of each server: the newest feature level that it knows
 }
 
 // driftPPMMax is well within what the margin of a lease allows: clocks that
@@ -154,18 +155,18 @@ func newGPUDemand(d *sim.Draw, like *logv1.GpuInventory) *logv1.Gpus {
 // newBuilds draws what the servers run when the cluster begins: all the same
 // build, or some a newer one. The first bootstraps the cluster: if its build is
 // newer, those that cannot follow are a minority.
-func newBuilds(seed uint64, servers int) []uint32 {
+func newBuilds(seed uint64, servers int) []state.Level {
 	d := sim.Draws(seed).Of(luckConfig, 1)
-	builds := slices.Repeat([]uint32{1}, servers)
+	builds := slices.Repeat([]state.Level{state.LevelMax}, servers)
 	mixed := d.Chance(600_000)
 	for i := range builds {
 		if mixed && d.Chance(500_000) {
-			builds[i] = 2
+			builds[i] = state.LevelMax + 1
 		}
 	}
-	if builds[0] == 2 {
+	if builds[0] > state.LevelMax {
 		for i := range servers/2 + 1 {
-			builds[i] = 2
+			builds[i] = state.LevelMax + 1
 		}
 	}
 	return builds

@@ -30,7 +30,7 @@ func TestSeeds(t *testing.T) {
 		t.Error(why)
 	}
 	if sum.Upgrades < 8*sum.Seeds || seeds == 12 && sum.Stops < 3 {
-		t.Errorf("%d upgrades, %d stops at a scheduler version that a build did not know: too few", sum.Upgrades, sum.Stops)
+		t.Errorf("%d upgrades, %d stops at a feature level that a build did not know: too few", sum.Upgrades, sum.Stops)
 	}
 	if seeds == 12 && sum.Late < 4 {
 		t.Errorf("%d entries were stamped in another term than they were appended in: too few", sum.Late)
@@ -101,7 +101,7 @@ var planted = []struct {
 	{"an attempt is started before it is in the journal", Flaws{Flaws: sim.Flaws{ForgetJournal: true}}, "a second time"},
 	{"a deposed leader renews leases", Flaws{NoVerify: true}, "runs twice at the same time"},
 	{"a leader gives nodes up too early", Flaws{EagerLeader: true}, "runs twice at the same time"},
-	{"a server decides by the newest version that it knows", Flaws{OwnVersion: true}, "the first to apply it had"},
+	{"a server decides by the newest level that it knows", Flaws{OwnLevel: true}, "the first to apply it had"},
 }
 
 func TestPlantedBugsAreSeen(t *testing.T) {

@@ -45,13 +45,13 @@ func (w *World) carryOut(e Event) {
 	case Forget:
 		c.forget(fmt.Sprintf("class-%d", d.N(5)))
 	case Activate:
-		if e.Version > 0 {
-			c.activate(e.Version, triesMax)
+		if e.Level > 0 {
+			c.activate(e.Level, triesMax)
 		} else {
-			c.activate(uint32(d.N(int64(versionsMax)+1)), 1)
+			c.activate(state.Level(d.N(int64(levelMax)+1)), 1)
 		}
 	case Upgrade:
-		w.upgrade(w.servers[e.On], e.Version, e.For)
+		w.upgrade(w.servers[e.On], e.Level, e.For)
 	case Watch:
 		back := uint64(0)
 		if d.Chance(300_000) {

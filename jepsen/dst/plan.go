@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"rota/fsm/sim"
+	"rota/fsm/state"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 	Remove    Kind = "remove a node"
 	Namespace Kind = "create a namespace"
 	Forget    Kind = "delete a class"
-	Activate  Kind = "activate a scheduler version"
+	Activate  Kind = "raise the feature level"
 	Upgrade   Kind = "upgrade a server"
 	Watch     Kind = "watch"
 	Quota     Kind = "change a quota"
@@ -63,7 +64,7 @@ const (
 	Jump            Kind = "log time jumps forward"
 	Panic           Kind = "decision panics"
 	RollBack        Kind = "server is back at an older build"
-	ActivateEarly   Kind = "scheduler version that not all know"
+	ActivateEarly   Kind = "feature level that not all know"
 	KillTrainer     Kind = "trainers are killed"
 	CutTrainer      Kind = "trainers are cut off"
 )
@@ -76,8 +77,8 @@ type Event struct {
 	On int `json:"on"`
 	// For is how long it lasts, in nanoseconds; 0: it does not last.
 	For int64 `json:"for_ns,omitempty"`
-	// Version is the version of the scheduler that it is about.
-	Version uint32 `json:"version,omitempty"`
+	// Level is the feature level that it is about.
+	Level state.Level `json:"level,omitempty"`
 	// Luck decides the details, so that an event means the same in every subset of
 	// its plan.
 	Luck uint64 `json:"luck,omitempty"`
@@ -88,8 +89,8 @@ func (e Event) String() string {
 	if e.For > 0 {
 		s += fmt.Sprintf(" for %.1f s", float64(e.For)/1e9)
 	}
-	if e.Version > 0 {
-		s += fmt.Sprintf(" to scheduler version %d", e.Version)
+	if e.Level > 0 {
+		s += fmt.Sprintf(" to feature level %d", e.Level)
 	}
 	return s
 }
@@ -202,23 +203,23 @@ func (p *Plan) others(d *sim.Draw, c config) {
 	}
 }
 
-// upgrades are rolling upgrades through all versions of the scheduler, each of
+// upgrades are rolling upgrades through all feature levels, each of
 // which is activated when the servers should all know it, or by some who cannot
 // wait when all but one do.
 func (p *Plan) upgrades(c config) {
 	d := sim.Draws(c.seed).Of(luckPlan, 2)
-	step := p.Length / int64(versionsMax+1) / int64(c.servers)
+	step := p.Length / int64(levelMax-state.LevelMax+2) / int64(c.servers)
 	at := d.N(p.Length / 8)
-	for version := uint32(2); version <= versionsMax; version++ {
+	for level := state.LevelMax + 1; level <= levelMax; level++ {
 		first := int(d.N(int64(c.servers)))
 		for i := range c.servers {
-			p.add(Event{At: at, Kind: Upgrade, On: (first + i) % c.servers, Version: version, For: d.Skewed(100*millisecond, 20*second)})
+			p.add(Event{At: at, Kind: Upgrade, On: (first + i) % c.servers, Level: level, For: d.Skewed(100*millisecond, 20*second)})
 			at += d.Between(step/2, step*3/2)
 			if i == c.servers-2 && d.Chance(400_000) {
 				p.add(Event{At: at - step/4, Kind: ActivateEarly})
 			}
 		}
-		p.add(Event{At: at, Kind: Activate, On: int(d.N(clients)), Version: version})
+		p.add(Event{At: at, Kind: Activate, On: int(d.N(clients)), Level: level})
 		at += d.N(step)
 	}
 }

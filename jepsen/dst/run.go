@@ -70,7 +70,7 @@ type Outcome struct {
 	// Jobs that were accepted, turns that held a group, as the holders saw it, and
 	// turns whose holders were silent for too long.
 	Jobs, Turns, TurnsLost int
-	// Upgrades of a server to a newer build; Stops at a version of the scheduler
+	// Upgrades of a server to a newer build; Stops at a feature level
 	// that the server's build did not know.
 	Upgrades, Stops int
 	// Late entries were stamped in another term than they were appended in.
@@ -212,7 +212,7 @@ func (w *World) healAll() {
 // that no longer exists is given up.
 func (w *World) tidyUp() {
 	c := w.clients[0]
-	c.activate(versionsMax, 1)
+	c.activate(levelMax, 1)
 	w.endJobs()
 	w.view(func(s *state.State) {
 		s.Nodes(0, func(n *state.Node) bool {
@@ -291,8 +291,8 @@ func (w *World) left() (what string) {
 			what = fmt.Sprintf("%d of %d nodes are up", counts.NodesUp, len(w.nodes))
 		case s.HasWork():
 			what = "work is left over"
-		case s.Meta().SchedulerVersion < versionsMax:
-			what = fmt.Sprintf("scheduler version %d is still active", s.Meta().SchedulerVersion)
+		case s.Meta().Level < levelMax:
+			what = fmt.Sprintf("feature level %d is still active", s.Meta().Level)
 		default:
 			what = jobsLeft(s)
 		}

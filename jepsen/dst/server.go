@@ -31,9 +31,9 @@ type member struct {
 	knows   int
 	stalled bool
 	broken  error // why the replica has stopped, wrongly
-	// build is the newest version of the scheduler that the server's build knows.
+	// build is the newest feature level that the server's build knows.
 	// outdated: it has stopped at one that the build does not know.
-	build    uint32
+	build    state.Level
 	outdated bool
 	streams  []*stream
 	// late is an entry that was stamped under an earlier leadership of this server and
@@ -89,7 +89,7 @@ func newServer(w *World, id int) *member {
 	s.rep = sim.NewReplica(sim.ReplicaOptions{
 		Voters:    func() int { return w.config.servers },
 		OnEffects: s.effects,
-		Plant:     w.plant, Schedulers: s.schedulers,
+		Plant:     w.plant, Deciders: s.deciders,
 	})
 	s.leadership.table = lease.New(s.rep.View, func() time.Time { return time.Unix(0, s.leaseClock()) })
 	s.proc.Start()
@@ -278,7 +278,7 @@ func (s *member) bootstrap(life int) {
 		return
 	}
 	c := &logv1.Command{Verb: &logv1.Command_Bootstrap{
-		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, SchedulerVersion: s.build},
+		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, Level: uint32(s.build)},
 	}}
 	s.propose(c, func(*logv1.Result, outcome) {})
 	s.proc.After(100*millisecond, func() { s.bootstrap(life) })
@@ -464,7 +464,7 @@ func (s *member) restart() {
 	s.proc.Start()
 	s.stalled = false
 	if err := s.rep.Restart(); err != nil {
-		s.stops(err, s.w.audit.version)
+		s.stops(err, s.w.audit.level)
 		return
 	}
 	s.catchUp()
@@ -481,7 +481,7 @@ func (s *member) catchUp() {
 			err = s.rep.Install(snap)
 		}
 		if err != nil {
-			s.stops(err, s.w.audit.version)
+			s.stops(err, s.w.audit.level)
 			return
 		}
 		s.w.restored(s)

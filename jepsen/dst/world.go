@@ -41,16 +41,16 @@ type World struct {
 	panics  map[uint64]plant
 	planned *plant
 
-	schedulers []sched.Scheduler // all versions
-	witness    *witness
-	audit      *audit
-	watch      []*watcher
+	deciders []sched.Scheduler // of all feature levels
+	witness  *witness
+	audit    *audit
+	watch    []*watcher
 
 	// Counters of the report.
 	faults, expiries, lost, elections int
 	turnsLost                         int // whose holders were silent
 	lates                             int // entries of an earlier term that were appended
-	upgrades, stops                   int // stops: at a version of the scheduler that the build did not know
+	upgrades, stops                   int // stops: at a feature level that the build did not know
 	partitions, partitionsLed         int
 	happened                          map[Kind]int
 
@@ -67,9 +67,9 @@ type Flaws struct {
 	NoVerify bool
 	// EagerLeader: a leader gives nodes up a moment after their last renewal.
 	EagerLeader bool
-	// OwnVersion: a replica decides by the newest version of the scheduler that its
+	// OwnLevel: a replica decides by the newest feature level that its
 	// build knows, whichever is active.
-	OwnVersion bool
+	OwnLevel bool
 }
 
 func newWorld(c config, o Options) *World {
@@ -77,7 +77,7 @@ func newWorld(c config, o Options) *World {
 		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMax: 10 * millisecond,
 		panics: map[uint64]plant{}, hooks: map[state.GroupID]*hooksRun{}, keep: o.story, happened: map[Kind]int{},
 	}
-	w.schedulers = w.newSchedulers()
+	w.deciders = w.newDeciders()
 	w.witness = newWitness(func(format string, args ...any) { w.fail("witness", format, args...) })
 	w.audit = newAudit(w, o)
 	for i := range c.servers {
@@ -291,8 +291,8 @@ func (w *World) append(term uint64, data []byte) sim.Entry {
 func (w *World) applied(s *member, e sim.Entry, results []*logv1.Result) {
 	w.results = results
 	s.rep.View(func(st *state.State) {
-		if active := st.Meta().SchedulerVersion; active > s.build {
-			w.fail("scheduler", "server %d applies entry %d under version %d and knows up to %d", s.id, e.Index, active, s.build)
+		if active := st.Meta().Level; active > s.build {
+			w.fail("scheduler", "server %d applies entry %d under level %d and knows up to %d", s.id, e.Index, active, s.build)
 		}
 	})
 	if e.Index == w.audit.checked+1 {

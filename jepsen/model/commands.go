@@ -56,8 +56,8 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 		return m.deletePool(v.DeletePool, got)
 	case *logv1.Command_ResumePool:
 		return m.resumePool(v.ResumePool, got)
-	case *logv1.Command_ActivateScheduler:
-		return m.activate(v.ActivateScheduler, got)
+	case *logv1.Command_RaiseLevel:
+		return m.raiseLevel(v.RaiseLevel, got)
 	case *logv1.Command_DeleteClass:
 		return m.deleteClass(v.DeleteClass, got)
 	case *logv1.Command_CreateQuota:
@@ -123,7 +123,7 @@ var codes = map[string]uint32{
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
 	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
-	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "SCHEDULER_VERSION": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
+	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "LEVEL_ACTIVE": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,
 	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
 }
@@ -180,7 +180,10 @@ func (m *Model) bootstrap(c *logv1.Bootstrap, got *logv1.Result) error {
 	}
 	m.cluster = c.ClusterId
 	meta := m.s.Meta()
-	m.settings, m.version = meta.Settings, max(1, c.SchedulerVersion)
+	m.settings, m.level = meta.Settings, c.Level
+	if m.level == 0 {
+		m.level = 2
+	}
 	if err := settingsKept(c.Settings, meta.Settings); err != nil {
 		return err
 	}
@@ -259,11 +262,11 @@ func (m *Model) resumePool(c *logv1.ResumePool, got *logv1.Result) error {
 	return result(got, &logv1.Result{Count: count})
 }
 
-func (m *Model) activate(c *logv1.ActivateScheduler, got *logv1.Result) error {
-	if c.Version <= m.version {
-		return refused(got, "SCHEDULER_VERSION")
+func (m *Model) raiseLevel(c *logv1.RaiseLevel, got *logv1.Result) error {
+	if c.Level <= m.level {
+		return refused(got, "LEVEL_ACTIVE")
 	}
-	m.version = c.Version
+	m.level = c.Level
 	return result(got, &logv1.Result{Count: 1})
 }
 

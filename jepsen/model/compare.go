@@ -79,11 +79,11 @@ func (m *Model) finish() error {
 func (m *Model) compareMeta() error {
 	meta := m.s.Meta()
 	got := []uint64{meta.Revision, uint64(meta.LastAction), uint64(meta.LastTrajectory), meta.LastIncarnation,
-		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.LastClass), uint64(meta.SchedulerVersion),
+		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.LastClass), uint64(meta.Level),
 		uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount()),
 		uint64(meta.LastGroup), uint64(meta.LastJob), uint64(meta.LastTurn), meta.LastToken, uint64(m.s.NodeGroupCount()), uint64(m.s.JobCount())}
 	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
-		uint64(m.lastNamespace), uint64(m.lastPool), uint64(m.lastNode), uint64(m.lastClass), uint64(m.version),
+		uint64(m.lastNamespace), uint64(m.lastPool), uint64(m.lastNode), uint64(m.lastClass), uint64(m.level),
 		uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests)),
 		uint64(m.lastGroup), uint64(m.lastJob), uint64(m.lastTurn), m.lastToken, uint64(len(m.groups)), uint64(len(m.jobs))}
 	if !slices.Equal(got, want) {

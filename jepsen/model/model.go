@@ -16,7 +16,7 @@ type Model struct {
 
 	cluster  string
 	settings state.Settings
-	version  uint32 // of the scheduler
+	level    uint32 // of features
 	now      int64  // log time in nanoseconds
 	applied  uint64
 	revision uint64

@@ -135,7 +135,7 @@ func (w *world) rareCommand() *logv1.Command {
 	case 2:
 		return &logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: w.pick("default", "big", "none")}}}
 	case 3:
-		return &logv1.Command{Verb: &logv1.Command_ActivateScheduler{ActivateScheduler: &logv1.ActivateScheduler{Version: 1}}}
+		return &logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: 1}}}
 	case 4:
 		return &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: w.pick("test", "other")}}}
 	case 5:

@@ -1,32 +1,31 @@
 package schedtest
 
 import (
-	"slices"
-
 	"rota/fsm/state"
 	"rota/sched"
 	"rota/sched/place"
 )
 
-// Versions returns what a build knows whose newest version is n: those of package
-// sched, and after them in turn one that is mirrored and one that is not.
-func Versions(n uint32) []sched.Scheduler {
-	known := slices.Clone(sched.Versions()[:min(n, sched.Version)])
-	for v := sched.Version + 1; v <= n; v++ {
-		if (v-sched.Version)%2 == 1 {
+// Deciders returns what a build has whose newest feature level is newest: the schedulers
+// of package sched, and for levels after those in turn one that is mirrored and one that
+// is not.
+func Deciders(newest state.Level) []sched.Scheduler {
+	known := sched.Deciders()
+	for level := state.LevelMax + 1; level <= newest; level++ {
+		if (level-state.LevelMax)%2 == 1 {
 			known = append(known, Mirrored)
 		} else {
 			known = append(known, known[0])
 		}
 	}
-	return known
+	return known[:newest-state.LevelMin+1]
 }
 
-// Mirrored is version 1 seen in a mirror: where several nodes have the same number
+// Mirrored is the scheduler of state.LevelMin seen in a mirror: where several nodes have the same number
 // of free cores it takes the last, and of the free cores of a NUMA node the last.
 func Mirrored(view *state.State, i state.Instance) sched.Decider {
 	_, ofNode := i.Node()
-	return &mirrored{sched.Versions()[0](view, i), view, ofNode}
+	return &mirrored{sched.Deciders()[0](view, i), view, ofNode}
 }
 
 type mirrored struct {
@@ -62,7 +61,7 @@ func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
 	return last
 }
 
-// lastCores picks from the NUMA nodes that version 1 picks from, as many cores of
+// lastCores picks from the NUMA nodes that it picks from, as many cores of
 // each.
 func lastCores(n *state.Node, width int) (cores state.CoreSet) {
 	picked := place.Cores(n.NUMA, n.Free, width)

@@ -21,6 +21,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
+	"rota/fsm/state"
 )
 
 // machine is a state machine that remembers the names of the namespaces that
@@ -96,6 +97,8 @@ func (m *machine) view() machineState {
 
 func (m *machine) Now() int64      { return m.view().Now }
 func (m *machine) Applied() uint64 { return m.view().Applied }
+
+func (m *machine) Level() state.Level { return state.LevelMin }
 
 func (m *machine) WaitApplied(ctx context.Context, index uint64) error {
 	for {

@@ -13,6 +13,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
 	"rota/fsm"
+	"rota/fsm/state"
 	"rota/internal/clock"
 )
 
@@ -25,6 +26,8 @@ type Machine interface {
 	Applied() uint64
 	// WaitApplied returns when Applied is at least index.
 	WaitApplied(ctx context.Context, index uint64) error
+	// Level is the active feature level.
+	Level() state.Level
 }
 
 // Server is a member of the cluster.

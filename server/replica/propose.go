@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,8 +23,8 @@ const retryPause = 20 * time.Millisecond
 // and ErrShutdown mean that nothing was sent; ErrUnknownOutcome that it may have
 // been committed.
 func (r *Replica) Propose(ctx context.Context, cmds ...*logv1.Command) ([]*logv1.Result, error) {
-	if len(cmds) == 0 {
-		return nil, nil
+	if refused := r.premature(cmds); refused != nil || len(cmds) == 0 {
+		return refused, nil
 	}
 	var results []*logv1.Result
 	err := r.withLeader(ctx, func(lead *leadership, address string) (err error) {
@@ -35,6 +36,18 @@ func (r *Replica) Propose(ctx context.Context, cmds ...*logv1.Command) ([]*logv1
 		return err
 	})
 	return results, err
+}
+
+// premature refuses commands of a feature level that is not active yet, all of them if
+// one is. Every server looks at its own commands: one that forwards them may be newer than
+// the leader, which could not say what it does not know.
+func (r *Replica) premature(cmds []*logv1.Command) []*logv1.Result {
+	for _, c := range cmds {
+		if refusal := fsm.Premature(c, r.cfg.Machine.Level); refusal != nil {
+			return slices.Repeat([]*logv1.Result{refusal}, len(cmds))
+		}
+	}
+	return nil
 }
 
 // ProposeLocal is Propose for a server that leads: it never forwards. ErrNotLeader

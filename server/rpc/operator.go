@@ -19,12 +19,12 @@ func (s *Server) GetStatus(_ context.Context, _ *rotav1.GetStatusRequest) (*rota
 	m := &rotav1.GetStatusResponse{
 		ServerId: s.ServerID, LeaderId: leader, LeaderAddress: addr,
 		Term: status.Term, CommitIndex: status.Commit, Quarantined: status.Quarantined,
-		LogTime: timestamp(s.LogTime()), Version: s.Version, SchedulerVersionMax: s.SchedulerVersion,
+		LogTime: timestamp(s.LogTime()), Version: s.Version, FeatureLevelMax: uint32(s.LevelMax),
 	}
 	s.Machine.View(func(st *state.State) {
 		meta, counts := st.Meta(), st.Counts()
 		m.ClusterId, m.AppliedIndex, m.Revision = meta.ClusterID, meta.Applied, meta.Revision
-		m.SchedulerVersion = meta.SchedulerVersion
+		m.FeatureLevel = uint32(meta.Level)
 		m.QueuedActions, m.RunningActions = uint64(counts.Queued), uint64(counts.Running)
 		m.OpenTrajectories, m.NodesUp = uint64(counts.OpenTrajectories), uint64(counts.NodesUp)
 		m.LeaseDuration = durationpb.New(time.Duration(meta.Settings.LeaseNS))

@@ -23,7 +23,7 @@ var operatorOnly = map[string]bool{
 	rotav1connect.OperatorServiceDeleteNamespaceProcedure:    true,
 	rotav1connect.OperatorServiceDeletePoolProcedure:         true,
 	rotav1connect.OperatorServiceResumePoolProcedure:         true,
-	rotav1connect.OperatorServiceActivateSchedulerProcedure:  true,
+	rotav1connect.OperatorServiceRaiseLevelProcedure:         true,
 	rotav1connect.NodeServiceDrainNodeProcedure:              true,
 	rotav1connect.NodeServiceRemoveNodeProcedure:             true,
 	rotav1connect.QuotaServiceCreateQuotaProcedure:           true,

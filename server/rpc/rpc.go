@@ -115,9 +115,9 @@ type Deps struct {
 	TLS      bool
 	ServerID string
 	Version  string
-	// SchedulerVersion is the newest that this build can decide by.
-	SchedulerVersion uint32
-	Logger           hclog.Logger
+	// LevelMax is the newest feature level that this build supports.
+	LevelMax state.Level
+	Logger   hclog.Logger
 }
 
 // Server is the HTTP handler of all services.

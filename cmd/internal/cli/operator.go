@@ -19,7 +19,7 @@ func (a *app) operatorCmd() *cobra.Command {
 			a.namespaceCreateCmd(), a.reads(a.namespaceListCmd()), a.namespaceDeleteCmd()), listNamespaceNames),
 		a.completed(group("pool", "List and delete pools, and resume halted ones",
 			a.reads(a.poolListCmd()), a.poolResumeCmd(), a.poolDeleteCmd()), listPoolNames),
-		a.activateSchedulerCmd())
+		a.raiseLevelCmd())
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -47,7 +47,7 @@ func (a *app) statusCmd() *cobra.Command {
 				{"cluster", s.ClusterId}, {"server", s.ServerId}, {"leader", leader},
 				{"term", fmt.Sprint(s.Term)}, {"applied", fmt.Sprintf("%d of %d", s.AppliedIndex, s.CommitIndex)},
 				{"log time", formatTime(s.LogTime)},
-				{"version", fmt.Sprintf("%s, scheduler %d (supports up to %d)", s.Version, s.SchedulerVersion, s.SchedulerVersionMax)},
+				{"version", fmt.Sprintf("%s, feature level %d (supports up to %d)", s.Version, s.FeatureLevel, s.FeatureLevelMax)},
 				{"queued", fmt.Sprint(s.QueuedActions)}, {"running", fmt.Sprint(s.RunningActions)},
 				{"trajectories", fmt.Sprint(s.OpenTrajectories)}, {"nodes up", fmt.Sprint(s.NodesUp)},
 				{"quarantined", quarantined},
@@ -178,27 +178,31 @@ func (a *app) poolResumeCmd() *cobra.Command {
 	}
 }
 
-func (a *app) activateSchedulerCmd() *cobra.Command {
+func (a *app) raiseLevelCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "activate-scheduler VERSION", Short: "Decide by a newer version of the scheduler from now on",
-		Long: `Commits the barrier after which every server decides by the given version. It is
-refused unless every server answers and supports it. There is no way back.`,
-		Example: "  rota operator activate-scheduler 2", Args: exactly("VERSION"),
+		Use: "raise-level [LEVEL]", Short: "End an upgrade: activate what the new release has beyond the one before",
+		Long: `Raises the feature level of the cluster to LEVEL, or to the newest that all servers
+support. Until then the servers behave as those of the release before, and each of
+them can go back to it. After that there is no way back. The command is refused
+unless every server answers and supports the level.`,
+		Example: "  rota operator status        # on each server: which levels it supports\n  rota operator raise-level", Args: atMostOne("LEVEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			version, err := strconv.ParseUint(args[0], 10, 32)
-			if err != nil || version == 0 {
-				return usageErrorf("%q is not the number of a scheduler version", args[0])
+			var level uint64
+			if len(args) > 0 {
+				var err error
+				if level, err = strconv.ParseUint(args[0], 10, 32); err != nil || level == 0 {
+					return usageErrorf("%q is not a feature level: a number from 1 on", args[0])
+				}
 			}
 			c, err := a.dial()
 			if err != nil {
 				return err
 			}
-			resp, err := call(cmd.Context(), a, c.Operator.ActivateScheduler,
-				&rotav1.ActivateSchedulerRequest{Version: uint32(version)})
+			resp, err := call(cmd.Context(), a, c.Operator.RaiseLevel, &rotav1.RaiseLevelRequest{Level: uint32(level)})
 			if err != nil {
 				return err
 			}
-			return a.printFields(resp, []field{{"scheduler", args[0]}})
+			return a.printFields(resp, []field{{"feature level", fmt.Sprint(resp.Level)}})
 		},
 	}
 }

@@ -204,7 +204,7 @@ func (s *scene) operator() []request {
 		{name: "deletion of a pool that is none", path: operator + "DeletePool", body: `{"name":"dry"}`, code: "not_found"},
 		{name: "deletion of a pool with nodes", path: operator + "DeletePool", body: `{"name":"default"}`, code: "failed_precondition"},
 		{name: "deletion of a namespace in use", path: operator + "DeleteNamespace", body: `{"name":"default"}`, code: "failed_precondition"},
-		{name: "scheduler of the future", path: operator + "ActivateScheduler", body: `{"version":4000000000}`, code: "failed_precondition"},
+		{name: "feature level of the future", path: operator + "RaiseLevel", body: `{"level":4000000000}`, code: "failed_precondition"},
 		{name: "hash of the future", path: operator + "GetStateHash", body: `{"minIndex":"9223372036854775807"}`,
 			header: map[string]string{"Connect-Timeout-Ms": "500"}, code: "deadline_exceeded"},
 		{name: "drain of an unknown node", path: nodes + "DrainNode", body: `{"name":"node-9"}`, code: "not_found"},

@@ -60,7 +60,7 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 	}
 	m.fsm = fsm.New(fsm.Options{})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
-		ClusterId: "simulated", SchedulerVersion: m.fsm.SchedulerVersionMax(), Settings: &logv1.Settings{RetentionNs: retention},
+		ClusterId: "simulated", Level: uint32(m.fsm.LevelMax()), Settings: &logv1.Settings{RetentionNs: retention},
 	}}}}, m.mapping.cluster()...)
 	results, err := m.entry(setUp)
 	if err != nil {

@@ -56,7 +56,7 @@ func newMachine(loop *sim.Loop, c cluster, setUp SetUp) *machine {
 	m := &machine{loop: loop, setUp: setUp, fsm: fsm.New(fsm.Options{}),
 		nodes: make(map[state.GroupID]*nodes), turns: make(map[state.TurnID]*worker), jobs: make(map[state.JobID]func())}
 	m.do(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
-		ClusterId: "simulated", SchedulerVersion: m.fsm.SchedulerVersionMax(),
+		ClusterId: "simulated", Level: uint32(m.fsm.LevelMax()),
 		Settings: &logv1.Settings{RetentionNs: retention, LedgerPolicy: c.policy, LedgerSlots: c.slots},
 	}}})
 	for i := range c.groups {

@@ -96,7 +96,7 @@ func (in *intruder) operate(ctx context.Context) {
 		"OperatorService/DeleteNamespace":    `{"name":"default"}`,
 		"OperatorService/DeletePool":         `{"name":"default"}`,
 		"OperatorService/ResumePool":         `{"name":"default"}`,
-		"OperatorService/ActivateScheduler":  `{"version":99}`,
+		"OperatorService/RaiseLevel":         `{"level":99}`,
 		"NodeService/DrainNode":              `{"name":"` + in.Victims[0] + `"}`,
 		"NodeService/RemoveNode":             `{"name":"` + in.Victims[0] + `"}`,
 		"QuotaService/CreateQuota":           `{"name":"owned","limit":1}`,

@@ -5,8 +5,8 @@
 // source: log/v1/log.proto
 
 // Package log.v1 is the content of the replicated log. Servers of one cluster
-// read each other's entries, so fields are added only together with a new
-// scheduler version that every server supports.
+// read each other's entries, so a verb or a field is added only
+// together with a feature level that every server knows, and neither is ever taken out.
 
 package logv1
 
@@ -227,7 +227,7 @@ type Command struct {
 	//	*Command_RemoveNode
 	//	*Command_CreateNamespace
 	//	*Command_ResumePool
-	//	*Command_ActivateScheduler
+	//	*Command_RaiseLevel
 	//	*Command_QuoteHash
 	//	*Command_Tick
 	//	*Command_DeleteClass
@@ -397,10 +397,10 @@ func (x *Command) GetResumePool() *ResumePool {
 	return nil
 }
 
-func (x *Command) GetActivateScheduler() *ActivateScheduler {
+func (x *Command) GetRaiseLevel() *RaiseLevel {
 	if x != nil {
-		if x, ok := x.Verb.(*Command_ActivateScheduler); ok {
-			return x.ActivateScheduler
+		if x, ok := x.Verb.(*Command_RaiseLevel); ok {
+			return x.RaiseLevel
 		}
 	}
 	return nil
@@ -629,8 +629,8 @@ type Command_ResumePool struct {
 	ResumePool *ResumePool `protobuf:"bytes,12,opt,name=resume_pool,json=resumePool,proto3,oneof"`
 }
 
-type Command_ActivateScheduler struct {
-	ActivateScheduler *ActivateScheduler `protobuf:"bytes,13,opt,name=activate_scheduler,json=activateScheduler,proto3,oneof"`
+type Command_RaiseLevel struct {
+	RaiseLevel *RaiseLevel `protobuf:"bytes,13,opt,name=raise_level,json=raiseLevel,proto3,oneof"`
 }
 
 type Command_QuoteHash struct {
@@ -733,7 +733,7 @@ func (*Command_CreateNamespace) isCommand_Verb() {}
 
 func (*Command_ResumePool) isCommand_Verb() {}
 
-func (*Command_ActivateScheduler) isCommand_Verb() {}
+func (*Command_RaiseLevel) isCommand_Verb() {}
 
 func (*Command_QuoteHash) isCommand_Verb() {}
 
@@ -841,11 +841,13 @@ type Bootstrap struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Settings  *Settings              `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	// Version of the scheduler that decides from the beginning on. The proposer
-	// says it, so that the entry means the same to every build; absent means 1.
-	SchedulerVersion uint32 `protobuf:"varint,3,opt,name=scheduler_version,json=schedulerVersion,proto3" json:"scheduler_version,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Feature level that the cluster begins with. The proposer says it, so that the
+	// entry means the same to every build; absent means 2.
+	Level uint32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
+	// Name of the release that proposed it.
+	Release       string `protobuf:"bytes,4,opt,name=release,proto3" json:"release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Bootstrap) Reset() {
@@ -892,11 +894,18 @@ func (x *Bootstrap) GetSettings() *Settings {
 	return nil
 }
 
-func (x *Bootstrap) GetSchedulerVersion() uint32 {
+func (x *Bootstrap) GetLevel() uint32 {
 	if x != nil {
-		return x.SchedulerVersion
+		return x.Level
 	}
 	return 0
+}
+
+func (x *Bootstrap) GetRelease() string {
+	if x != nil {
+		return x.Release
+	}
+	return ""
 }
 
 // Settings are the limits that decisions depend on, so they are replicated.
@@ -3786,27 +3795,32 @@ func (x *EndSwitch) GetMessage() string {
 	return ""
 }
 
-type ActivateScheduler struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+// RaiseLevel makes a feature level the active one: from this command on there may be its
+// verbs, fields and rows, and its scheduler decides. It can only grow. A server that
+// does not know the level stops.
+type RaiseLevel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Level uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// Name of the release that proposed it, for servers that do not know the level.
+	Release       string `protobuf:"bytes,2,opt,name=release,proto3" json:"release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ActivateScheduler) Reset() {
-	*x = ActivateScheduler{}
+func (x *RaiseLevel) Reset() {
+	*x = RaiseLevel{}
 	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ActivateScheduler) String() string {
+func (x *RaiseLevel) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ActivateScheduler) ProtoMessage() {}
+func (*RaiseLevel) ProtoMessage() {}
 
-func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
+func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3818,16 +3832,23 @@ func (x *ActivateScheduler) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ActivateScheduler.ProtoReflect.Descriptor instead.
-func (*ActivateScheduler) Descriptor() ([]byte, []int) {
+// Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
+func (*RaiseLevel) Descriptor() ([]byte, []int) {
 	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
-func (x *ActivateScheduler) GetVersion() uint32 {
+func (x *RaiseLevel) GetLevel() uint32 {
 	if x != nil {
-		return x.Version
+		return x.Level
 	}
 	return 0
+}
+
+func (x *RaiseLevel) GetRelease() string {
+	if x != nil {
+		return x.Release
+	}
+	return ""
 }
 
 // QuoteHash says what hash a server's state had at an index. It changes nothing
@@ -4101,7 +4122,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe0\x0e\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xcb\x0e\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -4119,8 +4140,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"removeNode\x12D\n" +
 	"\x10create_namespace\x18\v \x01(\v2\x17.log.v1.CreateNamespaceH\x00R\x0fcreateNamespace\x125\n" +
 	"\vresume_pool\x18\f \x01(\v2\x12.log.v1.ResumePoolH\x00R\n" +
-	"resumePool\x12J\n" +
-	"\x12activate_scheduler\x18\r \x01(\v2\x19.log.v1.ActivateSchedulerH\x00R\x11activateScheduler\x122\n" +
+	"resumePool\x125\n" +
+	"\vraise_level\x18\r \x01(\v2\x12.log.v1.RaiseLevelH\x00R\n" +
+	"raiseLevel\x122\n" +
 	"\n" +
 	"quote_hash\x18\x0e \x01(\v2\x11.log.v1.QuoteHashH\x00R\tquoteHash\x12\"\n" +
 	"\x04tick\x18\x0f \x01(\v2\f.log.v1.TickH\x00R\x04tick\x128\n" +
@@ -4151,12 +4173,13 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\texpire_ns\x18\x02 \x01(\x03R\bexpireNs\x12\x16\n" +
-	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\x85\x01\n" +
+	"\x06digest\x18\x03 \x01(\x06R\x06digest\"\x88\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12,\n" +
-	"\bsettings\x18\x02 \x01(\v2\x10.log.v1.SettingsR\bsettings\x12+\n" +
-	"\x11scheduler_version\x18\x03 \x01(\rR\x10schedulerVersion\"\xe8\x04\n" +
+	"\bsettings\x18\x02 \x01(\v2\x10.log.v1.SettingsR\bsettings\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\rR\x05level\x12\x18\n" +
+	"\arelease\x18\x04 \x01(\tR\arelease\"\xe8\x04\n" +
 	"\bSettings\x12\x19\n" +
 	"\blease_ns\x18\x01 \x01(\x03R\aleaseNs\x12&\n" +
 	"\x0flease_margin_ns\x18\x02 \x01(\x03R\rleaseMarginNs\x12*\n" +
@@ -4384,9 +4407,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\bgroup_id\x18\x01 \x01(\x04R\agroupId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\rR\x06failed\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"-\n" +
-	"\x11ActivateScheduler\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\rR\aversion\"R\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"<\n" +
+	"\n" +
+	"RaiseLevel\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
+	"\arelease\x18\x02 \x01(\tR\arelease\"R\n" +
 	"\tQuoteHash\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
@@ -4431,59 +4456,59 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_log_v1_log_proto_goTypes = []any{
-	(JobChange)(0),            // 0: log.v1.JobChange
-	(TurnEnd)(0),              // 1: log.v1.TurnEnd
-	(*Entry)(nil),             // 2: log.v1.Entry
-	(*Command)(nil),           // 3: log.v1.Command
-	(*Request)(nil),           // 4: log.v1.Request
-	(*Bootstrap)(nil),         // 5: log.v1.Bootstrap
-	(*Settings)(nil),          // 6: log.v1.Settings
-	(*SubmitActions)(nil),     // 7: log.v1.SubmitActions
-	(*Action)(nil),            // 8: log.v1.Action
-	(*Needs)(nil),             // 9: log.v1.Needs
-	(*Profile)(nil),           // 10: log.v1.Profile
-	(*Point)(nil),             // 11: log.v1.Point
-	(*Gpus)(nil),              // 12: log.v1.Gpus
-	(*QuotaUse)(nil),          // 13: log.v1.QuotaUse
-	(*CancelActions)(nil),     // 14: log.v1.CancelActions
-	(*OpenTrajectory)(nil),    // 15: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil),   // 16: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),      // 17: log.v1.RegisterNode
-	(*GpuInventory)(nil),      // 18: log.v1.GpuInventory
-	(*NumaNode)(nil),          // 19: log.v1.NumaNode
-	(*Label)(nil),             // 20: log.v1.Label
-	(*ReportAttempts)(nil),    // 21: log.v1.ReportAttempts
-	(*AttemptReport)(nil),     // 22: log.v1.AttemptReport
-	(*ExpireNode)(nil),        // 23: log.v1.ExpireNode
-	(*DrainNode)(nil),         // 24: log.v1.DrainNode
-	(*ReportDisk)(nil),        // 25: log.v1.ReportDisk
-	(*RemoveNode)(nil),        // 26: log.v1.RemoveNode
-	(*CreateNamespace)(nil),   // 27: log.v1.CreateNamespace
-	(*DeletePool)(nil),        // 28: log.v1.DeletePool
-	(*DeleteNamespace)(nil),   // 29: log.v1.DeleteNamespace
-	(*ResumePool)(nil),        // 30: log.v1.ResumePool
-	(*DeleteClass)(nil),       // 31: log.v1.DeleteClass
-	(*CreateQuota)(nil),       // 32: log.v1.CreateQuota
-	(*UpdateQuota)(nil),       // 33: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),       // 34: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),   // 35: log.v1.CreateNodeGroup
-	(*DeleteNodeGroup)(nil),   // 36: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),      // 37: log.v1.ResumeLedger
-	(*SubmitJob)(nil),         // 38: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),   // 39: log.v1.DeploymentHooks
-	(*Cycle)(nil),             // 40: log.v1.Cycle
-	(*Segment)(nil),           // 41: log.v1.Segment
-	(*ChangeJob)(nil),         // 42: log.v1.ChangeJob
-	(*MoveJob)(nil),           // 43: log.v1.MoveJob
-	(*AcquireTurn)(nil),       // 44: log.v1.AcquireTurn
-	(*EndTurn)(nil),           // 45: log.v1.EndTurn
-	(*SubmitHook)(nil),        // 46: log.v1.SubmitHook
-	(*EndSwitch)(nil),         // 47: log.v1.EndSwitch
-	(*ActivateScheduler)(nil), // 48: log.v1.ActivateScheduler
-	(*QuoteHash)(nil),         // 49: log.v1.QuoteHash
-	(*Tick)(nil),              // 50: log.v1.Tick
-	(*Result)(nil),            // 51: log.v1.Result
-	(*Refusal)(nil),           // 52: log.v1.Refusal
+	(JobChange)(0),          // 0: log.v1.JobChange
+	(TurnEnd)(0),            // 1: log.v1.TurnEnd
+	(*Entry)(nil),           // 2: log.v1.Entry
+	(*Command)(nil),         // 3: log.v1.Command
+	(*Request)(nil),         // 4: log.v1.Request
+	(*Bootstrap)(nil),       // 5: log.v1.Bootstrap
+	(*Settings)(nil),        // 6: log.v1.Settings
+	(*SubmitActions)(nil),   // 7: log.v1.SubmitActions
+	(*Action)(nil),          // 8: log.v1.Action
+	(*Needs)(nil),           // 9: log.v1.Needs
+	(*Profile)(nil),         // 10: log.v1.Profile
+	(*Point)(nil),           // 11: log.v1.Point
+	(*Gpus)(nil),            // 12: log.v1.Gpus
+	(*QuotaUse)(nil),        // 13: log.v1.QuotaUse
+	(*CancelActions)(nil),   // 14: log.v1.CancelActions
+	(*OpenTrajectory)(nil),  // 15: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil), // 16: log.v1.CloseTrajectory
+	(*RegisterNode)(nil),    // 17: log.v1.RegisterNode
+	(*GpuInventory)(nil),    // 18: log.v1.GpuInventory
+	(*NumaNode)(nil),        // 19: log.v1.NumaNode
+	(*Label)(nil),           // 20: log.v1.Label
+	(*ReportAttempts)(nil),  // 21: log.v1.ReportAttempts
+	(*AttemptReport)(nil),   // 22: log.v1.AttemptReport
+	(*ExpireNode)(nil),      // 23: log.v1.ExpireNode
+	(*DrainNode)(nil),       // 24: log.v1.DrainNode
+	(*ReportDisk)(nil),      // 25: log.v1.ReportDisk
+	(*RemoveNode)(nil),      // 26: log.v1.RemoveNode
+	(*CreateNamespace)(nil), // 27: log.v1.CreateNamespace
+	(*DeletePool)(nil),      // 28: log.v1.DeletePool
+	(*DeleteNamespace)(nil), // 29: log.v1.DeleteNamespace
+	(*ResumePool)(nil),      // 30: log.v1.ResumePool
+	(*DeleteClass)(nil),     // 31: log.v1.DeleteClass
+	(*CreateQuota)(nil),     // 32: log.v1.CreateQuota
+	(*UpdateQuota)(nil),     // 33: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),     // 34: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil), // 35: log.v1.CreateNodeGroup
+	(*DeleteNodeGroup)(nil), // 36: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),    // 37: log.v1.ResumeLedger
+	(*SubmitJob)(nil),       // 38: log.v1.SubmitJob
+	(*DeploymentHooks)(nil), // 39: log.v1.DeploymentHooks
+	(*Cycle)(nil),           // 40: log.v1.Cycle
+	(*Segment)(nil),         // 41: log.v1.Segment
+	(*ChangeJob)(nil),       // 42: log.v1.ChangeJob
+	(*MoveJob)(nil),         // 43: log.v1.MoveJob
+	(*AcquireTurn)(nil),     // 44: log.v1.AcquireTurn
+	(*EndTurn)(nil),         // 45: log.v1.EndTurn
+	(*SubmitHook)(nil),      // 46: log.v1.SubmitHook
+	(*EndSwitch)(nil),       // 47: log.v1.EndSwitch
+	(*RaiseLevel)(nil),      // 48: log.v1.RaiseLevel
+	(*QuoteHash)(nil),       // 49: log.v1.QuoteHash
+	(*Tick)(nil),            // 50: log.v1.Tick
+	(*Result)(nil),          // 51: log.v1.Result
+	(*Refusal)(nil),         // 52: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -4499,7 +4524,7 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	26, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
 	27, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
 	30, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	48, // 13: log.v1.Command.activate_scheduler:type_name -> log.v1.ActivateScheduler
+	48, // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
 	49, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
 	50, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
 	31, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
@@ -4568,7 +4593,7 @@ func file_log_v1_log_proto_init() {
 		(*Command_RemoveNode)(nil),
 		(*Command_CreateNamespace)(nil),
 		(*Command_ResumePool)(nil),
-		(*Command_ActivateScheduler)(nil),
+		(*Command_RaiseLevel)(nil),
 		(*Command_QuoteHash)(nil),
 		(*Command_Tick)(nil),
 		(*Command_DeleteClass)(nil),

@@ -349,15 +349,15 @@ func (m *Command_ResumePool) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	}
 	return len(dAtA) - i, nil
 }
-func (m *Command_ActivateScheduler) MarshalToVT(dAtA []byte) (int, error) {
+func (m *Command_RaiseLevel) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *Command_ActivateScheduler) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *Command_RaiseLevel) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
-	if m.ActivateScheduler != nil {
-		size, err := m.ActivateScheduler.MarshalToSizedBufferVT(dAtA[:i])
+	if m.RaiseLevel != nil {
+		size, err := m.RaiseLevel.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -844,8 +844,15 @@ func (m *Bootstrap) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.SchedulerVersion != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SchedulerVersion))
+	if len(m.Release) > 0 {
+		i -= len(m.Release)
+		copy(dAtA[i:], m.Release)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Release)))
+		i--
+		dAtA[i] = 0x22
+	}
+	if m.Level != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
 		i--
 		dAtA[i] = 0x18
 	}
@@ -3381,7 +3388,7 @@ func (m *EndSwitch) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *ActivateScheduler) MarshalVT() (dAtA []byte, err error) {
+func (m *RaiseLevel) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -3394,12 +3401,12 @@ func (m *ActivateScheduler) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *ActivateScheduler) MarshalToVT(dAtA []byte) (int, error) {
+func (m *RaiseLevel) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *ActivateScheduler) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *RaiseLevel) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -3411,8 +3418,15 @@ func (m *ActivateScheduler) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Version != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Version))
+	if len(m.Release) > 0 {
+		i -= len(m.Release)
+		copy(dAtA[i:], m.Release)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Release)))
+		i--
+		dAtA[i] = 0x12
+	}
+	if m.Level != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
 		i--
 		dAtA[i] = 0x8
 	}
@@ -3814,14 +3828,14 @@ func (m *Command_ResumePool) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *Command_ActivateScheduler) SizeVT() (n int) {
+func (m *Command_RaiseLevel) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	if m.ActivateScheduler != nil {
-		l = m.ActivateScheduler.SizeVT()
+	if m.RaiseLevel != nil {
+		l = m.RaiseLevel.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	return n
@@ -4088,8 +4102,12 @@ func (m *Bootstrap) SizeVT() (n int) {
 		l = m.Settings.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.SchedulerVersion != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.SchedulerVersion))
+	if m.Level != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
+	}
+	l = len(m.Release)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5108,14 +5126,18 @@ func (m *EndSwitch) SizeVT() (n int) {
 	return n
 }
 
-func (m *ActivateScheduler) SizeVT() (n int) {
+func (m *RaiseLevel) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	if m.Version != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Version))
+	if m.Level != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
+	}
+	l = len(m.Release)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5869,7 +5891,7 @@ func (m *Command) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 13:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field ActivateScheduler", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field RaiseLevel", wireType)
 			}
 			var msglen int
 			for shift := uint(0); ; shift += 7 {
@@ -5896,16 +5918,16 @@ func (m *Command) UnmarshalVT(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			if oneof, ok := m.Verb.(*Command_ActivateScheduler); ok {
-				if err := oneof.ActivateScheduler.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+			if oneof, ok := m.Verb.(*Command_RaiseLevel); ok {
+				if err := oneof.RaiseLevel.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 					return err
 				}
 			} else {
-				v := &ActivateScheduler{}
+				v := &RaiseLevel{}
 				if err := v.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 					return err
 				}
-				m.Verb = &Command_ActivateScheduler{ActivateScheduler: v}
+				m.Verb = &Command_RaiseLevel{RaiseLevel: v}
 			}
 			iNdEx = postIndex
 		case 14:
@@ -6920,9 +6942,9 @@ func (m *Bootstrap) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 3:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SchedulerVersion", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Level", wireType)
 			}
-			m.SchedulerVersion = 0
+			m.Level = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -6932,11 +6954,43 @@ func (m *Bootstrap) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.SchedulerVersion |= uint32(b&0x7F) << shift
+				m.Level |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
+		case 4:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Release", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Release = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -13418,7 +13472,7 @@ func (m *EndSwitch) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *ActivateScheduler) UnmarshalVT(dAtA []byte) error {
+func (m *RaiseLevel) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -13441,17 +13495,17 @@ func (m *ActivateScheduler) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: ActivateScheduler: wiretype end group for non-group")
+			return fmt.Errorf("proto: RaiseLevel: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: ActivateScheduler: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: RaiseLevel: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Version", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Level", wireType)
 			}
-			m.Version = 0
+			m.Level = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -13461,11 +13515,43 @@ func (m *ActivateScheduler) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.Version |= uint32(b&0x7F) << shift
+				m.Level |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
+		case 2:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Release", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Release = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -73,23 +73,24 @@ type GetStatusResponse struct {
 	// Log time now, as this server estimates it, unset if it has just started and
 	// does not know yet: that of the newest applied entry and what has passed since
 	// on the server's own clock.
-	LogTime          *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
-	Version          string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	SchedulerVersion uint32                 `protobuf:"varint,10,opt,name=scheduler_version,json=schedulerVersion,proto3" json:"scheduler_version,omitempty"`
-	Revision         uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
-	QueuedActions    uint64                 `protobuf:"varint,12,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
-	RunningActions   uint64                 `protobuf:"varint,13,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
-	OpenTrajectories uint64                 `protobuf:"varint,14,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
-	NodesUp          uint64                 `protobuf:"varint,15,opt,name=nodes_up,json=nodesUp,proto3" json:"nodes_up,omitempty"`
+	LogTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
+	Version string                 `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	// The active feature level of the cluster, as far as this server has applied the log.
+	FeatureLevel     uint32 `protobuf:"varint,10,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	Revision         uint64 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
+	QueuedActions    uint64 `protobuf:"varint,12,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
+	RunningActions   uint64 `protobuf:"varint,13,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
+	OpenTrajectories uint64 `protobuf:"varint,14,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
+	NodesUp          uint64 `protobuf:"varint,15,opt,name=nodes_up,json=nodesUp,proto3" json:"nodes_up,omitempty"`
 	// This server opened its log below its high-water mark and neither votes nor
 	// stands until it has caught up.
 	Quarantined   bool                 `protobuf:"varint,16,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	LeaseDuration *durationpb.Duration `protobuf:"bytes,17,opt,name=lease_duration,json=leaseDuration,proto3" json:"lease_duration,omitempty"`
 	LeaseMargin   *durationpb.Duration `protobuf:"bytes,18,opt,name=lease_margin,json=leaseMargin,proto3" json:"lease_margin,omitempty"`
-	// Newest version of the scheduler that this server can decide by.
-	SchedulerVersionMax uint32 `protobuf:"varint,19,opt,name=scheduler_version_max,json=schedulerVersionMax,proto3" json:"scheduler_version_max,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Newest feature level that this server supports.
+	FeatureLevelMax uint32 `protobuf:"varint,19,opt,name=feature_level_max,json=featureLevelMax,proto3" json:"feature_level_max,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -185,9 +186,9 @@ func (x *GetStatusResponse) GetVersion() string {
 	return ""
 }
 
-func (x *GetStatusResponse) GetSchedulerVersion() uint32 {
+func (x *GetStatusResponse) GetFeatureLevel() uint32 {
 	if x != nil {
-		return x.SchedulerVersion
+		return x.FeatureLevel
 	}
 	return 0
 }
@@ -248,9 +249,9 @@ func (x *GetStatusResponse) GetLeaseMargin() *durationpb.Duration {
 	return nil
 }
 
-func (x *GetStatusResponse) GetSchedulerVersionMax() uint32 {
+func (x *GetStatusResponse) GetFeatureLevelMax() uint32 {
 	if x != nil {
-		return x.SchedulerVersionMax
+		return x.FeatureLevelMax
 	}
 	return 0
 }
@@ -1618,27 +1619,28 @@ func (*ResumePoolResponse) Descriptor() ([]byte, []int) {
 	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
-type ActivateSchedulerRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+type RaiseLevelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: the newest that all servers support.
+	Level         uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ActivateSchedulerRequest) Reset() {
-	*x = ActivateSchedulerRequest{}
+func (x *RaiseLevelRequest) Reset() {
+	*x = RaiseLevelRequest{}
 	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ActivateSchedulerRequest) String() string {
+func (x *RaiseLevelRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ActivateSchedulerRequest) ProtoMessage() {}
+func (*RaiseLevelRequest) ProtoMessage() {}
 
-func (x *ActivateSchedulerRequest) ProtoReflect() protoreflect.Message {
+func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1650,38 +1652,40 @@ func (x *ActivateSchedulerRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ActivateSchedulerRequest.ProtoReflect.Descriptor instead.
-func (*ActivateSchedulerRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
+func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
 	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *ActivateSchedulerRequest) GetVersion() uint32 {
+func (x *RaiseLevelRequest) GetLevel() uint32 {
 	if x != nil {
-		return x.Version
+		return x.Level
 	}
 	return 0
 }
 
-type ActivateSchedulerResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+type RaiseLevelResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level that is active now.
+	Level         uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ActivateSchedulerResponse) Reset() {
-	*x = ActivateSchedulerResponse{}
+func (x *RaiseLevelResponse) Reset() {
+	*x = RaiseLevelResponse{}
 	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ActivateSchedulerResponse) String() string {
+func (x *RaiseLevelResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ActivateSchedulerResponse) ProtoMessage() {}
+func (*RaiseLevelResponse) ProtoMessage() {}
 
-func (x *ActivateSchedulerResponse) ProtoReflect() protoreflect.Message {
+func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1693,9 +1697,16 @@ func (x *ActivateSchedulerResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ActivateSchedulerResponse.ProtoReflect.Descriptor instead.
-func (*ActivateSchedulerResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
+func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
 	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RaiseLevelResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
 }
 
 var File_rota_v1_operator_proto protoreflect.FileDescriptor
@@ -1703,7 +1714,7 @@ var File_rota_v1_operator_proto protoreflect.FileDescriptor
 const file_rota_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"\x16rota/v1/operator.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xf7\x05\n" +
+	"\x10GetStatusRequest\"\xe7\x05\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1714,9 +1725,9 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\rapplied_index\x18\x06 \x01(\x04R\fappliedIndex\x12!\n" +
 	"\fcommit_index\x18\a \x01(\x04R\vcommitIndex\x125\n" +
 	"\blog_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\alogTime\x12\x18\n" +
-	"\aversion\x18\t \x01(\tR\aversion\x12+\n" +
-	"\x11scheduler_version\x18\n" +
-	" \x01(\rR\x10schedulerVersion\x12\x1a\n" +
+	"\aversion\x18\t \x01(\tR\aversion\x12#\n" +
+	"\rfeature_level\x18\n" +
+	" \x01(\rR\ffeatureLevel\x12\x1a\n" +
 	"\brevision\x18\v \x01(\x04R\brevision\x12%\n" +
 	"\x0equeued_actions\x18\f \x01(\x04R\rqueuedActions\x12'\n" +
 	"\x0frunning_actions\x18\r \x01(\x04R\x0erunningActions\x12+\n" +
@@ -1724,8 +1735,8 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\bnodes_up\x18\x0f \x01(\x04R\anodesUp\x12 \n" +
 	"\vquarantined\x18\x10 \x01(\bR\vquarantined\x12@\n" +
 	"\x0elease_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
-	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x122\n" +
-	"\x15scheduler_version_max\x18\x13 \x01(\rR\x13schedulerVersionMax\"\x89\x01\n" +
+	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x12*\n" +
+	"\x11feature_level_max\x18\x13 \x01(\rR\x0ffeatureLevelMax\"\x89\x01\n" +
 	"\x04Peer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -1800,10 +1811,11 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x12DeletePoolResponse\"'\n" +
 	"\x11ResumePoolRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
-	"\x12ResumePoolResponse\"4\n" +
-	"\x18ActivateSchedulerRequest\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\rR\aversion\"\x1b\n" +
-	"\x19ActivateSchedulerResponse2\x85\t\n" +
+	"\x12ResumePoolResponse\")\n" +
+	"\x11RaiseLevelRequest\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"*\n" +
+	"\x12RaiseLevelResponse\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level2\xf0\b\n" +
 	"\x0fOperatorService\x12B\n" +
 	"\tGetStatus\x12\x19.rota.v1.GetStatusRequest\x1a\x1a.rota.v1.GetStatusResponse\x12B\n" +
 	"\tListPeers\x12\x19.rota.v1.ListPeersRequest\x1a\x1a.rota.v1.ListPeersResponse\x12<\n" +
@@ -1821,8 +1833,9 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"DeletePool\x12\x1a.rota.v1.DeletePoolRequest\x1a\x1b.rota.v1.DeletePoolResponse\x12E\n" +
 	"\n" +
-	"ResumePool\x12\x1a.rota.v1.ResumePoolRequest\x1a\x1b.rota.v1.ResumePoolResponse\x12Z\n" +
-	"\x11ActivateScheduler\x12!.rota.v1.ActivateSchedulerRequest\x1a\".rota.v1.ActivateSchedulerResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"ResumePool\x12\x1a.rota.v1.ResumePoolRequest\x1a\x1b.rota.v1.ResumePoolResponse\x12E\n" +
+	"\n" +
+	"RaiseLevel\x12\x1a.rota.v1.RaiseLevelRequest\x1a\x1b.rota.v1.RaiseLevelResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_operator_proto_rawDescOnce sync.Once
@@ -1869,8 +1882,8 @@ var file_rota_v1_operator_proto_goTypes = []any{
 	(*DeletePoolResponse)(nil),         // 28: rota.v1.DeletePoolResponse
 	(*ResumePoolRequest)(nil),          // 29: rota.v1.ResumePoolRequest
 	(*ResumePoolResponse)(nil),         // 30: rota.v1.ResumePoolResponse
-	(*ActivateSchedulerRequest)(nil),   // 31: rota.v1.ActivateSchedulerRequest
-	(*ActivateSchedulerResponse)(nil),  // 32: rota.v1.ActivateSchedulerResponse
+	(*RaiseLevelRequest)(nil),          // 31: rota.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),         // 32: rota.v1.RaiseLevelResponse
 	(*timestamppb.Timestamp)(nil),      // 33: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),        // 34: google.protobuf.Duration
 }
@@ -1895,7 +1908,7 @@ var file_rota_v1_operator_proto_depIdxs = []int32{
 	25, // 17: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
 	27, // 18: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
 	29, // 19: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
-	31, // 20: rota.v1.OperatorService.ActivateScheduler:input_type -> rota.v1.ActivateSchedulerRequest
+	31, // 20: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
 	1,  // 21: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
 	4,  // 22: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
 	6,  // 23: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
@@ -1910,7 +1923,7 @@ var file_rota_v1_operator_proto_depIdxs = []int32{
 	26, // 32: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
 	28, // 33: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
 	30, // 34: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
-	32, // 35: rota.v1.OperatorService.ActivateScheduler:output_type -> rota.v1.ActivateSchedulerResponse
+	32, // 35: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
 	21, // [21:36] is the sub-list for method output_type
 	6,  // [6:21] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name

@@ -85,8 +85,8 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.SchedulerVersionMax != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SchedulerVersionMax))
+	if m.FeatureLevelMax != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FeatureLevelMax))
 		i--
 		dAtA[i] = 0x1
 		i--
@@ -153,8 +153,8 @@ func (m *GetStatusResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x58
 	}
-	if m.SchedulerVersion != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SchedulerVersion))
+	if m.FeatureLevel != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FeatureLevel))
 		i--
 		dAtA[i] = 0x50
 	}
@@ -1465,7 +1465,7 @@ func (m *ResumePoolResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *ActivateSchedulerRequest) MarshalVT() (dAtA []byte, err error) {
+func (m *RaiseLevelRequest) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -1478,12 +1478,12 @@ func (m *ActivateSchedulerRequest) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *ActivateSchedulerRequest) MarshalToVT(dAtA []byte) (int, error) {
+func (m *RaiseLevelRequest) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *ActivateSchedulerRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *RaiseLevelRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -1495,15 +1495,15 @@ func (m *ActivateSchedulerRequest) MarshalToSizedBufferVT(dAtA []byte) (int, err
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Version != 0 {
-		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Version))
+	if m.Level != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
 		i--
 		dAtA[i] = 0x8
 	}
 	return len(dAtA) - i, nil
 }
 
-func (m *ActivateSchedulerResponse) MarshalVT() (dAtA []byte, err error) {
+func (m *RaiseLevelResponse) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -1516,12 +1516,12 @@ func (m *ActivateSchedulerResponse) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *ActivateSchedulerResponse) MarshalToVT(dAtA []byte) (int, error) {
+func (m *RaiseLevelResponse) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *ActivateSchedulerResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *RaiseLevelResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -1532,6 +1532,11 @@ func (m *ActivateSchedulerResponse) MarshalToSizedBufferVT(dAtA []byte) (int, er
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Level != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Level))
+		i--
+		dAtA[i] = 0x8
 	}
 	return len(dAtA) - i, nil
 }
@@ -1585,8 +1590,8 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.SchedulerVersion != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.SchedulerVersion))
+	if m.FeatureLevel != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FeatureLevel))
 	}
 	if m.Revision != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Revision))
@@ -1614,8 +1619,8 @@ func (m *GetStatusResponse) SizeVT() (n int) {
 		l = (*durationpb.Duration)(m.LeaseMargin).SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.SchedulerVersionMax != 0 {
-		n += 2 + protohelpers.SizeOfVarint(uint64(m.SchedulerVersionMax))
+	if m.FeatureLevelMax != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.FeatureLevelMax))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2052,25 +2057,28 @@ func (m *ResumePoolResponse) SizeVT() (n int) {
 	return n
 }
 
-func (m *ActivateSchedulerRequest) SizeVT() (n int) {
+func (m *RaiseLevelRequest) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	if m.Version != 0 {
-		n += 1 + protohelpers.SizeOfVarint(uint64(m.Version))
+	if m.Level != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
 	}
 	n += len(m.unknownFields)
 	return n
 }
 
-func (m *ActivateSchedulerResponse) SizeVT() (n int) {
+func (m *RaiseLevelResponse) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
+	if m.Level != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Level))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -2410,9 +2418,9 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 10:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SchedulerVersion", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field FeatureLevel", wireType)
 			}
-			m.SchedulerVersion = 0
+			m.FeatureLevel = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -2422,7 +2430,7 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.SchedulerVersion |= uint32(b&0x7F) << shift
+				m.FeatureLevel |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -2616,9 +2624,9 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 19:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field SchedulerVersionMax", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field FeatureLevelMax", wireType)
 			}
-			m.SchedulerVersionMax = 0
+			m.FeatureLevelMax = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -2628,7 +2636,7 @@ func (m *GetStatusResponse) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.SchedulerVersionMax |= uint32(b&0x7F) << shift
+				m.FeatureLevelMax |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -5144,7 +5152,7 @@ func (m *ResumePoolResponse) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *ActivateSchedulerRequest) UnmarshalVT(dAtA []byte) error {
+func (m *RaiseLevelRequest) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -5167,17 +5175,17 @@ func (m *ActivateSchedulerRequest) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: ActivateSchedulerRequest: wiretype end group for non-group")
+			return fmt.Errorf("proto: RaiseLevelRequest: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: ActivateSchedulerRequest: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: RaiseLevelRequest: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Version", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Level", wireType)
 			}
-			m.Version = 0
+			m.Level = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -5187,7 +5195,7 @@ func (m *ActivateSchedulerRequest) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				m.Version |= uint32(b&0x7F) << shift
+				m.Level |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -5214,7 +5222,7 @@ func (m *ActivateSchedulerRequest) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *ActivateSchedulerResponse) UnmarshalVT(dAtA []byte) error {
+func (m *RaiseLevelResponse) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -5237,12 +5245,31 @@ func (m *ActivateSchedulerResponse) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: ActivateSchedulerResponse: wiretype end group for non-group")
+			return fmt.Errorf("proto: RaiseLevelResponse: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: ActivateSchedulerResponse: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: RaiseLevelResponse: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
+		case 1:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Level", wireType)
+			}
+			m.Level = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Level |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -74,9 +74,9 @@ const (
 	// OperatorServiceResumePoolProcedure is the fully-qualified name of the OperatorService's
 	// ResumePool RPC.
 	OperatorServiceResumePoolProcedure = "/rota.v1.OperatorService/ResumePool"
-	// OperatorServiceActivateSchedulerProcedure is the fully-qualified name of the OperatorService's
-	// ActivateScheduler RPC.
-	OperatorServiceActivateSchedulerProcedure = "/rota.v1.OperatorService/ActivateScheduler"
+	// OperatorServiceRaiseLevelProcedure is the fully-qualified name of the OperatorService's
+	// RaiseLevel RPC.
+	OperatorServiceRaiseLevelProcedure = "/rota.v1.OperatorService/RaiseLevel"
 )
 
 // OperatorServiceClient is a client for the rota.v1.OperatorService service.
@@ -111,10 +111,11 @@ type OperatorServiceClient interface {
 	DeletePool(context.Context, *v1.DeletePoolRequest) (*v1.DeletePoolResponse, error)
 	// ResumePool lets a pool schedule again that was halted by a failed decision.
 	ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error)
-	// ActivateScheduler commits the barrier after which every server decides by
-	// the given version of the scheduler. It is refused unless every server of the
-	// cluster answers and supports that version; there is no way back.
-	ActivateScheduler(context.Context, *v1.ActivateSchedulerRequest) (*v1.ActivateSchedulerResponse, error)
+	// RaiseLevel raises the feature level of the cluster, which ends an upgrade: it
+	// activates what the new release has beyond the one before. It is refused unless
+	// every server of the cluster answers and supports that level. There is no way back:
+	// a server of the release before can no longer take part.
+	RaiseLevel(context.Context, *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error)
 }
 
 // NewOperatorServiceClient constructs a client for the rota.v1.OperatorService service. By default,
@@ -212,10 +213,10 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(operatorServiceMethods.ByName("ResumePool")),
 			connect.WithClientOptions(opts...),
 		),
-		activateScheduler: connect.NewClient[v1.ActivateSchedulerRequest, v1.ActivateSchedulerResponse](
+		raiseLevel: connect.NewClient[v1.RaiseLevelRequest, v1.RaiseLevelResponse](
 			httpClient,
-			baseURL+OperatorServiceActivateSchedulerProcedure,
-			connect.WithSchema(operatorServiceMethods.ByName("ActivateScheduler")),
+			baseURL+OperatorServiceRaiseLevelProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("RaiseLevel")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -237,7 +238,7 @@ type operatorServiceClient struct {
 	listPools          *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
 	deletePool         *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
 	resumePool         *connect.Client[v1.ResumePoolRequest, v1.ResumePoolResponse]
-	activateScheduler  *connect.Client[v1.ActivateSchedulerRequest, v1.ActivateSchedulerResponse]
+	raiseLevel         *connect.Client[v1.RaiseLevelRequest, v1.RaiseLevelResponse]
 }
 
 // GetStatus calls rota.v1.OperatorService.GetStatus.
@@ -366,9 +367,9 @@ func (c *operatorServiceClient) ResumePool(ctx context.Context, req *v1.ResumePo
 	return nil, err
 }
 
-// ActivateScheduler calls rota.v1.OperatorService.ActivateScheduler.
-func (c *operatorServiceClient) ActivateScheduler(ctx context.Context, req *v1.ActivateSchedulerRequest) (*v1.ActivateSchedulerResponse, error) {
-	response, err := c.activateScheduler.CallUnary(ctx, connect.NewRequest(req))
+// RaiseLevel calls rota.v1.OperatorService.RaiseLevel.
+func (c *operatorServiceClient) RaiseLevel(ctx context.Context, req *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error) {
+	response, err := c.raiseLevel.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -407,10 +408,11 @@ type OperatorServiceHandler interface {
 	DeletePool(context.Context, *v1.DeletePoolRequest) (*v1.DeletePoolResponse, error)
 	// ResumePool lets a pool schedule again that was halted by a failed decision.
 	ResumePool(context.Context, *v1.ResumePoolRequest) (*v1.ResumePoolResponse, error)
-	// ActivateScheduler commits the barrier after which every server decides by
-	// the given version of the scheduler. It is refused unless every server of the
-	// cluster answers and supports that version; there is no way back.
-	ActivateScheduler(context.Context, *v1.ActivateSchedulerRequest) (*v1.ActivateSchedulerResponse, error)
+	// RaiseLevel raises the feature level of the cluster, which ends an upgrade: it
+	// activates what the new release has beyond the one before. It is refused unless
+	// every server of the cluster answers and supports that level. There is no way back:
+	// a server of the release before can no longer take part.
+	RaiseLevel(context.Context, *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error)
 }
 
 // NewOperatorServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -504,10 +506,10 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		connect.WithSchema(operatorServiceMethods.ByName("ResumePool")),
 		connect.WithHandlerOptions(opts...),
 	)
-	operatorServiceActivateSchedulerHandler := connect.NewUnaryHandlerSimple(
-		OperatorServiceActivateSchedulerProcedure,
-		svc.ActivateScheduler,
-		connect.WithSchema(operatorServiceMethods.ByName("ActivateScheduler")),
+	operatorServiceRaiseLevelHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceRaiseLevelProcedure,
+		svc.RaiseLevel,
+		connect.WithSchema(operatorServiceMethods.ByName("RaiseLevel")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/rota.v1.OperatorService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -540,8 +542,8 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceDeletePoolHandler.ServeHTTP(w, r)
 		case OperatorServiceResumePoolProcedure:
 			operatorServiceResumePoolHandler.ServeHTTP(w, r)
-		case OperatorServiceActivateSchedulerProcedure:
-			operatorServiceActivateSchedulerHandler.ServeHTTP(w, r)
+		case OperatorServiceRaiseLevelProcedure:
+			operatorServiceRaiseLevelHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -607,6 +609,6 @@ func (UnimplementedOperatorServiceHandler) ResumePool(context.Context, *v1.Resum
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ResumePool is not implemented"))
 }
 
-func (UnimplementedOperatorServiceHandler) ActivateScheduler(context.Context, *v1.ActivateSchedulerRequest) (*v1.ActivateSchedulerResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ActivateScheduler is not implemented"))
+func (UnimplementedOperatorServiceHandler) RaiseLevel(context.Context, *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.RaiseLevel is not implemented"))
 }

@@ -1,8 +1,8 @@
 package dst
 
 import (
+	"errors"
 	"slices"
-	"strings"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/sim"
@@ -11,22 +11,22 @@ import (
 	"rota/sched/schedtest"
 )
 
-// versionsMax is the newest version of the scheduler that a build may know here.
-// Those beyond the one of package sched are of schedtest: legal, and different.
-const versionsMax = sched.Version + 3
+// levelMax is the newest feature level that a build may know here. The schedulers of those
+// beyond state.LevelMax are of schedtest: legal, and different.
+const levelMax = state.LevelMax + 3
 
 // askAgain is when an operator repeats a request that had no effect.
 const askAgain = 10 * second
 
-// newSchedulers returns all versions, each of which checks that it is asked for
-// decisions only while it is active.
-func (w *World) newSchedulers() []sched.Scheduler {
-	all := schedtest.Versions(versionsMax)
+// newDeciders returns the schedulers of all levels, each of which checks that it is asked
+// for decisions only while its level is active.
+func (w *World) newDeciders() []sched.Scheduler {
+	all := schedtest.Deciders(levelMax)
 	for i, decide := range all {
-		version := uint32(i + 1)
+		level := state.LevelMin + state.Level(i)
 		all[i] = func(view *state.State, i state.Instance) sched.Decider {
-			if active := view.Meta().SchedulerVersion; active != version {
-				w.fail("scheduler", "version %d decides while version %d is active", version, active)
+			if active := view.Meta().Level; active != level {
+				w.fail("scheduler", "that of level %d decides while level %d is active", level, active)
 			}
 			return decide(view, i)
 		}
@@ -34,18 +34,19 @@ func (w *World) newSchedulers() []sched.Scheduler {
 	return all
 }
 
-// schedulers are what the build of a server knows.
-func (s *member) schedulers() []sched.Scheduler {
-	if s.w.flaws.OwnVersion {
-		return slices.Repeat(schedtest.Versions(s.build)[s.build-1:], int(s.build))
+// deciders are what the build of a server knows.
+func (s *member) deciders() []sched.Scheduler {
+	if s.w.flaws.OwnLevel {
+		known := schedtest.Deciders(s.build)
+		return slices.Repeat(known[len(known)-1:], len(known))
 	}
-	return s.w.schedulers[:s.build]
+	return s.w.deciders[:s.build-state.LevelMin+1]
 }
 
-// stops is when a replica does not go on. Its build may not know the version of
+// stops is when a replica does not go on. Its build may not know the level of
 // the scheduler that it has come to: then it waits for an upgrade.
-func (s *member) stops(err error, wanted uint32) {
-	if s.build >= wanted || !strings.Contains(err.Error(), "upgrade this server") {
+func (s *member) stops(err error, wanted state.Level) {
+	if beyond := (*state.Beyond)(nil); s.build >= wanted || !errors.As(err, &beyond) {
 		s.broken = err
 		s.w.fail("audit", "server %d stops: %v", s.id, err)
 		return
@@ -67,35 +68,35 @@ func (s *member) leave() {
 	s.crash()
 }
 
-// wanted returns the version of the scheduler that an entry activates, 0 if none.
-func (w *World) wanted(e sim.Entry) (version uint32) {
+// wanted returns the feature level that an entry activates, 0 if none.
+func (w *World) wanted(e sim.Entry) (level state.Level) {
 	var entry logv1.Entry
 	if err := entry.UnmarshalVT(e.Data); err != nil {
 		w.fail("encoding", "entry %d cannot be decoded: %v", e.Index, err)
 	}
 	for _, c := range entry.Commands {
-		version = max(version, c.GetBootstrap().GetSchedulerVersion(), c.GetActivateScheduler().GetVersion())
+		level = max(level, state.Level(c.GetBootstrap().GetLevel()), state.Level(c.GetRaiseLevel().GetLevel()))
 	}
-	return version
+	return level
 }
 
 // upgrade is one step of a rolling upgrade: an operator has a server restarted
 // with a newer build, as soon as the others can do without it.
-func (w *World) upgrade(s *member, version uint32, down int64) {
+func (w *World) upgrade(s *member, level state.Level, down int64) {
 	switch {
-	case s.build >= version:
+	case s.build >= level:
 	case s.proc.Runs() && !w.spare():
-		w.loop.After(askAgain, func() { w.upgrade(s, version, down) })
+		w.loop.After(askAgain, func() { w.upgrade(s, level, down) })
 	default:
 		w.upgrades++
-		s.install(version, down)
+		s.install(level, down)
 	}
 }
 
 // install gives a server another build and has it restarted with that, unless it
 // is down anyway and will be.
-func (s *member) install(build uint32, down int64) {
-	s.w.trace("server %d: from a build that knows scheduler version %d to one that knows %d", s.id, s.build, build)
+func (s *member) install(build state.Level, down int64) {
+	s.w.trace("server %d: from a build that knows feature level %d to one that knows %d", s.id, s.build, build)
 	s.build = build
 	if s.proc.Alive() {
 		s.leave()
@@ -109,7 +110,7 @@ func (s *member) install(build uint32, down int64) {
 // rollBack has a server run the build before its own for a while.
 func (w *World) rollBack(s *member, e Event) bool {
 	build := s.build
-	if build == 1 || !w.spare() {
+	if build == state.LevelMax || !w.spare() {
 		return false
 	}
 	s.install(build-1, second)
@@ -117,10 +118,10 @@ func (w *World) rollBack(s *member, e Event) bool {
 	return true
 }
 
-// activateEarly commits the next version although not every server knows it, as
+// activateEarly commits the next level although not every server knows it, as
 // if nobody had been asked. A majority has to be left.
 func (w *World) activateEarly() bool {
-	s, next := w.leading(), w.audit.version+1
+	s, next := w.leading(), w.audit.level+1
 	if s == nil || s.build < next {
 		return false
 	}
@@ -134,20 +135,20 @@ func (w *World) activateEarly() bool {
 	if !ignorant || 2*away >= len(w.servers) {
 		return false
 	}
-	w.trace("scheduler version %d is activated, and %d servers are away or do not know it", next, away)
-	s.proposeVersion(next)
+	w.trace("feature level %d is activated, and %d servers are away or do not know it", next, away)
+	s.proposeLevel(next)
 	return true
 }
 
-func (s *member) proposeVersion(version uint32) {
-	s.propose(&logv1.Command{Verb: &logv1.Command_ActivateScheduler{
-		ActivateScheduler: &logv1.ActivateScheduler{Version: version},
+func (s *member) proposeLevel(level state.Level) {
+	s.propose(&logv1.Command{Verb: &logv1.Command_RaiseLevel{
+		RaiseLevel: &logv1.RaiseLevel{Level: uint32(level)},
 	}}, func(*logv1.Result, outcome) {})
 }
 
-// activate is ActivateScheduler of server/rpc: the leader asks every server what
-// it knows, and proposes the version if all have answered that they know it.
-func (s *member) activate(version uint32) {
+// activate is RaiseLevel of server/rpc: the leader asks every server what
+// it knows, and proposes the level if all have answered that they know it.
+func (s *member) activate(level state.Level) {
 	switch {
 	case !s.leads && (s.knows < 0 || s.knows == s.id):
 		return
@@ -155,7 +156,7 @@ func (s *member) activate(version uint32) {
 		leader := s.w.servers[s.knows]
 		s.hop(leader, func() {
 			if leader.leads {
-				leader.activate(version)
+				leader.activate(level)
 			}
 		})
 		return
@@ -163,33 +164,33 @@ func (s *member) activate(version uint32) {
 	agreed := 0
 	for _, other := range s.w.servers {
 		s.hop(other, func() {
-			if other.build < version {
+			if other.build < level {
 				return
 			}
 			other.hop(s, func() {
 				if agreed++; agreed == len(s.w.servers) {
-					s.proposeVersion(version)
+					s.proposeLevel(level)
 				}
 			})
 		})
 	}
 }
 
-// activate is an operator who wants a version to be active, again and again.
-func (c *client) activate(version uint32, tries int) {
-	if c.w.audit.version >= version && version > 0 || tries == 0 {
+// activate is an operator who wants a level to be active, again and again.
+func (c *client) activate(level state.Level, tries int) {
+	if c.w.audit.level >= level && level > 0 || tries == 0 {
 		return
 	}
 	c.server = (c.server + 1) % c.w.config.servers
-	network{c.w, c.w.config.nodes}.send(c.server, func(s *member) { s.activate(version) })
-	c.w.loop.After(askAgain, func() { c.activate(version, tries-1) })
+	network{c.w, c.w.config.nodes}.send(c.server, func(s *member) { s.activate(level) })
+	c.w.loop.After(askAgain, func() { c.activate(level, tries-1) })
 }
 
 // upgradeAll is the end of all upgrades: every server runs the newest build.
 func (w *World) upgradeAll() {
 	for _, s := range w.servers {
-		if s.build < versionsMax {
-			s.install(versionsMax, 0)
+		if s.build < levelMax {
+			s.install(levelMax, 0)
 		}
 	}
 	for _, u := range w.undos {

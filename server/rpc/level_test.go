@@ -9,14 +9,13 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/fsm/state"
-	"rota/sched"
 	"rota/server/rpc"
 )
 
-// otherServer is a second member that may know another version of the scheduler.
+// otherServer is a second member that may support another feature level.
 type otherServer struct {
 	rotav1connect.OperatorServiceClient
-	known uint32
+	known state.Level
 	err   error
 }
 
@@ -29,37 +28,38 @@ func (c ofTwo) Peers(ctx context.Context) ([]*rotav1.Peer, error) {
 }
 
 func (o *otherServer) GetStatus(context.Context, *rotav1.GetStatusRequest) (*rotav1.GetStatusResponse, error) {
-	return &rotav1.GetStatusResponse{ServerId: "s2", SchedulerVersionMax: o.known}, o.err
+	return &rotav1.GetStatusResponse{ServerId: "s2", FeatureLevelMax: uint32(o.known)}, o.err
 }
 
 // A barrier that one server does not know would stop that server for ever, so
 // none is committed before every server has said that it knows it.
-func TestNoSchedulerIsActivatedThatAServerDoesNotKnow(t *testing.T) {
+func TestNoLevelIsRaisedThatAServerDoesNotKnow(t *testing.T) {
+	const active = state.LevelMax
 	for _, c := range []struct {
-		name    string
-		version uint32
-		here    uint32
-		there   otherServer
-		reason  string
+		name   string
+		level  state.Level
+		here   state.Level
+		there  otherServer
+		reason string
 	}{
-		{"no version", 0, 9, otherServer{known: 9}, "INVALID"},
-		{"not known here", 9, 1, otherServer{known: 9}, "SCHEDULER_UNSUPPORTED"},
-		{"not known there", 9, 9, otherServer{known: 1}, "SCHEDULER_UNSUPPORTED"},
+		{"not known here", 9, active, otherServer{known: 9}, "LEVEL_UNSUPPORTED"},
+		{"not known there", 9, 9, otherServer{known: active}, "LEVEL_UNSUPPORTED"},
 		{"nobody there", 9, 9, otherServer{known: 9, err: errors.New("refused")}, "SERVER_UNREACHABLE"},
-		{"known to all, and active", sched.Version, 9, otherServer{known: 9}, "SCHEDULER_VERSION"},
+		{"known to all, and active", active, 9, otherServer{known: 9}, "LEVEL_ACTIVE"},
+		{"the newest that all know is active", 0, 9, otherServer{known: active}, "LEVEL_ACTIVE"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, func(d *rpc.Deps) {
-				d.SchedulerVersion, d.Cluster = c.here, ofTwo{d.Cluster}
+				d.LevelMax, d.Cluster = c.here, ofTwo{d.Cluster}
 				d.Operator = func(string) rotav1connect.OperatorServiceClient { return &c.there }
 			})
-			_, err := w.operators().ActivateScheduler(t.Context(), &rotav1.ActivateSchedulerRequest{Version: c.version})
+			_, err := w.operators().RaiseLevel(t.Context(), &rotav1.RaiseLevelRequest{Level: uint32(c.level)})
 			if got := client.Detail(err).GetReason(); got != c.reason {
 				t.Errorf("refused with %q, want %q: %v", got, c.reason, err)
 			}
 			w.machine.View(func(s *state.State) {
-				if got := s.Meta().SchedulerVersion; got != sched.Version {
-					t.Errorf("version %d is active", got)
+				if got := s.Meta().Level; got != active {
+					t.Errorf("level %d is active", got)
 				}
 			})
 		})

@@ -1,0 +1,44 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// levelUnsaid is the level of a cluster whose bootstrap names none.
+const levelUnsaid state.Level = 2
+
+// raiseLevel is the barrier after which there may be the verbs, fields and rows of a
+// feature level, and its scheduler decides. The leader proposes it only when all servers
+// know the level; a replica that does not know it all the same stops.
+func (x *execution) raiseLevel(c *logv1.RaiseLevel) *logv1.Result {
+	m, level := *x.s.Meta(), state.Level(c.Level)
+	if level <= m.Level {
+		return refuse(codeFailedPrecondition, "LEVEL_ACTIVE", "feature level %d is active; it can only grow", m.Level)
+	}
+	x.deciders.mustKnow(level, c.Release)
+	m.Level, m.Release = level, c.Release
+	x.s.SetMeta(m)
+	return &logv1.Result{Count: 1}
+}
+
+// since returns the feature level that a command came with: its verb, or the newest of
+// the fields that it sets.
+func since(c *logv1.Command) state.Level {
+	if isNext(c) {
+		return state.LevelMax
+	}
+	return state.LevelMin
+}
+
+// Premature refuses a command of a feature level that is not active yet; nil if it may be
+// proposed. Servers ask before they propose: a server that does not know the command
+// would have to stop.
+func Premature(c *logv1.Command, active func() state.Level) *logv1.Result {
+	needs := since(c)
+	if needs == state.LevelMin || needs <= active() {
+		return nil
+	}
+	return refuse(codeFailedPrecondition, "LEVEL_NOT_ACTIVE",
+		"this needs feature level %d, and level %d is active: upgrade every server, then run: rota operator raise-level", needs, active())
+}

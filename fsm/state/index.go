@@ -1,0 +1,296 @@
+package state
+
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+)
+
+// indexes are derived from the tables: neither hashed nor in snapshots. The Put
+// and Delete methods keep them.
+type indexes struct {
+	namespaceNames *btree.Map[string, NamespaceID]
+	poolNames      *btree.Map[string, PoolID]
+	nodeNames      *btree.Map[string, NodeID]
+	gpuClassNames  *btree.Map[string, GPUClassID]
+	quotaNames     *btree.Map[string, QuotaID]
+	// quotaUsers counts the actions that have not ended by the quotas they name.
+	quotaUsers *btree.Map[QuotaID, int]
+	// freeCores, freeMemory and freeGPUs order the usable nodes of a pool for the
+	// choice of one; shapes has the sizes of all of them.
+	freeCores  *btree.BTreeG[coreRank]
+	freeMemory *btree.BTreeG[memoryRank]
+	freeGPUs   *btree.BTreeG[gpuRank]
+	shapes     *btree.BTreeG[shape]
+	// queue has the queued actions of every instance in FCFS order.
+	queue    *btree.BTreeG[queued]
+	queueLen *btree.Map[Instance, int]
+	nsQueued *btree.Map[NamespaceID, int]
+	// Queued actions of a pool, those of them that wait for a quota, and those of the
+	// trajectories of a node: whatever they wait for.
+	poolQueued, poolForQuota *btree.Map[PoolID, int]
+	nodeQueued               *btree.Map[NodeID, int]
+	// pending has the trajectories that wait for a node.
+	pending      *btree.BTreeG[pendingTrajectory]
+	nodeAttempts *btree.BTreeG[nodeAttempt]
+	residents    *btree.BTreeG[resident]
+	// members has the kept actions of trajectories, live those that have not ended.
+	members  *btree.BTreeG[member]
+	live     *btree.BTreeG[member]
+	timers   *btree.BTreeG[timer]
+	expiries *btree.BTreeG[expiry]
+	// ended orders ended actions by when they did.
+	ended *btree.BTreeG[ended]
+	// usable counts the nodes of a pool that take work.
+	usable *btree.Map[PoolID, int]
+	// poolReferrers and nsReferrers count the rows that are of a pool, and of a
+	// namespace.
+	poolReferrers *btree.Map[PoolID, int]
+	nsReferrers   *btree.Map[NamespaceID, int]
+	// classNames has the classes by name, classLive how many actions of each have
+	// not ended.
+	classNames *btree.BTreeG[className]
+	classLive  *btree.Map[ClassID, int]
+	// groups counts the open trajectories that are spread, spreadLabels those of
+	// them that have not ended by label, domains orders the usable nodes by domain.
+	groups       *btree.BTreeG[groupCount]
+	spreadLabels *btree.Map[string, int]
+	domains      *btree.BTreeG[domainRank]
+	// groupJobs has the jobs of each group and those that wait for one, jobTurns the
+	// live turns of each job, waitingTurns those of each deployment that wait, and
+	// heldTurns the turn of each job that holds a group.
+	nodeGroupNames *btree.Map[string, GroupID]
+	jobNames       *btree.BTreeG[jobName]
+	groupJobs      *btree.BTreeG[groupJob]
+	jobTurns       *btree.BTreeG[jobTurn]
+	waitingTurns   *btree.BTreeG[waitingTurn]
+	heldTurns      *btree.Map[JobID, TurnID]
+	// hookActions has the groups whose hooks are queued or run, by the actions.
+	hookActions *btree.Map[ActionID, GroupID]
+
+	counts Counts
+	// Bytes of the specs of queued actions, and of ended actions with results.
+	queuedBytes, endedBytes uint64
+}
+
+type (
+	coreRank struct {
+		pool   PoolID
+		free   int
+		memory uint64
+		node   NodeID
+	}
+	memoryRank struct {
+		pool PoolID
+		free uint64
+		// load is the number of trajectories per core in parts per million.
+		load uint64
+		node NodeID
+	}
+	// shape counts the nodes of a pool with the same size.
+	shape struct {
+		pool PoolID
+		Shape
+		nodes, usable int
+	}
+	queued struct {
+		instance Instance
+		id       ActionID
+	}
+	pendingTrajectory struct {
+		pool  PoolID
+		aside bool
+		id    TrajectoryID
+	}
+	nodeAttempt struct {
+		node   NodeID
+		action ActionID
+	}
+	// resident is a trajectory that lives on a node.
+	resident struct {
+		node NodeID
+		id   TrajectoryID
+	}
+	member struct {
+		trajectory TrajectoryID
+		action     ActionID
+	}
+	timer struct {
+		due  int64
+		kind TimerKind
+		id   uint64
+	}
+	expiry struct {
+		due int64
+		id  string
+	}
+	ended struct {
+		at int64
+		id ActionID
+	}
+)
+
+// index is what is done alike with every index.
+type index struct {
+	name       string
+	make, fork func(*indexes)
+	same       func(x, y *indexes) bool
+}
+
+// ordered is an index that is a sorted set.
+func ordered[T comparable](name string, of func(*indexes) **btree.BTreeG[T], less func(a, b T) bool) index {
+	return index{
+		name: name,
+		make: func(x *indexes) { *of(x) = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}) },
+		fork: func(x *indexes) { t := of(x); *t = (*t).Copy() },
+		same: func(x, y *indexes) bool { return sameItems(*of(x), *of(y)) },
+	}
+}
+
+// mapped is an index that is a map.
+func mapped[K cmp.Ordered, V comparable](name string, of func(*indexes) **btree.Map[K, V]) index {
+	return index{
+		name: name,
+		make: func(x *indexes) { *of(x) = new(btree.Map[K, V]) },
+		fork: func(x *indexes) { t := of(x); *t = (*t).Copy() },
+		same: func(x, y *indexes) bool { return sameValues(*of(x), *of(y)) },
+	}
+}
+
+// indexed lists all indexes.
+var indexed = [...]index{
+	mapped("namespaceNames", func(x *indexes) **btree.Map[string, NamespaceID] { return &x.namespaceNames }),
+	mapped("poolNames", func(x *indexes) **btree.Map[string, PoolID] { return &x.poolNames }),
+	mapped("nodeNames", func(x *indexes) **btree.Map[string, NodeID] { return &x.nodeNames }),
+	mapped("gpuClassNames", func(x *indexes) **btree.Map[string, GPUClassID] { return &x.gpuClassNames }),
+	mapped("quotaNames", func(x *indexes) **btree.Map[string, QuotaID] { return &x.quotaNames }),
+	mapped("quotaUsers", func(x *indexes) **btree.Map[QuotaID, int] { return &x.quotaUsers }),
+	ordered("freeCores", func(x *indexes) **btree.BTreeG[coreRank] { return &x.freeCores }, coreRank.less),
+	ordered("freeMemory", func(x *indexes) **btree.BTreeG[memoryRank] { return &x.freeMemory }, memoryRank.less),
+	ordered("freeGPUs", func(x *indexes) **btree.BTreeG[gpuRank] { return &x.freeGPUs }, gpuRank.less),
+	ordered("shapes", func(x *indexes) **btree.BTreeG[shape] { return &x.shapes }, shape.less),
+	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
+	mapped("queueLen", func(x *indexes) **btree.Map[Instance, int] { return &x.queueLen }),
+	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
+	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
+	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
+	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),
+	ordered("pending", func(x *indexes) **btree.BTreeG[pendingTrajectory] { return &x.pending }, pendingTrajectory.less),
+	ordered("nodeAttempts", func(x *indexes) **btree.BTreeG[nodeAttempt] { return &x.nodeAttempts }, nodeAttempt.less),
+	ordered("residents", func(x *indexes) **btree.BTreeG[resident] { return &x.residents }, resident.less),
+	ordered("members", func(x *indexes) **btree.BTreeG[member] { return &x.members }, member.less),
+	ordered("live", func(x *indexes) **btree.BTreeG[member] { return &x.live }, member.less),
+	ordered("timers", func(x *indexes) **btree.BTreeG[timer] { return &x.timers }, timer.less),
+	ordered("expiries", func(x *indexes) **btree.BTreeG[expiry] { return &x.expiries }, expiry.less),
+	ordered("ended", func(x *indexes) **btree.BTreeG[ended] { return &x.ended }, ended.less),
+	mapped("usable", func(x *indexes) **btree.Map[PoolID, int] { return &x.usable }),
+	mapped("poolReferrers", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolReferrers }),
+	mapped("nsReferrers", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsReferrers }),
+	ordered("classNames", func(x *indexes) **btree.BTreeG[className] { return &x.classNames }, className.less),
+	mapped("classLive", func(x *indexes) **btree.Map[ClassID, int] { return &x.classLive }),
+	ordered("groups", func(x *indexes) **btree.BTreeG[groupCount] { return &x.groups }, groupCount.less),
+	mapped("spreadLabels", func(x *indexes) **btree.Map[string, int] { return &x.spreadLabels }),
+	ordered("domains", func(x *indexes) **btree.BTreeG[domainRank] { return &x.domains }, domainRank.less),
+	mapped("nodeGroupNames", func(x *indexes) **btree.Map[string, GroupID] { return &x.nodeGroupNames }),
+	mapped("hookActions", func(x *indexes) **btree.Map[ActionID, GroupID] { return &x.hookActions }),
+	ordered("jobNames", func(x *indexes) **btree.BTreeG[jobName] { return &x.jobNames }, jobName.less),
+	ordered("groupJobs", func(x *indexes) **btree.BTreeG[groupJob] { return &x.groupJobs }, groupJob.less),
+	ordered("jobTurns", func(x *indexes) **btree.BTreeG[jobTurn] { return &x.jobTurns }, jobTurn.less),
+	ordered("waitingTurns", func(x *indexes) **btree.BTreeG[waitingTurn] { return &x.waitingTurns }, waitingTurn.less),
+	mapped("heldTurns", func(x *indexes) **btree.Map[JobID, TurnID] { return &x.heldTurns }),
+}
+
+func (a coreRank) less(b coreRank) bool {
+	if a.pool != b.pool {
+		return a.pool < b.pool
+	}
+	if a.free != b.free {
+		return a.free > b.free
+	}
+	if a.memory != b.memory {
+		return a.memory > b.memory
+	}
+	return a.node < b.node
+}
+
+func (a memoryRank) less(b memoryRank) bool {
+	if a.pool != b.pool {
+		return a.pool < b.pool
+	}
+	if a.free != b.free {
+		return a.free > b.free
+	}
+	if a.load != b.load {
+		return a.load < b.load
+	}
+	return a.node < b.node
+}
+
+func (a shape) less(b shape) bool {
+	if a.pool != b.pool {
+		return a.pool < b.pool
+	}
+	return a.before(&b.Shape)
+}
+
+func (a queued) less(b queued) bool {
+	if a.instance != b.instance {
+		return a.instance < b.instance
+	}
+	return a.id < b.id
+}
+
+func (a pendingTrajectory) less(b pendingTrajectory) bool {
+	if a.pool != b.pool {
+		return a.pool < b.pool
+	}
+	if a.aside != b.aside {
+		return b.aside
+	}
+	return a.id < b.id
+}
+
+func (a nodeAttempt) less(b nodeAttempt) bool {
+	if a.node != b.node {
+		return a.node < b.node
+	}
+	return a.action < b.action
+}
+
+func (a resident) less(b resident) bool {
+	if a.node != b.node {
+		return a.node < b.node
+	}
+	return a.id < b.id
+}
+
+func (a member) less(b member) bool {
+	if a.trajectory != b.trajectory {
+		return a.trajectory < b.trajectory
+	}
+	return a.action < b.action
+}
+
+func (a timer) less(b timer) bool {
+	if a.due != b.due {
+		return a.due < b.due
+	}
+	if a.kind != b.kind {
+		return a.kind < b.kind
+	}
+	return a.id < b.id
+}
+
+func (a expiry) less(b expiry) bool {
+	if a.due != b.due {
+		return a.due < b.due
+	}
+	return a.id < b.id
+}
+
+func (a ended) less(b ended) bool {
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	return a.id < b.id
+}

@@ -1,0 +1,57 @@
+package sched
+
+import "rota/fsm/state"
+
+// Scheduler is the scheduler of a feature level: it begins a pass over an instance.
+// The view may change between decisions, by what was decided.
+type Scheduler func(view *state.State, i state.Instance) Decider
+
+// Decider is a pass: it yields decisions until there is none left.
+type Decider interface {
+	// Next returns the next decision; false when the pass is over.
+	Next() (Decision, bool)
+	// Examined returns how many actions the pass has looked at: its cost.
+	Examined() int
+}
+
+// change is a scheduler that decides from a feature level on.
+type change struct {
+	since  state.Level
+	decide Scheduler
+}
+
+// changes has the schedulers of all feature levels that this build knows, oldest first.
+// A scheduler that a release had is not changed while its level is known: logs and
+// snapshots of that level are replayed by it.
+var changes = [...]change{
+	{state.LevelMin, newDecider},
+}
+
+// Deciders returns the scheduler of each feature level that this build knows, that of
+// state.LevelMin first.
+func Deciders() (d []Scheduler) {
+	for level := state.LevelMin; level <= state.LevelMax; level++ {
+		var active Scheduler
+		for _, c := range changes {
+			if c.since <= level {
+				active = c.decide
+			}
+		}
+		d = append(d, active)
+	}
+	return d
+}
+
+func newDecider(view *state.State, i state.Instance) Decider {
+	if id, ok := i.Quota(); ok {
+		return newQuotaPass(view, id)
+	}
+	if _, _, ok := i.GPU(); ok {
+		return newGPUPass(view, i)
+	}
+	_, pool := i.CorelessPool()
+	if _, node := i.CorelessNode(); pool || node {
+		return newCorelessPass(view, i)
+	}
+	return NewPass(view, i)
+}
