@@ -19,14 +19,6 @@ var aligned = [Levels]Set{
 	0x0101_0101_0101_0101,
 }
 
-// All returns the set of the first n GPUs.
-func All(n int) Set {
-	if n >= GPUsMax {
-		return ^Set(0)
-	}
-	return 1<<max(n, 0) - 1
-}
-
 // Len returns how many GPUs are in the set.
 func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
 
