@@ -71,17 +71,6 @@ func (s Set) maximalAt(c Chunk) Chunk {
 	return c
 }
 
-// Chunks visits the free chunks of the set, by level and then by start.
-func (s Set) Chunks(visit func(Chunk) bool) {
-	for l := range Level(Levels) {
-		for m := s.maximal(l); m != 0; m &= m - 1 {
-			if !visit(Chunk{Start: m.first(), Level: l}) {
-				return
-			}
-		}
-	}
-}
-
 // Counts returns how many free chunks of each level the set has.
 func (s Set) Counts() Counts {
 	var n Counts
