@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rota/agent/runtime"
+	"rota/api/backoff"
 )
 
 const (
@@ -101,14 +102,14 @@ func (a *agent) supervise(ctx context.Context, c *conn) error {
 func (a *agent) reconnect(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, redialMax)
 	defer cancel()
-	pause := newBackoff(10*time.Millisecond, time.Second)
+	pause := newRounds(10*time.Millisecond, time.Second)
 	for {
 		c, err := a.connect(ctx)
 		if err == nil {
 			return c, nil
 		}
 		a.log.Error("no supervisor yet; trying on", "error", err)
-		if !sleep(ctx, pause.next(1)) {
+		if backoff.Sleep(ctx, pause.next(1)) != nil {
 			return nil, fmt.Errorf("no supervisor for %v, so nothing can be run here: %w", redialMax, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -136,10 +137,8 @@ func (a *app) awaitLeader(ctx context.Context, c *client.Client) (string, error)
 		if err != nil || status.LeaderId != "" {
 			return status.GetLeaderId(), err
 		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return "", err
 		}
 	}
 }
