@@ -201,11 +201,8 @@ func (a *agent) describeRuntime(c *conn) string {
 	if a.specs.refuse != "" {
 		return "none: the process runtime is off (--allow-process turns it on)"
 	}
-	words := []string{"process"}
-	if d, ok := c.Runtime.(interface{ Describe() runtime.Description }); ok {
-		desc := d.Describe()
-		words = append([]string{desc.Mode}, desc.NotEnforced...)
-	}
+	desc := c.Describe()
+	words := append([]string{desc.Mode}, desc.NotEnforced...)
 	if g := a.inv.GPUs; g != nil && g.Simulated() {
 		words = append(words, "GPUs simulated: they do not exist")
 	}
@@ -278,9 +275,7 @@ func (a *agent) killOnExit(ctx context.Context) {
 	if c == nil {
 		return
 	}
-	if s, ok := c.Runtime.(interface{ Stop(context.Context) error }); ok {
-		if err := s.Stop(ctx); err != nil {
-			a.log.Error("the supervisor did not stop", "error", err)
-		}
+	if err := c.Stop(ctx); err != nil {
+		a.log.Error("the supervisor did not stop", "error", err)
 	}
 }

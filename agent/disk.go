@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 
@@ -67,7 +68,7 @@ func newDisk(cfg *Config) *disk {
 func (d *disk) watch(ctx context.Context) error {
 	for {
 		d.look()
-		if !sleep(ctx, diskEvery) {
+		if backoff.Sleep(ctx, diskEvery) != nil {
 			return ctx.Err()
 		}
 	}
@@ -155,7 +156,7 @@ func (d *disk) explain(e runtime.Exit) runtime.Exit {
 // reportDisk tells the cluster whether the disk is low: as an incarnation begins, since
 // what the cluster knows may be old, and when it changes.
 func (a *agent) reportDisk(ctx context.Context, incarnation uint64) error {
-	pause := newBackoff(50*time.Millisecond, 2*time.Second)
+	pause := newRounds(50*time.Millisecond, 2*time.Second)
 	for said := false; ; {
 		low, changed := a.disk.state()
 		req := &rotav1.ReportDiskRequest{Name: a.cfg.Name, Incarnation: incarnation, Low: low}
@@ -177,7 +178,7 @@ func (a *agent) reportDisk(ctx context.Context, incarnation uint64) error {
 			said = true
 			a.log.Warn("the cluster does not know yet whether the disk is low; trying on", "low", low, "error", err)
 		}
-		if !sleep(ctx, pause.next(a.servers.count())) {
+		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
 			return ctx.Err()
 		}
 	}

@@ -118,6 +118,10 @@ func (l *link) hangUp() { l.once.Do(func() { close(l.exits) }) }
 
 func (l *link) Exits() <-chan runtime.Exit { return l.exits }
 
+func (s *supervisor) Describe() runtime.Description { return runtime.Description{Mode: "process"} }
+
+func (s *supervisor) Stop(context.Context) error { return nil }
+
 func (s *supervisor) Start(_ context.Context, spec runtime.Spec) error {
 	s.lock()
 	defer s.unlock()

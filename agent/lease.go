@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 
@@ -63,7 +64,7 @@ type renewer struct {
 // turn, and to wait for each that hangs, would take longer than the lease.
 func (r *renewer) run(ctx context.Context) error {
 	duration := r.lease.Duration()
-	pause := newBackoff(duration/200, duration/12)
+	pause := newRounds(duration/200, duration/12)
 	for ask := call[*rotav1.RenewLeaseResponse]; ; {
 		sent := r.lease.Now()
 		resp, err := ask(ctx, r.servers, duration/6, func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.RenewLeaseResponse, error) {
@@ -85,7 +86,7 @@ func (r *renewer) run(ctx context.Context) error {
 			r.lease.Extend(sent)
 			r.renewed()
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
 	}

@@ -74,7 +74,7 @@ func TestTheEndOfALeaseDuringASuspend(t *testing.T) {
 }
 
 func TestBackoffTriesEveryServerBeforeItWaits(t *testing.T) {
-	b := newBackoff(10*time.Millisecond, 100*time.Millisecond)
+	b := newRounds(10*time.Millisecond, 100*time.Millisecond)
 	for i := range 2 {
 		if w := b.next(3); w != 0 {
 			t.Errorf("failure %d of 3 servers: waits %v", i+1, w)

@@ -23,3 +23,6 @@ func (n *nothing) List(context.Context) ([]runtime.Key, []runtime.Exit, error) {
 func (n *nothing) Exits() <-chan runtime.Exit                  { return n.exits }
 func (n *nothing) Forget(context.Context, []runtime.Key) error { return nil }
 func (n *nothing) SetDeadline(context.Context, int64) error    { return nil }
+func (n *nothing) Describe() runtime.Description               { return runtime.Description{Mode: "process"} }
+func (n *nothing) Stop(context.Context) error                  { return nil }
+func (n *nothing) Close() error                                { return nil }

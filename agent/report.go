@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/api/backoff"
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
@@ -38,7 +39,7 @@ func reportBytes(e runtime.Exit) int {
 // what ends meanwhile goes into the next. A call is repeated until a server
 // confirms it, or the desired state shows that the cluster knows.
 func (a *agent) report(ctx context.Context) error {
-	pause := newBackoff(20*time.Millisecond, time.Second)
+	pause := newRounds(20*time.Millisecond, time.Second)
 	for {
 		changed := a.table.wait()
 		incarnation, exits := a.table.toReport(reportsMax, reportBytesMax)
@@ -59,7 +60,7 @@ func (a *agent) report(ctx context.Context) error {
 			continue
 		}
 		a.log.Warn("ends not reported yet; trying on", "attempts", len(exits), "error", err)
-		if !sleep(ctx, pause.next(a.servers.count())) {
+		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
 			return ctx.Err()
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"rota/api/backoff"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
 )
@@ -79,7 +79,7 @@ func (s *servers) discover(ctx context.Context, ask func(context.Context) []stri
 		if s.count() == 0 {
 			wait = discoverFirst
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
@@ -188,40 +188,26 @@ func business(err error) bool {
 	return false
 }
 
-// backoff is how long to wait before trying again: not at all before every
-// server had its turn, then longer and longer.
-type backoff struct {
-	least, most time.Duration
-	failures    int
-	wait        time.Duration
+// rounds is how long to wait before trying again: not at all before every server had
+// its turn, then longer and longer.
+type rounds struct {
+	backoff.Backoff
+	failures int
 }
 
-func newBackoff(least, most time.Duration) *backoff {
-	return &backoff{least: max(least, time.Millisecond), most: max(most, time.Millisecond)}
+func newRounds(least, most time.Duration) *rounds {
+	return &rounds{Backoff: backoff.Backoff{Least: max(least, time.Millisecond), Most: max(most, time.Millisecond)}}
 }
 
-func (b *backoff) reset() { b.failures, b.wait = 0, 0 }
+func (r *rounds) reset() {
+	r.failures = 0
+	r.Reset()
+}
 
 // next is the wait after one more failure, when there are so many servers.
-func (b *backoff) next(servers int) time.Duration {
-	if b.failures++; b.failures < servers {
+func (r *rounds) next(servers int) time.Duration {
+	if r.failures++; r.failures < servers {
 		return 0
 	}
-	b.wait = min(max(2*b.wait, b.least), b.most)
-	return b.wait/2 + rand.N(b.wait/2+1)
-}
-
-// sleep reports whether the time has passed before the context was done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return r.Next()
 }

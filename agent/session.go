@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 
@@ -85,7 +86,7 @@ func (a *agent) killAll(ctx context.Context, keep uint64) error {
 func (a *agent) register(ctx context.Context, incarnation uint64) (*rotav1.RegisterNodeResponse, error) {
 	req := a.describe()
 	req.Incarnation, req.JournalId = incarnation, a.journal.ID()
-	pause := newBackoff(50*time.Millisecond, 2*time.Second)
+	pause := newRounds(50*time.Millisecond, 2*time.Second)
 	for said := ""; ; {
 		resp, err := call(ctx, a.servers, registerTimeout,
 			func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.RegisterNodeResponse, error) {
@@ -106,7 +107,7 @@ func (a *agent) register(ctx context.Context, incarnation uint64) (*rotav1.Regis
 			said = err.Error()
 			a.log.Warn("not registered yet; trying on", "error", err)
 		}
-		if !sleep(ctx, pause.next(a.servers.count())) {
+		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
 			return nil, ctx.Err()
 		}
 	}
@@ -159,7 +160,7 @@ func (a *agent) session(ctx context.Context, resp *rotav1.RegisterNodeResponse) 
 
 // follow keeps one stream of desired states open, on any server.
 func (a *agent) follow(ctx context.Context, incarnation uint64) error {
-	pause := newBackoff(20*time.Millisecond, time.Second)
+	pause := newRounds(20*time.Millisecond, time.Second)
 	for {
 		srv := a.servers.current()
 		heard, err := a.stream(ctx, srv, incarnation)
@@ -171,7 +172,7 @@ func (a *agent) follow(ctx context.Context, incarnation uint64) error {
 		}
 		a.log.Info("stream of desired state ended; trying the next server", "server", srv.addr, "error", err)
 		a.servers.failed(srv)
-		if !sleep(ctx, pause.next(a.servers.count())) {
+		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
 			return ctx.Err()
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"syscall"
 	"time"
 
 	"rota/agent/runtime"
+	"rota/api/backoff"
 )
 
 const (
@@ -46,13 +46,6 @@ func (c *conn) isArmed(now int64) bool {
 	return now < c.deadline
 }
 
-// close releases the connection; what runs, runs on.
-func (c *conn) close() {
-	if closer, ok := c.Runtime.(io.Closer); ok {
-		_ = closer.Close()
-	}
-}
-
 // current returns the connection in use, nil for none.
 func (a *agent) current() *conn {
 	a.connMu.Lock()
@@ -78,7 +71,7 @@ func (a *agent) connect(ctx context.Context) (*conn, error) {
 	c := &conn{Runtime: rt}
 	running, ended, err := c.List(ctx)
 	if err != nil {
-		c.close()
+		_ = c.Close()
 		return nil, fmt.Errorf("list what the supervisor runs: %w", err)
 	}
 	a.table.adopt(running, ended)
@@ -95,7 +88,7 @@ func (a *agent) supervise(ctx context.Context, c *conn) error {
 		a.setCurrent(c)
 		err := a.serve(ctx, c)
 		a.setCurrent(nil)
-		c.close()
+		_ = c.Close()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -109,14 +102,14 @@ func (a *agent) supervise(ctx context.Context, c *conn) error {
 func (a *agent) reconnect(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, redialMax)
 	defer cancel()
-	pause := newBackoff(10*time.Millisecond, time.Second)
+	pause := newRounds(10*time.Millisecond, time.Second)
 	for {
 		c, err := a.connect(ctx)
 		if err == nil {
 			return c, nil
 		}
 		a.log.Error("no supervisor yet; trying on", "error", err)
-		if !sleep(ctx, pause.next(1)) {
+		if backoff.Sleep(ctx, pause.next(1)) != nil {
 			return nil, fmt.Errorf("no supervisor for %v, so nothing can be run here: %w", redialMax, err)
 		}
 	}
@@ -127,11 +120,7 @@ func (a *agent) reconnect(ctx context.Context) (*conn, error) {
 // to kill what was left over.
 func (a *agent) killFrozenSupervisor(ctx context.Context) {
 	c := a.current()
-	if c == nil {
-		return
-	}
-	described, ok := c.Runtime.(interface{ Describe() runtime.Description })
-	if !ok {
+	if c == nil || c.Describe().PID == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.lease.Patience())
@@ -140,7 +129,7 @@ func (a *agent) killFrozenSupervisor(ctx context.Context) {
 	if _, _, err := c.List(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
-	pid := described.Describe().PID
+	pid := c.Describe().PID
 	a.log.Error("the supervisor does not answer while attempts have to die; killing it", "pid", pid)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		a.log.Error("the supervisor cannot be killed", "pid", pid, "error", err)

@@ -84,22 +84,14 @@ func (p *Pass) meanDuration(a *state.Action) int64 {
 	}
 }
 
-// coming is how many actions are always taken to be about to come to a node with so
-// many cores: two, or as many as find four cores each. A small node that is idle is
-// for the one that is there.
-func coming(cores int) int { return min(2, cores/4) }
-
 // price is what cores of a node cost the others when one of those who wait has
-// them: those behind it, and those to come. For as long as a crowd is there, as many
-// are taken to come as run that could have been narrower, and half as many again:
-// who came too wide cannot be made narrower.
+// them: those behind it, and those to come.
 func (m *meeting) price(i int, s *spot) scale.Price {
 	u, cores := m.usageOf(s), s.node.Cores().Len()
 	behind := max(0, u.waiting-1-i/len(m.spots))
-	return scale.Price{
-		Units: cores, Waiting: (behind + u.elastic) * 3 / 2, Until: u.work / int64(cores), Coming: coming(cores),
-		Alone: m.served(m.waiters[i].action, s.node),
-	}
+	p := scale.PriceAmong(cores, behind, u.elastic, u.work)
+	p.Alone = m.served(m.waiters[i].action, s.node)
+	return p
 }
 
 // waits reports whether an action that fits a node had better wait there for more

@@ -42,8 +42,10 @@ func (a *affinity) notEnforced() []string {
 	}
 }
 
-func (a *affinity) roots() []string { return nil }
-func (a *affinity) close()          {}
+func (a *affinity) roots() []string        { return nil }
+func (a *affinity) start()                 {}
+func (a *affinity) environ(k Key) []string { return []string{a.mark(k)} }
+func (a *affinity) close()                 {}
 
 func (a *affinity) newBox(spec *Spec) (box, error) {
 	if err := checkCPUs(spec.CPUs, a.allowed); err != nil {

@@ -113,10 +113,7 @@ func (r *runner) start() (child, error) {
 
 func (r *runner) command(path string, out *outputFiles) *command {
 	spec, s := &r.a.spec, r.sup
-	env := spec.Env
-	if a, ok := s.confine.(*affinity); ok {
-		env = append(env[:len(env):len(env)], a.mark(spec.Key))
-	}
+	env := slices.Concat(spec.Env, s.confine.environ(spec.Key))
 	if r.owner.user != nil {
 		env = nameUser(env)
 	}

@@ -67,13 +67,16 @@ func findHierarchies() ([]*hierarchy, error) {
 	return append(out, groupByMount(subsystems)...), nil
 }
 
+// mounted is a subsystem of which there is a directory.
+type mounted interface{ Path(string) string }
+
 // groupByMount joins the controllers that share a mount, of which all names but
 // one are symbolic links.
 func groupByMount(subsystems []cgroup1.Subsystem) []*hierarchy {
 	var out []*hierarchy
 	byMount := make(map[string]*hierarchy)
 	for _, s := range subsystems {
-		p, ok := s.(interface{ Path(string) string })
+		p, ok := s.(mounted)
 		if !ok {
 			continue
 		}

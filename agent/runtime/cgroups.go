@@ -163,6 +163,8 @@ func (c *cgroups) moveSupervisor(mounts []*hierarchy, parent string) {
 	}
 }
 
+func (c *cgroups) environ(Key) []string { return nil }
+
 // start begins to make boxes. It is apart from newCgroups because what an
 // earlier supervisor left has to be gone first.
 func (c *cgroups) start() {

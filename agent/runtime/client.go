@@ -19,15 +19,6 @@ type Options struct {
 	Logger     hclog.Logger
 }
 
-// Description is what a supervisor says of itself.
-type Description struct {
-	PID int
-	// Mode is one of the Mode constants.
-	Mode string
-	// NotEnforced lists, in words, what this mode cannot do on this machine.
-	NotEnforced []string
-}
-
 // Client is a Runtime in a supervisor process, over its socket. All methods may
 // be called at the same time from many goroutines.
 type Client struct {
@@ -59,7 +50,7 @@ type call struct {
 	done  chan struct{}
 }
 
-// Describe says how the supervisor confines attempts.
+// Describe implements Runtime.
 func (c *Client) Describe() Description { return c.desc }
 
 // Exits implements Runtime.
@@ -109,8 +100,7 @@ func (c *Client) SetDeadline(ctx context.Context, boottimeNS int64) error {
 	return err
 }
 
-// Stop kills everything that runs, with ReasonSupervisorLost, and ends the
-// supervisor. What ended is reported by the next one.
+// Stop implements Runtime.
 func (c *Client) Stop(ctx context.Context) error {
 	if _, err := c.do(ctx, &frame{Op: opStop}); err != nil {
 		return err
@@ -123,7 +113,7 @@ func (c *Client) Stop(ctx context.Context) error {
 	}
 }
 
-// Close drops the connection. Attempts and supervisor go on.
+// Close implements Runtime.
 func (c *Client) Close() error {
 	c.once.Do(func() { close(c.quit) })
 	return c.conn.Close()

@@ -17,6 +17,10 @@ type confinement interface {
 	notEnforced() []string
 	// roots are directories whose cgroups are this supervisor's alone.
 	roots() []string
+	// start begins to prepare boxes, once nothing is left of an earlier supervisor.
+	start()
+	// environ is what the environment of an attempt says besides its own.
+	environ(Key) []string
 	// newBox prepares a place for one attempt, with the limits in force that cannot
 	// hurt who forks into it.
 	newBox(spec *Spec) (box, error)

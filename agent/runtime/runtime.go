@@ -83,4 +83,20 @@ type Runtime interface {
 	// it hears a later deadline first. In nanoseconds of CLOCK_BOOTTIME, which
 	// agent and supervisor share; 0 means never (dev and tests only).
 	SetDeadline(ctx context.Context, boottimeNS int64) error
+	// Describe says who runs attempts, and how they are confined.
+	Describe() Description
+	// Stop kills everything that runs, with ReasonSupervisorLost, and ends the
+	// supervisor. What ended is reported by the next one.
+	Stop(ctx context.Context) error
+	// Close drops the connection. Attempts and supervisor go on.
+	Close() error
+}
+
+// Description is what a supervisor says of itself.
+type Description struct {
+	PID int // 0: no process of its own
+	// Mode is one of the Mode constants.
+	Mode string
+	// NotEnforced lists, in words, what this mode cannot do on this machine.
+	NotEnforced []string
 }

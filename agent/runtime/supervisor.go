@@ -194,9 +194,7 @@ func (s *supervisor) recover(h *history) error {
 		return err
 	}
 	failpoint.Hit(failpoint.LeftoversKilled)
-	if c, ok := s.confine.(*cgroups); ok {
-		c.start()
-	}
+	s.confine.start()
 	var err error
 	if s.output, err = newOutputStore(s.opts, s.log); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 type persistence struct {
 	c      *Client
 	giveUp time.Time
-	pause  backoff
+	pause  pacer
 	// useless are the addresses where no repetition helps.
 	useless map[string]bool
 	// told is the newest error that a server of rota answered with, and toldAt its

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 )
@@ -63,28 +64,18 @@ func elsewhere(err error) bool {
 	return connect.CodeOf(err) != connect.CodeResourceExhausted
 }
 
-// backoff paces the repetitions of one call.
-type backoff struct{ tries int }
+// pacer paces the repetitions of one call.
+type pacer struct{ own backoff.Backoff }
 
 // wait pauses before the next try: for the server's delay if it gave one, else
-// exponentially longer each time. Between half and all of it, at random, so
-// that callers who failed together do not come back together.
-func (b *backoff) wait(ctx context.Context, delay time.Duration) error {
+// exponentially longer each time.
+func (p *pacer) wait(ctx context.Context, delay time.Duration) error {
+	p.own.Least, p.own.Most = backoffMin, backoffMax
+	own := p.own.Next()
 	if delay == 0 {
-		delay = min(backoffMin<<min(b.tries, 10), backoffMax)
-		delay = delay/2 + rand.N(delay/2)
-	} else {
-		delay += rand.N(delay/2 + 1)
+		return backoff.Sleep(ctx, own)
 	}
-	b.tries++
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
+	return backoff.Sleep(ctx, delay+rand.N(delay/2+1))
 }
 
 // triesKey is the key of an *int in a context, which counts tries.

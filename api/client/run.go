@@ -182,7 +182,7 @@ func (f *follower) next(ctx context.Context, req *rotav1.WatchActionsRequest) er
 
 // read passes on the output of one attempt until its end, or until it is gone.
 func (f *follower) read(ctx context.Context, id uint64, attempt uint32) {
-	var pause backoff
+	var pause pacer
 	for ctx.Err() == nil {
 		f.mu.Lock()
 		req := &rotav1.ReadActionOutputRequest{

@@ -231,7 +231,7 @@ func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 		return
 	}
 	c.wg.Go(func() {
-		pause := backoff{}
+		pause := pacer{}
 		if pause.wait(c.closing, delay) != nil {
 			s.end(nil, errClosed)
 			return

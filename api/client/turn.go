@@ -208,7 +208,7 @@ func (h *holder) leased(ctx context.Context) (context.Context, context.CancelFun
 // await returns when the turn is held under a fresh lease. A held turn whose lease is
 // old, or was never counted from a call, is renewed first.
 func (h *holder) await(ctx context.Context) error {
-	var pause backoff
+	var pause pacer
 	for {
 		switch h.turn.State {
 		case rotav1.TurnState_TURN_STATE_HELD:
@@ -224,7 +224,7 @@ func (h *holder) await(ctx context.Context) error {
 		case err == nil && !renewed:
 			return h.ungranted()
 		case err == nil:
-			pause = backoff{}
+			pause = pacer{}
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !again:
@@ -278,7 +278,7 @@ func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
 // stop, and when it is lost, which is its error.
 func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCauseFunc) error {
 	token := h.turn.Token
-	var pause backoff
+	var pause pacer
 	for ctx.Err() == nil {
 		bounded, end := h.leased(ctx)
 		renewed, err := h.renew(bounded)
@@ -305,7 +305,7 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 		case h.turn.Stop:
 			cancel(ErrTurnStop) // the lease goes on while it stops
 		}
-		pause, h.trouble = backoff{}, nil
+		pause, h.trouble = pacer{}, nil
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,8 @@ type BuildOptions struct {
 	Overlay string
 	LDFlags string
 	Race    bool
+	// Static: nothing is linked dynamically, and every user may run it.
+	Static bool
 }
 
 // Build builds a binary from the sources of this module into a folder and
@@ -43,8 +46,18 @@ func Build(ctx context.Context, dir string, o BuildOptions) (string, error) {
 	if o.Race {
 		args = append(args, "-race")
 	}
-	if out, err := exec.CommandContext(ctx, "go", append(args, o.Package)...).CombinedOutput(); err != nil {
+	if o.Static {
+		args = append(args, "-trimpath", "-ldflags", "-s -w")
+	}
+	build := exec.CommandContext(ctx, "go", append(args, o.Package)...)
+	if o.Static {
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s (go mod download fetches what it needs): %w\n%s", o.Package, err, bytes.TrimSpace(out))
+	}
+	if o.Static {
+		return binary, os.Chmod(binary, 0o755)
 	}
 	return binary, nil
 }

@@ -68,16 +68,6 @@ func (c *Config) names() (servers, agents []string) {
 	return servers, agents
 }
 
-// Addresses are the IP addresses of all members by name, as Start gives them out.
-func (c *Config) Addresses() map[string]string {
-	addrs := make(map[string]string)
-	servers, agents := c.names()
-	for i, name := range append(servers, agents...) {
-		addrs[name] = hostIP(i)
-	}
-	return addrs
-}
-
 // keepAll is more entries than any run makes.
 const keepAll = 1 << 40
 

@@ -24,11 +24,3 @@ func ReadLog(dataDir string) (history.Log, error) {
 	}
 	return log, nil
 }
-
-// ReadLog returns the log of a server that has stopped. With Config.Disk it is
-// only for folders that this process may touch.
-func (m *Member) ReadLog() (history.Log, error) {
-	log, err := ReadLog(m.DataDir)
-	log.Server = m.Name
-	return log, err
-}

@@ -111,14 +111,9 @@ func (n *Network) Mend(from, to []*Member) error {
 	})
 }
 
-// Isolate cuts both ways, and Join ends that.
+// Isolate cuts both ways.
 func (n *Network) Isolate(a, b []*Member) error {
 	return errors.Join(n.Cut(a, b), n.Cut(b, a))
-}
-
-// Join ends one Isolate of the same members.
-func (n *Network) Join(a, b []*Member) error {
-	return errors.Join(n.Mend(a, b), n.Mend(b, a))
 }
 
 // each changes the sets of the receivers: change says whether a sender is to be

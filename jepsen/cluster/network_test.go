@@ -167,13 +167,14 @@ func TestPartitions(t *testing.T) {
 	p.connected("0>1", "0>2", "1>0", "2>0")
 	must(p.Mend(a, b)) // of two that are in force
 	p.connected("0>1", "0>2", "1>0", "2>0")
-	must(p.Join(a, all))
+	must(p.Mend(a, all))
+	must(p.Mend(all, a))
 	p.connected()
 	must(p.Isolate(all[:2], c))
 	p.connected("0>2", "1>2", "2>0", "2>1")
 	must(p.Heal())
 	p.connected()
-	must(p.Join(all[:2], c)) // has been healed
+	must(p.Mend(c, all[:2])) // has been healed
 	must(p.Cut(c, a))
 	p.connected("2>0")
 }

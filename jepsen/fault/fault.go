@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"rota/api/backoff"
 	"rota/jepsen/cluster"
 	"rota/jepsen/disk"
 	"rota/jepsen/history"
@@ -98,7 +99,7 @@ func Inject(ctx context.Context, w *World, f Fault, hold time.Duration) error {
 	if inj.Start == 0 {
 		inj.Start = began
 	}
-	sleep(ctx, hold)
+	_ = backoff.Sleep(ctx, hold)
 	// What is broken is mended even if the run is being broken off.
 	mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendMax)
 	defer cancel()
@@ -118,16 +119,9 @@ func Inject(ctx context.Context, w *World, f Fault, hold time.Duration) error {
 // mendMax is the longest that the end of a fault may take.
 const mendMax = 60 * time.Second
 
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // until repeats a check until it holds, for at most so long.
 func until(ctx context.Context, most time.Duration, check func() bool) bool {
-	for deadline := time.Now().Add(most); ; sleep(ctx, 20*time.Millisecond) {
+	for deadline := time.Now().Add(most); ; _ = backoff.Sleep(ctx, 20*time.Millisecond) {
 		if check() {
 			return true
 		}

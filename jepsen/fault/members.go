@@ -148,10 +148,6 @@ func (w *World) reset(m *cluster.Member) error {
 	if err := m.Wipe(); err != nil {
 		return err
 	}
-	// With the list of the first voters it would take itself for one.
-	if i := slices.Index(m.Args, "--bootstrap"); i >= 0 {
-		m.Args = slices.Concat(m.Args[:i], m.Args[i+2:])
-	}
 	return m.Start()
 }
 

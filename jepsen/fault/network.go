@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"rota/api/backoff"
 	"rota/jepsen/proxy"
 )
 
@@ -45,7 +46,7 @@ func resets(ctx context.Context, w *World) (*Injection, error) {
 		defer close(done)
 		for ctx.Err() == nil {
 			total += p.Reset(proxy.Any, proxy.Any)
-			sleep(ctx, 250*time.Millisecond)
+			_ = backoff.Sleep(ctx, 250*time.Millisecond)
 		}
 	}()
 	return &Injection{End: func(context.Context) (string, error) {

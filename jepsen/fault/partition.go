@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"rota/api/backoff"
 	"rota/jepsen/cluster"
 )
 
@@ -115,7 +116,7 @@ func agentCutLeaderKilled(ctx context.Context, w *World) (*Injection, error) {
 	if err != nil {
 		return nil, err
 	}
-	sleep(ctx, w.Lease()/2)
+	_ = backoff.Sleep(ctx, w.Lease()/2)
 	killed, err := killLeader(ctx, w)
 	if err != nil {
 		_, mend := cutOff.End(ctx)
@@ -147,7 +148,7 @@ func loseAgent(w *World, agent *cluster.Member, cuts ...cut) (*Injection, error)
 	mend := inj.End
 	inj.End = func(ctx context.Context) (string, error) {
 		how, err := lost(ctx, w, agent)
-		sleep(ctx, w.Lease()/2)
+		_ = backoff.Sleep(ctx, w.Lease()/2)
 		packets, errMend := mend(ctx)
 		if err := errors.Join(err, errMend); err != nil || packets == "" {
 			return "", err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/cluster"
 	"rota/jepsen/disk"
@@ -121,6 +122,6 @@ func (w *World) lead(ctx context.Context, m *cluster.Member) string {
 	if err != nil {
 		return ", and did not come to lead"
 	}
-	sleep(ctx, time.Second)
+	_ = backoff.Sleep(ctx, time.Second)
 	return ", and led"
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/cluster"
@@ -68,7 +69,7 @@ func fullTails(ctx context.Context, w *World) (*Injection, error) {
 	inj := kill(w, w.Cluster.Servers...)
 	t.open(ctx)
 	ended := tailsActions - t.running()
-	sleep(ctx, tailsHeard)
+	_ = backoff.Sleep(ctx, tailsHeard)
 	back := inj.End
 	inj.End = func(ctx context.Context) (string, error) {
 		defer t.api.Close()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"rota/api/backoff"
 	"rota/jepsen/cluster"
 )
 
@@ -87,7 +88,7 @@ func (w *World) loseDisk(m, leader *cluster.Member) error {
 // alone waits while the leader is away, and reports whether the server with the empty
 // disk was seen in quarantine.
 func (w *World) alone(ctx context.Context, wiped *cluster.Member) (quarantined bool) {
-	for until := time.Now().Add(aloneFor); time.Now().Before(until); sleep(ctx, 100*time.Millisecond) {
+	for until := time.Now().Add(aloneFor); time.Now().Before(until); _ = backoff.Sleep(ctx, 100*time.Millisecond) {
 		status, err := w.Cluster.Status(ctx, wiped)
 		quarantined = quarantined || err == nil && status.Quarantined
 	}

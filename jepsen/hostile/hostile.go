@@ -1,13 +1,11 @@
 package hostile
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -71,16 +69,9 @@ func (s *Summary) Add(other Summary) {
 	s.Achieved = append(s.Achieved, other.Achieved...)
 }
 
-// Build builds the intruder into a folder that commands of actions can see.
-func Build(ctx context.Context, dir string) (path string, err error) {
-	path = filepath.Join(dir, "intruder")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "rota/jepsen/hostile/intruder")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the intruder: %w: %s", err, out)
-	}
-	return path, os.Chmod(path, 0o755)
-}
+// Package is what to build for an intruder: a static binary, in a folder that commands
+// of actions can see.
+const Package = "rota/jepsen/hostile/intruder"
 
 // Target is what an intruder is told of the cluster.
 type Target struct {

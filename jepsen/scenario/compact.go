@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"rota/api/backoff"
 )
 
 // compactEvery is how often every server is asked for a snapshot: by itself it
@@ -14,7 +16,7 @@ const compactEvery = 2 * time.Second
 // compact has all servers write snapshots and drop what they hold, until ctx is
 // done. One that is away or has nothing new answers with an error, which is well.
 func (r *run) compact(ctx context.Context) {
-	for pause(ctx, compactEvery) == nil {
+	for backoff.Sleep(ctx, compactEvery) == nil {
 		for _, m := range r.world.Cluster.Servers {
 			_ = r.world.Cluster.TakeSnapshot(ctx, m)
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"rota/api/backoff"
 	"rota/jepsen/fault"
 	"rota/jepsen/history"
 	"rota/jepsen/workload"
@@ -41,7 +42,7 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 		defer done()
 		go r.compact(compacting)
 	}
-	err := pause(ctx, warmUp)
+	err := backoff.Sleep(ctx, warmUp)
 	if err == nil && r.Quiet > 0 {
 		err = r.beQuiet(ctx)
 	}
@@ -59,7 +60,7 @@ func (r *run) play(ctx context.Context, faults []fault.Fault) error {
 func (r *run) beQuiet(ctx context.Context) error {
 	r.Log("%6.1f s  quiet", time.Since(r.started).Seconds())
 	r.world.Record.Update(func(rec *history.Record) { rec.Abuse = &history.Abuse{QuietStart: r.world.Record.Now()} })
-	return pause(ctx, r.Quiet)
+	return backoff.Sleep(ctx, r.Quiet)
 }
 
 // breakIt injects faults in rounds, each of another order.
@@ -80,7 +81,7 @@ func (r *run) breakIt(ctx context.Context, faults []fault.Fault) error {
 				r.stuck = append(r.stuck, fmt.Sprintf("after %s the cluster was not whole again in %v: %v", f.Name, backMax, err))
 				return ctx.Err()
 			}
-			if err := pause(ctx, r.Scenario.pause()); err != nil {
+			if err := backoff.Sleep(ctx, r.Scenario.pause()); err != nil {
 				return err
 			}
 			count++
@@ -138,21 +139,11 @@ func (r *run) leftRunning(ctx context.Context) (left []string) {
 				left = append(left, fmt.Sprintf("process %d of an action runs on %s", pid, a.Name))
 			}
 		}
-		if len(left) == 0 || pause(ctx, 100*time.Millisecond) != nil {
+		if len(left) == 0 || backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			break
 		}
 	}
 	return left
-}
-
-// pause waits, unless the run is being broken off.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // workers are workloads that run until they are stopped together.

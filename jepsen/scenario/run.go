@@ -93,7 +93,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if r.Ordinary {
-		if r.world.Intruder, err = hostile.Build(ctx, cluster.SharedDir); err != nil {
+		if r.world.Intruder, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: hostile.Package, Static: true}); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func (r *run) openWitness(ctx context.Context) (*witness.Witness, error) {
 		return nil, err
 	}
 	r.close = append(r.close, w.Close)
-	w.Probe, err = witness.Build(ctx, cluster.SharedDir)
+	w.Probe, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: witness.Package, Static: true})
 	return w, err
 }
 

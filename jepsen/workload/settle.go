@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
@@ -52,7 +53,7 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 		if err == nil && len(healing.Left) == 0 {
 			break
 		}
-		if pause(ctx, settlePause); ctx.Err() != nil {
+		if backoff.Sleep(ctx, settlePause) != nil {
 			return nil, healing, fmt.Errorf("the cluster did not come to rest: %d things are left: %w", len(healing.Left), ctx.Err())
 		}
 	}
@@ -81,7 +82,7 @@ func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
 		if op.Outcome == history.OK {
 			return op.End, nil
 		}
-		if pause(ctx, 20*time.Millisecond); ctx.Err() != nil {
+		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
 			return 0, fmt.Errorf("nothing was committed after the healing: the last error is %s: %w", op.Error, ctx.Err())
 		}
 		s.roam()
@@ -244,7 +245,7 @@ func Hashes(ctx context.Context, env *Env) ([]history.Sample, error) {
 		for _, s := range samples {
 			index = max(index, s.HashIndex)
 		}
-		if pause(ctx, 50*time.Millisecond); ctx.Err() != nil {
+		if backoff.Sleep(ctx, 50*time.Millisecond) != nil {
 			return nil, fmt.Errorf("the servers did not tell their state at one index: %w (%v)", ctx.Err(), err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
@@ -67,7 +68,7 @@ func (t *trainer) train(ctx context.Context) {
 		if q := t.newTurn(ctx); t.acquired(ctx, q) {
 			t.take(ctx, q)
 		}
-		pause(ctx, t.between(100*time.Millisecond, 600*time.Millisecond))
+		_ = backoff.Sleep(ctx, t.between(100*time.Millisecond, 600*time.Millisecond))
 	}
 }
 
@@ -107,7 +108,7 @@ func (t *trainer) acquired(ctx context.Context, q *rotav1.AcquireTurnRequest) bo
 		case op.Outcome == history.Fail && !slices.Contains(leaderless, op.Error), ctx.Err() != nil:
 			return false
 		}
-		pause(ctx, 50*time.Millisecond)
+		_ = backoff.Sleep(ctx, 50*time.Millisecond)
 	}
 	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
@@ -50,7 +51,7 @@ func (w *watcher) run(ctx context.Context) {
 		if detail := client.Detail(err); detail.GetRevision() > 0 {
 			w.id, w.after, w.resumed = int(w.env.watchers.Add(1)), detail.Revision, false
 		}
-		pause(ctx, watchPause)
+		_ = backoff.Sleep(ctx, watchPause)
 	}
 }
 
@@ -81,14 +82,4 @@ func (w *watcher) received(m *rotav1.WatchActionsResponse) {
 	}
 	w.env.Record.AddWatch(events...)
 	w.after = m.Revision
-}
-
-// pause waits, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -35,12 +35,9 @@ func (b builder) Run() int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	built.rota = filepath.Join(dir, "rota")
-	build := exec.Command("go", "build", "-o", built.rota, "rota/cmd/rota")
-	build.Stderr = os.Stderr
-	err = build.Run()
+	built.rota, err = look.Build(context.Background(), dir, look.BuildOptions{})
 	if err == nil {
-		built.probe, err = witness.Build(context.Background(), dir)
+		built.probe, err = look.Build(context.Background(), dir, look.BuildOptions{Package: witness.Package, Static: true})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -42,8 +42,8 @@ func (l *Ledger) Finish(job JobID, ready int64) (Finished, error) {
 	if g == nil {
 		return Finished{}, fmt.Errorf("job %d has no reservation", job)
 	}
-	if ready < 0 || ready > l.ring.end() {
-		return Finished{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", job, ready, l.ring.head, l.ring.end())
+	if ready < 0 || ready > l.end() {
+		return Finished{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", job, ready, l.head, l.end())
 	}
 	i := g.index(job)
 	if g.dedicated() {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -49,12 +50,7 @@ var shapes = []shape{
 
 // cluster places as many jobs as the shape says, if they fit.
 func cluster(s shape) *Ledger {
-	l := must(New(Default(), 0))
-	for id := range s.groups {
-		if err := l.AddGroup(GroupID(id+1), 4); err != nil {
-			panic(err)
-		}
-	}
+	l := build(Default(), 0, slices.Repeat([]int64{4}, s.groups)...)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for job := range 4 * s.jobs {
 		if len(l.jobs) == s.jobs {
@@ -68,7 +64,7 @@ func cluster(s shape) *Ledger {
 			panic(err)
 		}
 	}
-	l.Slide(1000)
+	l.head = 1000
 	return l
 }
 
@@ -99,7 +95,7 @@ func report(b *testing.B, l *Ledger, s Search) {
 // every shift, every cycle in the horizon and every slot of its segments.
 func slotScan(l *Ledger, a Ask) (best rank, found bool) {
 	s := search{Ledger: l, Ask: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
-	busy := make([]bool, l.ring.n)
+	busy := make([]bool, l.config.Slots)
 	for _, g := range l.groups {
 		if !s.suited(g) || !s.bound(g) {
 			continue
@@ -116,14 +112,14 @@ func slotScan(l *Ledger, a Ask) (best rank, found bool) {
 			}
 			clear(busy)
 			for _, i := range under.busy {
-				for start := mod(i.start-l.ring.head, c.period) - c.period; start < l.ring.n; start += c.period {
-					for t := max(0, start); t < min(start+i.end-i.start, l.ring.n); t++ {
+				for start := mod(i.start-l.head, c.period) - c.period; start < l.config.Slots; start += c.period {
+					for t := max(0, start); t < min(start+i.end-i.start, l.config.Slots); t++ {
 						busy[t] = true
 					}
 				}
 			}
 			for shift := range s.limit(c.period/n) + 1 {
-				if !scanFits(busy, a.Cycle, a.Ready-l.ring.head+shift, c.period, n) {
+				if !scanFits(busy, a.Cycle, a.Ready-l.head+shift, c.period, n) {
 					continue
 				}
 				margin := mulDivUp(c.period/n, l.config.MarginPPM, million)
@@ -184,7 +180,6 @@ func BenchmarkScanOfSlots(b *testing.B) {
 func BenchmarkReserveRelease(b *testing.B) {
 	l := cluster(shapes[0])
 	f := must(l.Place(Ask{Job: 9999, Cycle: model30B, Ready: 1000}))
-	l.window()
 	b.ReportAllocs()
 	for b.Loop() {
 		if l.Reserve(f.Placement) != nil || l.Release(9999) != nil {
@@ -193,25 +188,12 @@ func BenchmarkReserveRelease(b *testing.B) {
 	}
 }
 
-func BenchmarkSlide(b *testing.B) {
-	for _, s := range shapes[:2] {
-		l := cluster(s)
-		b.Run(s.name, func(b *testing.B) {
-			l.window()
-			b.ReportAllocs()
-			for b.Loop() {
-				l.Slide(l.ring.head + 1)
-			}
-		})
-	}
-}
-
 func BenchmarkBuild(b *testing.B) {
 	l := cluster(shapes[0])
 	groups, residents := l.Rows()
 	b.ReportAllocs()
 	for b.Loop() {
-		must(Build(l.config, l.ring.head, groups, residents)).window()
+		must(Build(l.config, l.head, groups, residents))
 	}
 }
 
@@ -219,10 +201,7 @@ func BenchmarkBuild(b *testing.B) {
 func BenchmarkFinish(b *testing.B) {
 	for _, late := range []int64{0, 3} {
 		b.Run(fmt.Sprintf("late=%d", late), func(b *testing.B) {
-			l := must(New(Default(), 0))
-			if err := l.AddGroup(1, 4); err != nil {
-				b.Fatal(err)
-			}
+			l := build(Default(), 0, 4)
 			for job := range JobID(4) {
 				f := must(l.Place(Ask{Job: job + 1, Cycle: model7B}))
 				if err := l.Reserve(f.Placement); err != nil {
@@ -234,7 +213,7 @@ func BenchmarkFinish(b *testing.B) {
 				job := JobID(i%4 + 1)
 				r, _ := l.Resident(job)
 				next := r.starts(290, 1)
-				l.Slide(max(l.ring.head, next-290))
+				l.head = max(l.head, next-290)
 				must(l.Finish(job, next+late))
 			}
 		})

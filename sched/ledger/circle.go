@@ -9,7 +9,6 @@ import (
 type interval struct {
 	start, end int64
 	member     int32
-	nodes      int32
 }
 
 // circle is the interval set of a group. Its members share one period, so all that
@@ -31,7 +30,7 @@ func (c *circle) layOut(period int64, members []Resident) bool {
 		for k := range n {
 			for _, s := range r.Cycle.Segments {
 				start := mod(base+begins(period, k, n)+s.Offset, period)
-				c.busy = append(c.busy, interval{start, start + s.Length, int32(i), int32(s.Nodes)})
+				c.busy = append(c.busy, interval{start, start + s.Length, int32(i)})
 			}
 		}
 	}
@@ -93,16 +92,6 @@ func (c *circle) neighbours(x int64) (before, behind interval) {
 	behind.start += c.period
 	behind.end += c.period
 	return before, behind
-}
-
-// at returns what holds the group at a slot, and for how much longer.
-func (c *circle) at(t int64) (i interval, left int64, ok bool) {
-	if len(c.busy) == 0 {
-		return i, 0, false
-	}
-	x := mod(t, c.period)
-	i, _ = c.neighbours(x)
-	return i, i.end - x, i.end > x
 }
 
 // blocked returns by how much something that starts at slot t and is so long has to

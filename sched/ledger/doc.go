@@ -20,9 +20,8 @@
 // # A group is held whole
 //
 // A worker process holds all nodes of its group, and two jobs that need half of it
-// each still need it one after the other. A segment says how many nodes work, which
-// is what the profile of free nodes counts. Groups that are too wide for most jobs
-// should be two groups.
+// each still need it one after the other. A segment says how many nodes work. Groups that
+// are too wide for most jobs should be two groups.
 //
 // # A group has one period
 //
@@ -43,12 +42,10 @@
 // # What is derived
 //
 // Rows are Group and Resident: a cycle, and the slot at which one of it starts (the
-// anchor). The tree, the interval sets and who is where are derived from them, so a
+// anchor). The interval sets and who is where are derived from them, so a
 // snapshot has rows only, and Build makes the same ledger of them as the one that
-// came by them step by step (TestLedgerIsASlotArray).
-//
-// Nothing before the anchor is reserved. The slot that enters as the window slides is
-// computed from the interval sets.
+// came by them step by step (TestLedgerIsASlotArray). Nothing before the anchor is
+// reserved.
 //
 // # Over-commitment
 //
@@ -121,13 +118,10 @@
 //	mixed, settled     23.4 %       75.8 %      1,321   0.84 ms   50 ms    60
 //	alike, 64 groups   66.0 %       33.7 %        443   0.43 ms  2.6 ms     6
 //
-// Medians of two runs of BenchmarkPlace and BenchmarkScanOfSlots on an idle machine. From
-// an earlier, busy one, so good for their order of magnitude: to slide by a
-// slot takes 4 microseconds with 256 groups, to reserve and release a job 40 to 90, to
-// finish a cycle 15, and 50 to 130 where three others are pushed.
+// Medians of two runs of BenchmarkPlace and BenchmarkScanOfSlots on an idle machine.
 //
-// The paper keeps a segment tree of what is free in all the cluster, which is to filter
-// over 80 % of the shifts. Here that rules a slot out only if no group at all is free. It
-// left out 0.5 % with 3 groups and nothing with more, and cost a fifth of a placement,
-// so Place does without. The tree answers what is free (Free, FirstBelow).
+// The paper keeps a segment tree of the free nodes of the whole cluster, to filter over
+// 80 % of the shifts. In this ledger the tree could rule a slot out only if no group at
+// all is free: it left out 0.5 % of the shifts with 3 groups and none with more. So there
+// is no tree.
 package ledger

@@ -85,17 +85,16 @@ func (s *simulation) step() {
 
 // count compares a turn with what is reserved.
 func (s *simulation) count(a *actor, seg Segment, start, end int64) {
-	s.Slide(max(s.ring.head, start/ms-60)) // some of the past is looked at
+	s.head = max(s.head, start/ms-60)
 	s.held += end - start
 	s.late = append(s.late, abs(start-(a.plan+seg.Offset)*ms))
 	for t := start; t < end; {
 		until := min(end, (t/ms+1)*ms)
-		switch who, _, ok := s.Holder(1, t/ms); {
-		case ok && who == a.job:
-		case ok:
+		switch held := s.Reserved(1, t/ms, t/ms+1); {
+		case len(held) == 0:
+			s.outside += until - t
+		case held[0].Job != a.job:
 			s.foreign += until - t
-			fallthrough
-		default:
 			s.outside += until - t
 		}
 		t = until
@@ -131,10 +130,7 @@ func simulate(t *testing.T, cycles []Cycle, v variant, seed uint64) drift {
 	t.Helper()
 	conf := Default()
 	conf.PushPPM = v.push
-	l := must(New(conf, 0))
-	if err := l.AddGroup(1, 4); err != nil {
-		t.Fatal(err)
-	}
+	l := build(conf, 0, 4)
 	s := simulation{Ledger: l, rng: rand.New(rand.NewPCG(seed, 2)), jitter: 20_000, variant: v}
 	for i, c := range cycles {
 		f := must(l.Place(Ask{Job: JobID(i + 1), Cycle: c}))

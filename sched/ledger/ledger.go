@@ -48,43 +48,12 @@ func (r *Resident) base(period int64) int64 {
 	return r.Anchor - begins(period, r.Index, cycles(period, r.Cycle.Period))
 }
 
-// each visits what is reserved for a job from one slot until another, neighbours as
-// one.
-func (r *Resident) each(period, from, to int64, visit func(start, end, nodes int64)) {
-	from = max(from, r.Anchor)
-	n, base := cycles(period, r.Cycle.Period), r.base(period)
-	k := max(r.Index, (from-base)/period*n+(from-base)%period*n/period)
-	start, end, nodes := from, from, int64(0)
-	for ; ; k++ {
-		begin := base + begins(period, k, n)
-		if begin >= to {
-			break
-		}
-		for _, s := range r.Cycle.Segments {
-			a, b := max(begin+s.Offset, from), min(begin+s.End(), to)
-			switch {
-			case a >= b:
-			case a == end && s.Nodes == nodes:
-				end = b
-			default:
-				if start < end {
-					visit(start, end, nodes)
-				}
-				start, end, nodes = a, b, s.Nodes
-			}
-		}
-	}
-	if start < end {
-		visit(start, end, nodes)
-	}
-}
-
 // Ledger is what is reserved of a set of groups. Its rows are Groups and Residents;
 // all else is derived from them (Build).
 type Ledger struct {
 	config Config
-	ring   ring // how many nodes are free, of all groups; its tree is made when it is asked
-	total  int64
+	head   int64            // the slot at which the window starts
+	total  int64            // nodes of all groups
 	groups []*group         // by ID
 	jobs   map[JobID]*group // where each is
 	spare  circle           // for trying out
@@ -96,11 +65,8 @@ type group struct {
 	circle  circle
 }
 
-// New makes a ledger without groups, with a window that starts at a slot.
-func New(c Config, head int64) (*Ledger, error) { return Build(c, head, nil, nil) }
-
-// Build makes the ledger that these rows are of. Groups and residents may come in
-// any order.
+// Build makes the ledger that these rows are of, with a window that starts at a slot.
+// Groups and residents may come in any order.
 func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -108,14 +74,11 @@ func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger,
 	if head < 0 {
 		return nil, fmt.Errorf("the window starts at slot %d, and must not start before 0", head)
 	}
-	l := &Ledger{config: c, jobs: make(map[JobID]*group)}
-	l.ring = ring{n: c.Slots, head: head}
+	l := &Ledger{config: c, head: head, jobs: make(map[JobID]*group)}
 	for _, row := range groups {
-		period := row.Period
 		if err := l.insert(row); err != nil {
 			return nil, err
 		}
-		l.find(row.ID).Period = period
 	}
 	for _, r := range residents {
 		if err := l.load(r); err != nil {
@@ -132,6 +95,22 @@ func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger,
 }
 
 func byJob(a, b Resident) int { return cmp.Compare(a.Job, b.Job) }
+
+// insert adds the row of a group.
+func (l *Ledger) insert(row Group) error {
+	i, ok := l.search(row.ID)
+	switch {
+	case ok:
+		return fmt.Errorf("group %d is there already", row.ID)
+	case row.ID == 0:
+		return errors.New("group 0 is no group")
+	case row.Nodes < 1 || row.Nodes > NodesMax-l.total:
+		return fmt.Errorf("group %d has %d nodes, and may have 1 to %d", row.ID, row.Nodes, NodesMax-l.total)
+	}
+	l.groups = slices.Insert(l.groups, i, &group{Group: row})
+	l.total += row.Nodes
+	return nil
+}
 
 // load puts a row where it belongs, and derives nothing.
 func (l *Ledger) load(r Resident) error {
@@ -168,45 +147,10 @@ func (l *Ledger) suits(g *group, r *Resident, period int64) error {
 		return fmt.Errorf("no cycle of job %d, of %d slots, is done in the %d of group %d", r.Job, r.Cycle.Period, period, g.ID)
 	case r.Index < 0 || r.Index >= n:
 		return fmt.Errorf("job %d is at cycle %d of %d", r.Job, r.Index, n)
-	case r.Anchor < 0 || r.Anchor > l.ring.end()+l.ring.n:
-		return fmt.Errorf("job %d is to start at slot %d, and the window ends at %d", r.Job, r.Anchor, l.ring.end())
+	case r.Anchor < 0 || r.Anchor > l.end()+l.config.Slots:
+		return fmt.Errorf("job %d is to start at slot %d, and the window ends at %d", r.Job, r.Anchor, l.end())
 	}
 	return nil
-}
-
-// known reports whether what is free of each slot has been computed.
-func (l *Ledger) known() bool { return l.ring.size > 0 }
-
-// window returns the ring with what is free of each slot.
-func (l *Ledger) window() *ring {
-	if !l.known() {
-		l.derive()
-	}
-	return &l.ring
-}
-
-// derive computes what is free of all slots of the window at once.
-func (l *Ledger) derive() {
-	if !l.known() {
-		l.ring.tree = newTree(make([]int32, l.ring.n))
-	}
-	n := l.ring.n
-	change := make([]int32, n+1)
-	for _, g := range l.groups {
-		for i := range g.members {
-			g.members[i].each(g.Period, l.ring.head, l.ring.end(), func(start, end, nodes int64) {
-				change[start-l.ring.head] -= int32(nodes)
-				change[end-l.ring.head] += int32(nodes)
-			})
-		}
-	}
-	values := make([]int32, n)
-	free := int32(l.total)
-	for i := range n {
-		free += change[i]
-		values[(l.ring.head+i)%n] = free
-	}
-	l.ring.fill(values)
 }
 
 // Rows returns all rows, groups by ID and residents by job.
@@ -223,19 +167,9 @@ func (l *Ledger) Rows() (groups []Group, residents []Resident) {
 func (l *Ledger) Config() Config { return l.config }
 
 // Window returns the slots that the ledger shows.
-func (l *Ledger) Window() (from, to int64) { return l.ring.head, l.ring.end() }
+func (l *Ledger) Window() (from, to int64) { return l.head, l.end() }
 
-// Nodes returns how many nodes all groups have.
-func (l *Ledger) Nodes() int64 { return l.total }
-
-// Free returns the least number of nodes that are free from one slot until another,
-// as far as they are in the window.
-func (l *Ledger) Free(from, to int64) int64 { return min(l.total, int64(l.window().min(from, to))) }
-
-// FirstBelow returns the first slot from one until another with fewer free nodes.
-func (l *Ledger) FirstBelow(from, to, nodes int64) (int64, bool) {
-	return l.window().firstBelow(from, to, int32(nodes))
-}
+func (l *Ledger) end() int64 { return l.head + l.config.Slots }
 
 // Resident returns the row of a job.
 func (l *Ledger) Resident(job JobID) (Resident, bool) {
@@ -244,19 +178,6 @@ func (l *Ledger) Resident(job JobID) (Resident, bool) {
 		return Resident{}, false
 	}
 	return g.members[g.index(job)], true
-}
-
-// Holder returns for whom a group is reserved at a slot, and until when.
-func (l *Ledger) Holder(id GroupID, t int64) (job JobID, until int64, ok bool) {
-	g := l.find(id)
-	if g == nil {
-		return 0, 0, false
-	}
-	i, left, ok := g.circle.at(t)
-	if !ok || g.members[i.member].Anchor > t {
-		return 0, 0, false
-	}
-	return g.members[i.member].Job, t + left, true
 }
 
 // Reserved is one segment of one cycle: the job has the group from Start until End.
@@ -300,24 +221,6 @@ func (l *Ledger) Members(id GroupID) (Group, []Resident) {
 		return Group{}, nil
 	}
 	return g.Group, g.members
-}
-
-// NextFree returns the first slot, at t or after, from which a group is free for so
-// long: where work without a reservation fits.
-func (l *Ledger) NextFree(id GroupID, t, length int64) (int64, bool) {
-	g := l.find(id)
-	if g == nil || length < 1 {
-		return 0, false
-	}
-	if len(g.members) == 0 {
-		return t, true
-	}
-	if length > g.Period {
-		return 0, false
-	}
-	once := Cycle{g.Period, []Segment{{0, length, 1}}}
-	shift, _, ok := g.circle.earliest(once, 0, t, 0, g.Period)
-	return t + shift, ok
 }
 
 func (g *group) index(job JobID) int {

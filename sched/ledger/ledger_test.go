@@ -50,15 +50,10 @@ type machine struct {
 }
 
 func newMachine(r *rapid.T) *machine {
-	m := &machine{}
 	head := rapid.Int64Range(0, 200).Draw(r, "head")
-	m.Ledger = must(New(small(rapid.Int64Range(20, 70).Draw(r, "slots")), head))
-	for id := range GroupID(rapid.IntRange(1, 4).Draw(r, "groups")) {
-		if err := m.AddGroup(id+1, rapid.Int64Range(1, 3).Draw(r, "nodes")); err != nil {
-			r.Fatalf("%v", err)
-		}
-	}
-	return m
+	slots := rapid.Int64Range(20, 70).Draw(r, "slots")
+	nodes := rapid.SliceOfN(rapid.Int64Range(1, 3), 1, 4).Draw(r, "nodes of the groups")
+	return &machine{Ledger: build(small(slots), head, nodes...)}
 }
 
 func (m *machine) step(r *rapid.T) {
@@ -78,7 +73,7 @@ func (m *machine) step(r *rapid.T) {
 	case what < 8 && job != 0:
 		m.finish(r, job)
 	case what < 9:
-		m.Slide(m.ring.head + rapid.SampledFrom([]int64{1, 1, 2, 3, 7, 40, 200}).Draw(r, "slide"))
+		m.head += rapid.SampledFrom([]int64{1, 1, 2, 3, 7, 40, 200}).Draw(r, "slide")
 	default:
 		m.regroup(r)
 	}
@@ -92,7 +87,7 @@ func (m *machine) add(job JobID) {
 // place does what is found, which must be possible.
 func (m *machine) place(r *rapid.T) {
 	a := Ask{Job: m.last + 1, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Policy: rapid.SampledFrom([]Policy{Spread, Pack, Pack, Isolated}).Draw(r, "policy")}
-	a.Ready = m.ring.head + rapid.Int64Range(0, 9).Draw(r, "ready")
+	a.Ready = m.head + rapid.Int64Range(0, 9).Draw(r, "ready")
 	f, err := m.Place(a)
 	if s := f.Search; s.Shifts != s.ByBounds+s.ByIntervals+s.Tried || s.ByIntervals < 0 {
 		r.Fatalf("shifts do not add up: %+v", s)
@@ -111,7 +106,7 @@ func (m *machine) force(r *rapid.T) {
 	c := drawCycle(r, min(24, m.config.Slots), 3)
 	p := Placement{
 		Job: m.last + 1, Group: GroupID(rapid.IntRange(1, 5).Draw(r, "group")), Cycle: c,
-		Anchor: m.ring.head + rapid.Int64Range(0, 90).Draw(r, "anchor"),
+		Anchor: m.head + rapid.Int64Range(0, 90).Draw(r, "anchor"),
 		Period: c.Period * rapid.Int64Range(1, 3).Draw(r, "cycles"),
 	}
 	_, before := m.Rows()
@@ -137,13 +132,13 @@ func (m *machine) cold(r *rapid.T) {
 		row, _ := m.Resident(job)
 		if row.Dedicated {
 			c := drawCycle(r, min(24, m.config.Slots), m.find(row.Group).Nodes)
-			if err := m.Share(job, c, m.ring.head+rapid.Int64Range(0, 5).Draw(r, "anchor")); err != nil {
+			if err := m.Share(job, c, m.head+rapid.Int64Range(0, 5).Draw(r, "anchor")); err != nil {
 				r.Fatalf("%v", err)
 			}
 			return
 		}
 	}
-	p, err := m.PlaceCold(m.last+1, rapid.Int64Range(1, 3).Draw(r, "nodes"), m.ring.head)
+	p, err := m.PlaceCold(m.last+1, rapid.Int64Range(1, 3).Draw(r, "nodes"), m.head)
 	if err != nil {
 		return
 	}
@@ -167,7 +162,7 @@ func (m *machine) finish(r *rapid.T, job JobID) {
 	row, _ := m.Resident(job)
 	planned := row.starts(g.Period, 1)
 	ready := max(0, planned+rapid.Int64Range(-9, 20).Draw(r, "late"))
-	if ready > m.ring.end() {
+	if ready > m.end() {
 		return
 	}
 	f, err := m.Finish(job, ready)
@@ -193,14 +188,19 @@ func (m *machine) finish(r *rapid.T, job JobID) {
 // regroup adds a group or takes one away.
 func (m *machine) regroup(r *rapid.T) {
 	id := GroupID(rapid.IntRange(1, 5).Draw(r, "group"))
-	if m.find(id) == nil {
-		if err := m.AddGroup(id, rapid.Int64Range(1, 3).Draw(r, "nodes")); err != nil {
-			r.Fatalf("%v", err)
-		}
-		return
+	row, members := m.Members(id)
+	groups, residents := m.Rows()
+	if row.ID == 0 {
+		groups = append(groups, Group{ID: id, Nodes: rapid.Int64Range(1, 3).Draw(r, "nodes")})
+	} else {
+		groups = slices.DeleteFunc(groups, func(g Group) bool { return g.ID == id })
 	}
-	if had := len(m.find(id).members) > 0; (m.RemoveGroup(id) == nil) == had {
-		r.Fatalf("group %d was removed although it had jobs, or not although it had none", id)
+	l, err := Build(m.config, m.head, groups, residents)
+	switch {
+	case (err == nil) != (len(members) == 0):
+		r.Fatalf("group %d has %d jobs, and without it: %v", id, len(members), err)
+	case err == nil:
+		m.Ledger = l
 	}
 }
 
@@ -216,37 +216,12 @@ func TestLedgerIsASlotArray(t *testing.T) {
 		for _, job := range slices.Clone(m.live) {
 			m.release(r, job)
 		}
-		if from, to := m.Window(); m.Free(from, to) != m.Nodes() {
-			r.Fatalf("%d of %d nodes are free when all have left", m.Free(from, to), m.Nodes())
-		}
-		check(r, m.Ledger)
-	})
-}
-
-// TestNextFree compares with looking at every slot.
-func TestNextFree(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		m := newMachine(r)
-		for range 12 {
-			m.step(r)
-		}
 		for _, g := range m.groups {
-			length := rapid.Int64Range(1, 8).Draw(r, "length")
-			at, ok := m.NextFree(g.ID, m.ring.head, length)
-			for i := range m.config.Slots - length {
-				free := true
-				for k := range length {
-					_, _, held := g.circle.at(m.ring.head + i + k)
-					free = free && !held
-				}
-				if got := ok && at == m.ring.head+i; got != free && (free || got) {
-					r.Fatalf("group %d is free for %d slots at %d (%v), and %d was found (%v)", g.ID, length, m.ring.head+i, free, at, ok)
-				}
-				if free {
-					break
-				}
+			if from, to := m.Window(); len(m.Reserved(g.ID, from, to)) > 0 || g.Period != 0 {
+				r.Fatalf("group %d has reservations or a period of %d when all have left", g.ID, g.Period)
 			}
 		}
+		check(r, m.Ledger)
 	})
 }
 
@@ -277,15 +252,13 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// full returns a ledger of one group of 4 nodes with two jobs, of 100 slots each.
-func full(t *testing.T) *Ledger {
+// full returns a ledger of groups with these many nodes, and with two jobs on the
+// first, of 100 slots each.
+func full(t *testing.T, nodes ...int64) *Ledger {
 	t.Helper()
 	c := Default()
 	c.Slots = 1000
-	l := must(New(c, 0))
-	if err := l.AddGroup(1, 4); err != nil {
-		t.Fatal(err)
-	}
+	l := build(c, 0, nodes...)
 	for job := range JobID(2) {
 		p := Placement{Job: job + 1, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 4}}}, Anchor: int64(job) * 40, Period: 100}
 		if err := l.Reserve(p); err != nil {
@@ -319,7 +292,7 @@ func TestReserveRefuses(t *testing.T) {
 		{"beyond the horizon", func(p *Placement) { p.Anchor = 2001 }, "slot 2001"},
 		{"a bad cycle", func(p *Placement) { p.Cycle.Period = 0 }, "at least 1"},
 	} {
-		l := full(t)
+		l := full(t, 4)
 		p := good
 		c.change(&p)
 		err := l.Reserve(p)
@@ -332,21 +305,18 @@ func TestReserveRefuses(t *testing.T) {
 
 // TestSlideToAnAnchor slides until a job begins whose cycles would end right before.
 func TestSlideToAnAnchor(t *testing.T) {
-	l := full(t)
-	if err := l.AddGroup(2, 4); err != nil {
-		t.Fatal(err)
-	}
+	l := full(t, 4, 4)
 	if err := l.Reserve(Placement{Job: 3, Group: 2, Cycle: Cycle{10, []Segment{{1, 2, 1}, {5, 5, 3}}}, Anchor: 1007, Period: 10}); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {
 		check(t, l)
-		l.Slide(l.ring.head + 1)
+		l.head++
 	}
 }
 
 func TestBuildRefuses(t *testing.T) {
-	groups, residents := full(t).Rows()
+	groups, residents := full(t, 4).Rows()
 	for _, c := range []struct {
 		name   string
 		change func(g []Group, r []Resident) ([]Group, []Resident)
@@ -368,10 +338,10 @@ func TestBuildRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.says)
 		}
 	}
-	if _, err := New(Config{}, 0); err == nil {
+	if _, err := Build(Config{}, 0, nil, nil); err == nil {
 		t.Error("a ledger without slots was made")
 	}
-	if _, err := New(Default(), -1); err == nil {
+	if _, err := Build(Default(), -1, nil, nil); err == nil {
 		t.Error("a window before time was made")
 	}
 }
@@ -398,8 +368,8 @@ func TestFinish(t *testing.T) {
 		{"later still, it waits", 2, 205, 230, nil},
 		{"a period late", 2, 250, 250, nil},
 	} {
-		l := full(t)
-		l.Slide(90)
+		l := full(t, 4)
+		l.head = 90
 		f, err := l.Finish(c.job, c.ready)
 		if err != nil || f.Start != c.start || !slices.Equal(f.Pushed, c.pushed) {
 			t.Errorf("%s: %+v, %v, want %d and %v", c.name, f, err, c.start, c.pushed)
@@ -422,16 +392,13 @@ func TestFinishPushes(t *testing.T) {
 		{3, []Push{{2, 3}, {3, 1}}},
 		{5, []Push{{2, 5}, {3, 3}}},
 	} {
-		l := must(New(c, 0))
-		if err := l.AddGroup(1, 1); err != nil {
-			t.Fatal(err)
-		}
+		l := build(c, 0, 1)
 		for job, at := range map[JobID]int64{1: 0, 2: 30, 3: 62} {
 			if err := l.Reserve(Placement{Job: job, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 1}}}, Anchor: at, Period: 100}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		l.Slide(100)
+		l.head = 100
 		f, err := l.Finish(1, 100+x.late)
 		if err != nil || f.Start != 100+x.late || !slices.Equal(f.Pushed, x.pushed) {
 			t.Errorf("late by %d: %+v, %v, want %v", x.late, f, err, x.pushed)

@@ -102,8 +102,8 @@ func (l *Ledger) Place(a Ask) (Found, error) {
 	if err := a.Cycle.Validate(l.config.Slots); err != nil {
 		return Found{}, err
 	}
-	if a.Ready < l.ring.head || a.Ready > l.ring.end() {
-		return Found{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", a.Job, a.Ready, l.ring.head, l.ring.end())
+	if a.Ready < l.head || a.Ready > l.end() {
+		return Found{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", a.Job, a.Ready, l.head, l.end())
 	}
 	s := search{Ledger: l, Ask: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
 	// Groups without jobs first: what costs more than nothing need not be looked at.
@@ -190,7 +190,7 @@ func (s *search) suited(g *group) bool {
 func (s *search) patient(g *group) bool {
 	for i := range g.members {
 		r := &g.members[i]
-		since := max(s.ring.head-r.Began, waitCycles*r.Cycle.Period)
+		since := max(s.head-r.Began, waitCycles*r.Cycle.Period)
 		if by := mulDivUp(r.Waited, million, since); by > s.config.WaitPPM {
 			s.nearest.note(Refusal{Reason: Waiting, Group: g.ID, Job: r.Job, Have: by, Limit: s.config.WaitPPM})
 			return false

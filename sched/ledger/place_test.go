@@ -102,7 +102,7 @@ func TestPlaceIsAScan(t *testing.T) {
 		for range rapid.IntRange(0, 25).Draw(r, "steps") {
 			m.step(r)
 		}
-		a := Ask{Job: 999, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Ready: m.ring.head + rapid.Int64Range(0, 5).Draw(r, "ready")}
+		a := Ask{Job: 999, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Ready: m.head + rapid.Int64Range(0, 5).Draw(r, "ready")}
 		for _, g := range m.groups {
 			for i := range g.members {
 				g.members[i].Waited = 0 // who waits too long is another test
@@ -131,15 +131,8 @@ func TestPlaceIsAScan(t *testing.T) {
 }
 
 // with returns a ledger of some groups of 4 nodes.
-func with(t *testing.T, groups int) *Ledger {
-	t.Helper()
-	l := must(New(Default(), 0))
-	for id := range groups {
-		if err := l.AddGroup(GroupID(id+1), 4); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return l
+func with(groups int) *Ledger {
+	return build(Default(), 0, slices.Repeat([]int64{4}, groups)...)
 }
 
 func reserve(t *testing.T, l *Ledger, job JobID, g GroupID, c Cycle, anchor, period int64) {
@@ -173,7 +166,7 @@ func TestTable2(t *testing.T) {
 		{"235B with 7B", []Cycle{model235B, model7B}, 3, 590},
 		{"7B with 235B", []Cycle{model7B, model235B}, 4, 590},
 	} {
-		l := with(t, 1)
+		l := with(1)
 		fit := 0
 		for ; ; fit++ {
 			f, err := l.Place(Ask{Job: JobID(fit + 1), Cycle: c.cycles[fit%len(c.cycles)]})
@@ -240,7 +233,7 @@ func TestRanking(t *testing.T) {
 			reserve(t, l, 3, 3, c, 10, 100)
 		}, 2, 20},
 	} {
-		l := with(t, 3)
+		l := with(3)
 		x.setUp(l)
 		f, err := l.Place(Ask{Job: 9, Cycle: c, Policy: x.policy})
 		if err != nil || f.Group != x.group || f.Shift != x.shift {
@@ -281,7 +274,7 @@ func TestRefusals(t *testing.T) {
 			l.groups[0].members[0].Waited = 41
 		}, Cycle{100, []Segment{{0, 10, 4}}}, Waiting, "job 1 of group 1 waits 5.1 % of its time for its turns, and may wait 5.0 %"},
 	} {
-		l := with(t, 1)
+		l := with(1)
 		x.setUp(l)
 		_, err := l.Place(Ask{Job: 9, Cycle: x.cycle})
 		var r *Refusal
@@ -289,7 +282,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v (%+v), want %d: %q", x.name, err, r, x.why, x.says)
 		}
 	}
-	if _, err := with(t, 0).Place(Ask{Job: 9, Cycle: c}); err == nil || !strings.Contains(err.Error(), "no groups") {
+	if _, err := with(0).Place(Ask{Job: 9, Cycle: c}); err == nil || !strings.Contains(err.Error(), "no groups") {
 		t.Errorf("without groups: %v", err)
 	}
 }
@@ -298,10 +291,7 @@ func TestRefusals(t *testing.T) {
 func TestShiftBound(t *testing.T) {
 	conf := Default()
 	conf.ShiftPPM = 100_000
-	l := must(New(conf, 0))
-	if err := l.AddGroup(1, 4); err != nil {
-		t.Fatal(err)
-	}
+	l := build(conf, 0, 4)
 	c := Cycle{100, []Segment{{0, 20, 4}}}
 	reserve(t, l, 1, 1, c, 0, 100)
 	_, err := l.Place(Ask{Job: 2, Cycle: c, Ready: 5})
@@ -315,10 +305,7 @@ func TestShiftBound(t *testing.T) {
 }
 
 func TestCold(t *testing.T) {
-	l := with(t, 2)
-	if err := l.AddGroup(3, 2); err != nil {
-		t.Fatal(err)
-	}
+	l := build(Default(), 0, 4, 4, 2)
 	job := JobID(0)
 	for _, c := range []struct {
 		nodes int64
@@ -356,7 +343,7 @@ func TestCold(t *testing.T) {
 // TestKeptGroup: a group that is kept takes nobody else.
 func TestKeptGroup(t *testing.T) {
 	c := Cycle{100, []Segment{{0, 20, 4}}}
-	l := with(t, 3)
+	l := with(3)
 	reserve(t, l, 1, 1, c, 0, 100)
 	reserve(t, l, 2, 1, c, 50, 100)
 	reserve(t, l, 3, 2, c, 0, 100)

@@ -103,7 +103,7 @@ func (p *planner) worth(try func() (gain int64, err error)) bool {
 		return true
 	}
 	p.plan = before
-	p.Ledger, _ = Build(p.config, p.ring.head, groups, residents) // they were valid
+	p.Ledger, _ = Build(p.config, p.head, groups, residents) // they were valid
 	return false
 }
 
@@ -144,7 +144,7 @@ func (l *Ledger) slowdown(r *Resident) int64 {
 	if r.Dedicated {
 		return 0
 	}
-	waited := mulDivUp(r.Waited, million, max(l.ring.head-r.Began, waitCycles*r.Cycle.Period))
+	waited := mulDivUp(r.Waited, million, max(l.head-r.Began, waitCycles*r.Cycle.Period))
 	return max(waited, stretch(l.find(r.Group).Period, r.Cycle.Period))
 }
 
@@ -201,7 +201,7 @@ func (f *Found) nodes(l *Ledger) int64 {
 
 // target finds where a job goes, when its state has arrived.
 func (p *planner) target(r *Resident, settled bool) (Move, Found, error) {
-	ask := Ask{Job: r.Job, Cycle: r.Cycle, Ready: p.ring.head, Policy: p.Policy, Not: r.Group, Settled: settled, Kept: p.Kept}
+	ask := Ask{Job: r.Job, Cycle: r.Cycle, Ready: p.head, Policy: p.Policy, Not: r.Group, Settled: settled, Kept: p.Kept}
 	found, err := p.Place(ask)
 	if err != nil {
 		return Move{}, found, err
@@ -240,7 +240,7 @@ func (l *Ledger) Apply(m Move) (Found, error) {
 	if r.Dedicated {
 		return Found{}, fmt.Errorf("the cycle of job %d is not known", m.Job)
 	}
-	found, err := l.Place(Ask{Job: m.Job, Cycle: r.Cycle, Ready: l.ring.head + m.Transfer, Only: m.To, Not: m.From})
+	found, err := l.Place(Ask{Job: m.Job, Cycle: r.Cycle, Ready: l.head + m.Transfer, Only: m.To, Not: m.From})
 	switch {
 	case err != nil:
 		return Found{}, err

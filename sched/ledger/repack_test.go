@@ -16,7 +16,7 @@ func lasting(empty int, slots int64) Wish {
 func repacked(t failer, l *Ledger, w Wish) Plan {
 	t.Helper()
 	groups, residents := l.Rows()
-	p, err := Repack(l.config, l.ring.head, groups, residents, w)
+	p, err := Repack(l.config, l.head, groups, residents, w)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -29,7 +29,7 @@ func repacked(t failer, l *Ledger, w Wish) Plan {
 // spread has three groups with one job each, and the fourth without.
 func spread(t *testing.T) *Ledger {
 	t.Helper()
-	l := with(t, 4)
+	l := with(4)
 	for id := range GroupID(3) {
 		reserve(t, l, JobID(id+1), id+1, model7B, int64(id)*9, 290)
 	}
@@ -73,7 +73,7 @@ func TestRepackEmptiesGroups(t *testing.T) {
 // TestRepackRelieves takes a job to where it is not stretched, if its transfer is
 // worth that.
 func TestRepackRelieves(t *testing.T) {
-	l := with(t, 2)
+	l := with(2)
 	reserve(t, l, 1, 1, model7B, 0, 290)
 	reserve(t, l, 2, 1, model30B, 89, 290)
 	reserve(t, l, 3, 2, model30B, 0, 285)
@@ -94,7 +94,7 @@ func TestApplyChecksWhatWasPlanned(t *testing.T) {
 		says   string
 	}{
 		{"nothing", func(*Ledger, *Move) {}, ""},
-		{"time goes on", func(l *Ledger, _ *Move) { l.Slide(500) }, ""},
+		{"time goes on", func(l *Ledger, _ *Move) { l.head = 500 }, ""},
 		{"others go on", func(l *Ledger, m *Move) {
 			g := l.find(m.To)
 			must(l.Finish(g.members[0].Job, g.members[0].starts(290, 1)+7))
@@ -102,7 +102,9 @@ func TestApplyChecksWhatWasPlanned(t *testing.T) {
 		{"the job has left", func(l *Ledger, m *Move) { _ = l.Release(m.Job) }, "no longer on group"},
 		{"the group is gone", func(l *Ledger, m *Move) {
 			_ = l.Release(l.find(m.To).members[0].Job)
-			_ = l.RemoveGroup(m.To)
+			groups, residents := l.Rows()
+			groups = slices.DeleteFunc(groups, func(g Group) bool { return g.ID == m.To })
+			*l = *must(Build(l.config, l.head, groups, residents))
 		}, "no longer exists"},
 		{"the group is empty", func(l *Ledger, m *Move) { _ = l.Release(l.find(m.To).members[0].Job) }, "period of group"},
 		{"the group has another period", func(l *Ledger, m *Move) {

@@ -23,11 +23,10 @@
 //   - Line 8 adds set-up for every turn but the one that runs; equations 3 and 4 do
 //     so only where the deployment changes. The equations are right: otherwise there
 //     is no reason to stay with one deployment.
-//   - Lines 8 and 17 both count the set-up of the first turn. Here each is counted
-//     once, and on the timeline it is that which the turn before it makes necessary.
+//   - Lines 8 and 17 both count the set-up of the first turn. Here it is counted once.
 //   - Line 18 stops what runs whenever another has a higher ratio. Here only a turn
 //     that says it can be stopped is; others keep the group until they yield it. A
-//     turn that was stopped has to be set up again, which is on the timeline too.
+//     turn that was stopped has to be set up again.
 //   - The algorithm sorts all requests. But operations of a deployment run in order,
 //     so only the first of each takes part: a short one does not get ahead of the
 //     long one that it has to follow.
@@ -45,7 +44,4 @@
 // most; so between two turns of that deployment u grows by a factor of 1/(1-rho), and
 // their number is logarithmic in u. The group is never idle meanwhile, so u is at most
 // what these turns take together, and that bounds it (TestNothingStarves).
-//
-// Backfill grants turns of jobs without a reservation, if they end before the next
-// reservation begins.
 package order

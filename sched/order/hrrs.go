@@ -20,12 +20,6 @@ type Turn struct {
 	SetUp int64
 }
 
-// Scheduled is a turn on the timeline. Its set-up is from Start until Ready.
-type Scheduled struct {
-	ID                uint64
-	Start, Ready, End int64
-}
-
 // Group is what one decision of HRRS is about: a group of nodes, and who wants it.
 type Group struct {
 	Now int64
@@ -45,10 +39,8 @@ type Group struct {
 // HRRS is Highest Response Ratio with Setup (PlexRL §4.4, Algorithm 1). It is reused,
 // so that it allocates nothing, and keeps nothing from one decision to the next.
 type HRRS struct {
-	heads    []int          // of Waiting, the first of each deployment that is not scheduled
-	known    map[uint64]int // where in heads each deployment is; for look-up only
-	next     []int          // the one after it of the same deployment, or -1
-	timeline []Scheduled
+	heads []int           // of Waiting, the first of each deployment
+	known map[uint64]bool // deployments that have a head; for look-up only
 }
 
 // Next returns which of those that wait gets the group now, or -1 if none does. If it
@@ -58,50 +50,11 @@ func (h *HRRS) Next(g *Group) int {
 		return -1
 	}
 	h.line(g.Waiting)
-	best := h.best(g, g.Running)
-	if best < 0 || g.Running != nil && g.compare(g.Running, &g.Waiting[h.heads[best]]) < 0 {
+	best := h.best(g)
+	if best < 0 || g.Running != nil && g.compare(g.Running, &g.Waiting[best]) < 0 {
 		return -1
 	}
-	return h.heads[best]
-}
-
-// Plan returns when each turn is expected to run: the one that runs and those that
-// wait, with ratios as they are now. The result is good until the next call.
-func (h *HRRS) Plan(g *Group) []Scheduled {
-	h.line(g.Waiting)
-	h.timeline = h.timeline[:0]
-	at, resident := g.Now, g.resident()
-	left := g.Running
-	for {
-		best := h.best(g, left)
-		if left != nil && (best < 0 || !g.Stoppable || g.compare(left, &g.Waiting[h.heads[best]]) < 0) {
-			// It goes on, or comes back after it was stopped.
-			at = h.schedule(left, at, resident != left.Deployment)
-			resident, left = left.Deployment, nil
-			continue
-		}
-		if best < 0 {
-			return h.timeline
-		}
-		i := h.heads[best]
-		t := &g.Waiting[i]
-		at = h.schedule(t, at, resident != t.Deployment)
-		resident = t.Deployment
-		if h.heads[best] = h.next[i]; h.next[i] < 0 {
-			h.heads = append(h.heads[:best], h.heads[best+1:]...)
-		}
-	}
-}
-
-// schedule puts a turn on the timeline, and returns when it ends.
-func (h *HRRS) schedule(t *Turn, start int64, setUp bool) int64 {
-	ready := start
-	if setUp {
-		ready = later(start, t.SetUp)
-	}
-	end := later(ready, max(t.Exec, 0))
-	h.timeline = append(h.timeline, Scheduled{t.ID, start, ready, end})
-	return end
+	return best
 }
 
 // later adds a duration to a time; what is too late for 64 bits is as late as can be.
@@ -112,57 +65,32 @@ func later(at, by int64) int64 {
 	return at + by
 }
 
-// Backfill returns which turn to grant without a reservation, so that the group is
-// free again at a time; -1 if none fits.
-func (h *HRRS) Backfill(g *Group, until int64) int {
-	if g.Running != nil {
-		return -1
+// line finds the first turn of each deployment.
+func (h *HRRS) line(waiting []Turn) {
+	h.heads = h.heads[:0]
+	if h.known == nil {
+		h.known = make(map[uint64]bool)
 	}
-	h.line(g.Waiting)
+	clear(h.known)
+	for i := range waiting {
+		if d := waiting[i].Deployment; !h.known[d] {
+			h.known[d] = true
+			h.heads = append(h.heads, i)
+		}
+	}
+}
+
+// best returns the head with the highest ratio, or -1. Turns of the deployment that
+// runs come after the one that runs.
+func (h *HRRS) best(g *Group) int {
 	best := -1
 	for _, i := range h.heads {
 		t := &g.Waiting[i]
-		fits := later(g.Now, g.service(t)) <= until
-		if fits && (best < 0 || g.compare(t, &g.Waiting[best]) < 0) {
+		if g.Running != nil && t.Deployment == g.Running.Deployment {
+			continue
+		}
+		if best < 0 || g.compare(t, &g.Waiting[best]) < 0 {
 			best = i
-		}
-	}
-	return best
-}
-
-// line finds the first turn of each deployment, and who comes behind each.
-func (h *HRRS) line(waiting []Turn) {
-	h.heads, h.next = h.heads[:0], h.next[:0]
-	for range waiting {
-		h.next = append(h.next, -1)
-	}
-	if h.known == nil {
-		h.known = make(map[uint64]int)
-	}
-	clear(h.known)
-	// From behind, so that a head is found where the one behind it has been put.
-	for i := len(waiting) - 1; i >= 0; i-- {
-		k, ok := h.known[waiting[i].Deployment]
-		if !ok {
-			h.known[waiting[i].Deployment] = len(h.heads)
-			h.heads = append(h.heads, i)
-			continue
-		}
-		h.next[i], h.heads[k] = h.heads[k], i
-	}
-}
-
-// best returns the head with the highest ratio, or -1. Those of the deployment of a
-// turn that is not done come after it.
-func (h *HRRS) best(g *Group, running *Turn) int {
-	best := -1
-	for k, i := range h.heads {
-		t := &g.Waiting[i]
-		if running != nil && t.Deployment == running.Deployment {
-			continue
-		}
-		if best < 0 || g.compare(t, &g.Waiting[h.heads[best]]) < 0 {
-			best = k
 		}
 	}
 	return best

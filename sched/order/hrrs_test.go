@@ -42,30 +42,6 @@ func TestNextTurn(t *testing.T) {
 	}
 }
 
-// TestPlan tries the timeline of Algorithm 1 as it is read here.
-func TestPlan(t *testing.T) {
-	a := Turn{ID: 1, Deployment: 1, Arrival: 0, Exec: 10, SetUp: 3}
-	b := Turn{ID: 2, Deployment: 2, Arrival: 50, Exec: 20, SetUp: 4}
-	b2 := Turn{ID: 3, Deployment: 2, Arrival: 60, Exec: 5, SetUp: 4}
-	for _, c := range []struct {
-		name string
-		g    Group
-		want []Scheduled
-	}{
-		{"set-up is counted once", Group{Now: 100, Waiting: []Turn{a, b}}, []Scheduled{{1, 100, 103, 113}, {2, 113, 117, 137}}},
-		{"and not behind one's own", Group{Now: 100, Waiting: []Turn{a, b, b2}}, []Scheduled{{1, 100, 103, 113}, {2, 113, 117, 137}, {3, 137, 137, 142}}},
-		{"nor for the resident", Group{Now: 100, Resident: 1, Waiting: []Turn{a, b}}, []Scheduled{{1, 100, 100, 110}, {2, 110, 114, 134}}},
-		{"who runs goes on", Group{Now: 100, Running: &b, Waiting: []Turn{b2, a}}, []Scheduled{{2, 100, 100, 120}, {3, 120, 120, 125}, {1, 125, 128, 138}}},
-		{"who is stopped has to be set up again", Group{Now: 100, Running: &b, Stoppable: true, Waiting: []Turn{b2, a}}, []Scheduled{{1, 100, 103, 113}, {2, 113, 117, 137}, {3, 137, 137, 142}}},
-		{"nothing is beyond time", Group{Now: math.MaxInt64 - 5, Resident: 1, Waiting: []Turn{a}}, []Scheduled{{1, math.MaxInt64 - 5, math.MaxInt64 - 5, math.MaxInt64}}},
-	} {
-		var h HRRS
-		if got := h.Plan(&c.g); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
 func drawGroup(r *rapid.T) *Group {
 	most := rapid.SampledFrom([]int64{5, 100, math.MaxInt64 / 4}).Draw(r, "most")
 	turn := func(id uint64) Turn {
@@ -102,81 +78,58 @@ func (g *Group) ratio(t *Turn) *big.Rat {
 	return new(big.Rat).SetFrac(w.Add(w, s), s)
 }
 
-// literal sorts heads by ratio, one turn at a time.
-func (g *Group) literal() (ids []uint64) {
-	waiting := slices.Clone(g.Waiting)
+// literal is the turn that should have the group now, by exact ratios; 0 if there is none.
+func (g *Group) literal() uint64 {
+	if g.Running != nil && !g.Stoppable {
+		return g.Running.ID
+	}
+	var heads []Turn
 	if g.Running != nil {
-		waiting = append([]Turn{*g.Running}, waiting...)
+		heads = append(heads, *g.Running)
 	}
-	fixed := g.Running != nil && !g.Stoppable
-	for len(waiting) > 0 {
-		var heads []Turn
-		for _, t := range waiting {
-			if !slices.ContainsFunc(heads, func(o Turn) bool { return o.Deployment == t.Deployment }) {
-				heads = append(heads, t)
-			}
+	for _, t := range g.Waiting {
+		if !slices.ContainsFunc(heads, func(o Turn) bool { return o.Deployment == t.Deployment }) {
+			heads = append(heads, t)
 		}
-		best := slices.MinFunc(heads, func(a, b Turn) int {
-			tie := func(is func(Turn) bool) int { return first(is(a), is(b)) }
-			return cmp.Or(g.ratio(&b).Cmp(g.ratio(&a)),
-				tie(func(t Turn) bool { return t.ID == 100 }),
-				tie(func(t Turn) bool { return t.Deployment == g.Resident }),
-				cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))
-		})
-		if fixed {
-			best, fixed = *g.Running, false
-		}
-		ids = append(ids, best.ID)
-		waiting = slices.DeleteFunc(waiting, func(t Turn) bool { return t.ID == best.ID })
 	}
-	return ids
+	if len(heads) == 0 {
+		return 0
+	}
+	return slices.MinFunc(heads, func(a, b Turn) int {
+		tie := func(is func(Turn) bool) int { return first(is(a), is(b)) }
+		return cmp.Or(g.ratio(&b).Cmp(g.ratio(&a)),
+			tie(func(t Turn) bool { return t.ID == 100 }),
+			tie(func(t Turn) bool { return t.Deployment == g.Resident }),
+			cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))
+	}).ID
 }
 
-// TestHRRSIsLiteral compares with sorting by exact ratios.
+// TestHRRSIsLiteral compares with exact ratios. The turns are granted one after the
+// other, so that the whole order is compared.
 func TestHRRSIsLiteral(t *testing.T) {
 	var h HRRS
 	rapid.Check(t, func(r *rapid.T) {
 		g := drawGroup(r)
-		want := g.literal()
-		plan := h.Plan(g)
-		var got []uint64
-		at := g.Now
-		for _, s := range plan {
-			got = append(got, s.ID)
-			if s.Start != at || s.Ready < s.Start || s.End < s.Ready {
-				r.Fatalf("the timeline has gaps: %v", plan)
+		for {
+			want, got := g.literal(), uint64(0)
+			i := h.Next(g)
+			switch {
+			case i >= 0:
+				got = g.Waiting[i].ID
+			case g.Running != nil:
+				got = g.Running.ID
 			}
-			at = s.End
-		}
-		if !slices.Equal(got, want) {
-			r.Fatalf("order %v, want %v", got, want)
-		}
-		next := uint64(0)
-		if i := h.Next(g); i >= 0 {
-			next = g.Waiting[i].ID
-		}
-		if len(want) > 0 && want[0] != 100 && next != want[0] || (len(want) == 0 || want[0] == 100) && next != 0 {
-			r.Fatalf("next is %d, and the order is %v", next, want)
-		}
-	})
-}
-
-// TestBackfillFits compares with looking at each.
-func TestBackfillFits(t *testing.T) {
-	var h HRRS
-	rapid.Check(t, func(r *rapid.T) {
-		g := drawGroup(r)
-		until := g.Now + rapid.Int64Range(0, 200).Draw(r, "until")
-		got, want := h.Backfill(g, until), -1
-		for i := range g.Waiting {
-			t := &g.Waiting[i]
-			head := !slices.ContainsFunc(g.Waiting[:i], func(o Turn) bool { return o.Deployment == t.Deployment })
-			if g.Running == nil && head && g.service(t) <= until-g.Now && (want < 0 || g.compare(t, &g.Waiting[want]) < 0) {
-				want = i
+			if got != want {
+				r.Fatalf("%d has the group next, want %d", got, want)
 			}
-		}
-		if got != want {
-			r.Fatalf("%d, want %d", got, want)
+			if got == 0 {
+				return
+			}
+			if i >= 0 {
+				g.Waiting = slices.Delete(g.Waiting, i, i+1)
+			} else {
+				g.Running = nil
+			}
 		}
 	})
 }
@@ -257,12 +210,6 @@ func BenchmarkHRRS(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			h.Next(&g)
-		}
-	})
-	b.Run("plan/16-deployments/64-turns", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			h.Plan(&g)
 		}
 	})
 }

@@ -301,3 +301,16 @@ func TestArrange(t *testing.T) {
 		}
 	}
 }
+
+// Line is the basic operator: any k of j free units. Arranger.OnLine does the
+// same faster.
+type Line int
+
+// States implements Operator.
+func (l Line) States() int { return int(l) + 1 }
+
+// Full implements Operator.
+func (l Line) Full() int { return int(l) }
+
+// Prev implements Operator.
+func (l Line) Prev(j, k int) (int, bool) { return j - k, k <= j }

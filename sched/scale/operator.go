@@ -16,16 +16,3 @@ type Operator interface {
 	// and false if j cannot hold them.
 	Prev(j, k int) (int, bool)
 }
-
-// Line is the basic operator: any k of j free units. Arranger.OnLine does the
-// same faster.
-type Line int
-
-// States implements Operator.
-func (l Line) States() int { return int(l) + 1 }
-
-// Full implements Operator.
-func (l Line) Full() int { return int(l) }
-
-// Prev implements Operator.
-func (l Line) Prev(j, k int) (int, bool) { return j - k, k <= j }

@@ -21,6 +21,18 @@ type Price struct {
 	Alone bool
 }
 
+// PriceAmong is the price of a unit of so many: as many others wait for them, and as
+// many of those that run could have been narrower. Work is what all of them take, in
+// nanoseconds of a unit.
+//
+// While the crowd is there, as many are taken to come as run that could have been
+// narrower, and half as many again: an action that came too wide cannot be made
+// narrower. Two more are always taken to be about to come, or as many as find four units
+// each. On a small idle node, the first action may use every core.
+func PriceAmong(units, waiting, elastic int, work int64) Price {
+	return Price{Units: units, Waiting: (waiting + elastic) * 3 / 2, Until: work / int64(units), Coming: min(2, units/4)}
+}
+
 // End is when units come free: in At nanoseconds.
 type End struct {
 	At    int64

@@ -110,3 +110,21 @@ func TestPriceOfTheLongest(t *testing.T) {
 		t.Errorf("%v, want %v", have, want)
 	}
 }
+
+// TestPriceAmong: half as many again as wait and could have been narrower, and two that
+// always may come, but on few units.
+func TestPriceAmong(t *testing.T) {
+	for _, c := range []struct {
+		units, waiting, elastic int
+		work                    int64
+		want                    Price
+	}{
+		{16, 3, 2, 170, Price{Units: 16, Waiting: 7, Until: 10, Coming: 2}},
+		{7, 0, 0, 0, Price{Units: 7, Coming: 1}},
+		{3, 2, 0, 30, Price{Units: 3, Waiting: 3, Until: 10}},
+	} {
+		if got := PriceAmong(c.units, c.waiting, c.elastic, c.work); got != c.want {
+			t.Errorf("%+v, want %+v", got, c.want)
+		}
+	}
+}

@@ -286,7 +286,7 @@ func priced(units int) policy {
 		var who []int
 		for i := range g.Queue {
 			d := &g.Queue[i]
-			p := Price{Units: units, Waiting: (len(g.Queue) - 1 - i + elastic) * 3 / 2, Until: work / int64(units), Coming: 2}
+			p := PriceAmong(units, len(g.Queue)-1-i, elastic, work)
 			switch least := int(d.amounts.least); {
 			case least > free || p.Waits(d, free, ends):
 				later = append(later, *d)

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/sim/workload"
 )
@@ -98,14 +99,14 @@ func (m *overhead) measure(ctx context.Context, g *workload.Generator) (*Overhea
 			}
 		})
 	}
-	if err := sleepUntil(ctx, m.begin); err != nil {
+	if err := backoff.Sleep(ctx, time.Until(m.begin)); err != nil {
 		return nil, err
 	}
 	before, err := readCPU()
 	if err != nil {
 		return nil, err
 	}
-	if err := sleepUntil(ctx, m.end); err != nil {
+	if err := backoff.Sleep(ctx, time.Until(m.end)); err != nil {
 		return nil, err
 	}
 	after, err := readCPU()
@@ -145,9 +146,9 @@ func (m *overhead) live(ctx context.Context, t workload.Trajectory, turn int) er
 	for ; turn < len(t.Turns); turn++ {
 		thought := time.Now().Add(time.Duration(t.Turns[turn].Think))
 		if thought.After(m.end) {
-			return sleepUntil(ctx, m.end)
+			return backoff.Sleep(ctx, time.Until(m.end))
 		}
-		if err := sleepUntil(ctx, thought); err != nil {
+		if err := backoff.Sleep(ctx, time.Until(thought)); err != nil {
 			return err
 		}
 		if err := m.run(ctx, opened.Id, &t.Turns[turn].Action); err != nil {
@@ -206,17 +207,6 @@ func (m *overhead) result(busyPPM int64) (*OverheadResult, error) {
 		ActMS: ms(act) / float64(n), ExecMS: ms(exec) / float64(n), OverheadMS: ms(act-exec) / float64(n),
 		OverheadP50MS: p50, OverheadPPM: int64(1e6 * float64(act-exec) / float64(exec)), BusyPPM: busyPPM,
 	}, nil
-}
-
-func sleepUntil(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // cpu is how long all CPUs of the machine were busy and were there, in ticks.

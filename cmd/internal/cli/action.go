@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -86,21 +87,13 @@ func (a *app) actionGetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "get ID", Short: "Show one action and what it waits for", Args: exactly("ID"),
 		Example: "  rota action get 42\n  rota action get 42 -o json",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID(args[0])
-			if err != nil {
-				return err
-			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Actions.GetAction, &rotav1.GetActionRequest{Id: id})
+		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
+			resp, err := call(ctx, a, c.Actions.GetAction, &rotav1.GetActionRequest{Id: id})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp.Action, actionFields(resp.Action))
-		},
+		}),
 	}
 }
 

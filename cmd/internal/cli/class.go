@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -22,27 +24,21 @@ func (a *app) classListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List classes", Args: exactly(),
 		Example: "  rota class list",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			all := &rotav1.ListClassesResponse{}
 			req := &rotav1.ListClassesRequest{Namespace: a.settings.namespace, PageSize: 1000}
-			for more := true; more; more = req.PageToken != "" {
-				page, err := call(cmd.Context(), a, c.Classes.ListClasses, req)
-				if err != nil {
-					return err
-				}
+			err := pages(ctx, a, c.Classes.ListClasses, req, &req.PageToken, func(page *rotav1.ListClassesResponse) {
 				all.Classes = append(all.Classes, page.Classes...)
-				req.PageToken = page.NextPageToken
+			})
+			if err != nil {
+				return err
 			}
 			rows := make([][]string, 0, len(all.Classes))
 			for _, class := range all.Classes {
 				rows = append(rows, []string{class.Name, fmt.Sprint(class.LiveActions), widthsText(class)})
 			}
 			return a.print(all, []string{"name", "live", "seen"}, rows)
-		},
+		}),
 	}
 }
 
@@ -50,12 +46,8 @@ func (a *app) classGetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show one class", Args: exactly("NAME"),
 		Example: "  rota class get pytest",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Classes.GetClass, &rotav1.GetClassRequest{Namespace: a.settings.namespace, Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Classes.GetClass, &rotav1.GetClassRequest{Namespace: a.settings.namespace, Name: args[0]})
 			if err != nil {
 				return err
 			}
@@ -65,7 +57,7 @@ func (a *app) classGetCmd() *cobra.Command {
 				fields = append(fields, field{fmt.Sprintf("with %d", w.Units), widthText(w)})
 			}
 			return a.printFields(class, fields)
-		},
+		}),
 	}
 }
 
@@ -73,17 +65,13 @@ func (a *app) classDeleteCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Short: "Forget a class that no queued or running action names", Args: exactly("NAME"),
 		Example: "  rota class delete pytest",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Classes.DeleteClass, &rotav1.DeleteClassRequest{Namespace: a.settings.namespace, Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Classes.DeleteClass, &rotav1.DeleteClassRequest{Namespace: a.settings.namespace, Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"deleted", args[0]}})
-		},
+		}),
 	}
 }
 

@@ -20,6 +20,28 @@ import (
 // dial prepares calls to the servers of --addr.
 func (a *app) dial() (*client.Client, error) { return a.dialTo(a.settings.addr) }
 
+// with is what a command does with a client of the cluster.
+func (a *app) with(do func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := a.dial()
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), c, args)
+	}
+}
+
+// withID is what a command does with a client of the cluster and an ID, its argument.
+func (a *app) withID(do func(ctx context.Context, c *client.Client, id uint64) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		id, err := parseID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.with(func(ctx context.Context, c *client.Client, _ []string) error { return do(ctx, c, id) })(cmd, args)
+	}
+}
+
 // dialTo prepares calls to the given servers. The client library waits for a
 // cluster that is between leaders; if no process listens at all, a person wants
 // to know at once, so that is checked here.
@@ -104,6 +126,24 @@ func call[Req, Resp any](ctx context.Context, a *app,
 		err = connect.NewError(connect.CodeDeadlineExceeded, err)
 	}
 	return resp, err
+}
+
+// pages calls a method that lists with one request after the other, until it has all
+// pages. The token is that of the request.
+func pages[Req, Resp any, Page interface {
+	*Resp
+	GetNextPageToken() string
+}](ctx context.Context, a *app, method func(context.Context, *Req) (*Resp, error), req *Req, token *string, take func(Page)) error {
+	for {
+		page, err := call(ctx, a, method, req)
+		if err != nil {
+			return err
+		}
+		take(page)
+		if *token = Page(page).GetNextPageToken(); *token == "" {
+			return nil
+		}
+	}
 }
 
 // reads is for commands that show what the cluster has: with --stale they ask one server

@@ -57,27 +57,19 @@ func (a *app) actionLogsCmd() *cobra.Command {
 		Long: `Prints standard output to standard output and standard error to standard error.
 If the node no longer has them, the last 4 KiB that the cluster keeps are printed.`,
 		Example: "  rota action logs 42\n  rota action logs 42 --follow",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID(args[0])
-			if err != nil {
-				return err
-			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
 			if follow && attempt != 0 {
 				return usageErrorf("--follow follows every attempt; give it or --attempt, not both")
 			}
 			if follow {
 				sink := &outputSink{a: a}
-				if _, err := c.Follow(cmd.Context(), id, sink.update); err != nil {
+				if _, err := c.Follow(ctx, id, sink.update); err != nil {
 					return err
 				}
 				return sink.err
 			}
-			return a.logs(cmd.Context(), c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt})
-		},
+			return a.logs(ctx, c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt})
+		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "stay until the action has ended")
 	cmd.Flags().Uint32Var(&attempt, "attempt", 0, "attempt to read; 0 for the newest")

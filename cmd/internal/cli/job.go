@@ -130,29 +130,21 @@ func (a *app) jobListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, where they are and what they save", Args: exactly(),
 		Example: "  rota job list --ended",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			all := &rotav1.ListJobsResponse{}
 			req := &rotav1.ListJobsRequest{Namespace: a.settings.namespace, IncludeEnded: ended, PageSize: 1000}
-			for {
-				resp, err := call(cmd.Context(), a, c.Jobs.ListJobs, req)
-				if err != nil {
-					return err
-				}
-				all.Jobs = append(all.Jobs, resp.Jobs...)
-				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
-					break
-				}
+			err := pages(ctx, a, c.Jobs.ListJobs, req, &req.PageToken, func(page *rotav1.ListJobsResponse) {
+				all.Jobs = append(all.Jobs, page.Jobs...)
+			})
+			if err != nil {
+				return err
 			}
 			rows := make([][]string, 0, len(all.Jobs))
 			for _, j := range all.Jobs {
 				rows = append(rows, jobRow(j))
 			}
 			return a.print(all, []string{"name", "state", "group", "seat", "cycles", "slower", "node-hours", "saved", "waits for"}, rows)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&ended, "ended", false, "also those that are completed")
 	return cmd
@@ -163,17 +155,13 @@ func (a *app) jobVerb(use, short, example string, show func(*rotav1.Job) error,
 	do func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " NAME", Short: short, Args: exactly("NAME"), Example: example,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			j, err := do(cmd.Context(), c, a.settings.namespace, args[0])
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			j, err := do(ctx, c, a.settings.namespace, args[0])
 			if err != nil {
 				return err
 			}
 			return show(j)
-		},
+		}),
 	}
 }
 
@@ -224,16 +212,12 @@ func (a *app) jobDeleteCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Aliases: []string{"rm"}, Short: "End a job and forget it", Args: exactly("NAME"),
 		Example: "  rota job delete job-a",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Jobs.DeleteJob, &rotav1.DeleteJobRequest{Namespace: a.settings.namespace, Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Jobs.DeleteJob, &rotav1.DeleteJobRequest{Namespace: a.settings.namespace, Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"deleted", args[0]}})
-		},
+		}),
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -37,20 +39,16 @@ func (a *app) ledgerShowCmd() *cobra.Command {
 than one is in the time of a character, the one that has most of it is drawn. On a terminal
 jobs have colours, unless NO_COLOR is set.`,
 		Example: "  rota ledger show --window 30m\n  rota ledger show --group train-a -o json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			if window > 0 { // how long a slot is, the cluster knows
-				first, err := call(cmd.Context(), a, c.Ledger.GetLedger, &rotav1.GetLedgerRequest{Slots: 1, Group: req.Group})
+				first, err := call(ctx, a, c.Ledger.GetLedger, &rotav1.GetLedgerRequest{Slots: 1, Group: req.Group})
 				if err != nil {
 					return err
 				}
 				slot := max(1, first.Slot.AsDuration())
 				req.Slots = uint32(min((window+slot-1)/slot, 1<<31))
 			}
-			resp, err := call(cmd.Context(), a, c.Ledger.GetLedger, req)
+			resp, err := call(ctx, a, c.Ledger.GetLedger, req)
 			if err != nil {
 				return err
 			}
@@ -63,7 +61,7 @@ jobs have colours, unless NO_COLOR is set.`,
 			}
 			drawLedger(a.out, resp, paint)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().DurationVar(&window, "window", 0, "how far to look, such as 30m (default: the longest period)")
 	cmd.Flags().StringVar(&req.Group, "group", "", "only this group")
@@ -74,17 +72,13 @@ func (a *app) ledgerResumeCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "resume", Short: "Go on after failed decisions of the ledger", Args: exactly(),
 		Example: "  rota ledger resume",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Ledger.ResumeLedger, &rotav1.ResumeLedgerRequest{})
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			resp, err := call(ctx, a, c.Ledger.ResumeLedger, &rotav1.ResumeLedgerRequest{})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"ledger", "resumed"}})
-		},
+		}),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -47,32 +48,23 @@ func (a *app) allNodes(ctx context.Context, pool string) (nodes []*rotav1.Node, 
 		return nil, err
 	}
 	req := &rotav1.ListNodesRequest{Pool: pool, PageSize: 1000}
-	for more := true; more; more = req.PageToken != "" {
-		page, err := call(ctx, a, c.Nodes.ListNodes, req)
-		if err != nil {
-			return nil, err
-		}
+	err = pages(ctx, a, c.Nodes.ListNodes, req, &req.PageToken, func(page *rotav1.ListNodesResponse) {
 		nodes = append(nodes, page.Nodes...)
-		req.PageToken = page.NextPageToken
-	}
-	return nodes, nil
+	})
+	return nodes, err
 }
 
 func (a *app) nodeGetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show one node", Args: exactly("NAME"),
 		Example: "  rota node get node-1",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Nodes.GetNode, &rotav1.GetNodeRequest{Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Nodes.GetNode, &rotav1.GetNodeRequest{Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printNode(resp.Node)
-		},
+		}),
 	}
 }
 
@@ -82,17 +74,13 @@ func (a *app) nodeDrainCmd() *cobra.Command {
 		Use: "drain NAME", Short: "Give a node no new work, or allow it again", Args: exactly("NAME"),
 		Long:    "What runs on the node runs on; trajectories stay until they are closed.",
 		Example: "  rota node drain node-1\n  rota node drain node-1 --resume",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Nodes.DrainNode, &rotav1.DrainNodeRequest{Name: args[0], Resume: resume})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Nodes.DrainNode, &rotav1.DrainNodeRequest{Name: args[0], Resume: resume})
 			if err != nil {
 				return err
 			}
 			return a.printNode(resp.Node)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&resume, "resume", false, "allow new work again")
 	return cmd
@@ -102,17 +90,13 @@ func (a *app) nodeRemoveCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "Forget a node that is down", Args: exactly("NAME"),
 		Example: "  rota node remove node-1",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Nodes.RemoveNode, &rotav1.RemoveNodeRequest{Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Nodes.RemoveNode, &rotav1.RemoveNodeRequest{Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"removed", args[0]}})
-		},
+		}),
 	}
 }
 

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -21,19 +23,15 @@ func (a *app) nodeGroupCreateCmd() *cobra.Command {
 		Long: `Creates a set of nodes that training jobs take turns on. Whoever has the turn has all
 of its nodes. Jobs that wait for a group are looked at at once.`,
 		Example: "  rota node-group create train-a --nodes 8",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			req.Name = args[0]
-			resp, err := call(cmd.Context(), a, c.Ledger.CreateNodeGroup, req)
+			resp, err := call(ctx, a, c.Ledger.CreateNodeGroup, req)
 			if err != nil {
 				return err
 			}
 			g := resp.Group
 			return a.printFields(resp, []field{{"name", g.Name}, {"nodes", fmt.Sprint(g.Nodes)}, {"jobs", groupJobs(g)}})
-		},
+		}),
 	}
 	cmd.Flags().Uint32Var(&req.Nodes, "nodes", 1, "how many nodes it has")
 	cmd.Flags().StringVar(&req.HookPool, "hook-pool", "", "pool whose agents run hooks when it changes hands (default: default)")
@@ -44,12 +42,8 @@ func (a *app) nodeGroupListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List node groups and who holds them", Args: exactly(),
 		Example: "  rota node-group list",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Ledger.ListNodeGroups, &rotav1.ListNodeGroupsRequest{})
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			resp, err := call(ctx, a, c.Ledger.ListNodeGroups, &rotav1.ListNodeGroupsRequest{})
 			if err != nil {
 				return err
 			}
@@ -60,7 +54,7 @@ func (a *app) nodeGroupListCmd() *cobra.Command {
 				})
 			}
 			return a.print(resp, []string{"name", "nodes", "jobs", "period", "holder", "resident", "halted"}, rows)
-		},
+		}),
 	}
 }
 
@@ -68,17 +62,13 @@ func (a *app) nodeGroupDeleteCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a node group that no job is on", Args: exactly("NAME"),
 		Example: "  rota node-group delete train-a",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Ledger.DeleteNodeGroup, &rotav1.DeleteNodeGroupRequest{Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Ledger.DeleteNodeGroup, &rotav1.DeleteNodeGroupRequest{Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"deleted", args[0]}})
-		},
+		}),
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -81,12 +83,8 @@ func (a *app) quotaListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List quotas and what is in use of them", Args: exactly(),
 		Example: "  rota quota list",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Quotas.ListQuotas, &rotav1.ListQuotasRequest{})
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			resp, err := call(ctx, a, c.Quotas.ListQuotas, &rotav1.ListQuotasRequest{})
 			if err != nil {
 				return err
 			}
@@ -95,7 +93,7 @@ func (a *app) quotaListCmd() *cobra.Command {
 				rows = append(rows, []string{q.Name, quotaLimit(q), fmt.Sprint(q.HeldUnits), fmt.Sprint(q.WindowUnits), fmt.Sprint(q.WaitingActions), q.Halted})
 			}
 			return a.print(resp, []string{"name", "limit", "held", "in windows", "waiting", "halted"}, rows)
-		},
+		}),
 	}
 }
 
@@ -103,17 +101,13 @@ func (a *app) quotaGetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show one quota and what is in use of it", Args: exactly("NAME"),
 		Example: "  rota quota get openai",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Quotas.GetQuota, &rotav1.GetQuotaRequest{Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Quotas.GetQuota, &rotav1.GetQuotaRequest{Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printQuota(resp, resp.Quota)
-		},
+		}),
 	}
 }
 
@@ -151,17 +145,13 @@ func (a *app) quotaDeleteCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a quota that nothing needs any more", Args: exactly("NAME"),
 		Example: "  rota quota delete openai",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Quotas.DeleteQuota, &rotav1.DeleteQuotaRequest{Name: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Quotas.DeleteQuota, &rotav1.DeleteQuotaRequest{Name: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"deleted", args[0]}})
-		},
+		}),
 	}
 }
 

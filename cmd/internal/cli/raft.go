@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -28,12 +29,8 @@ func (a *app) listPeersCmd() *cobra.Command {
 answers. With --stale, the list is that of the server at --addr, which may be older;
 this works without a leader.`,
 		Example: "  rota operator raft list-peers\n  rota operator raft list-peers --stale",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Operator.ListPeers, &rotav1.ListPeersRequest{Contact: true})
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			resp, err := call(ctx, a, c.Operator.ListPeers, &rotav1.ListPeersRequest{Contact: true})
 			if err != nil {
 				return err
 			}
@@ -42,7 +39,7 @@ this works without a leader.`,
 				rows = append(rows, []string{p.Id, p.Address, peerRole(p), yesNo(p.GetAnswers())})
 			}
 			return a.print(resp, []string{"id", "address", "role", "answers"}, rows)
-		},
+		}),
 	}
 }
 
@@ -67,18 +64,14 @@ func (a *app) addPeerCmd(use string, voter bool, short, long string) *cobra.Comm
 	return &cobra.Command{
 		Use: use + " ID ADDRESS", Short: short, Long: long, Args: exactly("ID", "ADDRESS"),
 		Example: "  rota operator raft " + use + " server-4 10.0.0.4:7400",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Operator.AddPeer,
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Operator.AddPeer,
 				&rotav1.AddPeerRequest{Id: args[0], Address: args[1], Voter: voter})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"added", args[0]}})
-		},
+		}),
 	}
 }
 
@@ -87,17 +80,13 @@ func (a *app) movePeerCmd() *cobra.Command {
 		Use: "move-peer ID ADDRESS", Short: "Change the address of a server", Args: exactly("ID", "ADDRESS"),
 		Long:    "The server must answer at the new address, and advertise it: restart it with\n--advertise first. It keeps its data, and its vote if it has one.",
 		Example: "  rota operator raft move-peer server-4 10.0.0.14:7400",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Operator.MovePeer, &rotav1.MovePeerRequest{Id: args[0], Address: args[1]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Operator.MovePeer, &rotav1.MovePeerRequest{Id: args[0], Address: args[1]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"moved", args[0]}, {"address", args[1]}})
-		},
+		}),
 	}
 }
 
@@ -105,17 +94,13 @@ func (a *app) removePeerCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove-peer ID", Short: "Remove a server from the cluster", Args: exactly("ID"),
 		Example: "  rota operator raft remove-peer server-4",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Operator.RemovePeer, &rotav1.RemovePeerRequest{Id: args[0]})
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Operator.RemovePeer, &rotav1.RemovePeerRequest{Id: args[0]})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"removed", args[0]}})
-		},
+		}),
 	}
 }
 
@@ -123,27 +108,23 @@ func (a *app) transferLeaderCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "transfer-leader [ID]", Short: "Hand leadership over, to a given server or any", Args: atMostOne("ID"),
 		Example: "  rota operator raft transfer-leader server-2",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			req := &rotav1.TransferLeadershipRequest{}
 			if len(args) == 1 {
 				req.Id = args[0]
 			}
-			resp, err := call(cmd.Context(), a, c.Operator.TransferLeadership, req)
+			resp, err := call(ctx, a, c.Operator.TransferLeadership, req)
 			if err != nil {
 				return err
 			}
 			// The old leader steps down before it knows who follows.
 			if resp.LeaderId == "" {
-				if resp.LeaderId, err = a.awaitLeader(cmd.Context(), c); err != nil {
+				if resp.LeaderId, err = a.awaitLeader(ctx, c); err != nil {
 					return err
 				}
 			}
 			return a.printFields(resp, []field{{"leader", resp.LeaderId}})
-		},
+		}),
 	}
 }
 
@@ -156,10 +137,8 @@ func (a *app) awaitLeader(ctx context.Context, c *client.Client) (string, error)
 		if err != nil || status.LeaderId != "" {
 			return status.GetLeaderId(), err
 		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return "", err
 		}
 	}
 }
@@ -168,16 +147,12 @@ func (a *app) snapshotCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "snapshot", Short: "Make the server at --addr write a snapshot now", Args: exactly(),
 		Example: "  rota operator raft snapshot --addr 127.0.0.1:7400",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Operator.TakeSnapshot, &rotav1.TakeSnapshotRequest{})
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			resp, err := call(ctx, a, c.Operator.TakeSnapshot, &rotav1.TakeSnapshotRequest{})
 			if err != nil {
 				return err
 			}
 			return a.printFields(resp, []field{{"index", fmt.Sprint(resp.Index)}, {"size", formatSize(resp.SizeBytes)}})
-		},
+		}),
 	}
 }

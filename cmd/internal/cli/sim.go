@@ -249,7 +249,7 @@ func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
 		if err != nil {
 			return err
 		}
-		a.drawn(files)
+		a.drawn(files...)
 	}
 	switch {
 	case a.json():
@@ -262,11 +262,11 @@ func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
 
 func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) error {
 	if f.plot != "" {
-		files, err := chart.Sweep(f.plot, name, points)
+		file, err := chart.Sweep(f.plot, name, points)
 		if err != nil {
 			return err
 		}
-		a.drawn(files)
+		a.drawn(file)
 	}
 	if a.json() {
 		return writeJSON(a.out, sweepJSON(name, points))
@@ -275,7 +275,7 @@ func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) erro
 	return a.printSim(f, simTitle(points[0].Report, name)+f.counted(), header, rows)
 }
 
-func (a *app) drawn(files []string) {
+func (a *app) drawn(files ...string) {
 	for _, file := range files {
 		fmt.Fprintf(a.err, "drawn: %s\n", file)
 	}

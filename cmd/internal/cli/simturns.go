@@ -206,14 +206,14 @@ func (a *app) plotPacking(dir string, all []turns.Packed) error {
 				lines = append(lines, chart.Line{Name: "set-up " + setUpName(x.SetUp) + " s"})
 			}
 			l := &lines[len(lines)-1]
-			l.Points = append(l.Points, [2]float64{float64(x.Jobs), float64(x.SavingPPM()) / 1e4})
+			l.Points = append(l.Points, chart.XY{X: float64(x.Jobs), Y: float64(x.SavingPPM()) / 1e4})
 		}
-		file, err := chart.WriteSVG(dir, "packing-"+name+".svg",
+		file, err := chart.Lines(dir, "packing-"+name+".svg",
 			chart.Axes{Title: "GPU-hours of a step saved beside split-async, " + name + " (simulated)", X: "jobs on a group", Y: "saved (%)"}, lines)
 		if err != nil {
 			return err
 		}
-		a.drawn([]string{file})
+		a.drawn(file)
 	}
 	return nil
 }
@@ -375,23 +375,23 @@ func (a *app) plotReplay(dir string, points []replayPoint) error {
 			l := chart.Line{Name: r.Policy, Steps: true}
 			for k := range int64(cdfPoints + 1) {
 				delay := max(float64(r.Quantile(k*ppm/cdfPoints))/ppm, 0.001)
-				l.Points = append(l.Points, [2]float64{delay, float64(k * 100 / cdfPoints)})
+				l.Points = append(l.Points, chart.XY{X: delay, Y: float64(k * 100 / cdfPoints)})
 			}
 			lines = append(lines, l)
 			makespan[i].Name = r.Policy
-			makespan[i].Points = append(makespan[i].Points, [2]float64{x, 100 * float64(r.MakespanNS) / float64(at.policies[0].MakespanNS)})
+			makespan[i].Points = append(makespan[i].Points, chart.XY{X: x, Y: 100 * float64(r.MakespanNS) / float64(at.policies[0].MakespanNS)})
 		}
-		file, err := chart.WriteSVG(dir, "replay-delay-"+at.load+".svg", chart.Axes{
+		file, err := chart.Lines(dir, "replay-delay-"+at.load+".svg", chart.Axes{
 			Title: "Delay of jobs at load " + at.load + " (simulated)", X: "time waited / duration; 0.001 is at most that", Y: "jobs (%)", LogX: true}, lines)
 		if err != nil {
 			return err
 		}
-		a.drawn([]string{file})
+		a.drawn(file)
 	}
 	if len(points) < 2 {
 		return nil
 	}
-	file, err := chart.WriteSVG(dir, "replay-makespan.svg", chart.Axes{Title: "Makespan beside isolated (simulated)", X: "load", Y: "of isolated (%)"}, makespan)
-	a.drawn([]string{file})
+	file, err := chart.Lines(dir, "replay-makespan.svg", chart.Axes{Title: "Makespan beside isolated (simulated)", X: "load", Y: "of isolated (%)"}, makespan)
+	a.drawn(file)
 	return err
 }

@@ -30,11 +30,7 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		Example: "  id=$(rota trajectory open --memory 512MiB -o json | jq -r .id)\n" +
 			"  rota run --trajectory $id -- pytest -x\n" +
 			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
 				SpreadGroup: group, SpreadLabel: label,
@@ -42,12 +38,12 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			if idle > 0 {
 				req.IdleTimeout = durationpb.New(idle)
 			}
-			t, err := c.OpenTrajectory(cmd.Context(), req)
+			t, err := c.OpenTrajectory(ctx, req)
 			if err != nil {
 				return err
 			}
 			return a.printTrajectory(t)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&name, "name", "", "free text for people")
 	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
@@ -63,21 +59,13 @@ func (a *app) trajectoryVerb(use, short, example string,
 	do func(context.Context, *client.Client, uint64) (*rotav1.Trajectory, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " ID", Short: short, Args: exactly("ID"), Example: example,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID(args[0])
-			if err != nil {
-				return err
-			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			t, err := do(cmd.Context(), c, id)
+		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
+			t, err := do(ctx, c, id)
 			if err != nil {
 				return err
 			}
 			return a.printTrajectory(t)
-		},
+		}),
 	}
 }
 
@@ -102,20 +90,14 @@ func (a *app) trajectoryListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List open trajectories", Args: exactly(),
 		Example: "  rota trajectory list --ended",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			all := &rotav1.ListTrajectoriesResponse{}
 			req := &rotav1.ListTrajectoriesRequest{Namespace: a.settings.namespace, IncludeEnded: ended, PageSize: 1000}
-			for more := true; more; more = req.PageToken != "" {
-				page, err := call(cmd.Context(), a, c.Trajectories.ListTrajectories, req)
-				if err != nil {
-					return err
-				}
+			err := pages(ctx, a, c.Trajectories.ListTrajectories, req, &req.PageToken, func(page *rotav1.ListTrajectoriesResponse) {
 				all.Trajectories = append(all.Trajectories, page.Trajectories...)
-				req.PageToken = page.NextPageToken
+			})
+			if err != nil {
+				return err
 			}
 			rows := make([][]string, 0, len(all.Trajectories))
 			for _, t := range all.Trajectories {
@@ -123,7 +105,7 @@ func (a *app) trajectoryListCmd() *cobra.Command {
 					formatSize(t.MemoryBytes), fmt.Sprint(t.LiveActions), formatTime(t.OpenTime), t.Name})
 			}
 			return a.print(all, []string{"id", "state", "node", "memory", "live", "opened", "name"}, rows)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&ended, "ended", false, "also closed and lost ones")
 	return cmd

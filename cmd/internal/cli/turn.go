@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
@@ -112,22 +114,14 @@ func (a *app) turnListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List turns that wait or are held", Args: exactly(),
 		Example: "  rota turn list --job job-a --ended",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			all := &rotav1.ListTurnsResponse{}
 			req := &rotav1.ListTurnsRequest{Namespace: a.settings.namespace, Job: job, IncludeEnded: ended, PageSize: 1000}
-			for {
-				resp, err := call(cmd.Context(), a, c.Turns.ListTurns, req)
-				if err != nil {
-					return err
-				}
-				all.Turns = append(all.Turns, resp.Turns...)
-				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
-					break
-				}
+			err := pages(ctx, a, c.Turns.ListTurns, req, &req.PageToken, func(page *rotav1.ListTurnsResponse) {
+				all.Turns = append(all.Turns, page.Turns...)
+			})
+			if err != nil {
+				return err
 			}
 			rows := make([][]string, 0, len(all.Turns))
 			for _, t := range all.Turns {
@@ -137,7 +131,7 @@ func (a *app) turnListCmd() *cobra.Command {
 				})
 			}
 			return a.print(all, []string{"id", "deployment", "operation", "step", "state", "group", "token", "waited", "held"}, rows)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&job, "job", "", "only of this job")
 	cmd.Flags().BoolVar(&ended, "ended", false, "also those that have ended")
@@ -147,21 +141,13 @@ func (a *app) turnListCmd() *cobra.Command {
 func (a *app) turnGetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "get ID", Short: "Show one turn", Args: exactly("ID"), Example: "  rota turn get 7",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID(args[0])
-			if err != nil {
-				return err
-			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Turns.GetTurn, &rotav1.GetTurnRequest{TurnId: id})
+		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
+			resp, err := call(ctx, a, c.Turns.GetTurn, &rotav1.GetTurnRequest{TurnId: id})
 			if err != nil {
 				return err
 			}
 			return a.printTurn(resp.Turn)
-		},
+		}),
 	}
 }
 

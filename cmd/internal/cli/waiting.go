@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -34,10 +35,8 @@ func (a *app) tellChanges(ctx context.Context, silence, poll time.Duration, ask 
 	telling.Go(func() {
 		last := ""
 		for pause := silence; ; pause = poll {
-			select {
-			case <-ctx.Done():
+			if backoff.Sleep(ctx, pause) != nil {
 				return
-			case <-time.After(pause):
 			}
 			text := ask(ctx)
 			if now := withoutTimes(text); text != "" && now != last && ctx.Err() == nil {

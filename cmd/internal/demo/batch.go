@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"rota/api/backoff"
 )
 
 // runner is a way of running actions: with rota, or with reserved cores.
@@ -64,10 +66,8 @@ func runTrajectory(ctx context.Context, r runner, t trajectory, progress *progre
 	defer end()
 	for _, turn := range t.turns {
 		progress.think(1)
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, turn.think) != nil {
 			return nil // another trajectory has failed
-		case <-time.After(turn.think):
 		}
 		progress.think(-1)
 		progress.submitted()

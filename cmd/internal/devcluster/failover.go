@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"rota/api/backoff"
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
@@ -74,10 +75,8 @@ func decide(ctx context.Context, probe rotav1connect.TrajectoryServiceClient) er
 		case connect.CodeInvalidArgument, connect.CodeUnimplemented, connect.CodePermissionDenied:
 			return err // would never get better
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(probePause):
+		if err := backoff.Sleep(ctx, probePause); err != nil {
+			return err
 		}
 	}
 }

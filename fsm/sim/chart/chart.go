@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,7 +20,7 @@ const windows = 60
 
 // legendShare is how much wider than the data a chart is, so that its legend
 // hides nothing.
-const legendShare = 0.2
+const legendShare = 0.4
 
 const (
 	width  = 18 * vg.Centimeter
@@ -57,10 +58,10 @@ func Compare(dir string, r *evaluate.Report) ([]string, error) {
 			}
 			busy = append(busy, plotter.XY{X: x, Y: float64(s.Utilisation[w]) / 1e4})
 		}
-		if err := addLine(act, i, name, acts); err != nil {
+		if err := addLine(act, i, Line{Name: name, Points: acts}); err != nil {
 			return nil, err
 		}
-		if err := addLine(used, i, name, busy); err != nil {
+		if err := addLine(used, i, Line{Name: name, Points: busy}); err != nil {
 			return nil, err
 		}
 	}
@@ -68,12 +69,23 @@ func Compare(dir string, r *evaluate.Report) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return save(dir, map[string]*plot.Plot{"act.png": act, "utilisation.png": used, "breakdown.png": bars},
-		"act.png", "utilisation.png", "breakdown.png")
+	var files []string
+	for _, x := range []struct {
+		name string
+		plot *plot.Plot
+	}{{"act.png", act}, {"utilisation.png", used}, {"breakdown.png", bars}} {
+		file, err := save(dir, x.name, x.plot)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
 }
 
-// Sweep draws sweep.png: the mean ACT of each policy over the values.
-func Sweep(dir, name string, points []evaluate.Point) ([]string, error) {
+// Sweep draws sweep.png, the mean ACT of each policy over the values, and returns its
+// path.
+func Sweep(dir, name string, points []evaluate.Point) (string, error) {
 	p := newPlot("Mean time to completion of actions ("+points[0].Workload+", simulated)", name, "mean ACT (s)")
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	for i, policy := range points[0].Order {
@@ -87,11 +99,11 @@ func Sweep(dir, name string, points []evaluate.Point) ([]string, error) {
 				line = append(line, plotter.XY{X: x, Y: y})
 			}
 		}
-		if err := addLine(p, i, policy, line); err != nil {
-			return nil, err
+		if err := addLine(p, i, Line{Name: policy, Points: line}); err != nil {
+			return "", err
 		}
 	}
-	return save(dir, map[string]*plot.Plot{"sweep.png": p}, "sweep.png")
+	return save(dir, "sweep.png", p)
 }
 
 // breakdown is a bar for each policy: what a trajectory's time is made of.
@@ -135,33 +147,19 @@ func newPlot(title, x, y string) *plot.Plot {
 	return p
 }
 
-func addLine(p *plot.Plot, i int, name string, points plotter.XYs) error {
-	if len(points) == 0 {
-		return nil
-	}
-	line, dots, err := plotter.NewLinePoints(points)
-	if err != nil {
-		return fmt.Errorf("draw %s: %w", name, err)
-	}
-	line.Color, line.Width = colour(i), vg.Points(1.5)
-	dots.Color, dots.Radius = colour(i), vg.Points(1.5)
-	p.Add(line, dots)
-	p.Legend.Add(name, line)
-	return nil
-}
-
-func save(dir string, plots map[string]*plot.Plot, order ...string) (files []string, err error) {
+// save writes a plot with room for its legend.
+func save(dir, name string, p *plot.Plot) (file string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("folder of plots: %w", err)
+		return "", fmt.Errorf("folder of plots: %w", err)
 	}
-	for _, name := range order {
-		p := plots[name]
+	if _, decades := p.X.Scale.(plot.LogScale); decades {
+		p.X.Max *= math.Pow(p.X.Max/p.X.Min, legendShare)
+	} else {
 		p.X.Max += (p.X.Max - p.X.Min) * legendShare
-		file := filepath.Join(dir, name)
-		if err := p.Save(width, height, file); err != nil {
-			return nil, fmt.Errorf("write %s: %w", file, err)
-		}
-		files = append(files, file)
 	}
-	return files, nil
+	file = filepath.Join(dir, name)
+	if err := p.Save(width, height, file); err != nil {
+		return "", fmt.Errorf("write %s: %w", file, err)
+	}
+	return file, nil
 }

@@ -197,16 +197,6 @@ func Load(name string, overrides ...Override) (*Params, error) {
 	return decode(tree, overrides)
 }
 
-// Parse reads parameters from a file's text. What it includes are workloads
-// that come with this package.
-func Parse(text []byte, overrides ...Override) (*Params, error) {
-	tree, err := parseTree(text)
-	if err != nil {
-		return nil, err
-	}
-	return decode(tree, overrides)
-}
-
 func decode(tree map[string]any, overrides []Override) (*Params, error) {
 	for _, o := range overrides {
 		if err := o.apply(tree); err != nil {

@@ -105,14 +105,14 @@ func TestFilesWithoutSourcesAreRefused(t *testing.T) {
 		`[]`:                     "cannot unmarshal",
 		`{"tasks": []}`:          "there is no task",
 	} {
-		if _, err := Parse([]byte(text)); !errors.Is(err, ErrParams) || !strings.Contains(err.Error(), want) {
+		if _, err := parseParams(text); !errors.Is(err, ErrParams) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", text, err, want)
 		}
 	}
 	if _, err := Load("chess"); !errors.Is(err, ErrParams) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := Parse([]byte(`{"include": ["coding"], "name": "mine", "cluster": {"cores_per_node": {"value": 8, "source": "assumed because it is mine"}, "numa_per_node": {"value": 1, "source": "assumed because it is mine"}}}`)); err != nil {
+	if _, err := parseParams(`{"include": ["coding"], "name": "mine", "cluster": {"cores_per_node": {"value": 8, "source": "assumed because it is mine"}, "numa_per_node": {"value": 1, "source": "assumed because it is mine"}}}`); err != nil {
 		t.Error(err)
 	}
 }
@@ -165,4 +165,12 @@ func TestRestoreTime(t *testing.T) {
 			t.Errorf("on %d GPUs %d ns, want %d", gpus, got, want)
 		}
 	}
+}
+
+func parseParams(text string) (*Params, error) {
+	tree, err := parseTree([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	return decode(tree, nil)
 }

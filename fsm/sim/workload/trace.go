@@ -11,28 +11,6 @@ import (
 // ErrTrace: a line of a trace is not what it should be.
 var ErrTrace = errors.New("trace")
 
-// Machine is a line of openb_nodes.csv.
-type Machine struct {
-	Name           string
-	CPUMilli       int64
-	MemoryMiB, GPU int64
-	Model          string
-}
-
-// Pod is a line of openb_pods.csv. GPUMilli is the share of one GPU that it
-// asks for, 1,000 for whole ones.
-type Pod struct {
-	Name                string
-	CPUMilli, MemoryMiB int64
-	GPUs, GPUMilli      int64
-}
-
-// ModelLoad is a line of model_load.csv: when a load began, in nanoseconds of Unix
-// time, and how long it took.
-type ModelLoad struct {
-	At, Duration int64
-}
-
 // Session is the turns of one trajectory of rollouts.csv.
 type Session struct {
 	Name  string
@@ -52,9 +30,8 @@ type SessionTurn struct {
 
 // Bounds of what a trace may say, far above what is real.
 const (
-	countMax       = 1 << 40
-	traceTimeMax   = 10 * 365 * 24 * 3600 * 1_000_000_000
-	unixSecondsMax = 1 << 32
+	countMax     = 1 << 40
+	traceTimeMax = 10 * 365 * 24 * 3600 * 1_000_000_000
 )
 
 // lines reads a CSV file with a header, column by name.
@@ -149,49 +126,6 @@ func (l *lines) count(column string) int64 {
 
 func (l *lines) seconds(column string) int64 {
 	return l.number(column, 1_000_000_000, traceTimeMax)
-}
-
-// ReadMachines reads openb_nodes.csv.
-func ReadMachines(r io.Reader) ([]Machine, error) {
-	l, err := open(r, "sn", "cpu_milli", "memory_mib", "gpu", "model")
-	if err != nil {
-		return nil, err
-	}
-	var out []Machine
-	for l.next() {
-		out = append(out, Machine{l.text("sn"), l.count("cpu_milli"), l.count("memory_mib"), l.count("gpu"), l.text("model")})
-	}
-	return out, l.err
-}
-
-// ReadPods reads openb_pods.csv.
-func ReadPods(r io.Reader) ([]Pod, error) {
-	l, err := open(r, "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-	if err != nil {
-		return nil, err
-	}
-	var out []Pod
-	for l.next() {
-		p := Pod{l.text("name"), l.count("cpu_milli"), l.count("memory_mib"), l.count("num_gpu"), l.count("gpu_milli")}
-		if p.GPUMilli > 1000 {
-			l.fail("gpu_milli", "above 1000, which is a whole GPU")
-		}
-		out = append(out, p)
-	}
-	return out, l.err
-}
-
-// ReadModelLoads reads model_load.csv.
-func ReadModelLoads(r io.Reader) ([]ModelLoad, error) {
-	l, err := open(r, "unix_s", "load_ms")
-	if err != nil {
-		return nil, err
-	}
-	var out []ModelLoad
-	for l.next() {
-		out = append(out, ModelLoad{l.number("unix_s", 1_000_000_000, unixSecondsMax*1_000_000_000), l.number("load_ms", 1_000_000, traceTimeMax)})
-	}
-	return out, l.err
 }
 
 // ReadSessions reads rollouts.csv. The lines of a trajectory stand together,

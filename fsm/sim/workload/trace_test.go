@@ -15,20 +15,10 @@ import (
 const sessionHeader = "trajectory,turn,start_s,input_tokens,output_tokens,generate_s,gap_s,stop\n"
 
 func TestTracesAreRead(t *testing.T) {
-	machines, err := ReadMachines(strings.NewReader("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n"))
-	if want := []Machine{{"n0", 64000, 262144, 2, "P100"}}; err != nil || !reflect.DeepEqual(machines, want) {
-		t.Errorf("%+v, error %v", machines, err)
-	}
 	// Columns go by name, and others are passed over.
-	pods, err := ReadPods(strings.NewReader("qos,gpu_milli,num_gpu,memory_mib,cpu_milli,name\nLS,460,1,12288,6000,p1\n"))
-	if want := []Pod{{"p1", 6000, 12288, 1, 460}}; err != nil || !reflect.DeepEqual(pods, want) {
-		t.Errorf("%+v, error %v", pods, err)
-	}
-	loads, err := ReadModelLoads(strings.NewReader("unix_s,load_ms\n1662859290.0,2639.5\n"))
-	if want := []ModelLoad{{1662859290e9, 2639_500_000}}; err != nil || !reflect.DeepEqual(loads, want) {
-		t.Errorf("%+v, error %v", loads, err)
-	}
-	sessions, err := ReadSessions(strings.NewReader(sessionHeader + "a,0,0.0,10,20,1.5,0,tool_use\na,2,3,11,21,0,1.5,\nb,0,0,1,1,2,0,end_turn\n"))
+	text := "mine,trajectory,start_s,turn,input_tokens,output_tokens,generate_s,gap_s,stop\n" +
+		"x,a,0.0,0,10,20,1.5,0,tool_use\nx,a,3,2,11,21,0,1.5,\nx,b,0,0,1,1,2,0,end_turn\n"
+	sessions, err := ReadSessions(strings.NewReader(text))
 	want := []Session{
 		{"a", []SessionTurn{{0, 0, 10, 20, 1_500_000_000, 0, "tool_use"}, {2, 3e9, 11, 21, 0, 1_500_000_000, ""}}},
 		{"b", []SessionTurn{{0, 0, 1, 1, 2e9, 0, "end_turn"}}},
@@ -62,15 +52,6 @@ func TestMalformedTracesAreRefused(t *testing.T) {
 			t.Errorf("%.120q: error %v, want %q", c.text, err, c.want)
 		}
 	}
-	if _, err := ReadPods(strings.NewReader("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,1,1001\n")); !errors.Is(err, ErrTrace) || !strings.Contains(err.Error(), "line 2: gpu_milli") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := ReadModelLoads(strings.NewReader("unix_s,load_ms\n1,x\n")); !errors.Is(err, ErrTrace) {
-		t.Errorf("error %v", err)
-	}
-	if _, err := ReadMachines(strings.NewReader("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,two,P100\n")); !errors.Is(err, ErrTrace) {
-		t.Errorf("error %v", err)
-	}
 	broken := io.MultiReader(strings.NewReader(sessionHeader), brokenReader{})
 	if _, err := ReadSessions(broken); !errors.Is(err, ErrTrace) || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error %v", err)
@@ -83,22 +64,10 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func FuzzTraces(f *testing.F) {
 	f.Add([]byte(sessionHeader + "a,0,0.0,10,20,1.5,0,tool_use\na,2,3,11,21,0,1.5,\n"))
-	f.Add([]byte("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n"))
-	f.Add([]byte("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,1,1000\n"))
-	f.Add([]byte("unix_s,load_ms\n1662859290.0,2639.5\n"))
 	p := load(f, "coding")
 	p.SetBatch(4)
 	g := generator(f, p, 1)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, read := range []func() error{
-			func() error { _, err := ReadMachines(bytes.NewReader(text)); return err },
-			func() error { _, err := ReadPods(bytes.NewReader(text)); return err },
-			func() error { _, err := ReadModelLoads(bytes.NewReader(text)); return err },
-		} {
-			if err := read(); err != nil && !errors.Is(err, ErrTrace) {
-				t.Fatal(err)
-			}
-		}
 		sessions, err := ReadSessions(bytes.NewReader(text))
 		if err != nil {
 			if !errors.Is(err, ErrTrace) {
@@ -220,24 +189,18 @@ func TestEmbeddedTablesAreThoseOfTheTraces(t *testing.T) {
 	quantilesAgree(t, "generate_s", load(t, "coding").Tasks[0].Think.Value, generate)
 	quantilesAgree(t, "generate_s", load(t, "deepsearch").Tasks[0].Think.Value, generate)
 
-	loads, err := ReadModelLoads(openTrace(t, "model_load.csv"))
-	if err != nil || len(loads) != 7531 {
-		t.Fatal(len(loads), err)
+	loads, err := open(openTrace(t, "model_load.csv"), "load_ms")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var times []int64
-	for _, l := range loads {
-		times = append(times, l.Duration)
+	for loads.next() {
+		times = append(times, loads.number("load_ms", 1_000_000, traceTimeMax))
+	}
+	if loads.err != nil || len(times) != 7531 {
+		t.Fatal(len(times), loads.err)
 	}
 	quantilesAgree(t, "load_ms", load(t, "mopd").Services[0].ColdLoad.Value, times)
-
-	machines, err := ReadMachines(openTrace(t, "openb_nodes.csv"))
-	if err != nil || len(machines) != 1213 {
-		t.Error(len(machines), err)
-	}
-	pods, err := ReadPods(openTrace(t, "openb_pods.csv"))
-	if err != nil || len(pods) != 8324 {
-		t.Error(len(pods), err)
-	}
 
 	// The share of gaps in a session's life, once waits of more than a minute or
 	// two are cut off, is what §2.3 of the paper has for actions.

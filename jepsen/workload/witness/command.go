@@ -1,12 +1,7 @@
 package witness
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -52,15 +47,6 @@ func (w *Witness) Command(request string, asked history.Asked, work Work) *rotav
 	return &rotav1.Command{Argv: argv, Env: map[string]string{envSocket: w.path, envRequest: request, envAsked: string(text)}}
 }
 
-// Build builds the probe into a folder and returns its path. It runs wherever
-// the folder can be seen: nothing is linked dynamically.
-func Build(ctx context.Context, dir string) (path string, err error) {
-	path = filepath.Join(dir, "probe")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "rota/jepsen/workload/witness/probe")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the probe: %w: %s", err, out)
-	}
-	// Agents may run commands as another user.
-	return path, os.Chmod(path, 0o755)
-}
+// Package is what to build for a probe: a static binary, which agents may run as another
+// user wherever it can be seen.
+const Package = "rota/jepsen/workload/witness/probe"

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"rota/jepsen/cluster"
 	"rota/jepsen/history"
 )
 
@@ -30,7 +31,7 @@ func (b builder) Run() int {
 	dir, err := os.MkdirTemp("", "rota-probe-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		probePath, err = Build(context.Background(), dir)
+		probePath, err = cluster.Build(context.Background(), dir, cluster.BuildOptions{Package: Package, Static: true})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -308,3 +308,42 @@ func TestStartRefusesAnOldDecision(t *testing.T) {
 		t.Error("the node changed")
 	}
 }
+
+// Nodes is a View of a few nodes, by ID: it looks at all of them.
+type Nodes []Node
+
+// Free implements View.
+func (ns Nodes) Free() Counts {
+	var sum Counts
+	for i := range ns {
+		sum = sum.Add(ns[i].Free.Counts())
+	}
+	return sum
+}
+
+// Holders implements View.
+func (ns Nodes) Holders(v Variant, visit func(*Node) bool) {
+	for i := range ns {
+		has := slices.ContainsFunc(ns[i].Residents, func(r Resident) bool { return r.Variant == v })
+		if has && !visit(&ns[i]) {
+			return
+		}
+	}
+}
+
+// Offering implements View.
+func (ns Nodes) Offering(l Level, visit func(*Node) bool) {
+	for i := range ns {
+		if ns[i].Free.maximal(l) != 0 && !visit(&ns[i]) {
+			return
+		}
+	}
+}
+
+// All returns the set of the first n GPUs.
+func All(n int) Set {
+	if n >= GPUsMax {
+		return ^Set(0)
+	}
+	return 1<<max(n, 0) - 1
+}

@@ -190,30 +190,6 @@ func (o *Operator) hide(demand, touched Counts) bool {
 	return true
 }
 
-// Deal divides free chunks into parts that are alike: the largest first, each part
-// in turn.
-//
-// It is the other way to few states, and the better one where tasks are many: task
-// i goes to part i modulo parts, each part has an operator of its own, and the best
-// of the parts add up, for every prefix of the tasks. Nothing is hidden; what is
-// lost is that a part cannot lend to another. Tasks that fit together may not fit
-// as dealt: ask Fits of each part.
-func Deal(free Counts, parts int) []Counts {
-	dealt := make([]Counts, max(parts, 1))
-	next := 0
-	for l := Levels - 1; l >= 0; l-- {
-		each, more := free[l]/len(dealt), free[l]%len(dealt)
-		for i := range dealt {
-			dealt[i][l] = each
-		}
-		for range more {
-			dealt[next][l]++
-			next = (next + 1) % len(dealt)
-		}
-	}
-	return dealt
-}
-
 // tabulate fills in what Prev reads.
 func (o *Operator) tabulate() {
 	states := 1

@@ -19,14 +19,6 @@ var aligned = [Levels]Set{
 	0x0101_0101_0101_0101,
 }
 
-// All returns the set of the first n GPUs.
-func All(n int) Set {
-	if n >= GPUsMax {
-		return ^Set(0)
-	}
-	return 1<<max(n, 0) - 1
-}
-
 // Len returns how many GPUs are in the set.
 func (s Set) Len() int { return bits.OnesCount64(uint64(s)) }
 
@@ -77,17 +69,6 @@ func (s Set) maximalAt(c Chunk) Chunk {
 		c = c.parent(c.Level + 1)
 	}
 	return c
-}
-
-// Chunks visits the free chunks of the set, by level and then by start.
-func (s Set) Chunks(visit func(Chunk) bool) {
-	for l := range Level(Levels) {
-		for m := s.maximal(l); m != 0; m &= m - 1 {
-			if !visit(Chunk{Start: m.first(), Level: l}) {
-				return
-			}
-		}
-	}
 }
 
 // Counts returns how many free chunks of each level the set has.
