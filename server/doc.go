@@ -3,7 +3,7 @@
 //
 // Its children know nothing of each other: replica commits, rpc answers, dispatch
 // tells nodes what to do, gossip finds other members, mux shares the port. Here
-// they meet. What is left is small: the leases of nodes (lease.go), which are
-// deliberately not in the log, the ticks that make timers fire when they are due
-// (ticker.go), and the quoting of state hashes (quote.go).
+// they meet. What is left is small: answers to renewals of leases (lease.go), which are
+// deliberately not in the log, driving what a leader does (duties.go; leader decides
+// it), and the quoting of state hashes (quote.go).
 package server

@@ -5,6 +5,7 @@ import (
 
 	"rota/fsm/state"
 	"rota/sched"
+	"rota/server/leader"
 )
 
 // explainTurn says in one sentence what a turn waits for at a log time, empty if it does
@@ -16,7 +17,7 @@ func explainTurn(st *state.State, t *state.Turn, now int64) string {
 	}
 	for i, h := range g.Switch.Hooks {
 		if i == len(g.Switch.Runs) {
-			return explainUnaccepted(st, g, hookName(st, h))
+			return explainUnaccepted(st, g, leader.HookName(st, h))
 		}
 		run := &g.Switch.Runs[i]
 		if run.State == state.ActionSucceeded {
@@ -27,9 +28,9 @@ func explainTurn(st *state.State, t *state.Turn, now int64) string {
 		}
 		a := st.Action(run.Action) // there is one: an invariant of state
 		if a.State == state.ActionQueued {
-			return fmt.Sprintf("waits for the %s: action %d %s", hookName(st, h), a.ID, sched.Explain(st, a, now))
+			return fmt.Sprintf("waits for the %s: action %d %s", leader.HookName(st, h), a.ID, sched.Explain(st, a, now))
 		}
-		return fmt.Sprintf("waits for the %s: action %d runs", hookName(st, h), a.ID)
+		return fmt.Sprintf("waits for the %s: action %d runs", leader.HookName(st, h), a.ID)
 	}
 	return "waits for the end of its hooks to be noted"
 }
@@ -45,13 +46,4 @@ func explainUnaccepted(st *state.State, g *state.NodeGroup, hook string) string 
 		return fmt.Sprintf("waits for the %s: pool %q has no node that is up and not draining", hook, g.HookPool)
 	}
 	return fmt.Sprintf("waits for the %s, which pool %q has not accepted so far: its queue may be full, or its nodes too small", hook, g.HookPool)
-}
-
-// hookName says "wake hook of default/job-a/actor".
-func hookName(st *state.State, h state.Hook) string {
-	kind := "sleep"
-	if h.Wakes {
-		kind = "wake"
-	}
-	return kind + " hook of " + deploymentName(st, h.Deployment)
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	"github.com/hashicorp/go-hclog"
 
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
@@ -14,12 +11,10 @@ import (
 	"rota/server/lease"
 )
 
-// leases gives up the nodes and turns that the table of leases says are overdue,
-// while this server leads.
+// leases answers renewals from the table of leases, while this server leads.
 type leases struct {
 	table    *lease.Table
 	proposer proposer
-	logger   hclog.Logger
 }
 
 type proposer interface {
@@ -27,8 +22,8 @@ type proposer interface {
 	ProposeLocal(ctx context.Context, commands ...*logv1.Command) ([]*logv1.Result, error)
 }
 
-func newLeases(t *lease.Table, p proposer, logger hclog.Logger) *leases {
-	return &leases{table: t, proposer: p, logger: logger}
+func newLeases(t *lease.Table, p proposer) *leases {
+	return &leases{table: t, proposer: p}
 }
 
 // renew renews leases of nodes and says which of them the cluster has given up. An
@@ -56,41 +51,4 @@ func askAgain(err error) error {
 		return fmt.Errorf("%w: %w", errNoLeader, err)
 	}
 	return err
-}
-
-// lead watches over the leases until ctx is done, which is when leadership ends.
-func (l *leases) lead(ctx context.Context) {
-	l.table.Lead()
-	defer l.table.Follow()
-	for {
-		if due := l.table.Overdue(); len(due) > 0 {
-			l.expire(ctx, due)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(min(l.table.Patience()/8, time.Second)):
-		}
-	}
-}
-
-// expireBatch is how many nodes and turns are given up in one entry: each node may
-// take many actions with it.
-const expireBatch = 16
-
-func (l *leases) expire(ctx context.Context, due []lease.Due) {
-	for len(due) > 0 && ctx.Err() == nil {
-		var commands []*logv1.Command
-		for _, d := range due[:min(len(due), expireBatch)] {
-			l.logger.Warn("a lease ended: giving its holder up", "node", d.Node, "turn", d.Turn, "silent", d.Silent)
-			commands = append(commands, d.Command())
-		}
-		failpoint.Hit(failpoint.NodeOverdue)
-		if _, err := l.proposer.ProposeLocal(ctx, commands...); err != nil {
-			l.logger.Warn("could not commit that nodes or turns are lost; trying again", "error", err)
-			return
-		}
-		failpoint.Hit(failpoint.NodeExpired)
-		due = due[len(commands):]
-	}
 }

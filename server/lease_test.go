@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	logv1 "rota/api/gen/log/v1"
@@ -17,18 +16,18 @@ import (
 	"rota/server/lease"
 )
 
-// leader is a cluster of one without Raft: what is proposed is applied at once,
+// alone is a cluster of one without Raft: what is proposed is applied at once,
 // unless it is told to lose its leadership.
-type leader struct {
+type alone struct {
 	machine *fsm.Machine
 	index   uint64
 	verify  func() error
 	propose func() error
 }
 
-func (l *leader) VerifyLeader(context.Context) error { return l.verify() }
+func (l *alone) VerifyLeader(context.Context) error { return l.verify() }
 
-func (l *leader) ProposeLocal(_ context.Context, c ...*logv1.Command) ([]*logv1.Result, error) {
+func (l *alone) ProposeLocal(_ context.Context, c ...*logv1.Command) ([]*logv1.Result, error) {
 	if err := l.propose(); err != nil {
 		return nil, err
 	}
@@ -42,10 +41,10 @@ func (l *leader) ProposeLocal(_ context.Context, c ...*logv1.Command) ([]*logv1.
 
 // newLeader leads and has n nodes, n0 and so on, with incarnations from 1 on, a
 // lease of 10 s and a margin of 2 s. The clock is by now.
-func newLeader(t *testing.T, n int, now func() time.Time) (*leader, *leases) {
+func newLeader(t *testing.T, n int, now func() time.Time) (*alone, *leases) {
 	t.Helper()
 	ok := func() error { return nil }
-	l := &leader{machine: fsm.New(fsm.Options{}), verify: ok, propose: ok}
+	l := &alone{machine: fsm.New(fsm.Options{}), verify: ok, propose: ok}
 	commands := []*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "c", Settings: &logv1.Settings{LeaseNs: int64(10 * time.Second), LeaseMarginNs: int64(2 * time.Second)},
 	}}}}
@@ -63,45 +62,9 @@ func newLeader(t *testing.T, n int, now func() time.Time) (*leader, *leases) {
 			t.Fatal(r.Refusal)
 		}
 	}
-	ls := newLeases(lease.New(l.machine.View, now), l, hclog.NewNullLogger())
+	ls := newLeases(lease.New(l.machine.View, now), l)
 	ls.table.Lead()
 	return l, ls
-}
-
-func (l *leader) down() (n int) {
-	l.machine.View(func(s *state.State) {
-		s.Nodes(0, func(node *state.Node) bool {
-			if node.State == state.NodeDown {
-				n++
-			}
-			return true
-		})
-	})
-	return n
-}
-
-// TestEveryOverdueNodeIsGivenUp though they do not fit into one entry, and again
-// after a proposal that failed.
-func TestEveryOverdueNodeIsGivenUp(t *testing.T) {
-	now := time.Unix(0, 0)
-	const nodes = 2*expireBatch + 1
-	l, ls := newLeader(t, nodes, func() time.Time { return now })
-	ls.table.Overdue()
-	now = now.Add(12*time.Second + 1)
-	l.propose = func() error { return errors.New("leadership lost") }
-	ls.expire(t.Context(), ls.table.Overdue())
-	if got := l.down(); got != 0 {
-		t.Fatalf("%d nodes are down though nothing was committed", got)
-	}
-	l.propose = func() error { return nil }
-	before := l.index
-	ls.expire(t.Context(), ls.table.Overdue())
-	if got := l.down(); got != nodes {
-		t.Errorf("%d nodes are down, want %d", got, nodes)
-	}
-	if got := l.index - before; got != 3 {
-		t.Errorf("%d entries, want 3", got)
-	}
 }
 
 // TestRenewalsAskForAMajority, and what they are refused with sends the agent
@@ -114,9 +77,9 @@ func TestRenewalsAskForAMajority(t *testing.T) {
 	if fenced, err := ls.renew(t.Context(), renewal); err != nil || fenced[0] {
 		t.Fatalf("%v, %v", fenced, err)
 	}
-	alone := errors.New("no majority")
-	l.verify = func() error { return alone }
-	if _, err := ls.renew(t.Context(), renewal); !errors.Is(err, alone) {
+	noMajority := errors.New("no majority")
+	l.verify = func() error { return noMajority }
+	if _, err := ls.renew(t.Context(), renewal); !errors.Is(err, noMajority) {
 		t.Errorf("without a majority: %v", err)
 	}
 	l.verify = func() error { ls.table.Follow(); return nil }

@@ -143,7 +143,7 @@ func (s *Server) open() error {
 		return err
 	}
 	s.opened.Store(s.replica)
-	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica, s.logger.Named("lease"))
+	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica)
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub,

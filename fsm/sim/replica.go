@@ -89,6 +89,9 @@ func (r *Replica) Applied() uint64 { return r.applied }
 // View calls fn with the state, which fn must neither change nor keep.
 func (r *Replica) View(fn func(*state.State)) { r.machine.View(fn) }
 
+// Fork returns a copy of the state that stays as it is.
+func (r *Replica) Fork() *state.State { return r.machine.Fork() }
+
 // NextDue returns the log time at which a tick is due.
 func (r *Replica) NextDue() (int64, bool) { return r.machine.NextDue() }
 

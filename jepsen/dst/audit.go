@@ -57,6 +57,9 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 		return fmt.Errorf("the model disagrees: %w", err)
 	}
 	a.level = s.Meta().Level
+	for i, c := range entry.Commands {
+		a.w.witness.queuedHook(c.GetSubmitHook(), results[i])
+	}
 	check := s.CheckRows
 	if e.Index%a.every == 0 {
 		check = s.Check

@@ -19,7 +19,6 @@ const (
 	luckPlan
 	luckLeader
 	luckWatch
-	luckHooks
 	luckClient  uint64 = 1 << 8
 	luckServer  uint64 = 1 << 12
 	luckNode    uint64 = 1 << 16

@@ -3,18 +3,19 @@ package dst
 import (
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/fsm"
 	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/server/leader"
 	"rota/server/lease"
 )
 
 const (
 	batchMax      = 64
-	tickMin       = 5 * millisecond
-	tickMax       = 10 * second
 	wallStart     = 1_700_000_000_000_000_000 // log time at the beginning
 	keepAlive     = 2 * second
 	watchPatience = 2 * second
@@ -53,8 +54,10 @@ type leadership struct {
 	anchor, since, last int64
 	queue               []*proposal
 	flight              *flight
-	forming, expiring   bool
-	tickAt              int64 // when the next look at what is due is, 0: none
+	forming             bool
+	// leader is what the leader does between entries; nextAt is when it is asked again.
+	leader *leader.Leader
+	nextAt int64
 }
 
 // proposal is one command on its way into the log.
@@ -222,7 +225,10 @@ func (s *member) applyTo(index uint64) bool {
 	for _, st := range s.streams {
 		st.caughtUp()
 	}
-	s.watchDue()
+	if s.leads && s.leader != nil {
+		s.leader.Applied()
+		s.drive(s.life)
+	}
 	return s.broken == nil
 }
 
@@ -265,23 +271,73 @@ func (s *member) lead(term uint64) {
 		anchor: max(s.committedTime(), wallStart), since: s.clock.Now(),
 	}
 	s.table.Lead()
-	s.overdue(s.life)
-	s.switching(s.life)
-	if s.committedTime() == 0 {
-		s.bootstrap(s.life)
-	}
-	s.watchDue()
+	s.leader = leader.New(leader.Config{
+		Machine: s.rep, Leases: s.table, Logger: hclog.NewNullLogger(),
+		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, Level: uint32(s.build)},
+	}, s.leaderTime())
+	s.drive(s.life)
 }
 
-func (s *member) bootstrap(life int) {
-	if life != s.life || s.committedTime() > 0 {
+func (s *member) leaderTime() leader.Time { return leader.Time{Mono: s.clock.Now(), Log: s.logNow()} }
+
+// drive has the leader do what is to be done now, and again when it says.
+func (s *member) drive(life int) {
+	if life != s.life {
 		return
 	}
-	c := &logv1.Command{Verb: &logv1.Command_Bootstrap{
-		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, Level: uint32(s.build)},
-	}}
-	s.propose(c, func(*logv1.Result, outcome) {})
-	s.proc.After(100*millisecond, func() { s.bootstrap(life) })
+	now := s.leaderTime()
+	proposals, again := s.leader.Next(now)
+	for _, p := range proposals {
+		if p.Expiry {
+			s.expires(p.Commands)
+		}
+		s.proposeAll(p.Commands, func(results []*logv1.Result) {
+			if life == s.life {
+				s.leader.Answered(s.leaderTime(), p, results)
+				s.drive(life)
+			}
+		})
+	}
+	at := s.w.loop.Now() + max(1, min(again-now.Mono, minute))
+	if s.nextAt > s.w.loop.Now() && s.nextAt <= at {
+		return
+	}
+	s.nextAt = at
+	s.proc.At(at, func() {
+		if life == s.life && s.nextAt == at {
+			s.drive(life)
+		}
+	})
+}
+
+// proposeAll proposes commands and waits for all of them: done gets nil unless all were
+// committed.
+func (s *member) proposeAll(commands []*logv1.Command, done func([]*logv1.Result)) {
+	results, left, lost := make([]*logv1.Result, len(commands)), len(commands), false
+	for i, c := range commands {
+		s.propose(c, func(r *logv1.Result, o outcome) {
+			results[i], lost, left = r, lost || o != committed, left-1
+			switch {
+			case left > 0:
+			case lost:
+				done(nil)
+			default:
+				done(results)
+			}
+		})
+	}
+}
+
+// expires notes what the leader gives up.
+func (s *member) expires(commands []*logv1.Command) {
+	for _, c := range commands {
+		s.w.trace("server %d gives up: %v", s.id, c)
+		if c.GetEndTurn() != nil {
+			s.w.turnsLost++
+		} else {
+			s.w.expiries++
+		}
+	}
 }
 
 // stepDown is when a leader learns that it is none. Nobody can say what became
@@ -305,31 +361,6 @@ func (s *member) stepDown() {
 	for _, p := range queue {
 		p.done(nil, refused)
 	}
-}
-
-// overdue looks again and again for nodes whose lease has ended.
-func (s *member) overdue(life int) {
-	if life != s.life {
-		return
-	}
-	for _, due := range s.table.Overdue() {
-		if s.expiring {
-			break // the proposal before this one is under way
-		}
-		s.w.trace("server %d gives %s%d up, silent for %v", s.id, due.Node, due.Turn, due.Silent.Round(time.Millisecond))
-		if due.Turn != 0 {
-			s.w.turnsLost++
-		} else {
-			s.w.expiries++
-		}
-		s.propose(due.Command(), func(*logv1.Result, outcome) {
-			if life == s.life {
-				s.expiring = false
-			}
-		})
-	}
-	wait := min(int64(s.table.Patience())/8, second)
-	s.proc.After(wait, func() { s.overdue(life) })
 }
 
 // renew answers a renewal that has arrived at this server.
@@ -413,38 +444,6 @@ func (s *member) renewTurnHere(id, token uint64, answer func(turnAnswer)) {
 			})
 		}
 		answer(a)
-	})
-}
-
-// watchDue has a leader propose a tick when something in state is due.
-func (s *member) watchDue() {
-	if !s.leads {
-		return
-	}
-	wait := tickMax
-	if due, ok := s.rep.NextDue(); ok {
-		wait = min(wait, max(tickMin, due-s.logNow()))
-	}
-	at := s.w.loop.Now() + wait
-	if s.tickAt != 0 && s.tickAt <= at {
-		return
-	}
-	s.tickAt = at
-	life := s.life
-	s.proc.At(at, func() {
-		if life != s.life || s.tickAt != at {
-			return
-		}
-		s.tickAt = 0
-		if due, ok := s.rep.NextDue(); ok && due <= s.logNow() {
-			s.propose(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}, func(*logv1.Result, outcome) {
-				if life == s.life {
-					s.watchDue()
-				}
-			})
-			return
-		}
-		s.watchDue()
 	})
 }
 

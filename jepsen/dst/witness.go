@@ -22,6 +22,9 @@ type witness struct {
 	tokens  map[state.GroupID]uint64
 	inOrder map[state.DeploymentID]state.TurnID
 	turns   int // that held a group
+	// hookOf has the groups of hooks, by action; hooks counts those that began.
+	hookOf map[uint64]state.GroupID
+	hooks  int
 }
 
 type token struct {
@@ -41,6 +44,7 @@ func newWitness(fail func(string, ...any)) *witness {
 		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
 		busy: map[string]state.CoreSet{}, busyGPUs: map[string]state.GPUSet{},
 		groups: map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
+		hookOf: map[uint64]state.GroupID{},
 	}
 }
 
@@ -61,6 +65,7 @@ func (w *witness) Began(node string, k sim.Key, cores state.CoreSet, gpus state.
 	if both := w.busyGPUs[node] & gpus; both != 0 {
 		w.fail("GPUs %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
 	}
+	w.hookBegins(k.Action)
 	w.seen[t] = true
 	w.live[k.Action] = execution{node, k, cores, gpus}
 	w.busyGPUs[node] |= gpus
@@ -93,6 +98,7 @@ type hold struct {
 // holds: a trainer begins to use a group.
 func (w *witness) holds(h *hold) {
 	w.turns++
+	w.noHookOf(h)
 	if o := w.groups[h.group]; o != nil {
 		w.fail("group %d is held twice at the same time: turn %d (token %d) began while turn %d (token %d) held it", h.group, h.turn, h.token, o.turn, o.token)
 	}

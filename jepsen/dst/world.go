@@ -27,7 +27,6 @@ type World struct {
 	// trainers that there ever were, and turns that they were told to have.
 	trainers []*trainer
 	acked    []uint64
-	hooks    map[state.GroupID]*hooksRun
 
 	// What Raft would know: who leads, and what is committed.
 	leader    int // -1: nobody
@@ -75,7 +74,7 @@ type Flaws struct {
 func newWorld(c config, o Options) *World {
 	w := &World{
 		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMax: 10 * millisecond,
-		panics: map[uint64]plant{}, hooks: map[state.GroupID]*hooksRun{}, keep: o.story, happened: map[Kind]int{},
+		panics: map[uint64]plant{}, keep: o.story, happened: map[Kind]int{},
 	}
 	w.deciders = w.newDeciders()
 	w.witness = newWitness(func(format string, args ...any) { w.fail("witness", format, args...) })

@@ -409,9 +409,14 @@ func (m *Model) moveJob(c *logv1.MoveJob, got *logv1.Result) error {
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
-	j.group.jobs = remove(j.group.jobs, j)
-	j.group.moved = true
-	m.joinGroup(j, m.nodeGroup(state.GroupID(c.To)))
+	from, to := j.group, m.nodeGroup(state.GroupID(c.To))
+	from.jobs = remove(from.jobs, j)
+	from.moved = true
+	m.joinGroup(j, to)
+	to.Period = c.Period // another move of the same entry may be planned upon it
+	if !slices.ContainsFunc(from.jobs, func(o *job) bool { return o.seat != nil }) {
+		from.Period = 0
+	}
 	if err := m.tellJob(j); err != nil {
 		return err
 	}
