@@ -21,9 +21,16 @@ import (
 	"rota/jepsen/disk"
 )
 
-// storeEnv makes this test binary a process that writes to the storage in the
-// folder named there until it is killed.
-const storeEnv = "ROTA_TEST_STORE"
+const (
+	// storeEnv makes this test binary a process that writes to the storage in the
+	// folder named there until it is killed.
+	storeEnv = "ROTA_TEST_STORE"
+	// kindEnv is the kind of store that it uses.
+	kindEnv = "ROTA_TEST_STORE_KIND"
+)
+
+// smallSegment is short enough that a test fills some.
+const smallSegment = 128 << 10
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(storeEnv); dir != "" {
@@ -76,7 +83,9 @@ func keepWriting(dir string, say *json.Encoder) error {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}, hclog.NewNullLogger())
-	s, err := openStorage(&Config{Dir: dir, Logger: hclog.NewNullLogger()}, g)
+	cfg := storageConfig(dir, StoreKind(os.Getenv(kindEnv)))
+	cfg.segmentBytes = smallSegment
+	s, err := openStorage(cfg, g)
 	if err != nil {
 		return err
 	}
@@ -233,12 +242,13 @@ type powered struct {
 	*disk.FS
 	mountpoint string
 	data       string // name of the data directory
+	kind       StoreKind
 	// acked and tried are the last that the writer said.
 	acked, tried holding
 	steps        int
 }
 
-func newPowered(t *testing.T) *powered {
+func newPowered(t *testing.T, kind StoreKind) *powered {
 	t.Helper()
 	need.FUSE(t)
 	dir := t.TempDir()
@@ -255,7 +265,7 @@ func newPowered(t *testing.T) *powered {
 			t.Error(err)
 		}
 	})
-	p := &powered{FS: fs, mountpoint: mountpoint}
+	p := &powered{FS: fs, mountpoint: mountpoint, kind: kind}
 	p.fresh("data")
 	return p
 }
@@ -270,7 +280,7 @@ func (p *powered) fresh(data string) {
 func (p *powered) writer(t *testing.T) (cmd *exec.Cmd, lines *json.Decoder) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), storeEnv+"="+filepath.Join(p.mountpoint, p.data))
+	cmd.Env = append(os.Environ(), storeEnv+"="+filepath.Join(p.mountpoint, p.data), kindEnv+"="+string(p.kind))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -338,7 +348,15 @@ func (p *powered) check(t *testing.T, found, acked, tried holding) {
 // Whatever was acknowledged is there after the power was lost, and nothing that
 // was under way is there in part; and a power loss is not taken for damage.
 func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
-	p := newPowered(t)
+	for name, kinds := range map[string][]StoreKind{
+		"wal": {WAL}, "boltdb": {BoltDB}, "converted at each start": {WAL, BoltDB},
+	} {
+		t.Run(name, func(t *testing.T) { testAcknowledgedWritesSurvivePowerLoss(t, kinds) })
+	}
+}
+
+func testAcknowledgedWritesSurvivePowerLoss(t *testing.T, kinds []StoreKind) {
+	p := newPowered(t, "")
 	const rounds = 20
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -348,6 +366,7 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 			steps = 0 // in the middle of opening
 		}
 		acked, tried := p.acked, p.tried
+		p.kind = kinds[round%len(kinds)]
 		found := p.run(t, steps, time.Duration(r.IntN(20_000))*time.Microsecond)
 		if found != nil {
 			p.check(t, *found, acked, tried)
@@ -369,7 +388,11 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 // A server that lost power while it was started for the first time, before any
 // of its fsyncs, starts the next time.
 func TestPowerLossWhileTheStorageIsCreated(t *testing.T) {
-	p := newPowered(t)
+	eachStore(t, testPowerLossWhileTheStorageIsCreated)
+}
+
+func testPowerLossWhileTheStorageIsCreated(t *testing.T, kind StoreKind) {
+	p := newPowered(t, kind)
 	const seeds = 3
 	fsyncs := 0
 	for done := false; !done; fsyncs++ {
@@ -416,7 +439,7 @@ func (p *powered) cutOpening(t *testing.T, fsyncs int, seed uint64) (opened bool
 
 // diesOnDelete is a store whose process dies in its second deletion.
 type diesOnDelete struct {
-	rawLogs
+	LogStore
 	deletions int
 }
 
@@ -424,14 +447,14 @@ func (d *diesOnDelete) DeleteRange(first, last uint64) error {
 	if d.deletions++; d.deletions > 1 {
 		return errDisk
 	}
-	return d.rawLogs.DeleteRange(first, last)
+	return d.LogStore.DeleteRange(first, last)
 }
 
 // A long tail goes in several transactions, and a crash between them leaves no
 // hole in the log: raft could not start over one.
 func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 	dir := t.TempDir()
-	s, g, _ := openTest(t, dir)
+	s, g, _ := openTest(t, dir, BoltDB)
 	const kept, last = 10, 4 * deleteChunk
 	var logs []*raft.Log
 	for i := uint64(1); i <= last; i++ {
@@ -440,7 +463,7 @@ func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 	if err := s.logs.StoreLogs(logs); err != nil {
 		t.Fatal(err)
 	}
-	s.logs.raw = &diesOnDelete{rawLogs: s.bolt}
+	s.logs.raw = &diesOnDelete{LogStore: s.entries}
 	if err := s.logs.DeleteRange(kept+1, last); !errors.Is(err, errDisk) {
 		t.Fatalf("got %v, want it cut short", err)
 	}
@@ -448,7 +471,7 @@ func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.close()
-	s, g, _ = openTest(t, dir)
+	s, g, _ = openTest(t, dir, BoltDB)
 	defer g.close()
 	defer s.close()
 	end := s.logs.last.Load()
