@@ -75,10 +75,12 @@ var servers = []Mutant{
 		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestATornAppendIsCleared"}},
 	},
 	{
-		Name: "converted-log-removed-first",
-		Bug:  "a conversion of the log removes the folder before the database is known to be durable",
-		Edits: []Edit{{"server/replica/convert.go",
-			"	err = o.forget(w)\n", "	err = os.RemoveAll(o.path(walName))\n"}},
+		Name: "conversion-in-place",
+		Bug:  "a conversion of the log writes to the folder itself, so a crash leaves a part of the log that counts as all of it",
+		Edits: []Edit{
+			{"server/replica/convert.go", "	fresh := o.path(walFresh)\n", "	fresh := o.path(walName)\n"},
+			{"server/replica/convert.go", "	return o.rename(walFresh, walName)\n", "	return nil\n"},
+		},
 		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestACrashWhileTheLogIsConverted"}},
 	},
 	{
