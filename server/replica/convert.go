@@ -89,24 +89,32 @@ func (o *entriesOpener) fromWAL() (LogStore, error) {
 
 // forget removes from the database what the folder holds as well.
 func (o *entriesOpener) forget(w LogStore) error {
-	first, err1 := o.bolt.FirstIndex()
-	last, err2 := o.bolt.LastIndex()
-	if err := errors.Join(err1, err2); err != nil || last == 0 {
+	last, err := o.bolt.LastIndex()
+	if err != nil || last == 0 {
 		return err
 	}
 	var left, kept raft.Log
 	if err := errors.Join(o.bolt.GetLog(last, &left), w.GetLog(last, &kept)); err != nil || left.Term != kept.Term {
 		return errors.Join(errTwoLogs, err)
 	}
-	for ; first <= last; first += deleteChunk {
-		err := o.guard.write("remove converted entries", func() error {
-			return o.bolt.DeleteRange(first, min(last, first+deleteChunk-1))
+	return o.clearBolt()
+}
+
+// clearBolt removes all entries from the database, oldest first, so that its newest one
+// says to the end which log it was.
+func (o *entriesOpener) clearBolt() error {
+	for {
+		first, err := o.bolt.FirstIndex()
+		if err != nil || first == 0 {
+			return err
+		}
+		err = o.guard.write("remove converted entries", func() error {
+			return o.bolt.DeleteRange(first, first+deleteChunk-1)
 		})
 		if err := errors.Join(err, o.done("removed entries")); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // toWAL moves the log to the folder, of which nothing is there yet.

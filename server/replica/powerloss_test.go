@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,6 +247,8 @@ type powered struct {
 	// acked and tried are the last that the writer said.
 	acked, tried holding
 	steps        int
+	// hit counts power losses that took something from the files of the log.
+	hit map[StoreKind]int
 }
 
 func newPowered(t *testing.T, kind StoreKind) *powered {
@@ -265,7 +268,7 @@ func newPowered(t *testing.T, kind StoreKind) *powered {
 			t.Error(err)
 		}
 	})
-	p := &powered{FS: fs, mountpoint: mountpoint, kind: kind}
+	p := &powered{FS: fs, mountpoint: mountpoint, kind: kind, hit: map[StoreKind]int{}}
 	p.fresh("data")
 	return p
 }
@@ -277,11 +280,11 @@ func (p *powered) fresh(data string) {
 }
 
 // writer starts a process that opens the storage and writes to it.
-func (p *powered) writer(t *testing.T) (cmd *exec.Cmd, lines *json.Decoder) {
+func (p *powered) writer(t *testing.T, stderr *os.File) (cmd *exec.Cmd, lines *json.Decoder) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), storeEnv+"="+filepath.Join(p.mountpoint, p.data), kindEnv+"="+string(p.kind))
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +299,7 @@ func (p *powered) writer(t *testing.T) (cmd *exec.Cmd, lines *json.Decoder) {
 // steps and a moment more.
 func (p *powered) run(t *testing.T, steps int, moment time.Duration) (found *holding) {
 	t.Helper()
-	cmd, lines := p.writer(t)
+	cmd, lines := p.writer(t, os.Stderr)
 	kill := func() { time.AfterFunc(moment, func() { _ = cmd.Process.Kill() }) }
 	if steps == 0 {
 		kill()
@@ -345,6 +348,18 @@ func (p *powered) check(t *testing.T, found, acked, tried holding) {
 	}
 }
 
+// note notes which files had lost something.
+func (p *powered) note(lost disk.Loss) {
+	for _, file := range lost.Files {
+		switch {
+		case strings.Contains(file, "/"+walName+"/") && filepath.Ext(file) == ".wal":
+			p.hit[WAL]++
+		case filepath.Base(file) == boltName:
+			p.hit[BoltDB]++
+		}
+	}
+}
+
 // Whatever was acknowledged is there after the power was lost, and nothing that
 // was under way is there in part; and a power loss is not taken for damage.
 func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
@@ -375,12 +390,18 @@ func testAcknowledgedWritesSurvivePowerLoss(t *testing.T, kinds []StoreKind) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.note(lost)
 		if t.Failed() {
 			t.Fatalf("round %d of seed %d; the last power loss: %v", round, seed, lost)
 		}
 	}
 	if p.steps < 10*rounds {
 		t.Errorf("only %d steps in %d rounds: nothing was tested", p.steps, rounds)
+	}
+	for _, kind := range kinds {
+		if p.hit[kind] == 0 {
+			t.Errorf("no power loss took anything from the log in %s", kind)
+		}
 	}
 	t.Logf("%d steps, the log ends at %d, counters %+v", p.steps, p.acked.last(), p.Counters())
 }
@@ -418,7 +439,7 @@ func (p *powered) cutOpening(t *testing.T, fsyncs int, seed uint64) (opened bool
 	t.Helper()
 	release := p.HangAfter(fsyncs, disk.Fsync)
 	defer release()
-	cmd, lines := p.writer(t)
+	cmd, lines := p.writer(t, os.Stderr)
 	for deadline := time.Now().Add(20 * time.Second); p.Counters().Hanging == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no fsync %d in 20 s", fsyncs+1)
