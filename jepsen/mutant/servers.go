@@ -71,7 +71,7 @@ var servers = []Mutant{
 		Name: "torn-append-kept",
 		Bug:  "what a crash has left behind the newest append stays, for a later append to run into",
 		Edits: []Edit{{"server/replica/wallist.go",
-			"	if used <= tail.end {\n", "	if used >= 0 {\n"}},
+			"	if to > from {\n", "	if to < 0 {\n"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestATornAppendIsCleared"}},
 	},
 	{

@@ -20,7 +20,8 @@
 //   - wallist.go: raft-wal lists its files in a bbolt database, without a checksum. Here
 //     the list is a file under one. raft-wal also refuses every append if a crash came
 //     between the end of one file and the begin of the next, and can take the rest of a
-//     torn append for entries: the end of the newest file is brought into order before
+//     torn append for entries, and counts an append that a killed process has not
+//     flushed: the end of the newest file is brought into order, and made durable, before
 //     raft-wal sees it (waltail.go).
 //   - wal.go: raft-wal cannot store a log with a gap, which raft leaves behind a snapshot,
 //     and its errors in the background are only logged.

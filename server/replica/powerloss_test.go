@@ -28,6 +28,8 @@ const (
 	storeEnv = "ROTA_TEST_STORE"
 	// kindEnv is the kind of store that it uses.
 	kindEnv = "ROTA_TEST_STORE_KIND"
+	// idleEnv makes it only open the storage, or append to it once.
+	idleEnv = "ROTA_TEST_STORE_IDLE"
 )
 
 // smallSegment is short enough that a test fills some.
@@ -101,11 +103,26 @@ func keepWriting(dir string, say *json.Encoder) error {
 	if err := say.Encode(w.now); err != nil {
 		return err
 	}
+	if idle := os.Getenv(idleEnv); idle != "" {
+		return w.stayIdle(idle == "append")
+	}
 	for {
 		if err := w.step(); err != nil {
 			return err
 		}
 	}
+}
+
+// stayIdle waits to be killed, after one append or none.
+func (w *writer) stayIdle(appends bool) error {
+	if appends {
+		next := w.now
+		if err := errors.Join(w.append(&next)(), w.say.Encode(next)); err != nil {
+			return err
+		}
+	}
+	time.Sleep(time.Hour)
+	return nil
 }
 
 // read reads everything that is in the storage.
@@ -504,5 +521,41 @@ func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 		if err := s.logs.GetLog(i, &entry); err != nil {
 			t.Fatalf("the log ends at %d, but entry %d: %v", end, i, err)
 		}
+	}
+}
+
+// What a server finds when it starts is durable, also if the process before it was
+// killed before its flush: raft counts it as stored.
+func TestWhatAStartFindsIsDurable(t *testing.T) { eachStore(t, testWhatAStartFindsIsDurable) }
+
+func testWhatAStartFindsIsDurable(t *testing.T, kind StoreKind) {
+	p := newPowered(t, kind)
+	open := func(mode string) (s holding) {
+		t.Setenv(idleEnv, mode)
+		cmd, lines := p.writer(t, os.Stderr)
+		err := lines.Decode(&s)
+		if err == nil && mode == "append" {
+			err = lines.Decode(&s)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	open("open")
+	p.Lie(1 << 30) // as if it was killed before each flush
+	open("append")
+	if p.Counters().LiedFsyncs == 0 {
+		t.Fatal("every flush was honest")
+	}
+	p.Heal()
+	before := open("open")
+	if _, err := p.PowerLoss(1, false); err != nil {
+		t.Fatal(err)
+	}
+	if after := open("open"); before.last() == 0 || after.last() != before.last() || after.Suspect != "" {
+		t.Errorf("the log ended at %d, and ends at %d after a power loss, suspect %q", before.last(), after.last(), after.Suspect)
 	}
 }

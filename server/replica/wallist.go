@@ -78,21 +78,24 @@ func (l *segmentList) repairTail(info types.SegmentInfo) (segmentTail, error) {
 	}
 	tail := readTail(data)
 	used := usedBytes(data)
-	if used <= tail.end {
-		return tail, nil
+	if used > tail.end {
+		l.logger.Warn("the log ends in an append that is not complete: clearing it", "file", path,
+			"entries", tail.entries, "bytes", used-tail.end)
 	}
-	l.logger.Warn("the log ends in an append that is not complete: clearing it", "file", path,
-		"entries", tail.entries, "bytes", used-tail.end)
-	return tail, l.guard.write("clear the end of the log", func() error { return zero(path, tail.end, used) })
+	// A process that was killed before its flush leaves an append that is complete and
+	// not durable. From here on it counts.
+	return tail, l.guard.write("sync the end of the log", func() error { return zero(path, tail.end, used) })
 }
 
-// zero overwrites a part of a file.
+// zero overwrites a part of a file, if it is not empty, and makes the file durable.
 func zero(path string, from, to int) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(make([]byte, to-from), int64(from))
+	if to > from {
+		_, err = f.WriteAt(make([]byte, to-from), int64(from))
+	}
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
