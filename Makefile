@@ -113,6 +113,7 @@ mutants: bin/rota-jepsen ## Plant bugs and see that they are noticed, as root (a
 jepsen-nightly: bin/rota-jepsen ## The same for hours: each fault 30 times, 200 power losses, 200 flipped bits
 	bin/rota-jepsen run leader-kills -o json
 	bin/rota-jepsen run power-losses --repeat 8 -o json
+	bin/rota-jepsen run power-losses bit-flips --log-store boltdb -o json
 	bin/rota-jepsen run bit-flips --repeat 8 -o json
 	bin/rota-jepsen run agent-partitions --repeat 4 -o json
 	bin/rota-jepsen run lying-fsyncs wiped-disks deposed-leaders crash-points pause-agents -o json

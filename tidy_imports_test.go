@@ -204,6 +204,8 @@ var keepers = []struct {
 		"the state machine knows Raft in one file, and only replica knows what is wrong with it"},
 	{"github.com/hashicorp/raft-boltdb", []string{"server/replica"},
 		"a log store without checksums and the high-water mark loses entries silently"},
+	{"github.com/hashicorp/raft-wal", []string{"server/replica"},
+		"a log store that cuts off a damaged tail loses entries silently"},
 	{"go.etcd.io/bbolt", []string{"server/replica"},
 		"a log store without checksums and the high-water mark loses entries silently"},
 	{"github.com/hashicorp/memberlist", []string{"server/gossip"},
@@ -239,7 +241,8 @@ func TestModulesWithQuirksAreUsedInOnePlace(t *testing.T) {
 		parse(t, "fsm/x.go", "package fsm\nimport _ \"github.com/hashicorp/raft\"\n"),
 		parse(t, "fsm/machine.go", "package fsm\nimport _ \"github.com/hashicorp/raft\"\n"),
 		parse(t, "server/rpc/x.go", "package rpc\nimport _ \"github.com/hashicorp/raft-boltdb/v2\"\n"),
+		parse(t, "server/rpc/y.go", "package rpc\nimport _ \"github.com/hashicorp/raft-wal/fs\"\n"),
 		parse(t, "server/replica/x.go", "package replica\nimport _ \"go.etcd.io/bbolt\"\n"),
 		parse(t, "agent/x.go", "package agent\nimport _ \"github.com/hashicorp/memberlist\"\n"),
-	}), "fsm/x.go", "server/rpc/x.go", "agent/x.go")
+	}), "fsm/x.go", "server/rpc/x.go", "server/rpc/y.go", "agent/x.go")
 }

@@ -41,6 +41,9 @@ type Config struct {
 
 	// HeartbeatTimeout is how long followers wait for a leader: 1 s if zero.
 	HeartbeatTimeout time.Duration
+	// LogStore keeps the entries of the log: replica.WAL if empty. A log that is in the
+	// other store is moved at start.
+	LogStore replica.StoreKind
 	// SnapshotThreshold is the number of entries between snapshots; 0 means 8192.
 	SnapshotThreshold uint64
 	// TrailingLogs is the number of entries that stay after a snapshot: more than

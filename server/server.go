@@ -135,7 +135,7 @@ func (s *Server) open() error {
 		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Machine: s.machine,
 		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
 		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, ClusterID: s.clusterID,
-		Logger: s.logger, Exit: s.cfg.Exit,
+		Logger: s.logger, Exit: s.cfg.Exit, LogStore: s.cfg.LogStore,
 		HeartbeatTimeout: s.cfg.HeartbeatTimeout, SnapshotThreshold: s.cfg.SnapshotThreshold,
 		TrailingLogs: s.cfg.TrailingLogs, DiskHangLimit: s.cfg.DiskHangLimit,
 	})

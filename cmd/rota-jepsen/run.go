@@ -16,6 +16,7 @@ import (
 	"rota/jepsen/cluster"
 	"rota/jepsen/report"
 	"rota/jepsen/scenario"
+	"rota/server/replica"
 )
 
 // runFlags are what a run can be told.
@@ -49,6 +50,7 @@ modules of this repository unless --binary is given.
   rota-jepsen run leader-kill
   rota-jepsen run partitions --seed 42 --duration 5m
   rota-jepsen run leader-kill --count 100 -o json
+  rota-jepsen run power-losses --log-store boltdb
   rota-jepsen run ci --repeat 3`,
 		RunE: f.run,
 	}
@@ -58,6 +60,7 @@ modules of this repository unless --binary is given.
 	fs.IntVar(&f.options.Count, "count", 0, "number of faults, whatever the duration (default: as the scenario says)")
 	fs.IntVar(&f.repeat, "repeat", 1, "how often to run each scenario")
 	fs.IntVar(&f.voidRetries, "void-retries", 0, "how often to try a run again that proved nothing, as when the machine was too slow; one that saw a promise broken or broke off never is")
+	fs.StringVar(&f.options.LogStore, "log-store", "", "what keeps the log of the servers: wal or boltdb (default: as rota)")
 	fs.StringVar(&f.options.Store, "store", "store", "folder of the reports")
 	fs.StringVar(&f.binary, "binary", "", "rota to test, built with -tags faults (default: build it)")
 	fs.StringVar(&f.otherBinary, "other-binary", "", "another build of it, for rolling restarts (default: build it, with another version)")
@@ -141,6 +144,9 @@ func (f *runFlags) scenarios(names []string) (all []scenario.Scenario, err error
 	}
 	if f.repeat < 1 || f.voidRetries < 0 || f.options.Count < 0 || f.options.Duration < 0 {
 		return nil, fmt.Errorf("--repeat must be at least 1, --void-retries, --count and --duration not negative")
+	}
+	if !slices.Contains([]string{"", string(replica.WAL), string(replica.BoltDB)}, f.options.LogStore) {
+		return nil, fmt.Errorf("--log-store %q is neither %s nor %s", f.options.LogStore, replica.WAL, replica.BoltDB)
 	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("which scenario? See: rota-jepsen list")

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -14,6 +15,8 @@ import (
 type Loss struct {
 	// Changes are the writes and truncations that no fsync had made durable.
 	Changes int
+	// Files are the paths of the files that they are of, relative to the mount point.
+	Files []string
 	// Names are the steps that no fsync of a folder had made durable, and
 	// NamesKept how many of them survived.
 	Names, NamesKept int
@@ -96,7 +99,10 @@ func (l *loss) entry(n *inode, path string) error {
 func (l *loss) file(n *inode, path string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l.Changes += len(n.content.pending)
+	if changes := len(n.content.pending); changes > 0 {
+		l.Changes += changes
+		l.Files = append(l.Files, strings.TrimPrefix(l.path(n), l.root+"/"))
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -17,13 +17,22 @@ type Class string
 // Classes.
 const (
 	AnyByte  Class = "any"
-	LogBytes Class = "log"      // the log store behind its meta pages
-	Meta     Class = "meta"     // the meta pages of the log store
+	LogBytes Class = "log"      // the entries of the log
+	Meta     Class = "meta"     // what says where the entries are: a list of files, or meta pages
 	Mark     Class = "mark"     // the high-water mark
 	Snapshot Class = "snapshot" // everything in snapshots
 )
 
-// metaBytes are what two meta pages of the log store take.
+// A server keeps its log in this folder, in files and a list of them, or, if there is
+// no such folder, in a database behind its meta pages.
+const (
+	walFolder   = "wal"
+	walList     = "segments"
+	walFileEnds = ".wal"
+	database    = "raft.db"
+)
+
+// metaBytes are what two meta pages of the database take.
 var metaBytes = 2 * int64(os.Getpagesize())
 
 // usedBlock is the unit in which bytes count as used, in bytes: a block of
@@ -96,6 +105,7 @@ func pick(dir string, class Class, seed uint64) (block, *rand.Rand, error) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var chosen block
 	total := 0
+	_, noWAL := os.Stat(filepath.Join(dir, walFolder))
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
@@ -105,7 +115,7 @@ func pick(dir string, class Class, seed uint64) (block, *rand.Rand, error) {
 			return err
 		}
 		return blocks(path, func(offset int64, bytes int) {
-			if class != AnyByte && class != classOf(name, offset) {
+			if class != AnyByte && class != classOf(name, offset, noWAL == nil) {
 				return
 			}
 			total += bytes
@@ -143,13 +153,15 @@ func blocks(path string, visit func(offset int64, bytes int)) error {
 	}
 }
 
-// classOf knows the files of a server by name.
-func classOf(name string, offset int64) Class {
+// classOf knows the files of a server by name. Beside the folder of the log the database
+// has no entries, only term and vote.
+func classOf(name string, offset int64, wal bool) Class {
+	inWAL := filepath.Dir(name) == walFolder
 	switch {
-	case name == "raft.db" && offset < metaBytes:
-		return Meta
-	case name == "raft.db":
+	case inWAL && filepath.Ext(name) == walFileEnds, !wal && name == database && offset >= metaBytes:
 		return LogBytes
+	case inWAL && filepath.Base(name) == walList, !wal && name == database:
+		return Meta
 	case name == "mark":
 		return Mark
 	case strings.HasPrefix(name, "snapshots"+string(filepath.Separator)):

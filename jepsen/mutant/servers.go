@@ -53,11 +53,35 @@ var servers = []Mutant{
 	},
 	{
 		Name: "fsync-skipped",
-		Bug:  "the log is written and not flushed",
+		Bug:  "the log of raft-boltdb is written and not flushed",
 		Edits: []Edit{{"server/replica/open.go",
 			"		Path: path,\n		BoltOptions: &bbolt.Options{\n			NoFreelistSync: true,\n",
 			"		Path:   path,\n		NoSync: true,\n		BoltOptions: &bbolt.Options{\n			NoFreelistSync: true,\n"}},
-		Hunt: run("power-losses", "--count", "4"),
+		Hunt: run("power-losses", "--count", "4", "--log-store", "boltdb"),
+	},
+	{
+		Name: "segment-list-unchecked",
+		Bug:  "the list of the log's files is believed though its checksum is wrong",
+		Edits: []Edit{{"server/replica/wallist.go",
+			"		crc32.Checksum(text[segmentListHead:], castagnoli) != binary.LittleEndian.Uint32(text[len(segmentListMagic):]) {\n",
+			"		crc32.Checksum(text[segmentListHead:], castagnoli) == 0 && binary.LittleEndian.Uint32(text[len(segmentListMagic):]) != 0 {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestDamageOfTheWAL"}},
+	},
+	{
+		Name: "torn-append-kept",
+		Bug:  "what a crash has left behind the newest append stays, for a later append to run into",
+		Edits: []Edit{{"server/replica/wallist.go",
+			"	if to > from {\n", "	if to < 0 {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestATornAppendIsCleared"}},
+	},
+	{
+		Name: "conversion-in-place",
+		Bug:  "a conversion of the log writes to the folder itself, so a crash leaves a part of the log that counts as all of it",
+		Edits: []Edit{
+			{"server/replica/convert.go", "	fresh := o.path(walFresh)\n", "	fresh := o.path(walName)\n"},
+			{"server/replica/convert.go", "	return o.rename(walFresh, walName)\n", "	return nil\n"},
+		},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestACrashWhileTheLogIsConverted"}},
 	},
 	{
 		Name: "write-error-ignored",

@@ -30,6 +30,8 @@ type Options struct {
 	Duration time.Duration
 	// Count of faults, 0: that of the scenario.
 	Count int
+	// LogStore is what keeps the log of the servers, "": their default.
+	LogStore string
 	// Dir is for what members keep. It is not removed.
 	Dir string
 	// Store is where the folder of the report is made.
@@ -74,6 +76,9 @@ func Run(ctx context.Context, s Scenario, o Options) (*report.Report, error) {
 // prepare starts the cluster and everything around it.
 func (r *run) prepare(ctx context.Context) error {
 	config := r.cluster()
+	if r.LogStore != "" {
+		config.ServerArgs = append(config.ServerArgs, "--log-store", r.LogStore)
+	}
 	r.world = fault.World{
 		Config: config, Disks: map[string]*disk.FS{}, Rotten: map[string]bool{}, Dir: filepath.Join(r.Dir, "faults"), OtherBinary: r.OtherBinary, Pool: agentPool,
 		Rand: rand.New(rand.NewPCG(uint64(r.Seed), 0)),

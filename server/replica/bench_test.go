@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	boltdb "github.com/hashicorp/raft-boltdb/v2"
+	wal "github.com/hashicorp/raft-wal"
 
 	logv1 "rota/api/gen/log/v1"
 )
@@ -77,8 +79,41 @@ func benchPropose(b *testing.B, proposers, pipeline int, forwarded bool) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "op/s")
 }
 
+// benchStores measures one commit after the other with each kind of log store.
+func benchStores(b *testing.B, open func(b *testing.B, kind StoreKind) (commit func() error)) {
+	for _, kind := range []StoreKind{WAL, BoltDB} {
+		b.Run(string(kind), func(b *testing.B) {
+			commit := open(b, kind)
+			took := make([]time.Duration, 0, b.N)
+			b.ResetTimer()
+			for range b.N {
+				start := time.Now()
+				if err := commit(); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+			}
+			b.StopTimer()
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		})
+	}
+}
+
 // One commit after the other; compare with BenchmarkBareRaft1.
-func BenchmarkPropose1(b *testing.B) { benchPropose(b, 1, 1, false) }
+func BenchmarkPropose1(b *testing.B) {
+	benchStores(b, func(b *testing.B, kind StoreKind) func() error {
+		lead := newCluster(b, 3, func(cfg *Config) {
+			cfg.Machine, cfg.LogStore = &nullMachine{}, kind
+		}).leader()
+		cmd := benchCommand()
+		return func() error {
+			_, err := lead.replica.Propose(context.Background(), cmd)
+			return err
+		}
+	})
+}
 
 func BenchmarkPropose(b *testing.B) {
 	for _, proposers := range []int{256, 1024} {
@@ -93,25 +128,40 @@ func BenchmarkPropose(b *testing.B) {
 	}
 }
 
-// BenchmarkBareRaft1 is hashicorp/raft on raft-boltdb, with nothing of ours.
+// BenchmarkBareRaft1 is hashicorp/raft on raft-wal and on raft-boltdb, with nothing of
+// ours.
 func BenchmarkBareRaft1(b *testing.B) {
-	lead := bareCluster(b)
-	entry := logv1.Entry{Commands: []*logv1.Command{benchCommand()}}
-	data, err := entry.MarshalVT()
+	benchStores(b, func(b *testing.B, kind StoreKind) func() error {
+		lead := bareCluster(b, kind)
+		entry := logv1.Entry{Commands: []*logv1.Command{benchCommand()}}
+		data, err := entry.MarshalVT()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return func() error { return lead.Apply(data, 0).Error() }
+	})
+}
+
+// bareStores are raft's stores as they come.
+func bareStores(b *testing.B, kind StoreKind) (stable *boltdb.BoltStore, logs raft.LogStore) {
+	dir := b.TempDir()
+	stable, err := boltdb.NewBoltStore(filepath.Join(dir, "raft.db"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.ResetTimer()
-	for range b.N {
-		if err := lead.Apply(data, 0).Error(); err != nil {
-			b.Fatal(err)
-		}
+	b.Cleanup(func() { _ = stable.Close() })
+	if kind == BoltDB {
+		return stable, stable
 	}
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "op/s")
+	w, err := wal.Open(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = w.Close() })
+	return stable, w
 }
 
-func bareCluster(b *testing.B) *raft.Raft {
+func bareCluster(b *testing.B, kind StoreKind) *raft.Raft {
 	var servers raft.Configuration
 	var streams []*stream
 	for i := range 3 {
@@ -121,19 +171,15 @@ func bareCluster(b *testing.B) *raft.Raft {
 	}
 	var nodes []*raft.Raft
 	for i, s := range streams {
-		dir := b.TempDir()
-		store, err := boltdb.NewBoltStore(filepath.Join(dir, "raft.db"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		stable, logs := bareStores(b, kind)
 		snaps := raft.NewDiscardSnapshotStore()
 		trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: s, MaxPool: 4, Timeout: 5 * time.Second, Logger: hclog.NewNullLogger()})
 		conf := raft.DefaultConfig()
 		conf.LocalID, conf.Logger, conf.NoLegacyTelemetry = servers.Servers[i].ID, hclog.NewNullLogger(), true
-		if err := raft.BootstrapCluster(conf, store, store, snaps, trans, servers); err != nil {
+		if err := raft.BootstrapCluster(conf, logs, stable, snaps, trans, servers); err != nil {
 			b.Fatal(err)
 		}
-		r, err := raft.NewRaft(conf, &nullMachine{}, store, store, snaps, trans)
+		r, err := raft.NewRaft(conf, &nullMachine{}, logs, stable, snaps, trans)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -141,7 +187,6 @@ func bareCluster(b *testing.B) *raft.Raft {
 		b.Cleanup(func() {
 			s.cut()
 			_ = r.Shutdown().Error()
-			_ = store.Close()
 		})
 	}
 	var lead *raft.Raft

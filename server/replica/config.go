@@ -43,6 +43,9 @@ type Config struct {
 	ServerID string
 	// Dir holds the log, the mark and the snapshots. It is created.
 	Dir string
+	// LogStore keeps the entries of the log: WAL. A log that is in the other store is
+	// moved when it is opened.
+	LogStore StoreKind
 	// Address is the advertised host:port.
 	Address string
 	Machine Machine
@@ -113,8 +116,8 @@ type Config struct {
 	// Probe dials a server's port and hangs up. Its error must wrap
 	// ECONNREFUSED if and only if the port refused. A TCP dial.
 	Probe func(ctx context.Context, address string) error
-	// WrapLogs is put between raft-boltdb and everything above it, for disk
-	// faults in tests.
+	// WrapLogs is put between the entries of the log and everything above them, for
+	// disk faults in tests.
 	WrapLogs func(LogStore) LogStore
 
 	// unsafeFastHeartbeats brings hashicorp/raft issue 695 back, so that its
@@ -127,14 +130,11 @@ type Config struct {
 	stamped func(*logv1.Entry)
 	// intercept sees each RPC before raft; a non-nil result answers it.
 	intercept func(cmd any) any
-}
-
-// LogStore is what Config.WrapLogs may replace: raft-boltdb's methods.
-type LogStore interface {
-	raft.LogStore
-	Set(k, v []byte) error
-	Get(k []byte) ([]byte, error)
-	Close() error
+	// segmentBytes is how long a file of the log gets: 16 MiB.
+	segmentBytes int
+	// converting is called after each step of a conversion of the log, which an error
+	// ends.
+	converting func(done string) error
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -148,6 +148,8 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+	orDefault(&c.LogStore, WAL)
+	orDefault(&c.segmentBytes, segmentBytes)
 	orDefault(&c.HeartbeatTimeout, time.Second)
 	orDefault(&c.ElectionTimeout, c.HeartbeatTimeout)
 	orDefault(&c.LeaderLease, c.HeartbeatTimeout/2)
@@ -182,6 +184,8 @@ func (c *Config) validate() error {
 		return errors.New("replica: ServerID, Dir and Address are required")
 	case c.Machine == nil || c.Stream == nil || c.Exit == nil:
 		return errors.New("replica: Machine, Stream and Exit are required")
+	case c.LogStore != WAL && c.LogStore != BoltDB:
+		return fmt.Errorf("replica: unknown LogStore %q; there are %s and %s", c.LogStore, WAL, BoltDB)
 	case c.TrailingLogs <= snapshotsRetained*c.SnapshotThreshold:
 		return fmt.Errorf("replica: TrailingLogs (%d) must be above %d x SnapshotThreshold (%d), or a damaged snapshot cannot be replaced by replay",
 			c.TrailingLogs, snapshotsRetained, c.SnapshotThreshold)

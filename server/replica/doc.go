@@ -1,5 +1,5 @@
-// Package replica keeps one replica of the log: hashicorp/raft on raft-boltdb,
-// with what both leave open closed by wrappers.
+// Package replica keeps one replica of the log: hashicorp/raft on raft-wal, or on
+// raft-boltdb, with what they leave open closed by wrappers.
 //
 // The data path is Propose: commands that arrive while an entry is in flight
 // become the next entry (propose.go); a server that does not lead forwards them
@@ -11,11 +11,21 @@
 //     deposed leader stamp an entry with its successor's term. Here every RPC
 //     goes through the one channel, where votes can also be refused.
 //   - stable.go: raft writes a vote as two records; here it is one, kept in two places.
-//   - logstore.go: bbolt's data pages carry no checksum; here each entry does.
-//   - mark.go: bbolt opens cleanly on its older meta page if the newest one is
-//     damaged, and the newest entries are gone. A mark beside the store knows
-//     better, and such a server neither votes nor stands until it has caught up
-//     (quarantine.go).
+//   - logstore.go: neither store verifies an entry when it is read; here each entry
+//     has a checksum.
+//   - mark.go: a store opens cleanly with its newest entries gone if the damage looks
+//     like a crash: bbolt on its older meta page, raft-wal at a damaged append in its
+//     newest file. A mark beside the store knows better, and such a server neither
+//     votes nor stands until it has caught up (quarantine.go).
+//   - wallist.go: raft-wal lists its files in a bbolt database, without a checksum. Here
+//     the list is a file under one. raft-wal also refuses every append if a crash came
+//     between the end of one file and the begin of the next, and can take the rest of a
+//     torn append for entries, and counts an append that a killed process has not
+//     flushed: the end of the newest file is brought into order, and made durable, before
+//     raft-wal sees it (waltail.go).
+//   - wal.go: raft-wal cannot store a log with a gap, which raft leaves behind a snapshot,
+//     and its errors in the background are only logged.
+//   - convert.go: the log moves from one store to the other when the server starts.
 //   - guard.go: raft survives a failed or hanging disk; a process must not. The
 //     first write that fails, or that takes too long, ends it.
 //   - verify.go: raft counts an answer to an older message as proof of
@@ -35,7 +45,8 @@
 // event, the mark alone would miss that append. Therefore a damaged meta page
 // also quarantines by itself; what remains is that such a server, under the very
 // same leader and term, may leave quarantine while that last append has not been
-// sent to it again. Damage of both slots of the mark, and of the store, at once
+// sent to it again. With raft-wal, damage of the very last append in that event cannot
+// be told from a torn write, and is not noticed. Damage of both slots of the mark, and of the store, at once
 // is not survived either.
 //
 // A quarantined server that has nobody to catch up with (a cluster of one) stays

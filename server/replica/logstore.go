@@ -13,23 +13,14 @@ import (
 	"rota/internal/failpoint"
 )
 
-// rawLogs is the part of raft-boltdb below the log store.
-type rawLogs interface {
-	FirstIndex() (uint64, error)
-	LastIndex() (uint64, error)
-	GetLog(index uint64, log *raft.Log) error
-	StoreLogs(logs []*raft.Log) error
-	DeleteRange(min, max uint64) error
-}
-
-// logStore adds to raft-boltdb a checksum per entry, the high-water mark and a
-// bounded cache of the newest entries.
+// logStore adds to the entries of the log a checksum for each, the high-water mark
+// and a bounded cache of the newest.
 //
 // The checksum is kept behind the entry's extensions, which raft carries but
 // does not read; it is taken off before anybody sees the entry.
 type logStore struct {
 	guard *guard
-	raw   rawLogs
+	raw   LogStore
 	mark  *mark
 	cache logCache
 	last  atomic.Uint64
@@ -42,7 +33,7 @@ type logStore struct {
 
 type position struct{ index, term uint64 }
 
-func openLogs(raw rawLogs, m *mark, g *guard) (*logStore, error) {
+func openLogs(raw LogStore, m *mark, g *guard) (*logStore, error) {
 	s := &logStore{guard: g, raw: raw, mark: m, stored: make(chan struct{}, 1)}
 	last, err := s.LastIndex()
 	if err != nil {
@@ -83,7 +74,7 @@ func unseal(index uint64, l *raft.Log) error {
 	return nil
 }
 
-// read runs a read; a panic of bbolt over its own pages is corruption.
+// read runs a read; a panic of a store over its own files is corruption.
 func (s *logStore) read(what string, fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -194,10 +185,17 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 		failpoint.Hit(failpoint.LogCut)
 	}
 	s.cache.drop(first, last)
+	return s.deleteInSteps(first, last, tail)
+}
+
+// deleteInSteps deletes as many entries at once as the store allows. A tail goes from
+// its end: a crash in the middle must not leave a hole.
+func (s *logStore) deleteInSteps(first, last uint64, tail bool) error {
+	more := s.raw.DeleteMax() - 1
 	for first <= last {
-		from, to := first, min(last, first+deleteChunk-1)
+		from, to := first, first+min(last-first, more)
 		if tail {
-			from, to = max(first, last-min(last, deleteChunk-1)), last
+			from, to = last-min(last-first, more), last
 		}
 		err := s.guard.write("delete from log", func() error { return s.raw.DeleteRange(from, to) })
 		if err != nil {
@@ -211,11 +209,6 @@ func (s *logStore) DeleteRange(first, last uint64) error {
 	}
 	return nil
 }
-
-// deleteChunk is how many entries go in one transaction. Compaction shares the
-// writer's lock with appends, which must not wait for all of it. A tail goes
-// from its end: a crash in the middle must not leave a hole.
-const deleteChunk = 256
 
 // lowerMark prepares for the loss of everything from index on. If the whole log
 // goes, a snapshot holds what was in it, and the mark stays.

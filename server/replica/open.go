@@ -15,17 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// boltName is the database of term and vote, and of the entries if they are not in the
+// folder "wal".
+const boltName = "raft.db"
+
 // ErrInUse says that another process has the data directory open.
 var ErrInUse = errors.New("data directory is in use by another process")
 
 // storage is everything durable of one replica.
 type storage struct {
-	lock   *os.File
-	bolt   LogStore
-	mark   *mark
-	logs   *logStore
-	stable *stableStore
-	snaps  *snapStore
+	lock    *os.File
+	bolt    *boltdb.BoltStore // of the stable store
+	mark    *mark
+	entries LogStore // of logs
+	logs    *logStore
+	stable  *stableStore
+	snaps   *snapStore
 	// suspect is why the store may miss what it once had; empty if it does not.
 	suspect string
 	// blank: the mark may be lost as well, because the disk was empty. pristine: the
@@ -48,7 +53,7 @@ func openStorage(cfg *Config, g *guard) (s *storage, err error) {
 	if s.lock, err = lockDir(cfg.Dir); err != nil {
 		return s, err
 	}
-	path := filepath.Join(cfg.Dir, "raft.db")
+	path := filepath.Join(cfg.Dir, boltName)
 	if s.mark, err = openMark(cfg.Dir, g); err != nil {
 		return s, err
 	}
@@ -59,16 +64,13 @@ func openStorage(cfg *Config, g *guard) (s *storage, err error) {
 	if s.bolt, err = openBolt(path); err != nil {
 		return s, err
 	}
-	if cfg.WrapLogs != nil {
-		s.bolt = cfg.WrapLogs(s.bolt)
-	}
-	if s.logs, err = openLogs(s.bolt, s.mark, g); err != nil {
-		return s, err
-	}
 	if s.stable, err = openStable(s.bolt, s.mark, g); err != nil {
 		return s, err
 	}
 	if s.snaps, err = openSnapshots(cfg.Dir, g, cfg.Logger); err != nil {
+		return s, err
+	}
+	if err := s.openEntries(cfg, g); err != nil {
 		return s, err
 	}
 	// What is written to these files is durable, but their names are only now.
@@ -76,6 +78,26 @@ func openStorage(cfg *Config, g *guard) (s *storage, err error) {
 		return s, fmt.Errorf("sync data directory: %w", err)
 	}
 	return s, s.inspectLog()
+}
+
+// openEntries opens the log, in the store that the configuration names.
+func (s *storage) openEntries(cfg *Config, g *guard) error {
+	snap, err := s.snaps.newest()
+	if err != nil {
+		return fmt.Errorf("list snapshots: %w", err)
+	}
+	opener := entriesOpener{
+		dir: cfg.Dir, kind: cfg.LogStore, bolt: s.bolt, snapshot: snap.index, step: cfg.converting,
+		walOptions: walOptions{guard: g, logger: cfg.Logger, segmentBytes: cfg.segmentBytes},
+	}
+	if s.entries, err = opener.open(); err != nil {
+		return err
+	}
+	if cfg.WrapLogs != nil {
+		s.entries = cfg.WrapLogs(s.entries)
+	}
+	s.logs, err = openLogs(s.entries, s.mark, g)
+	return err
 }
 
 // makeDir creates a directory and those above it, durably: without its name
@@ -108,7 +130,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // openBolt opens the database, which it creates under another name: bbolt
 // refuses a file whose creation was cut short.
-func openBolt(path string) (LogStore, error) {
+func openBolt(path string) (*boltdb.BoltStore, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		if err := createBolt(path); err != nil {
 			return nil, fmt.Errorf("create log store %s: %w", path, err)
@@ -134,7 +156,7 @@ func createBolt(path string) error {
 
 // openBoltAt never sets NoSync. The freelist is rebuilt at start: writing it at
 // each commit costs more than the commit.
-func openBoltAt(path string) (store LogStore, err error) {
+func openBoltAt(path string) (store *boltdb.BoltStore, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: open %s: %v", ErrCorrupt, path, p)
@@ -223,6 +245,9 @@ func (s *storage) close() error {
 	var errs []error
 	if s.mark != nil {
 		errs = append(errs, s.mark.close())
+	}
+	if s.entries != nil {
+		errs = append(errs, s.entries.Close())
 	}
 	if s.bolt != nil {
 		errs = append(errs, s.bolt.Close())

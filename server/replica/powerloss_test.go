@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,9 +22,18 @@ import (
 	"rota/jepsen/disk"
 )
 
-// storeEnv makes this test binary a process that writes to the storage in the
-// folder named there until it is killed.
-const storeEnv = "ROTA_TEST_STORE"
+const (
+	// storeEnv makes this test binary a process that writes to the storage in the
+	// folder named there until it is killed.
+	storeEnv = "ROTA_TEST_STORE"
+	// kindEnv is the kind of store that it uses.
+	kindEnv = "ROTA_TEST_STORE_KIND"
+	// idleEnv makes it only open the storage, or append to it once.
+	idleEnv = "ROTA_TEST_STORE_IDLE"
+)
+
+// smallSegment is short enough that a test fills some.
+const smallSegment = 128 << 10
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(storeEnv); dir != "" {
@@ -76,7 +86,9 @@ func keepWriting(dir string, say *json.Encoder) error {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}, hclog.NewNullLogger())
-	s, err := openStorage(&Config{Dir: dir, Logger: hclog.NewNullLogger()}, g)
+	cfg := storageConfig(dir, StoreKind(os.Getenv(kindEnv)))
+	cfg.segmentBytes = smallSegment
+	s, err := openStorage(cfg, g)
 	if err != nil {
 		return err
 	}
@@ -91,11 +103,26 @@ func keepWriting(dir string, say *json.Encoder) error {
 	if err := say.Encode(w.now); err != nil {
 		return err
 	}
+	if idle := os.Getenv(idleEnv); idle != "" {
+		return w.stayIdle(idle == "append")
+	}
 	for {
 		if err := w.step(); err != nil {
 			return err
 		}
 	}
+}
+
+// stayIdle waits to be killed, after one append or none.
+func (w *writer) stayIdle(appends bool) error {
+	if appends {
+		next := w.now
+		if err := errors.Join(w.append(&next)(), w.say.Encode(next)); err != nil {
+			return err
+		}
+	}
+	time.Sleep(time.Hour)
+	return nil
 }
 
 // read reads everything that is in the storage.
@@ -233,12 +260,15 @@ type powered struct {
 	*disk.FS
 	mountpoint string
 	data       string // name of the data directory
+	kind       StoreKind
 	// acked and tried are the last that the writer said.
 	acked, tried holding
 	steps        int
+	// hit counts power losses that took something from the files of the log.
+	hit map[StoreKind]int
 }
 
-func newPowered(t *testing.T) *powered {
+func newPowered(t *testing.T, kind StoreKind) *powered {
 	t.Helper()
 	need.FUSE(t)
 	dir := t.TempDir()
@@ -255,7 +285,7 @@ func newPowered(t *testing.T) *powered {
 			t.Error(err)
 		}
 	})
-	p := &powered{FS: fs, mountpoint: mountpoint}
+	p := &powered{FS: fs, mountpoint: mountpoint, kind: kind, hit: map[StoreKind]int{}}
 	p.fresh("data")
 	return p
 }
@@ -267,11 +297,11 @@ func (p *powered) fresh(data string) {
 }
 
 // writer starts a process that opens the storage and writes to it.
-func (p *powered) writer(t *testing.T) (cmd *exec.Cmd, lines *json.Decoder) {
+func (p *powered) writer(t *testing.T, stderr *os.File) (cmd *exec.Cmd, lines *json.Decoder) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), storeEnv+"="+filepath.Join(p.mountpoint, p.data))
-	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), storeEnv+"="+filepath.Join(p.mountpoint, p.data), kindEnv+"="+string(p.kind))
+	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +316,7 @@ func (p *powered) writer(t *testing.T) (cmd *exec.Cmd, lines *json.Decoder) {
 // steps and a moment more.
 func (p *powered) run(t *testing.T, steps int, moment time.Duration) (found *holding) {
 	t.Helper()
-	cmd, lines := p.writer(t)
+	cmd, lines := p.writer(t, os.Stderr)
 	kill := func() { time.AfterFunc(moment, func() { _ = cmd.Process.Kill() }) }
 	if steps == 0 {
 		kill()
@@ -335,19 +365,41 @@ func (p *powered) check(t *testing.T, found, acked, tried holding) {
 	}
 }
 
+// note notes which files had lost something.
+func (p *powered) note(lost disk.Loss) {
+	for _, file := range lost.Files {
+		switch {
+		case strings.Contains(file, "/"+walName+"/") && filepath.Ext(file) == ".wal":
+			p.hit[WAL]++
+		case filepath.Base(file) == boltName:
+			p.hit[BoltDB]++
+		}
+	}
+}
+
 // Whatever was acknowledged is there after the power was lost, and nothing that
 // was under way is there in part; and a power loss is not taken for damage.
 func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
-	p := newPowered(t)
+	for name, kinds := range map[string][]StoreKind{
+		"wal": {WAL}, "boltdb": {BoltDB}, "converted at each start": {WAL, BoltDB},
+	} {
+		t.Run(name, func(t *testing.T) { testAcknowledgedWritesSurvivePowerLoss(t, kinds) })
+	}
+}
+
+func testAcknowledgedWritesSurvivePowerLoss(t *testing.T, kinds []StoreKind) {
+	p := newPowered(t, "")
 	const rounds = 20
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
-	for round := range rounds {
+	missed := func(kind StoreKind) bool { return p.hit[kind] == 0 }
+	for round := 0; round < rounds || slices.ContainsFunc(kinds, missed) && round < 6*rounds; round++ {
 		steps := r.IntN(40)
 		if round%8 == 0 {
 			steps = 0 // in the middle of opening
 		}
 		acked, tried := p.acked, p.tried
+		p.kind = kinds[round%len(kinds)]
 		found := p.run(t, steps, time.Duration(r.IntN(20_000))*time.Microsecond)
 		if found != nil {
 			p.check(t, *found, acked, tried)
@@ -356,6 +408,7 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.note(lost)
 		if t.Failed() {
 			t.Fatalf("round %d of seed %d; the last power loss: %v", round, seed, lost)
 		}
@@ -363,13 +416,22 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 	if p.steps < 10*rounds {
 		t.Errorf("only %d steps in %d rounds: nothing was tested", p.steps, rounds)
 	}
+	for _, kind := range kinds {
+		if missed(kind) {
+			t.Errorf("no power loss took anything from the log in %s", kind)
+		}
+	}
 	t.Logf("%d steps, the log ends at %d, counters %+v", p.steps, p.acked.last(), p.Counters())
 }
 
 // A server that lost power while it was started for the first time, before any
 // of its fsyncs, starts the next time.
 func TestPowerLossWhileTheStorageIsCreated(t *testing.T) {
-	p := newPowered(t)
+	eachStore(t, testPowerLossWhileTheStorageIsCreated)
+}
+
+func testPowerLossWhileTheStorageIsCreated(t *testing.T, kind StoreKind) {
+	p := newPowered(t, kind)
 	const seeds = 3
 	fsyncs := 0
 	for done := false; !done; fsyncs++ {
@@ -395,7 +457,7 @@ func (p *powered) cutOpening(t *testing.T, fsyncs int, seed uint64) (opened bool
 	t.Helper()
 	release := p.HangAfter(fsyncs, disk.Fsync)
 	defer release()
-	cmd, lines := p.writer(t)
+	cmd, lines := p.writer(t, os.Stderr)
 	for deadline := time.Now().Add(20 * time.Second); p.Counters().Hanging == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no fsync %d in 20 s", fsyncs+1)
@@ -416,7 +478,7 @@ func (p *powered) cutOpening(t *testing.T, fsyncs int, seed uint64) (opened bool
 
 // diesOnDelete is a store whose process dies in its second deletion.
 type diesOnDelete struct {
-	rawLogs
+	LogStore
 	deletions int
 }
 
@@ -424,14 +486,14 @@ func (d *diesOnDelete) DeleteRange(first, last uint64) error {
 	if d.deletions++; d.deletions > 1 {
 		return errDisk
 	}
-	return d.rawLogs.DeleteRange(first, last)
+	return d.LogStore.DeleteRange(first, last)
 }
 
 // A long tail goes in several transactions, and a crash between them leaves no
 // hole in the log: raft could not start over one.
 func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 	dir := t.TempDir()
-	s, g, _ := openTest(t, dir)
+	s, g, _ := openTest(t, dir, BoltDB)
 	const kept, last = 10, 4 * deleteChunk
 	var logs []*raft.Log
 	for i := uint64(1); i <= last; i++ {
@@ -440,7 +502,7 @@ func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 	if err := s.logs.StoreLogs(logs); err != nil {
 		t.Fatal(err)
 	}
-	s.logs.raw = &diesOnDelete{rawLogs: s.bolt}
+	s.logs.raw = &diesOnDelete{LogStore: s.entries}
 	if err := s.logs.DeleteRange(kept+1, last); !errors.Is(err, errDisk) {
 		t.Fatalf("got %v, want it cut short", err)
 	}
@@ -448,7 +510,7 @@ func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.close()
-	s, g, _ = openTest(t, dir)
+	s, g, _ = openTest(t, dir, BoltDB)
 	defer g.close()
 	defer s.close()
 	end := s.logs.last.Load()
@@ -460,5 +522,41 @@ func TestATruncationCutShortLeavesNoHole(t *testing.T) {
 		if err := s.logs.GetLog(i, &entry); err != nil {
 			t.Fatalf("the log ends at %d, but entry %d: %v", end, i, err)
 		}
+	}
+}
+
+// What a server finds when it starts is durable, also if the process before it was
+// killed before its flush: raft counts it as stored.
+func TestWhatAStartFindsIsDurable(t *testing.T) { eachStore(t, testWhatAStartFindsIsDurable) }
+
+func testWhatAStartFindsIsDurable(t *testing.T, kind StoreKind) {
+	p := newPowered(t, kind)
+	open := func(mode string) (s holding) {
+		t.Setenv(idleEnv, mode)
+		cmd, lines := p.writer(t, os.Stderr)
+		err := lines.Decode(&s)
+		if err == nil && mode == "append" {
+			err = lines.Decode(&s)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	open("open")
+	p.Lie(1 << 30) // as if it was killed before each flush
+	open("append")
+	if p.Counters().LiedFsyncs == 0 {
+		t.Fatal("every flush was honest")
+	}
+	p.Heal()
+	before := open("open")
+	if _, err := p.PowerLoss(1, false); err != nil {
+		t.Fatal(err)
+	}
+	if after := open("open"); before.last() == 0 || after.last() != before.last() || after.Suspect != "" {
+		t.Errorf("the log ended at %d, and ends at %d after a power loss, suspect %q", before.last(), after.last(), after.Suspect)
 	}
 }

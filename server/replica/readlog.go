@@ -28,15 +28,15 @@ type StoredEntry struct {
 // behind a snapshot, and lacks what a snapshot of the leader replaced.
 func ReadLog(dir string) (entries []StoredEntry, err error) {
 	defer func() {
-		if p := recover(); p != nil { // bbolt's, over pages that make no sense
+		if p := recover(); p != nil { // a store's, over files that make no sense
 			entries, err = nil, fmt.Errorf("%w: %v", ErrCorrupt, p)
 		}
 	}()
-	raw, err := openReadOnly(filepath.Join(dir, "raft.db"))
+	raw, closeLog, err := openReader(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer raw.Close()
+	defer closeLog()
 	first, err1 := raw.FirstIndex()
 	last, err2 := raw.LastIndex()
 	if err := errors.Join(err1, err2); err != nil {
@@ -57,6 +57,33 @@ func ReadLog(dir string) (entries []StoredEntry, err error) {
 		entries = append(entries, stored(&l))
 	}
 	return entries, nil
+}
+
+// logReader reads the entries of a log, checksums included.
+type logReader interface {
+	FirstIndex() (uint64, error)
+	LastIndex() (uint64, error)
+	GetLog(index uint64, l *raft.Log) error
+}
+
+// openReader opens the log for reading, wherever it is. The database is open
+// meanwhile, which keeps servers out.
+func openReader(dir string) (r logReader, closeLog func(), err error) {
+	db, err := openReadOnly(filepath.Join(dir, boltName))
+	if err != nil {
+		return nil, nil, err
+	}
+	closeDB := func() { _ = db.Close() }
+	inWAL := filepath.Join(dir, walName)
+	if _, err := os.Stat(inWAL); errors.Is(err, os.ErrNotExist) {
+		return db, closeDB, nil
+	}
+	w, err := openWALReader(inWAL)
+	if err != nil {
+		closeDB()
+		return nil, nil, err
+	}
+	return w, func() { _ = w.Close(); closeDB() }, nil
 }
 
 // readLockTimeout is for a server that is just ending.

@@ -1,11 +1,9 @@
 package replica
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -13,8 +11,10 @@ import (
 	logv1 "rota/api/gen/log/v1"
 )
 
-func TestReadLog(t *testing.T) {
-	c := newCluster(t, 3, nil)
+func TestReadLog(t *testing.T) { eachStore(t, testReadLog) }
+
+func testReadLog(t *testing.T, kind StoreKind) {
+	c := newCluster(t, 3, func(cfg *Config) { cfg.LogStore = kind })
 	var want []string
 	for i := range 20 {
 		want = append(want, fmt.Sprint("name-", i))
@@ -63,7 +63,12 @@ func namesOf(t *testing.T, log []StoredEntry) (names []string) {
 }
 
 func TestReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T) {
+	eachStore(t, testReadLogBehindASnapshotAndOfDamagedFiles)
+}
+
+func testReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T, kind StoreKind) {
 	c := newCluster(t, 1, func(cfg *Config) {
+		cfg.LogStore = kind
 		cfg.SnapshotThreshold, cfg.TrailingLogs, cfg.SnapshotInterval = 4, 9, 10*time.Millisecond
 	})
 	nd := c.nodes[0]
@@ -83,15 +88,7 @@ func TestReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T) {
 		t.Errorf("from %d on, names %q", log[0].Index, names)
 	}
 
-	path := filepath.Join(nd.dir, "raft.db")
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole = bytes.ReplaceAll(whole, []byte("name-59"), []byte("name-58"))
-	if err := os.WriteFile(path, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	replaceInLog(t, nd.dir, kind, "name-58", "name-57")
 	if _, err := ReadLog(nd.dir); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("of a damaged entry: %v, want ErrCorrupt", err)
 	}

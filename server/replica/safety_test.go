@@ -124,16 +124,23 @@ func askVote(t *testing.T, candidate, voter *node, term uint64) (vote, prevote b
 
 // Each of these makes a store open cleanly with its newest entry missing.
 func TestQuarantine(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, nd *node){
-		"bit flip in the newest meta page": flipNewestMeta,
-		"only the mark knows":              dropLastEntry,
+	for name, test := range map[string]struct {
+		kind StoreKind
+		lose func(t *testing.T, nd *node)
+	}{
+		"boltdb, bit flip in the newest meta page": {BoltDB, flipNewestMeta},
+		"boltdb, only the mark knows":              {BoltDB, func(t *testing.T, nd *node) { dropLastEntry(t, nd, BoltDB) }},
+		"wal, bit flip in the newest append":       {WAL, flipNewestAppend},
+		"wal, the newest file is missing":          {WAL, removeNewestSegment},
+		"wal, the folder is missing":               {WAL, removeWAL},
+		"wal, only the mark knows":                 {WAL, func(t *testing.T, nd *node) { dropLastEntry(t, nd, WAL) }},
 	} {
-		t.Run(name, func(t *testing.T) { testQuarantine(t, lose) })
+		t.Run(name, func(t *testing.T) { testQuarantine(t, test.kind, test.lose) })
 	}
 }
 
-func testQuarantine(t *testing.T, lose func(*testing.T, *node)) {
-	c := newCluster(t, 3, nil)
+func testQuarantine(t *testing.T, kind StoreKind, lose func(*testing.T, *node)) {
+	c := newCluster(t, 3, func(cfg *Config) { cfg.LogStore = kind })
 	lead := c.leader()
 	for i := range 5 {
 		c.propose(lead, fmt.Sprint(i))

@@ -37,27 +37,36 @@ func flipNewestMeta(t *testing.T, nd *node) {
 }
 
 // dropLastEntry removes the newest entry and leaves a flawless store.
-func dropLastEntry(t *testing.T, nd *node) {
+func dropLastEntry(t *testing.T, nd *node, kind StoreKind) {
 	t.Helper()
-	store, err := openBolt(filepath.Join(nd.dir, "raft.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, err := store.LastIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(store.DeleteRange(last, last), store.Close()); err != nil {
+	s, g, _ := openTest(t, nd.dir, kind)
+	defer g.close()
+	last := s.logs.last.Load()
+	if err := errors.Join(s.entries.DeleteRange(last, last), s.close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// eachStore runs a test with each kind of log store.
+func eachStore(t *testing.T, test func(t *testing.T, kind StoreKind)) {
+	for _, kind := range []StoreKind{WAL, BoltDB} {
+		t.Run(string(kind), func(t *testing.T) { test(t, kind) })
+	}
+}
+
+// storageConfig is all that a storage needs.
+func storageConfig(dir string, kind StoreKind) *Config {
+	cfg := &Config{Dir: dir, LogStore: kind}
+	cfg.setDefaults()
+	return cfg
+}
+
 // openTest opens only the storage of a replica.
-func openTest(t *testing.T, dir string) (*storage, *guard, chan error) {
+func openTest(t *testing.T, dir string, kind StoreKind) (*storage, *guard, chan error) {
 	t.Helper()
 	exit := make(chan error, 16)
 	g := newGuard(time.Minute, func(err error) { exit <- err }, hclog.NewNullLogger())
-	s, err := openStorage(&Config{Dir: dir, Logger: hclog.NewNullLogger()}, g)
+	s, err := openStorage(storageConfig(dir, kind), g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +88,11 @@ func leaveEmpty(s *storage) error {
 
 // The two writes of raft's vote are one record: a crash between them leaves the
 // vote before (hashicorp/raft issue 661).
-func TestVoteIsOneRecord(t *testing.T) {
+func TestVoteIsOneRecord(t *testing.T) { eachStore(t, testVoteIsOneRecord) }
+
+func testVoteIsOneRecord(t *testing.T, kind StoreKind) {
 	dir := t.TempDir()
-	s, g, _ := openTest(t, dir)
+	s, g, _ := openTest(t, dir, kind)
 	if _, err := s.stable.GetUint64([]byte(keyVoteTerm)); err == nil || err.Error() != "not found" {
 		t.Errorf("missing vote term: %v, want the text that raft compares", err)
 	}
@@ -111,14 +122,14 @@ func TestVoteIsOneRecord(t *testing.T) {
 	check("between the writes", s.stable)
 	set(s.close())
 	g.close()
-	s, g, _ = openTest(t, dir)
+	s, g, _ = openTest(t, dir, kind)
 	defer g.close()
 	check("after the crash", s.stable)
 	set(s.close())
 
 	// bbolt loses the vote, the mark has it.
 	set(os.Remove(filepath.Join(dir, "raft.db")))
-	s, g2, _ := openTest(t, dir)
+	s, g2, _ := openTest(t, dir, kind)
 	defer g2.close()
 	check("after the store lost it", s.stable)
 	set(s.close())
@@ -181,9 +192,11 @@ func TestMarkSurvivesTornWrite(t *testing.T) {
 
 // Cutting off a conflicting tail lowers the mark, or the server would be
 // quarantined for entries that nobody had acknowledged.
-func TestTruncationLowersTheMark(t *testing.T) {
+func TestTruncationLowersTheMark(t *testing.T) { eachStore(t, testTruncationLowersTheMark) }
+
+func testTruncationLowersTheMark(t *testing.T, kind StoreKind) {
 	dir := t.TempDir()
-	s, g, _ := openTest(t, dir)
+	s, g, _ := openTest(t, dir, kind)
 	var logs []*raft.Log
 	for i := uint64(1); i <= 10; i++ {
 		logs = append(logs, &raft.Log{Index: i, Term: 1, Data: []byte("x")})
@@ -204,19 +217,34 @@ func TestTruncationLowersTheMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.close()
-	s, g, _ = openTest(t, dir)
+	s, g, _ = openTest(t, dir, kind)
 	defer g.close()
 	defer s.close()
 	if s.marked.index != 5 || s.suspect != "" {
 		t.Errorf("mark %d, suspect %q; want 5 and none", s.marked.index, s.suspect)
+	}
+	for i := uint64(4); i <= 5; i++ {
+		if err := s.logs.GetLog(i, &raft.Log{}); err != nil {
+			t.Errorf("entry %d: %v", i, err)
+		}
+	}
+	if err := s.logs.GetLog(6, &raft.Log{}); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("entry 6, which was cut off: %v", err)
+	}
+	if err := s.logs.StoreLog(&raft.Log{Index: 6, Term: 2}); err != nil {
+		t.Error(err)
 	}
 }
 
 // A log that contradicts the newest snapshot is dropped: raft would keep its
 // tail and then refuse every append.
 func TestLogThatContradictsSnapshotIsDropped(t *testing.T) {
+	eachStore(t, testLogThatContradictsSnapshotIsDropped)
+}
+
+func testLogThatContradictsSnapshotIsDropped(t *testing.T, kind StoreKind) {
 	dir := t.TempDir()
-	s, g, _ := openTest(t, dir)
+	s, g, _ := openTest(t, dir, kind)
 	for i := uint64(1); i <= 10; i++ {
 		if err := s.logs.StoreLog(&raft.Log{Index: i, Term: 1}); err != nil {
 			t.Fatal(err)
@@ -231,7 +259,7 @@ func TestLogThatContradictsSnapshotIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.close()
-	s, g, _ = openTest(t, dir)
+	s, g, _ = openTest(t, dir, kind)
 	defer g.close()
 	defer s.close()
 	if last, err := s.logs.LastIndex(); last != 0 || err != nil {
@@ -239,25 +267,50 @@ func TestLogThatContradictsSnapshotIsDropped(t *testing.T) {
 	}
 }
 
+// replaceInLog replaces some text in the files of the log, in which it must be.
+func replaceInLog(t *testing.T, dir string, kind StoreKind, old, text string) {
+	t.Helper()
+	files := []string{filepath.Join(dir, boltName)}
+	if kind == WAL {
+		files = segments(t, dir)
+	}
+	found := 0
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += bytes.Count(data, []byte(old))
+		if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte(old), []byte(text)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found == 0 {
+		t.Fatalf("%q is not in %q", old, files)
+	}
+}
+
+// segments are the files of a log in the folder "wal", oldest first.
+func segments(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, walName, "*.wal"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("segments in %s: %q, %v", dir, files, err)
+	}
+	return files
+}
+
 // A flipped bit in an entry is found when the entry is read, and never served.
-func TestFlippedBitInEntry(t *testing.T) {
-	c := newCluster(t, 1, nil)
+func TestFlippedBitInEntry(t *testing.T) { eachStore(t, testFlippedBitInEntry) }
+
+func testFlippedBitInEntry(t *testing.T, kind StoreKind) {
+	c := newCluster(t, 1, func(cfg *Config) { cfg.LogStore = kind })
 	nd := c.leader()
 	const needle = "needle-in-the-log"
 	c.propose(nd, needle)
+	c.propose(nd, "after it") // the newest append could be a torn one
 	c.kill(nd)
-	path := filepath.Join(nd.dir, "raft.db")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(data, []byte(needle)) {
-		t.Fatal("the entry is not in the file")
-	}
-	data = bytes.ReplaceAll(data, []byte(needle), []byte(strings.Replace(needle, "n", "o", 1)))
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	replaceInLog(t, nd.dir, kind, needle, strings.Replace(needle, "n", "o", 1))
 	nd.stream, nd.machine, nd.exit = listen(t, nd.address), &machine{}, make(chan error, 16)
 	r, err := Open(c.config(nd, nil))
 	if !errors.Is(err, ErrCorrupt) {
@@ -293,10 +346,11 @@ func (f *faultyLogs) StoreLogs(logs []*raft.Log) error {
 	return f.LogStore.StoreLogs(logs)
 }
 
-func faultyCluster(t *testing.T, edit func(*Config)) (*cluster, map[string]*faultyLogs) {
+func faultyCluster(t *testing.T, kind StoreKind, edit func(*Config)) (*cluster, map[string]*faultyLogs) {
 	disks := make(map[string]*faultyLogs)
 	c := newCluster(t, 3, func(cfg *Config) {
 		id := cfg.ServerID
+		cfg.LogStore = kind
 		cfg.WrapLogs = func(s LogStore) LogStore {
 			disks[id] = &faultyLogs{LogStore: s}
 			return disks[id]
@@ -310,8 +364,10 @@ func faultyCluster(t *testing.T, edit func(*Config)) (*cluster, map[string]*faul
 
 // The first failed write ends the process; the disk that works again afterwards
 // does not make it succeed.
-func TestWriteErrorIsFinal(t *testing.T) {
-	c, disks := faultyCluster(t, nil)
+func TestWriteErrorIsFinal(t *testing.T) { eachStore(t, testWriteErrorIsFinal) }
+
+func testWriteErrorIsFinal(t *testing.T, kind StoreKind) {
+	c, disks := faultyCluster(t, kind, nil)
 	lead := c.leader()
 	c.propose(lead, "before")
 	disks[lead.id].fail.Store(true)
@@ -336,8 +392,10 @@ func TestWriteErrorIsFinal(t *testing.T) {
 
 // A disk that does not answer ends the leader; raft alone would wait for ever
 // (hashicorp/raft issue 503).
-func TestDiskHangIsFatal(t *testing.T) {
-	c, disks := faultyCluster(t, func(cfg *Config) { cfg.DiskHangLimit = 2 * time.Second })
+func TestDiskHangIsFatal(t *testing.T) { eachStore(t, testDiskHangIsFatal) }
+
+func testDiskHangIsFatal(t *testing.T, kind StoreKind) {
+	c, disks := faultyCluster(t, kind, func(cfg *Config) { cfg.DiskHangLimit = 2 * time.Second })
 	lead := c.leader()
 	c.propose(lead, "before")
 	release := make(chan struct{})

@@ -20,6 +20,7 @@ type serverFlags struct {
 	id        string
 	bootstrap []string
 	heartbeat time.Duration
+	logStore  string
 	snapshot  uint64
 	trailing  uint64
 	diskHang  time.Duration
@@ -55,6 +56,7 @@ file.`,
 	fs.StringVar(&f.id, "id", "", "name of the server: unique, and never changed")
 	fs.StringSliceVar(&f.bootstrap, "bootstrap", nil, "first servers of a new cluster, ID=HOST:PORT[,...]")
 	fs.DurationVar(&f.heartbeat, "heartbeat-timeout", 0, "how long followers wait for a leader (default 1s)")
+	fs.StringVar(&f.logStore, "log-store", string(replica.WAL), "what keeps the log: wal or boltdb; an existing log is converted at start")
 	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
 	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries kept after a snapshot (default 3 x --snapshot-threshold)")
 	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "how long a write to disk may take before the server ends (default 10s)")
@@ -94,6 +96,10 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 	if err != nil {
 		return server.Config{}, err
 	}
+	store, err := parseLogStore(f.logStore)
+	if err != nil {
+		return server.Config{}, err
+	}
 	settings, err := f.settings()
 	if err != nil {
 		return server.Config{}, err
@@ -101,7 +107,7 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 	return server.Config{
 		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
 		Settings: settings, Gossip: g, TLS: s.tlsFiles(),
-		HeartbeatTimeout: f.heartbeat, SnapshotThreshold: f.snapshot,
+		HeartbeatTimeout: f.heartbeat, LogStore: store, SnapshotThreshold: f.snapshot,
 		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Profile: f.profile,
 		Version: Version, Logger: logger,
 	}, nil
@@ -115,6 +121,15 @@ func (f *serverFlags) settings() (*logv1.Settings, error) {
 		RetentionNs: int64(f.retention), RetentionBytesMax: uint64(f.retentionBytes),
 	}
 	return s, f.ledger.apply(s)
+}
+
+// parseLogStore reads the name of a store for the log.
+func parseLogStore(name string) (replica.StoreKind, error) {
+	switch kind := replica.StoreKind(name); kind {
+	case replica.WAL, replica.BoltDB:
+		return kind, nil
+	}
+	return "", usageErrorf("unknown --log-store %q; there are %s and %s", name, replica.WAL, replica.BoltDB)
 }
 
 // parseServers reads ID=HOST:PORT.
