@@ -146,6 +146,7 @@ check-format:
 check-vet:
 	go vet ./...
 	go vet -tags faults ./...
+	go vet -tags nextlevel ./fsm/... ./server
 	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go vet -tags nvml ./agent/...; fi
 	cd cmd/etcd-bench && go vet .
 

@@ -11,7 +11,7 @@ var nextTables []tableDef
 
 type (
 	nextMeta  struct{}
-	nextState struct{}
+	nextState struct{} //nolint:unused // embedded in State for the other build
 )
 
 func (nextMeta) code(*codec) {}

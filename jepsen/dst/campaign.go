@@ -42,7 +42,7 @@ type Summary struct {
 
 	// Totals that only the text shows.
 	Executions, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
-	Jobs, TurnsLost                                                 int `json:"-"`
+	Jobs, TurnsLost, Hooks                                          int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -102,6 +102,7 @@ func (s *Summary) add(o Outcome) {
 	s.Jobs += o.Jobs
 	s.Turns += o.Turns
 	s.TurnsLost += o.TurnsLost
+	s.Hooks += o.Hooks
 	s.Stops += o.Stops
 	for kind, n := range o.Happened {
 		s.Happened[kind] += n

@@ -35,6 +35,9 @@ func TestSeeds(t *testing.T) {
 	if seeds == 12 && sum.Late < 4 {
 		t.Errorf("%d entries were stamped in another term than they were appended in: too few", sum.Late)
 	}
+	if sum.Hooks < 20*sum.Seeds {
+		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
+	}
 	for _, f := range faults {
 		if seeds == 12 && sum.Happened[f.kind] == 0 {
 			t.Errorf("it never happened that %s: the faults exclude each other too often", f.kind)

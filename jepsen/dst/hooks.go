@@ -10,10 +10,45 @@ import (
 // witness knows the group that each of them is for: it runs before the group is held,
 // once for each grant, whoever leads.
 
+// handover is one change of hands: how many hooks it has, and the actions that run them.
+type handover struct {
+	hooks int
+	runs  []uint64
+}
+
+// changesHands notes which groups change hands in a state.
+func (w *witness) changesHands(s *state.State) {
+	s.NodeGroups(func(g *state.NodeGroup) bool {
+		if g.Switch != nil && w.handovers[g.Switch.Token] == nil {
+			w.handovers[g.Switch.Token] = &handover{hooks: len(g.Switch.Hooks)}
+		}
+		return true
+	})
+}
+
 // queuedHook notes which group a hook is for.
 func (w *witness) queuedHook(c *logv1.SubmitHook, r *logv1.Result) {
 	if c != nil && r.GetRefusal() == nil && !r.GetReplayed() {
 		w.hookOf[r.GetFirstId()] = state.GroupID(c.GroupId)
+		h := w.handovers[c.Token]
+		h.runs = append(h.runs, r.GetFirstId())
+	}
+}
+
+// handedOver: a change of hands has ended. If it went well, each of its hooks has come to
+// its end.
+func (w *witness) handedOver(c *logv1.EndSwitch, r *logv1.Result) {
+	if c == nil || r.GetRefusal() != nil || c.Failed > 0 {
+		return
+	}
+	h := w.handovers[c.Token]
+	if len(h.runs) != h.hooks {
+		w.fail("group %d is ready for token %d after %d of %d hooks", c.GroupId, c.Token, len(h.runs), h.hooks)
+	}
+	for _, action := range h.runs {
+		if !w.done[token{action, 1}] {
+			w.fail("group %d is ready for token %d, and nobody has seen its hook %d come to its end", c.GroupId, c.Token, action)
+		}
 	}
 }
 

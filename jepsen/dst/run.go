@@ -70,6 +70,8 @@ type Outcome struct {
 	// Jobs that were accepted, turns that held a group, as the holders saw it, and
 	// turns whose holders were silent for too long.
 	Jobs, Turns, TurnsLost int
+	// Hooks that began to run when groups changed hands.
+	Hooks int
 	// Upgrades of a server to a newer build; Stops at a feature level
 	// that the server's build did not know.
 	Upgrades, Stops int
@@ -148,7 +150,7 @@ func (w *World) outcome(p Plan) Outcome {
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
-		Turns: w.witness.turns, TurnsLost: w.turnsLost,
+		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
 	w.servers[0].rep.View(func(s *state.State) {

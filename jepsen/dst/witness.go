@@ -25,6 +25,8 @@ type witness struct {
 	// hookOf has the groups of hooks, by action; hooks counts those that began.
 	hookOf map[uint64]state.GroupID
 	hooks  int
+	// handovers are the changes of hands by token.
+	handovers map[uint64]*handover
 }
 
 type token struct {
@@ -44,7 +46,7 @@ func newWitness(fail func(string, ...any)) *witness {
 		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
 		busy: map[string]state.CoreSet{}, busyGPUs: map[string]state.GPUSet{},
 		groups: map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
-		hookOf: map[uint64]state.GroupID{},
+		hookOf: map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
 	}
 }
 

@@ -127,6 +127,20 @@ var jobs = []Mutant{
 		Hunt: simulate(),
 	},
 	{
+		Name:  "hook-not-awaited",
+		Bug:   "a leader takes a hook for ended that still runs",
+		Edits: []Edit{{"server/leader/switch.go", "		case !over:\n", "		case !over && n < 0:\n"}},
+		Hunt:  simulate(),
+	},
+	{
+		Name: "hook-left-out",
+		Bug:  "a leader says that a group is ready after the first of its hooks",
+		Edits: []Edit{{"server/leader/switch.go",
+			"	if key.number == len(g.Switch.Hooks) {\n",
+			"	if key.number > 0 || key.number == len(g.Switch.Hooks) {\n"}},
+		Hunt: simulate(),
+	},
+	{
 		Name:  "awake-forgotten",
 		Bug:   "a deployment that could not be put to sleep is not tried again",
 		Edits: []Edit{{"fsm/hook.go", "		h.Halted = c.Message\n", "		h.Halted, h.Awake = c.Message, 0\n"}},
