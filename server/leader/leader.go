@@ -67,28 +67,24 @@ type scheduled struct {
 	duty
 	again    int64
 	underWay bool
+	// pace is the least time between two looks of a duty that is also asked when the state
+	// has changed; 0: it is not. looked is when the last look was.
+	pace, looked int64
 }
 
 // Leader is one leadership. Its methods must not be called at the same time.
-type Leader struct {
-	duties []*scheduled
-	timers *timers
-	ticks  *scheduled
-}
+type Leader struct{ duties []*scheduled }
 
 // New begins a leadership.
 func New(c Config, now Time) *Leader {
-	l := &Leader{timers: &timers{machine: c.Machine}}
-	l.ticks = &scheduled{duty: l.timers}
-	l.duties = []*scheduled{
+	return &Leader{[]*scheduled{
 		{duty: &bootstrap{machine: c.Machine, command: c.Bootstrap, logger: c.Logger}},
-		l.ticks,
+		{duty: &timers{machine: c.Machine}, pace: int64(tickPace)},
 		{duty: &expiry{leases: c.Leases, logger: c.Logger}},
-		{duty: &switches{machine: c.Machine, logger: c.Logger, refused: map[hookKey]refusal{}}},
+		{duty: &switches{machine: c.Machine, logger: c.Logger, refused: map[hookKey]refusal{}}, pace: int64(hookPace)},
 		{duty: &prefetches{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(prefetchEvery)},
 		{duty: &moves{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(repackEvery)},
-	}
-	return l
+	}}
 }
 
 // never is later than anything.
@@ -104,6 +100,7 @@ func (l *Leader) Next(now Time) (proposals []*Proposal, again int64) {
 		}
 		if d.again <= now.Mono {
 			var commands []*logv1.Command
+			d.looked = now.Mono
 			commands, d.again = d.propose(now)
 			if len(commands) > 0 {
 				_, expires := d.duty.(*expiry)
@@ -121,12 +118,18 @@ func (l *Leader) Next(now Time) (proposals []*Proposal, again int64) {
 // not committed or that is not known.
 func (l *Leader) Answered(now Time, p *Proposal, results []*logv1.Result) {
 	p.of.underWay = false
-	p.of.again = now.Mono
+	p.of.again = now.Mono + p.of.pace
 	p.of.answered(now, results)
 }
 
 // Applied tells that the state has changed: what is due next may be another thing.
-func (l *Leader) Applied() { l.ticks.again = min(l.ticks.again, l.timers.notBefore) }
+func (l *Leader) Applied() {
+	for _, d := range l.duties {
+		if d.pace > 0 {
+			d.again = min(d.again, d.looked+d.pace)
+		}
+	}
+}
 
 func refusalOf(results []*logv1.Result, i int) *logv1.Refusal {
 	if i >= len(results) {

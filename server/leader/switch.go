@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// hookPoll is how often a leader looks whether a group changes hands, and how far
-	// hooks are.
-	hookPoll = 50 * time.Millisecond
+	// hookPace is the least time between two looks whether a group changes hands, and how
+	// far hooks are.
+	hookPace = 10 * time.Millisecond
 	// hookRetry is how long it waits after a hook was refused, which may pass: its
 	// agent registers, a queue gets shorter.
 	hookRetry = time.Second
@@ -36,9 +36,8 @@ type switches struct {
 	logger  hclog.Logger
 	// refused has the hooks that could not be queued so far.
 	refused map[hookKey]refusal
-	// asked are the hooks that are being queued, by the place of their command.
+	// asked are the hooks of the commands that are under way.
 	asked []hookKey
-	next  int64
 }
 
 // hookKey is one hook of one change of hands.
@@ -54,10 +53,6 @@ type refusal struct {
 }
 
 func (w *switches) propose(now Time) (commands []*logv1.Command, again int64) {
-	if now.Mono < w.next {
-		return nil, w.next
-	}
-	w.next = now.Mono + int64(hookPoll)
 	w.asked = nil
 	live := map[hookKey]refusal{}
 	w.machine.View(func(s *state.State) {
@@ -76,7 +71,10 @@ func (w *switches) propose(now Time) (commands []*logv1.Command, again int64) {
 		})
 	})
 	w.refused = live
-	return commands, w.next
+	if len(live) > 0 {
+		return commands, now.Mono + int64(hookRetry)
+	}
+	return commands, never // when the state changes
 }
 
 // step returns the next command of a change of hands, nil if it is to be waited for: for

@@ -9,40 +9,29 @@ import (
 	"rota/fsm/state"
 )
 
-// Bounds of the time between two looks at what is due. The lower one keeps work that goes
-// on over many entries from filling the log; the upper one is for log time that was
-// estimated too late.
 const (
-	tickIntervalMin = 5 * time.Millisecond
+	// tickPace keeps work that goes on over many entries from filling the log.
+	tickPace = 5 * time.Millisecond
+	// tickIntervalMax is for log time that was estimated too late.
 	tickIntervalMax = 10 * time.Second
 	bootstrapRetry  = 100 * time.Millisecond
 )
 
 // timers proposes a tick when something in state is due, and only then.
-type timers struct {
-	machine Machine
-	// notBefore is the earliest time of the next look, on the monotonic clock.
-	notBefore int64
-}
+type timers struct{ machine Machine }
 
 func (t *timers) propose(now Time) ([]*logv1.Command, int64) {
-	if now.Mono < t.notBefore {
-		return nil, t.notBefore
-	}
-	t.notBefore = now.Mono + int64(tickIntervalMin)
 	due, ok := t.machine.NextDue()
 	switch {
 	case !ok:
 		return nil, now.Mono + int64(tickIntervalMax)
 	case due > now.Log:
-		return nil, now.Mono + min(int64(tickIntervalMax), max(int64(tickIntervalMin), due-now.Log))
+		return nil, now.Mono + min(int64(tickIntervalMax), max(int64(tickPace), due-now.Log))
 	}
 	return []*logv1.Command{{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}}, 0
 }
 
-func (t *timers) answered(now Time, _ []*logv1.Result) {
-	t.notBefore = now.Mono + int64(tickIntervalMin)
-}
+func (*timers) answered(Time, []*logv1.Result) {}
 
 // bootstrap gives a new cluster its identity. The state machine keeps the first and refuses
 // a second, so it is tried until it is known. Other commands may be applied, and
