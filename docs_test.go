@@ -175,3 +175,27 @@ func TestTestsAndTargetsInDocumentsExist(t *testing.T) {
 	expect(t, missing(planted, testRE, "test", isTest), "x.md: there is no test TestGone", "x.md: there is no test TestGone")
 	expect(t, missing(planted, makeRE, "target", isTarget), "x.md: there is no target gone")
 }
+
+// TestArchitectureNamesEveryFolder: a reader of the walk through the house misses no room.
+func TestArchitectureNamesEveryFolder(t *testing.T) {
+	text := documents(t)["docs/architecture.md"]
+	for _, f := range goFiles(t) {
+		dir := f.dir()
+		if f.test() || f.generated() || dir == "." || named(text, dir) {
+			continue
+		}
+		t.Errorf("docs/architecture.md does not name %s, nor a folder of fault injection or simulation that it is in", dir)
+		text += "`" + dir + "`" // once
+	}
+}
+
+// named reports whether a text names a folder or the folder of tests, or of a command
+// that only tests run, that it is in.
+func named(text, dir string) bool {
+	for _, parent := range []string{"cmd/rota", "cmd/internal/demo", "cmd/etcd-bench", "internal/clock", "jepsen/hostile", "jepsen/workload"} {
+		if strings.HasPrefix(dir, parent+"/") {
+			dir = parent
+		}
+	}
+	return strings.Contains(text, "`"+dir+"`")
+}

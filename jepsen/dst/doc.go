@@ -3,8 +3,9 @@
 //
 // A seed becomes a plan, a list of events with virtual times: what clients ask
 // for and what goes wrong. The plan is carried out on the world of fsm/sim, which
-// holds the real state machine on three or five replicas, the real leases of
-// leader and agents, and agents that follow the real protocol. Then everything
+// holds the real state machine on three or five replicas, what a leader really does
+// (server/leader), the real leases of leader and agents, and agents that follow the real
+// protocol. Then everything
 // is healed, and what was accepted has to come to an end.
 //
 // After every committed entry the state's own invariants are checked and the
