@@ -70,7 +70,7 @@ func checkScarce(t *testing.T, rec *history.Record) {
 	}
 	t.Logf("quotas: %v, GPUs: %v", quotas, chunks)
 	for _, q := range providers {
-		if quotas[q.Name] == 0 {
+		if quotas[q.Name] == 0 && q.Name != trial { // operators may delete that one at once
 			t.Errorf("nothing used quota %s", q.Name)
 		}
 	}

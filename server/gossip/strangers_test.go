@@ -79,8 +79,17 @@ func TestAFloodOfStrangersTakesLittle(t *testing.T) {
 	b := run(t, config("b", a.Addr()))
 	sees(t, a, "a b")
 	sees(t, b, "a b")
-	// Of those that are held here, each has its other end in this process too.
-	if held := open(conns); held > streamsMax {
+	// Of those that are held here, each has its other end in this process too. One that
+	// was just closed there may not be known to be closed here.
+	held := open(conns)
+	for range 20 {
+		if held <= streamsMax {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		held = open(conns)
+	}
+	if held > streamsMax {
 		t.Errorf("%d connections are held, %d are allowed", held, streamsMax)
 	}
 	if now := descriptors(t); now > before+flood+streamsMax+64 {

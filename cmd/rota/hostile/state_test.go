@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -59,7 +60,14 @@ func takeContents(t *testing.T, c *devcluster.Cluster, api *client.Client) conte
 func readTables(t *testing.T, raw []byte) map[byte][][]byte {
 	t.Helper()
 	const head = len("ROTASNAP") + 4
-	r := bufio.NewReader(s2.NewReader(bytes.NewReader(raw[head:])))
+	body := bytes.NewReader(raw[head:])
+	_, err1 := binary.ReadUvarint(body) // the feature level
+	release, err2 := binary.ReadUvarint(body)
+	_, err3 := body.Seek(int64(release), io.SeekCurrent)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(s2.NewReader(body))
 	number := func() uint64 {
 		n, err := binary.ReadUvarint(r)
 		if err != nil {
