@@ -32,22 +32,37 @@ type server struct {
 	client rotav1connect.AgentServiceClient
 }
 
-// servers knows all servers and which of them is used now. Any of them will
-// do; all calls go to the same one, so that one failure moves them all on.
+const (
+	// leaderHeader is set by servers that do not lead and know who does.
+	leaderHeader = "Rota-Leader"
+	// leaderAvoid is how long a server that failed is not followed for being the leader:
+	// this node may be cut off from that one only.
+	leaderAvoid = 30 * time.Second
+)
+
+// servers knows all servers and which of them is used now. Any of them will do, and the
+// leader is best: it sends what is new to this node as soon as it is committed, and a
+// report takes no detour. All calls go to the same server, so that one failure moves them
+// all on.
 type servers struct {
 	log  hclog.Logger
 	http *http.Client
 	tls  bool
 
-	mu  sync.Mutex
-	all []*server
-	cur int
+	mu    sync.Mutex
+	all   []*server
+	cur   int
+	avoid map[string]time.Time // until when, by address
+	moved chan struct{}        // closed and replaced whenever another server is used
 }
 
 // newServers begins with a server that depends on the node's name, so that
-// agents spread over servers.
+// agents spread over servers until they hear who leads.
 func newServers(log hclog.Logger, client *http.Client, tls bool, addrs []string, node string) *servers {
-	s := &servers{log: log, http: client, tls: tls}
+	s := &servers{log: log, tls: tls, avoid: map[string]time.Time{}, moved: make(chan struct{})}
+	noting := *client
+	noting.Transport = leaderNoter{client.Transport, s}
+	s.http = &noting
 	s.add(addrs)
 	if len(s.all) > 0 {
 		h := fnv.New32a()
@@ -104,7 +119,67 @@ func (s *servers) list() []*server {
 func (s *servers) use(srv *server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cur = max(0, slices.Index(s.all, srv))
+	s.move(max(0, slices.Index(s.all, srv)))
+}
+
+// move makes a server the current one, by its place. The lock is held.
+func (s *servers) move(to int) {
+	if to != s.cur {
+		s.cur = to
+		close(s.moved)
+		s.moved = make(chan struct{})
+	}
+}
+
+// leaderIs makes the leader the current server, unless it has failed lately.
+func (s *servers) leaderIs(addr string) {
+	s.add([]string{addr})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().After(s.avoid[addr]) {
+		s.move(slices.IndexFunc(s.all, func(o *server) bool { return o.addr == addr }))
+	}
+}
+
+// leaves returns when another server than srv is used, or ctx is done.
+func (s *servers) leaves(ctx context.Context, srv *server) {
+	for {
+		s.mu.Lock()
+		current, moved := s.all[s.cur%len(s.all)], s.moved
+		s.mu.Unlock()
+		if current != srv {
+			return
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// leaderNoter hears who leads from the answers of those who do not.
+type leaderNoter struct {
+	next    http.RoundTripper
+	servers *servers
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n leaderNoter) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := n.next.RoundTrip(r)
+	if err == nil {
+		if leader := resp.Header.Get(leaderHeader); leader != "" {
+			n.servers.leaderIs(leader)
+		}
+	}
+	return resp, err
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (n leaderNoter) CloseIdleConnections() {
+	if c, ok := n.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
 }
 
 func (s *servers) count() int {
@@ -117,8 +192,11 @@ func (s *servers) count() int {
 func (s *servers) failed(srv *server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if srv != nil {
+		s.avoid[srv.addr] = time.Now().Add(leaderAvoid)
+	}
 	if len(s.all) > 0 && s.all[s.cur%len(s.all)] == srv {
-		s.cur = (s.cur + 1) % len(s.all)
+		s.move((s.cur + 1) % len(s.all))
 	}
 }
 

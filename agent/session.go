@@ -25,8 +25,15 @@ const (
 	silenceMax = 5 * time.Second
 )
 
-// errSilent means that a server kept the stream open and sent nothing on it.
-var errSilent = errors.New("nothing arrived on the stream")
+var (
+	// errSilent means that a server kept the stream open and sent nothing on it.
+	errSilent = errors.New("nothing arrived on the stream")
+	// errMoved means that another server is used now, such as a new leader.
+	errMoved = errors.New("another server is used now")
+)
+
+// moveMin is the least time between two streams, should servers differ on who leads.
+const moveMin = 20 * time.Millisecond
 
 // sessions registers the node and works for as long as the lease is kept, and
 // then does it again, until the context ends or an error says that it is
@@ -158,7 +165,7 @@ func (a *agent) session(ctx context.Context, resp *rotav1.RegisterNodeResponse) 
 	return g.Wait()
 }
 
-// follow keeps one stream of desired states open, on any server.
+// follow keeps one stream of desired states open: on the leader, or else on any server.
 func (a *agent) follow(ctx context.Context, incarnation uint64) error {
 	pause := newRounds(20*time.Millisecond, time.Second)
 	for {
@@ -169,6 +176,12 @@ func (a *agent) follow(ctx context.Context, incarnation uint64) error {
 		}
 		if heard {
 			pause.reset()
+		}
+		if errors.Is(err, errMoved) {
+			if backoff.Sleep(ctx, moveMin) != nil {
+				return ctx.Err()
+			}
+			continue
 		}
 		a.log.Info("stream of desired state ended; trying the next server", "server", srv.addr, "error", err)
 		a.servers.failed(srv)
@@ -184,6 +197,10 @@ func (a *agent) stream(ctx context.Context, srv *server, incarnation uint64) (he
 	defer cancel(nil)
 	watchdog := time.AfterFunc(silenceMax, func() { cancel(errSilent) })
 	defer watchdog.Stop()
+	go func() {
+		a.servers.leaves(ctx, srv)
+		cancel(errMoved)
+	}()
 	stream, err := srv.client.WatchNode(ctx, &rotav1.WatchNodeRequest{
 		Name: a.cfg.Name, Incarnation: incarnation, MinIndex: a.table.seen(), Changes: true,
 	})
