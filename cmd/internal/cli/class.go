@@ -123,7 +123,7 @@ func (f *knownFlags) tell(spec *rotav1.ActionSpec) error {
 	}
 	switch {
 	case f.serial != "" && f.speedup != "":
-		return usageErrorf("--serial and --speedup have the same meaning; give only one of them")
+		return usageErrorf("--serial and --speedup both describe the effect of more cores; give only one of them")
 	case f.serial != "":
 		ppm, err := parseRatio("--serial", f.serial)
 		spec.Profile.Speedup = &rotav1.Profile_SerialPpm{SerialPpm: ppm}

@@ -115,9 +115,9 @@ func (a *app) quotaUpdateCmd() *cobra.Command {
 	req := &rotav1.UpdateQuotaRequest{}
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change the limit or the keys of a quota", Args: exactly("NAME"),
-		Long: `Changes the limit for future grants. With a lower limit, running actions do not lose their
-units. There are no new grants until actions have returned enough units. You cannot change
-the window of a quota: create another quota.`,
+		Long: `Changes the limit or the keys for future grants. With a lower limit, running actions do
+not lose their units. There are no new grants until actions have returned enough units.
+You cannot change the window of a quota: create another quota.`,
 		Example: "  rota quota update openai --limit 120",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Limit == 0 && req.Keys == 0 && !req.Resume {
@@ -143,7 +143,7 @@ the window of a quota: create another quota.`,
 
 func (a *app) quotaDeleteCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a quota that no action uses", Args: exactly("NAME"),
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a quota that no action names and whose window has passed", Args: exactly("NAME"),
 		Example: "  rota quota delete openai",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Quotas.DeleteQuota, &rotav1.DeleteQuotaRequest{Name: args[0]})

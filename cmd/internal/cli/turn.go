@@ -37,7 +37,7 @@ func (a *app) turnRunCmd() *cobra.Command {
 and yields the turn when the command ends. The command finds ROTA_TURN_ID,
 ROTA_TURN_TOKEN, ROTA_TURN_STEP and ROTA_TURN_GROUP in its environment. The token only
 grows, so storage can refuse the tokens of earlier holders. If another deployment was on
-the group before, sh runs the set-up hook first, and rota measures the hook.
+the group before, sh runs the set-up hook first, and rota measures its duration.
 
 A lease protects the turn. If rota cannot renew the lease in time, it kills all processes
 of the command: another turn may have the group. Do the step again. If the turn is asked
