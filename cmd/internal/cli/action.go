@@ -37,9 +37,9 @@ func (a *app) actionListCmd() *cobra.Command {
 			return a.listActions(cmd.Context(), req, limit)
 		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only these states, such as queued,running")
-	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "only actions of this trajectory")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "most actions to list; 0 for all")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "list only actions in these states, such as queued,running")
+	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "list only actions of this trajectory")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "list at most this many actions; 0: all")
 	words(cmd, "state", stateWords()...)
 	return cmd
 }
@@ -71,7 +71,7 @@ func (a *app) listActions(ctx context.Context, req *rotav1.ListActionsRequest, l
 		rows = append(rows, actionRow(act))
 	}
 	if all.NextPageToken != "" {
-		fmt.Fprintf(a.err, "rota: there are more; raise --limit\n")
+		fmt.Fprintf(a.err, "rota: there are more actions than --limit allows; raise --limit or use --limit 0\n")
 	}
 	return a.print(all, []string{"id", "state", "node", "cpus", "queued", "ran", "command"}, rows)
 }
@@ -85,7 +85,7 @@ func actionRow(act *rotav1.Action) []string {
 
 func (a *app) actionGetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "get ID", Short: "Show one action and what it waits for", Args: exactly("ID"),
+		Use: "get ID", Short: "Show an action, and what it waits for", Args: exactly("ID"),
 		Example: "  rota action get 42\n  rota action get 42 -o json",
 		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
 			resp, err := call(ctx, a, c.Actions.GetAction, &rotav1.GetActionRequest{Id: id})
@@ -97,7 +97,7 @@ func (a *app) actionGetCmd() *cobra.Command {
 	}
 }
 
-// workName says what commandText shows.
+// workName is the name of the field with commandText.
 func workName(act *rotav1.Action) string {
 	if act.GetSpec().GetHttp() != nil {
 		return "http call"
@@ -140,7 +140,7 @@ func actionFields(act *rotav1.Action) []field {
 
 func (a *app) actionCancelCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel ID...", Short: "Cancel actions, queued or running", Args: atLeastOne("ID"),
+		Use: "cancel ID...", Short: "Cancel queued or running actions", Args: atLeastOne("ID"),
 		Example: "  rota action cancel 42 43",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
@@ -164,7 +164,7 @@ func (a *app) actionCancelCmd() *cobra.Command {
 func parseID(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
-		return 0, usageErrorf("%q is not an ID; IDs are numbers from 1 on", text)
+		return 0, usageErrorf("%q is not an ID; give a number of 1 or more", text)
 	}
 	return id, nil
 }

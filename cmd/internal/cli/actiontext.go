@@ -34,7 +34,7 @@ func parseStates(texts []string) ([]rotav1.ActionState, error) {
 	return states, nil
 }
 
-// stateText is the state in a word, with what makes it special.
+// stateText is the state in a word, with a remark if a cancel is under way.
 func stateText(act *rotav1.Action) string {
 	word := enumWord(act.State, statePrefix)
 	if act.CancelRequested && !client.Final(act.State) {

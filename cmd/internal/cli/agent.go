@@ -13,7 +13,7 @@ import (
 	"rota/server/gossip"
 )
 
-// agentFlags are what an agent can be told.
+// agentFlags are the flags of `rota agent`.
 type agentFlags struct {
 	processFlags
 	name, pool    string
@@ -38,17 +38,16 @@ type agentFlags struct {
 func (a *app) agentCmd() *cobra.Command {
 	var f agentFlags
 	cmd := &cobra.Command{
-		Use: "agent", Short: "Run an agent: carry out actions on this machine", Args: exactly(),
-		Long: `Registers this machine as a node and runs what the servers grant to it. Servers are
-found by gossip (--join), by address (--servers), or both.
+		Use: "agent", Short: "Run an agent, which runs actions on this machine", Args: exactly(),
+		Long: `Registers this machine as a node and runs the actions that the servers grant to it.
+The agent finds servers by gossip (--join), by address (--servers), or both.
 
-Running commands is off until --allow-process turns it on. If the agent is root, each
-action or trajectory then runs as an unprivileged user of its own. --dev is for
-playing: it allows commands, runs them as the user of the agent, and kills them when
-the agent ends.
+The agent runs commands only with --allow-process. If the agent is root, each action or
+trajectory then runs as its own unprivileged user. Use --dev only for trials: it allows
+commands, runs them as the agent's own user, and kills them when the agent ends.
 
-Every flag can be set as ROTA_AGENT_NAME, or as "name" in "agent" of the config
-file.`,
+You can set every flag as ROTA_AGENT_NAME in the environment, or as "name" in the
+section "agent" of the config file.`,
 		Example: "  rota agent --join 10.0.0.1:7401 --allow-process --gossip-key gossip.key \\\n" +
 			"    --listen 10.0.0.9:7410 --ca pki/ca.pem --cert pki/node-1.pem --key pki/node-1-key.pem",
 		Annotations: map[string]string{annotationSection: "agent"},
@@ -59,21 +58,21 @@ file.`,
 	fs.StringVar(&f.name, "name", "", "name of the node (default: the host name)")
 	fs.StringVar(&f.pool, "pool", agent.DefaultPool, "pool of the node")
 	fs.StringSliceVar(&f.servers, "servers", nil, "addresses of servers")
-	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, NAME=VALUE; may be repeated")
+	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, NAME=VALUE; repeat the flag for more labels")
 	fs.IntVar(&f.cores, "cores", 0, "cores to offer; 0: all")
-	fs.BoolVar(&f.oversubscribe, "oversubscribe", false, "allow more --cores than there are; nothing is pinned then")
-	fs.Var(&f.memory, "memory", "memory to offer, such as 64GiB; 0: the machine's less a reserve")
+	fs.BoolVar(&f.oversubscribe, "oversubscribe", false, "allow more --cores than the machine has; commands are then not pinned to cores")
+	fs.Var(&f.memory, "memory", "memory to offer, such as 64GiB; 0: the machine's memory minus a reserve")
 	fs.BoolVar(&f.allowProcess, "allow-process", false, "run commands of actions as processes of this machine")
-	fs.StringVar(&f.runAs, "run-as", "", "user that all of them run as, instead of --attempt-uids")
-	fs.StringVar(&f.attemptUIDs, "attempt-uids", runtime.Auto, "users, FIRST-LAST, of which each action or trajectory that runs has its own; auto: "+
-		runtime.DefaultAttemptUIDs+" if the agent is root; none: all run as nobody")
-	fs.StringVar(&f.namespaces, "attempt-namespaces", runtime.Auto, "give each action its own /proc, /tmp and IPC: auto (if the agent is root), on or none")
-	fs.StringVar(&f.confine, "confine", "", "insist on cgroup-v2, cgroup-v1, hybrid or affinity (default: the best there is)")
-	fs.StringVar(&f.cgroupParent, "cgroup-parent", runtime.DefaultCgroupParent, "where to make cgroups")
-	fs.IntVar(&f.processesMax, "processes-max", runtime.DefaultProcessesMax, "processes and threads that one attempt may have at once")
-	fs.StringVar(&f.diskFloor, "disk-floor", runtime.Auto, "free space of --data-dir below which the node takes no new work, such as 20GiB; 0: none; auto: 1GiB, or 5% of a smaller disk")
-	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill what runs when the agent is told to stop, instead of leaving it for the next")
-	fs.BoolVar(&f.dev, "dev", false, "for playing: allow commands, as the agent's own user, and kill them at the end")
+	fs.StringVar(&f.runAs, "run-as", "", "run all commands as this user, instead of --attempt-uids")
+	fs.StringVar(&f.attemptUIDs, "attempt-uids", runtime.Auto, "range of user IDs, FIRST-LAST; each running action or trajectory gets its own user; auto: "+
+		runtime.DefaultAttemptUIDs+" if the agent is root; none: all run as the user nobody")
+	fs.StringVar(&f.namespaces, "attempt-namespaces", runtime.Auto, "give each action its own /proc, /tmp and IPC: auto (only if the agent is root), on or none")
+	fs.StringVar(&f.confine, "confine", "", "require cgroup-v2, cgroup-v1, hybrid or affinity (default: the best available)")
+	fs.StringVar(&f.cgroupParent, "cgroup-parent", runtime.DefaultCgroupParent, "cgroup in which the agent creates cgroups")
+	fs.IntVar(&f.processesMax, "processes-max", runtime.DefaultProcessesMax, "maximum number of processes and threads of an attempt at once")
+	fs.StringVar(&f.diskFloor, "disk-floor", runtime.Auto, "take no new work if --data-dir has less free space than this, such as 20GiB; 0: no limit; auto: 1GiB, or 5% of a smaller disk")
+	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill running actions when the agent stops, instead of leaving them for the next agent")
+	fs.BoolVar(&f.dev, "dev", false, "for trials: allow commands, run them as the agent's own user, and kill them at the end")
 	f.devices.addTo(cmd)
 	words(cmd, "attempt-namespaces", runtime.Auto, runtime.On, none)
 	words(cmd, "confine", runtime.ModeCgroupV2, runtime.ModeCgroupV1, runtime.ModeHybrid, runtime.ModeAffinity)
@@ -128,7 +127,7 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 	cfg.Process.Enabled = f.allowProcess || f.dev
 	cfg.Process.Mode, cfg.Process.CgroupParent = f.confine, f.cgroupParent
 	if f.processesMax < 1 {
-		return cfg, usageErrorf("--processes-max is %d; an attempt needs at least 1 process", f.processesMax)
+		return cfg, usageErrorf("--processes-max is %d; set it to 1 or more, because an attempt needs a process", f.processesMax)
 	}
 	cfg.Process.ProcessesMax = f.processesMax
 	if f.diskFloor != runtime.Auto {
@@ -141,11 +140,11 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 	return cfg, f.isolate(&cfg.Process.SuperviseOptions)
 }
 
-// none turns off what is automatic.
+// none turns off an automatic choice.
 const none = "none"
 
-// isolate says as whom commands run and what they share. --dev and an agent that is
-// not root leave out what is automatic.
+// isolate sets the user of commands and what commands share. Automatic isolation is off
+// with --dev and in an agent that is not root.
 func (f *agentFlags) isolate(o *runtime.SuperviseOptions) error {
 	automatic := f.allowProcess && !f.dev
 	if o.Namespaces = f.namespaces; o.Namespaces == none || o.Namespaces == runtime.Auto && !automatic {
@@ -153,7 +152,7 @@ func (f *agentFlags) isolate(o *runtime.SuperviseOptions) error {
 	}
 	named := f.attemptUIDs != none && f.attemptUIDs != runtime.Auto
 	if named && f.runAs != "" {
-		return usageErrorf("--run-as is one user for all actions, and --attempt-uids one for each; give one of them")
+		return usageErrorf("--run-as sets one user for all actions, and --attempt-uids one for each; give only one of them")
 	}
 	if named || f.attemptUIDs == runtime.Auto && f.runAs == "" && automatic {
 		o.AttemptUIDs = f.attemptUIDs

@@ -20,7 +20,7 @@ func (a *app) benchCmd() *cobra.Command {
 }
 
 func clusterFlags(fs *pflag.FlagSet, o *bench.ClusterOptions) {
-	fs.StringVar(&o.Dir, "dir", "", "folder of the data, which decides what disk is measured (default: temporary)")
+	fs.StringVar(&o.Dir, "dir", "", "folder of the data; its disk is measured (default: a temporary folder)")
 }
 
 func etcdFlags(fs *pflag.FlagSet, o *bench.EtcdOptions) {
@@ -31,11 +31,11 @@ func etcdFlags(fs *pflag.FlagSet, o *bench.EtcdOptions) {
 func submitFlags(fs *pflag.FlagSet, o *bench.SubmitOptions) {
 	clusterFlags(fs, &o.Cluster)
 	fs.IntVar(&o.Cluster.SimulatedNodes, "simulated-nodes", 0,
-		"nodes that end actions at once without running them, instead of an agent whose cores are all held")
+		"use this many nodes that end actions at once without running them, instead of an agent without free cores")
 	fs.DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of each figure, after a second of warm-up")
 	fs.IntVar(&o.Size, "size", 300, "bytes of an encoded action")
 	fs.IntVar(&o.Batch, "batch", 500, "actions in a request of mode batch")
-	fs.IntVar(&o.BatchSubmitters, "batch-submitters", 8, "requests of mode batch under way")
+	fs.IntVar(&o.BatchSubmitters, "batch-submitters", 8, "concurrent requests of mode batch")
 	fs.IntVar(&o.Connections, "connections", 32, "connections of modes unary and null")
 }
 
@@ -53,17 +53,17 @@ func (a *app) benchSubmitCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "submit", Short: "Measure how many actions a second a cluster accepts", Args: exactly(),
-		Long: `Starts a fresh cluster of three servers for each figure. An agent is connected whose
-cores are all held by an action that sleeps, so that what is submitted queues up
-for them. With --simulated-nodes everything submitted is granted, ended and
-reported instead; simulated nodes run nothing.
+		Long: `Starts a fresh cluster of three servers for each figure. An action that sleeps holds all
+cores of the agent, so submitted actions stay in the queue. With --simulated-nodes the
+cluster grants all submitted actions, and simulated nodes report their end. Simulated
+nodes run nothing.
 
-  null    requests to a server that does nothing: what the HTTP stack can do
+  null    requests to a server that does nothing: the limit of the HTTP stack
   unary   a request for each action, straight to the leader
-  client  the Go client library, which sends together what is submitted together
+  client  the Go client library, which combines concurrent submissions
   batch   requests of --batch actions each
 
-Latencies are of one request. JSON output is one line for each figure.`,
+Latencies are per request. JSON output is one line for each figure.`,
 		Example: "  rota bench submit --modes unary --submitters 1,256,1024\n  rota bench submit --modes batch --duration 30s -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, m := range modes {
@@ -84,7 +84,7 @@ Latencies are of one request. JSON output is one line for each figure.`,
 			return err
 		},
 	}
-	cmd.Flags().StringSliceVar(&modes, "modes", []string{"null", "unary", "client", "batch"}, "what to measure")
+	cmd.Flags().StringSliceVar(&modes, "modes", []string{"null", "unary", "client", "batch"}, "modes to measure")
 	cmd.Flags().IntSliceVar(&o.Submitters, "submitters", []int{1, 256, 1024}, "concurrent submitters")
 	submitFlags(cmd.Flags(), &o)
 	words(cmd, "modes", "null", "unary", "client", "batch")
@@ -95,10 +95,13 @@ func (a *app) benchRunCmd() *cobra.Command {
 	var o bench.RunOptions
 	cmd := &cobra.Command{
 		Use: "run", Short: "Measure no-op commands end to end", Args: exactly(),
-		Long: `Starts a cluster with an agent. First runs one no-op command after the other, taking
-turns with a bare fork and exec of it: the difference of the medians is the
-overhead. Then keeps many under way at the same time: the throughput. Last, that with
-an agent that says it has more cores than there are, which nothing is pinned to.`,
+		Long: `Starts a cluster with an agent and measures three things:
+
+  1. The overhead: it runs no-op commands one at a time, and alternates them with a bare
+     fork and exec of the command. The difference of the medians is the overhead.
+  2. The throughput: it runs many commands at the same time.
+  3. The same with an agent that declares more cores than the machine has. Commands are
+     then not pinned to cores.`,
 		Example: "  rota bench run -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := bench.Run(cmd.Context(), o)
@@ -112,9 +115,9 @@ an agent that says it has more cores than there are, which nothing is pinned to.
 		},
 	}
 	clusterFlags(cmd.Flags(), &o.Cluster)
-	cmd.Flags().IntVar(&o.Samples, "samples", 300, "commands run one at a time")
-	cmd.Flags().IntVar(&o.Submitters, "submitters", 32, "commands under way for the throughput")
-	cmd.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "measured time of each throughput")
+	cmd.Flags().IntVar(&o.Samples, "samples", 300, "number of commands that run one at a time")
+	cmd.Flags().IntVar(&o.Submitters, "submitters", 32, "concurrent commands while throughput is measured")
+	cmd.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "how long to measure each throughput")
 	cmd.Flags().IntVar(&o.OversubscribedCores, "oversubscribed-cores", 16, "cores of the oversubscribed agent")
 	return cmd
 }
@@ -125,11 +128,12 @@ func (a *app) benchOverheadCmd() *cobra.Command {
 		trajectories []int
 	)
 	cmd := &cobra.Command{
-		Use: "overhead", Short: "Measure what rota adds to the executions of coding agents", Args: exactly(),
-		Long: `Starts a fresh cluster for each number of trajectories and runs them for a while: agents
-that think, run a command, think again, as in the workload "coding" of rota sim. The
-processes are real and wait as long as the workload says; there are cores for all of
-them. What an action takes beyond its execution is the overhead.
+		Use: "overhead", Short: "Measure the overhead of rota on the executions of coding agents", Args: exactly(),
+		Long: `Starts a fresh cluster for each number of trajectories and runs the trajectories for a
+while. Each trajectory thinks, runs a command and thinks again, as in the workload
+"coding" of rota sim. The processes are real and wait as long as the workload says.
+There are cores for all of them. The overhead is the time of an action beyond its
+execution.
 
 JSON output is one line for each number of trajectories.`,
 		Example: "  rota bench overhead\n  rota bench overhead --trajectories 64 --duration 5m -o json",
@@ -155,9 +159,9 @@ JSON output is one line for each number of trajectories.`,
 		},
 	}
 	clusterFlags(cmd.Flags(), &o.Cluster)
-	cmd.Flags().IntSliceVar(&trajectories, "trajectories", []int{32, 64, 128}, "trajectories that are open at the same time")
+	cmd.Flags().IntSliceVar(&trajectories, "trajectories", []int{32, 64, 128}, "numbers of trajectories that are open at the same time")
 	cmd.Flags().DurationVar(&o.Duration, "duration", time.Minute, "measured time of each figure")
-	cmd.Flags().DurationVar(&o.WarmUp, "warm-up", 10*time.Second, "time before that")
+	cmd.Flags().DurationVar(&o.WarmUp, "warm-up", 10*time.Second, "warm-up time before the measurement")
 	cmd.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
 	return cmd
 }
@@ -176,9 +180,9 @@ func (a *app) benchFailoverCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "failover", Short: "Measure how long a kill -9 of the leader stops decisions", Args: exactly(),
-		Long: `Kills the leader of a cluster again and again, and each time measures from the kill to
-the first decision that was asked for after it and is committed. With --of-etcd
-the same is done to a three-member etcd instead, for comparison.`,
+		Long: `Kills the leader of a cluster several times. Each time, it measures from the kill to the
+first committed decision that was requested after the kill. With --of-etcd it does the
+same with a three-member etcd, for comparison.`,
 		Example: "  rota bench failover --kills 20",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			each := func(i int, took time.Duration) {
@@ -202,16 +206,17 @@ the same is done to a three-member etcd instead, for comparison.`,
 	clusterFlags(cmd.Flags(), &o.Submit.Cluster)
 	etcdFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&etcd, "of-etcd", false, "measure an etcd of three members instead")
-	cmd.Flags().IntVar(&kills, "kills", 20, "how often to kill the leader")
+	cmd.Flags().IntVar(&kills, "kills", 20, "number of times to kill the leader")
 	return cmd
 }
 
 func (a *app) benchQueueCmd() *cobra.Command {
 	var o bench.QueueOptions
 	cmd := &cobra.Command{
-		Use: "queue", Short: "Measure what a long queue costs: memory, snapshot, stall", Args: exactly(),
-		Long: `Queues many actions behind held cores, then reads the memory of the servers and times a
-snapshot of the leader while single submissions are committed all the time.`,
+		Use: "queue", Short: "Measure the cost of a long queue: memory, snapshot, stall", Args: exactly(),
+		Long: `Queues many actions that wait for cores. Then it reads the memory of the servers and
+measures the time of a snapshot of the leader. Single submissions are committed during
+the snapshot.`,
 		Example: "  rota bench queue --actions 1000000 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := bench.Queue(cmd.Context(), o, func(queued int) {
@@ -243,10 +248,10 @@ func (a *app) benchEtcdCmd() *cobra.Command {
 	o := bench.EtcdOptions{}
 	cmd := &cobra.Command{
 		Use: "etcd", Short: "Compare submissions with puts to a three-member etcd", Args: exactly(),
-		Long: `Measures etcd and rota in turns, in an order that alternates from round to round: three
-members or servers on loopback with fsync on, values of the same size, a fresh
-cluster for each figure, requests straight to the leader. "make bench-etcd"
-builds what it needs. The last line is one JSON object.`,
+		Long: `Measures etcd and rota in turns; the order changes with each round. Both have three
+members or servers on loopback with fsync on. Values have the same size, each figure has
+a fresh cluster, and requests go straight to the leader. "make bench-etcd" builds the
+programs that it needs. The last line is one JSON object.`,
 		Example: "  make bench-etcd",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := bench.Etcd(cmd.Context(), o, func(r bench.Rate) {
@@ -261,12 +266,12 @@ builds what it needs. The last line is one JSON object.`,
 	}
 	submitFlags(cmd.Flags(), &o.Submit)
 	cmd.Flags().DurationVar(&o.BatchDuration, "batch-duration", 30*time.Second, "measured time of batches")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 2, "how often to measure everything")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 2, "number of rounds")
 	etcdFlags(cmd.Flags(), &o)
 	return cmd
 }
 
-// nullServerCmd is what mode null is measured against.
+// nullServerCmd is the server that mode null measures.
 func (a *app) nullServerCmd() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{

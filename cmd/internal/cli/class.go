@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) classCmd() *cobra.Command {
-	return group("class", "See what was learned of kinds of actions: how long they take with how many cores",
+	return group("class", "See what rota has learned about classes of actions: their durations by number of cores",
 		a.reads(a.classListCmd()), a.reads(a.classGetCmd()), a.classDeleteCmd())
 }
 
@@ -63,7 +63,7 @@ func (a *app) classGetCmd() *cobra.Command {
 
 func (a *app) classDeleteCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Forget a class that no queued or running action names", Args: exactly("NAME"),
+		Use: "delete NAME", Short: "Delete a class that no queued or running action uses", Args: exactly("NAME"),
 		Example: "  rota class delete pytest",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Classes.DeleteClass, &rotav1.DeleteClassRequest{Namespace: a.settings.namespace, Name: args[0]})
@@ -88,7 +88,7 @@ func widthText(w *rotav1.ClassWidth) string {
 	return fmt.Sprintf("%v, mean of %d attempts", w.MeanDuration.AsDuration().Round(time.Microsecond), w.Attempts)
 }
 
-// knownFlags are what `rota run` can say of how long an action takes.
+// knownFlags are the flags of `rota run` about the duration of an action.
 type knownFlags struct {
 	class   string
 	allowed []uint
@@ -98,14 +98,14 @@ type knownFlags struct {
 }
 
 func (f *knownFlags) addTo(fs *pflag.FlagSet) {
-	fs.StringVar(&f.class, "class", "", "kind of action, such as pytest: what it takes is learned from those before it")
-	fs.UintSliceVar(&f.allowed, "allowed-cores", nil, "numbers of cores that it can use, such as 1,2,4,8; instead of --cores and --max-cores")
-	fs.DurationVar(&f.expect, "expect", 0, "how long it takes with one core, such as 30s; 0: unknown")
-	fs.StringVar(&f.serial, "serial", "", "part of it that more cores do not make faster, such as 0.1")
-	fs.StringVar(&f.speedup, "speedup", "", "efficiency with so many cores, such as 2:0.95,4:0.8: instead of --serial")
+	fs.StringVar(&f.class, "class", "", "class of the action, such as pytest; rota learns its duration from earlier actions of the class")
+	fs.UintSliceVar(&f.allowed, "allowed-cores", nil, "numbers of cores that the action can use, such as 1,2,4,8; instead of --cores and --max-cores")
+	fs.DurationVar(&f.expect, "expect", 0, "expected duration with one core, such as 30s; 0: unknown")
+	fs.StringVar(&f.serial, "serial", "", "fraction of the action that more cores do not make faster, such as 0.1")
+	fs.StringVar(&f.speedup, "speedup", "", "efficiency by number of cores, such as 2:0.95,4:0.8; instead of --serial")
 }
 
-// tell puts into an action what is known of it.
+// tell puts the known duration and speed-up into an action.
 func (f *knownFlags) tell(spec *rotav1.ActionSpec) error {
 	spec.Class = f.class
 	if len(f.allowed) > 0 {
@@ -123,7 +123,7 @@ func (f *knownFlags) tell(spec *rotav1.ActionSpec) error {
 	}
 	switch {
 	case f.serial != "" && f.speedup != "":
-		return usageErrorf("--serial and --speedup are two ways to say the same; give one of them")
+		return usageErrorf("--serial and --speedup both describe the effect of more cores; give only one of them")
 	case f.serial != "":
 		ppm, err := parseRatio("--serial", f.serial)
 		spec.Profile.Speedup = &rotav1.Profile_SerialPpm{SerialPpm: ppm}

@@ -62,7 +62,7 @@ func (a *app) dialTo(addrs string) (*client.Client, error) {
 	return client.New(config)
 }
 
-// sayWaiting says at once why no answer comes yet, and for how long it is waited for.
+// sayWaiting says at once why there is no answer yet, and how long the client tries.
 func (a *app) sayWaiting(reason string) {
 	a.say("%s; trying again for up to %v", strings.TrimSuffix(reason, "."), a.settings.timeout)
 }
@@ -87,12 +87,12 @@ func splitAddrs(addrs string) ([]string, error) {
 		hosts = append(hosts, addr)
 	}
 	if len(hosts) == 0 {
-		return nil, usageErrorf("--addr is empty; give host:port of a server")
+		return nil, usageErrorf("--addr is empty; give the host:port of a server")
 	}
 	return hosts, nil
 }
 
-// errNoServer: nothing listens at any of the addresses.
+// errNoServer means that no process listens at any of the addresses.
 var errNoServer = errors.New("no server answers")
 
 // reachable returns nil if any host accepts a connection.
@@ -106,7 +106,7 @@ func reachable(hosts []string) error {
 		last = err
 	}
 	return &codeError{exitUnavailable, fmt.Errorf("%w at %s: %w\n"+
-		"Set --addr or ROTA_ADDR to a server, or start a cluster to play with: rota dev",
+		"Set --addr or ROTA_ADDR to a server, or start a trial cluster: rota dev",
 		errNoServer, strings.Join(hosts, ","), last)}
 }
 
@@ -146,10 +146,10 @@ func pages[Req, Resp any, Page interface {
 	}
 }
 
-// reads is for commands that show what the cluster has: with --stale they ask one server
-// for what it has, and need no leader.
+// reads is for commands that show state. With --stale they read the state of one server
+// and need no leader.
 func (a *app) reads(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().BoolVar(&a.stale, "stale", false, "accept the server's own, possibly older, state; works without a leader")
+	cmd.Flags().BoolVar(&a.stale, "stale", false, "accept possibly older state from the server that answers; works without a leader")
 	return cmd
 }
 

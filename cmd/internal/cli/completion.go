@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// completionTimeout is how long a shell waits for IDs and names. They are stale reads
-	// of one server, so a cluster without a leader has them too.
+	// completionTimeout is how long a shell waits for IDs and names. These come from
+	// stale reads of one server, so they also work without a leader.
 	completionTimeout = 2 * time.Second
 	completionsMax    = 200
 )
 
-// lister returns what there is of a noun, each with a tab and a description, if any.
+// lister returns all IDs or names of a noun, each with a tab and a description, if any.
 type lister func(context.Context, *client.Client, *settings) ([]string, error)
 
 // completed lets shells complete the IDs or names that the commands of a noun take.
@@ -70,7 +70,7 @@ func (a *app) completions(cmd *cobra.Command, list lister) []string {
 	return all
 }
 
-// listActionIDs has those that run or wait first, which people mostly want.
+// listActionIDs lists running and waiting actions first, because users mostly want these.
 func listActionIDs(ctx context.Context, c *client.Client, s *settings) (all []string, err error) {
 	live := []rotav1.ActionState{rotav1.ActionState_ACTION_STATE_RUNNING, rotav1.ActionState_ACTION_STATE_QUEUED}
 	seen := map[uint64]bool{}

@@ -33,7 +33,7 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.StringVar(&s.ca, "ca", "", "CA certificate, PEM; turns TLS on (ROTA_CA)")
 	f.StringVar(&s.cert, "cert", "", "certificate, PEM (ROTA_CERT)")
 	f.StringVar(&s.key, "key", "", "private key, PEM (ROTA_KEY)")
-	f.DurationVar(&s.timeout, "request-timeout", 15*time.Second, "longest time for one request (ROTA_REQUEST_TIMEOUT)")
+	f.DurationVar(&s.timeout, "request-timeout", 15*time.Second, "time limit for one request (ROTA_REQUEST_TIMEOUT)")
 }
 
 func (s *settings) check() error {
@@ -120,8 +120,7 @@ func configText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// readConfig reads the file that was asked for, or the default one if there is
-// one.
+// readConfig reads the given config file, or the default file if it exists.
 func readConfig(path string) (map[string]json.RawMessage, error) {
 	if path == "" {
 		path = os.Getenv("ROTA_CONFIG")

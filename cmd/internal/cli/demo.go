@@ -12,18 +12,20 @@ func (a *app) demoCmd() *cobra.Command {
 		noReserved bool
 	)
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Watch a cluster run coding agents and lose its leader", Args: exactly(),
-		Long: `Starts three servers and an agent on loopback, runs coding trajectories that
-alternate thinking and real go build, vet and test commands, kills the leader
-with SIGKILL half-way, starts it again, and accounts for every action. The same
-trajectories also run with a core reserved for each as long as it lives, for
-comparison: a trajectory's wait for its core counts for its first action. Then a
-parallel test suite shows how many cores it gets when the machine is idle and
-when it is not, once rota has learned how long it takes.
+		Use: "demo", Short: "Show a cluster that runs coding agents and loses its leader", Args: exactly(),
+		Long: `Starts three servers and an agent on loopback, and runs coding trajectories. The
+trajectories alternate thinking with real go build, vet and test commands. Half-way,
+the demo kills the leader with SIGKILL and starts it again. At the end, it accounts for
+every action.
 
-Takes about a minute on two cores and needs Go. Exits with 0 only if no
-acknowledged action was lost, none ran twice, and all servers hold the same
-state.`,
+For comparison, the same trajectories also run with a reserved core for the life of each
+trajectory. A trajectory's wait for its core then counts for its first action.
+
+Last, a parallel test suite runs on an idle machine and on a busy one. rota has then
+learned the duration of the suite, and the demo shows how many cores the suite gets.
+
+The demo takes about a minute on two cores and needs Go. It exits with 0 only if no
+acknowledged action was lost, no action ran twice, and all servers have the same state.`,
 		Example: "  rota demo\n  rota demo --seed 7 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.Reserved, f.Progress = !noReserved, a.err
@@ -45,7 +47,7 @@ state.`,
 	cmd.Flags().Uint64Var(&f.Seed, "seed", 1, "seed of the workload")
 	cmd.Flags().IntVar(&f.Trajectories, "trajectories", 0, "trajectories in each of the two batches; 0: three for each core")
 	cmd.Flags().BoolVar(&noReserved, "no-reserved", false, "skip the comparison with reserved cores")
-	cmd.Flags().StringVar(&f.Dir, "dir", "", "folder of the data, kept (default: temporary)")
-	cmd.Flags().BoolVar(&f.Keep, "keep", false, "keep the temporary folder")
+	cmd.Flags().StringVar(&f.Dir, "dir", "", "folder of the data, not removed at the end (default: a temporary folder)")
+	cmd.Flags().BoolVar(&f.Keep, "keep", false, "do not remove the temporary folder at the end")
 	return cmd
 }

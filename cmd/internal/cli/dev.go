@@ -38,24 +38,24 @@ type devReady struct {
 func (a *app) devCmd() *cobra.Command {
 	var f devFlags
 	cmd := &cobra.Command{
-		Use: "dev", Short: "Run a whole cluster on loopback, for playing", Args: exactly(),
-		Long: `Starts servers and agents as processes of their own and stays until Ctrl-C, which
-stops all of them. Commands run as the user who typed this. Without --dir the
-data are in a temporary folder and go away at the end.`,
+		Use: "dev", Short: "Run a whole cluster on loopback, for trials", Args: exactly(),
+		Long: `Starts servers and agents as separate processes and runs until Ctrl-C, which stops all of
+them. Commands of actions run as your user. Without --dir the data are in a temporary
+folder, which is removed at the end.`,
 		Example: "  rota dev\n  rota dev --servers 5 --port 0 --dir /tmp/cluster",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), &f) },
 	}
 	cmd.Flags().IntVar(&f.servers, "servers", 3, "number of servers")
 	cmd.Flags().IntVar(&f.agents, "agents", 1, "number of agents")
-	cmd.Flags().IntVar(&f.port, "port", 7400, "port of the first server, the others follow in steps of 10; 0: free ports")
-	cmd.Flags().StringVar(&f.dir, "dir", "", "folder of the data, kept (default: temporary)")
-	cmd.Flags().StringVar(&f.simulatedGPUs, "simulated-gpus", "", "GPUs that each agent declares and that do not exist, such as 2xH100:80GiB")
+	cmd.Flags().IntVar(&f.port, "port", 7400, "port of the first server; each further server uses the port 10 higher; 0: free ports")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "folder of the data, not removed at the end (default: a temporary folder)")
+	cmd.Flags().StringVar(&f.simulatedGPUs, "simulated-gpus", "", "simulated GPUs that each agent declares, such as 2xH100:80GiB")
 	return cmd
 }
 
 func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if f.servers < 1 || f.agents < 0 {
-		return usageErrorf("--servers must be at least 1 and --agents at least 0")
+		return usageErrorf("--servers must be at least 1, and --agents at least 0")
 	}
 	var agentArgs []string
 	if f.simulatedGPUs != "" {
@@ -72,7 +72,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if err != nil {
 		return err
 	}
-	// One from an earlier run would tell of a cluster that is not there.
+	// A file from an earlier run would describe a cluster that no longer exists.
 	if err := os.Remove(filepath.Join(dir, readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -27,19 +27,19 @@ const (
 	exitInterrupted = 130 // Ctrl-C
 )
 
-const exitCodesHelp = `Exit codes of every command but "rota run" and "rota turn run":
+const exitCodesHelp = `Exit codes of every command except "rota run" and "rota turn run":
 
     0  it worked
     1  it failed, or a check did not hold (such as "rota operator state-hash")
     2  the command line or one of its values is wrong
-    3  what was named does not exist
+    3  the named thing does not exist
     4  no server answers, there is no leader, or the cluster is full: try again
   130  interrupted
 
 ` + runExitCodesHelp + turnExitCodesHelp
 
-const runExitCodesHelp = `"rota run" exits with the code of the command it ran, with 128 plus the signal
-that ended it, or, for failures of its own, with
+const runExitCodesHelp = `"rota run" exits with the code of its command, with 128 plus the signal that ended the
+command, or with a code of its own:
 
   124  a time limit ended the action
   125  rota failed: no server, a refusal, a lost node, a canceled action
@@ -48,9 +48,9 @@ that ended it, or, for failures of its own, with
 `
 
 const turnExitCodesHelp = `
-"rota turn run" does the same, but for
+"rota turn run" does the same, except for
 
-  123  the turn was lost: another may have had the group, the step is to be done again
+  123  the turn was lost: another turn may have had the group; do the step again
   125  rota failed: no server, a refusal
   130  interrupted: the turn was given back
 `
@@ -99,8 +99,8 @@ func exitCode(err error) int {
 	return exitError
 }
 
-// describe turns an error into what the user reads: what is wrong, and what to
-// do about it where that is known.
+// describe turns an error into a message to the user: what is wrong, and what to do
+// about it if that is known.
 func describe(err error, addr string) string {
 	var ce *connect.Error
 	var unusable *client.AddrError

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagError says what is wrong with a value in the words of its user. What parses it
-// talks of Go functions.
+// flagError describes a wrong value in the user's terms. The errors of the parsers name
+// Go functions.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -23,7 +23,7 @@ func flagError(err error) error {
 	return fmt.Errorf("--%s: %w", flag.Name, errors.Unwrap(err)) // one of our own
 }
 
-// wrongValue ends a sentence that begins with a value of a type of Go's.
+// wrongValue ends a sentence that begins with a value of a Go type.
 func wrongValue(kind string, err error) string {
 	switch {
 	case errors.Is(err, strconv.ErrRange):
@@ -40,7 +40,7 @@ func wrongValue(kind string, err error) string {
 	return ""
 }
 
-// checkDurations refuses negative durations: none of the flags means anything by one.
+// checkDurations refuses negative durations: no flag gives them a meaning.
 func checkDurations(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() != "duration" {

@@ -16,8 +16,8 @@ func (a *app) actionWatchCmd() *cobra.Command {
 	var action, trajectory, after uint64
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Stream state changes as they are committed", Args: exactly(),
-		Long: `Streams every state change in order, without gaps or duplicates, until interrupted.
-A lost connection is taken up again where it broke.`,
+		Long: `Streams every state change in order, without gaps or duplicates, until you interrupt it.
+After a lost connection, it continues at the same place.`,
 		Example: "  rota action watch\n  rota action watch --after 1200 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req := &rotav1.WatchActionsRequest{
@@ -41,9 +41,9 @@ A lost connection is taken up again where it broke.`,
 			return nil
 		},
 	}
-	cmd.Flags().Uint64Var(&action, "action", 0, "only this action")
-	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "only actions of this trajectory")
-	cmd.Flags().Uint64Var(&after, "after", 0, "start after this revision instead of now")
+	cmd.Flags().Uint64Var(&action, "action", 0, "show only this action")
+	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "show only actions of this trajectory")
+	cmd.Flags().Uint64Var(&after, "after", 0, "start after this revision instead of at the present")
 	return cmd
 }
 
@@ -53,13 +53,13 @@ func (a *app) actionLogsCmd() *cobra.Command {
 		attempt uint32
 	)
 	cmd := &cobra.Command{
-		Use: "logs ID", Short: "Print what an action wrote, from its node", Args: exactly("ID"),
+		Use: "logs ID", Short: "Print the output of an action, from its node", Args: exactly("ID"),
 		Long: `Prints standard output to standard output and standard error to standard error.
-If the node no longer has them, the last 4 KiB that the cluster keeps are printed.`,
+If the node no longer has the output, it prints the last 4 KiB, which the cluster stores.`,
 		Example: "  rota action logs 42\n  rota action logs 42 --follow",
 		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
 			if follow && attempt != 0 {
-				return usageErrorf("--follow follows every attempt; give it or --attempt, not both")
+				return usageErrorf("--follow shows every attempt; give --follow or --attempt, not both")
 			}
 			if follow {
 				sink := &outputSink{a: a}
@@ -71,8 +71,8 @@ If the node no longer has them, the last 4 KiB that the cluster keeps are printe
 			return a.logs(ctx, c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt})
 		}),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "stay until the action has ended")
-	cmd.Flags().Uint32Var(&attempt, "attempt", 0, "attempt to read; 0 for the newest")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new output until the action has ended")
+	cmd.Flags().Uint32Var(&attempt, "attempt", 0, "attempt to read; 0: the newest")
 	return cmd
 }
 
@@ -89,7 +89,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 	if action.Result == nil {
 		return err
 	}
-	a.say("%s; these are the last bytes that the cluster kept", describe(err, a.settings.addr))
+	a.say("%s; these are the last bytes that the cluster has stored", describe(err, a.settings.addr))
 	sink.write(&rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDOUT, Data: action.Result.StdoutTail})
 	sink.write(&rotav1.OutputChunk{Stream: rotav1.OutputStream_OUTPUT_STREAM_STDERR, Data: action.Result.StderrTail})
 	return sink.err

@@ -17,7 +17,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-// gpuDemandFlags are what `rota run` can say about GPUs.
+// gpuDemandFlags are the flags of `rota run` about GPUs.
 type gpuDemandFlags struct {
 	gpus      []uint
 	class     string
@@ -28,15 +28,15 @@ type gpuDemandFlags struct {
 }
 
 func (f *gpuDemandFlags) addTo(fs *pflag.FlagSet) {
-	fs.UintSliceVar(&f.gpus, "gpus", nil, "numbers of GPUs that it can use, of 1, 2, 4 and 8, such as 1,2,4")
-	fs.StringVar(&f.class, "gpu-class", "", "class of the GPUs, such as H100 (default: the only one there is)")
-	fs.Var(&f.memory, "gpu-memory", "memory that it takes on each GPU, such as 20GiB; 0: all")
-	fs.StringVar(&f.model, "model", "", "model that has to be in the memory of the GPUs")
-	fs.DurationVar(&f.setup, "setup", 0, "what it takes to load the model where it is not")
+	fs.UintSliceVar(&f.gpus, "gpus", nil, "numbers of GPUs that the action can use, from 1, 2, 4 and 8, such as 1,2,4")
+	fs.StringVar(&f.class, "gpu-class", "", "class of the GPUs, such as H100 (default: the only class of the cluster)")
+	fs.Var(&f.memory, "gpu-memory", "memory that the action uses on each GPU, such as 20GiB; 0: all")
+	fs.StringVar(&f.model, "model", "", "model that must be in the memory of the GPUs")
+	fs.DurationVar(&f.setup, "setup", 0, "time to load the model on GPUs that do not have it")
 	fs.Var(&f.bandwidth, "bandwidth", "bandwidth of the network, such as 100Mbit")
 }
 
-// apply adds to what is submitted. With GPUs the least number of cores may be 0.
+// apply adds the flags to the action. With GPUs the least number of cores may be 0.
 func (f *gpuDemandFlags) apply(r *rotav1.Resources) error {
 	r.BandwidthBps = uint64(f.bandwidth)
 	if len(f.gpus) == 0 {
@@ -55,7 +55,7 @@ func (f *gpuDemandFlags) apply(r *rotav1.Resources) error {
 	return nil
 }
 
-// deviceFlags are what an agent can be told of its GPUs and its network.
+// deviceFlags are the flags of an agent about its GPUs and its network.
 type deviceFlags struct {
 	gpus, simulated string
 	bandwidth       rate
@@ -63,8 +63,8 @@ type deviceFlags struct {
 
 func (f *deviceFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.gpus, "gpus", inventory.GPUsAuto, "GPUs to offer: those that NVML finds, if any (auto), the same or fail (all), or none")
-	fs.StringVar(&f.simulated, "simulated-gpus", "", "GPUs to declare that do not exist, such as 2xH100:80GiB")
+	fs.StringVar(&f.gpus, "gpus", inventory.GPUsAuto, "GPUs to offer: all GPUs that NVML finds (auto), the same but fail if there are none (all), or none")
+	fs.StringVar(&f.simulated, "simulated-gpus", "", "simulated GPUs to declare, such as 2xH100:80GiB")
 	fs.Var(&f.bandwidth, "bandwidth", "bandwidth of the network to offer, such as 10Gbit; 0: none")
 	words(cmd, "gpus", inventory.GPUsAuto, inventory.GPUsAll, inventory.GPUsNone)
 }
@@ -131,19 +131,19 @@ func formatRate(n uint64) string {
 	return out
 }
 
-var errNoGPUs = errors.New("no node has GPUs; agents declare theirs, or some that do not exist with --simulated-gpus")
+var errNoGPUs = errors.New("no node has GPUs; start agents on nodes with GPUs, or with --simulated-gpus")
 
 func (a *app) gpuCmd() *cobra.Command {
-	return group("gpu", "See the GPUs of nodes, who holds them and which models are in their memory", a.reads(a.gpuListCmd()))
+	return group("gpu", "See the GPUs of nodes, the actions that hold them and the models in their memory", a.reads(a.gpuListCmd()))
 }
 
 func (a *app) gpuListCmd() *cobra.Command {
 	var pool string
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the GPUs of nodes", Args: exactly(),
-		Long: `Each node has a line with a map of its GPUs: '.' is free, a letter is held, the same
-letter for the GPUs of one action. Then come the models in their memory, those
-that go last first.`,
+		Long: `Each node has a line with a map of its GPUs: '.' is a free GPU, a letter is a held GPU. GPUs
+of the same action have the same letter. After the map come the models in GPU memory. The
+model that is evicted last comes first.`,
 		Example: "  rota gpu list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			nodes, err := a.allNodes(cmd.Context(), pool)
@@ -164,7 +164,7 @@ that go last first.`,
 			return a.print(all, []string{"node", "state", "class", "memory", "gpus", "resident models"}, rows)
 		},
 	}
-	cmd.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
+	cmd.Flags().StringVar(&pool, "pool", "", "list only nodes of this pool")
 	return cmd
 }
 
@@ -181,8 +181,8 @@ func chunkMap(n *rotav1.Node) string {
 	return string(drawn)
 }
 
-// residentsText names the models in the memory of a node's GPUs, those used last
-// first.
+// residentsText names the models in the memory of a node's GPUs, the most recently used
+// model first.
 func residentsText(n *rotav1.Node) string {
 	var out []string
 	for i := len(n.GetResidentModels()) - 1; i >= 0; i-- {

@@ -18,13 +18,13 @@ type hookFlags struct {
 }
 
 func (f *hookFlags) flags(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.sleep, "sleep", nil, "hook that takes a deployment off the group, DEPLOYMENT=CALL; may be repeated")
-	fs.StringArrayVar(&f.wake, "wake", nil, "hook that brings a deployment onto the group, DEPLOYMENT=CALL; may be repeated")
-	fs.StringArrayVar(&f.prefetch, "prefetch", nil, "hook that brings a deployment near, DEPLOYMENT=CALL; may be repeated")
-	fs.DurationVar(&f.timeout, "hook-timeout", time.Minute, "how long a hook may run, and wait to run; at most 10m")
+	fs.StringArrayVar(&f.sleep, "sleep", nil, "hook that takes a deployment off the group, DEPLOYMENT=CALL; repeat the flag for more")
+	fs.StringArrayVar(&f.wake, "wake", nil, "hook that brings a deployment onto the group, DEPLOYMENT=CALL; repeat the flag for more")
+	fs.StringArrayVar(&f.prefetch, "prefetch", nil, "hook that prepares the wake of a deployment, DEPLOYMENT=CALL; repeat the flag for more")
+	fs.DurationVar(&f.timeout, "hook-timeout", time.Minute, "time limit for a hook to run, and for its wait before; at most 10m")
 }
 
-// hooks returns what the flags say, by deployment in the order in which they are named.
+// hooks returns the hooks of the flags, by deployment, in the order of the flags.
 func (f *hookFlags) hooks() (all []*rotav1.DeploymentHooks, err error) {
 	by := map[string]*rotav1.DeploymentHooks{}
 	for _, k := range []struct {
@@ -48,7 +48,7 @@ func (f *hookFlags) hooks() (all []*rotav1.DeploymentHooks, err error) {
 			}
 			into := k.of(h)
 			if *into != nil {
-				return nil, usageErrorf("--%s is given twice for %s: put both into one script", k.flag, name)
+				return nil, usageErrorf("--%s is given twice for %s; give it once, with a script that does both", k.flag, name)
 			}
 			*into = f.spec(call)
 		}

@@ -14,12 +14,12 @@ import (
 )
 
 func (a *app) jobCmd() *cobra.Command {
-	return group("job", "Submit, see and end training jobs that share node groups",
+	return group("job", "Submit, show and end training jobs that share node groups",
 		a.jobSubmitCmd(), a.reads(a.jobListCmd()), a.reads(a.jobGetCmd()), a.reads(a.jobProfileCmd()), a.reads(a.jobExplainCmd()),
 		a.jobSuspendCmd(), a.jobResumeCmd(), a.jobCompleteCmd(), a.jobDeleteCmd())
 }
 
-// jobFlags are what a new job may be told.
+// jobFlags are the flags of a new job.
 type jobFlags struct {
 	nodes         uint32
 	period, setUp time.Duration
@@ -31,16 +31,18 @@ type jobFlags struct {
 func (a *app) jobSubmitCmd() *cobra.Command {
 	var f jobFlags
 	cmd := &cobra.Command{
-		Use: "submit NAME", Short: "Submit a job, which gets a place on a node group", Args: exactly("NAME"),
-		Long: `Submits a training job. Its processes then take turns on the group that it gets, with:
-rota turn run. When it needs the group is said by its cycle: --period, and a --segment
-for each part in which it holds the group. Without a cycle the job has a group to
-itself at first, and its first cycle says what it needs.
+		Use: "submit NAME", Short: "Submit a job; rota places it on a node group", Args: exactly("NAME"),
+		Long: `Submits a training job. rota places the job on a node group. The processes of the job
+then acquire turns on the group with: rota turn run. The cycle of the job says when the
+job needs the group: --period, and a --segment for each part in which the job holds the
+group. Without a cycle, the job first has a group to itself, and rota learns the cycle
+from the job's first cycle.
 
-When a group changes hands, agents of its --hook-pool run hooks: --sleep of the
-deployment that had it, then --wake of the one that gets it, which holds its turn only
-after that. --prefetch runs ahead, while another still has the group. A hook is a
-command for sh, or an HTTP call: a method and a URL.`,
+At a context switch of a group, agents of its --hook-pool run hooks. First they run
+--sleep of the old deployment, then --wake of the new deployment. The new deployment
+holds its turn only after its --wake hook. --prefetch runs earlier, while another
+deployment still has the group. A hook is a command for sh, or an HTTP call: a method
+and a URL.`,
 		Example: `  rota job submit job-a --nodes 8
   rota job submit job-b --nodes 8 --period 5m --segment 0s:90s --segment 2m:30s:4 --set-up 5s
   rota job submit job-c --nodes 8 --sleep 'rollout=POST http://10.0.0.7:8000/sleep?level=1' \
@@ -63,11 +65,11 @@ command for sh, or an HTTP call: a method and a URL.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.Uint32Var(&f.nodes, "nodes", 1, "nodes that its widest segment needs")
-	fs.DurationVar(&f.period, "period", 0, "length of its cycle")
-	fs.StringArrayVar(&f.segments, "segment", nil, "part of the cycle in which it holds its group, OFFSET:LENGTH or OFFSET:LENGTH:NODES; may be repeated")
-	fs.DurationVar(&f.setUp, "set-up", 0, "what a change of deployment takes, until it was measured")
-	fs.BoolVar(&f.backfill, "backfill", false, "take what others leave, without a reservation")
+	fs.Uint32Var(&f.nodes, "nodes", 1, "number of nodes that the widest segment needs")
+	fs.DurationVar(&f.period, "period", 0, "length of the cycle")
+	fs.StringArrayVar(&f.segments, "segment", nil, "part of the cycle in which the job holds its group, OFFSET:LENGTH or OFFSET:LENGTH:NODES; repeat the flag for more segments")
+	fs.DurationVar(&f.setUp, "set-up", 0, "duration of a context switch between deployments, used until rota has measured it")
+	fs.BoolVar(&f.backfill, "backfill", false, "run without a reservation, when other jobs leave the group free")
 	f.hooks.flags(fs)
 	return cmd
 }
@@ -128,7 +130,7 @@ func parseSegment(text string, nodes uint32) (*rotav1.Segment, error) {
 func (a *app) jobListCmd() *cobra.Command {
 	var ended bool
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, where they are and what they save", Args: exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List jobs, their placement and the node-hours that they save", Args: exactly(),
 		Example: "  rota job list --ended",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			all := &rotav1.ListJobsResponse{}
@@ -143,10 +145,10 @@ func (a *app) jobListCmd() *cobra.Command {
 			for _, j := range all.Jobs {
 				rows = append(rows, jobRow(j))
 			}
-			return a.print(all, []string{"name", "state", "group", "seat", "cycles", "slower", "node-hours", "saved", "waits for"}, rows)
+			return a.print(all, []string{"name", "state", "group", "reservation", "cycles", "slower", "node-hours", "saved", "waits for"}, rows)
 		}),
 	}
-	cmd.Flags().BoolVar(&ended, "ended", false, "also those that are completed")
+	cmd.Flags().BoolVar(&ended, "ended", false, "list completed jobs too")
 	return cmd
 }
 
@@ -175,17 +177,17 @@ func (a *app) jobGetCmd() *cobra.Command {
 }
 
 func (a *app) jobProfileCmd() *cobra.Command {
-	return a.jobVerb("profile", "Show what is known of a job's cycle and its operations", "  rota job profile job-a",
+	return a.jobVerb("profile", "Show the known cycle of a job and its operations", "  rota job profile job-a",
 		a.printProfile, a.getJob)
 }
 
 func (a *app) jobExplainCmd() *cobra.Command {
-	return a.jobVerb("explain", "Say why a job is where it is, or what it waits for", "  rota job explain job-a",
+	return a.jobVerb("explain", "Explain the placement of a job, or what the job waits for", "  rota job explain job-a",
 		func(j *rotav1.Job) error { return a.printLine(j, explainJob(j)) }, a.getJob)
 }
 
 func (a *app) jobSuspendCmd() *cobra.Command {
-	return a.jobVerb("suspend", "Give a job's place back; its turns wait", "  rota job suspend job-a", a.printJob,
+	return a.jobVerb("suspend", "Take a job off its node group; its turns wait", "  rota job suspend job-a", a.printJob,
 		func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
 			resp, err := call(ctx, a, c.Jobs.SuspendJob, &rotav1.SuspendJobRequest{Namespace: namespace, Name: name})
 			return resp.GetJob(), err
@@ -193,7 +195,7 @@ func (a *app) jobSuspendCmd() *cobra.Command {
 }
 
 func (a *app) jobResumeCmd() *cobra.Command {
-	return a.jobVerb("resume", "Look for a place for a suspended job", "  rota job resume job-a", a.printJob,
+	return a.jobVerb("resume", "Place a suspended job again", "  rota job resume job-a", a.printJob,
 		func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
 			resp, err := call(ctx, a, c.Jobs.ResumeJob, &rotav1.ResumeJobRequest{Namespace: namespace, Name: name})
 			return resp.GetJob(), err
@@ -201,7 +203,7 @@ func (a *app) jobResumeCmd() *cobra.Command {
 }
 
 func (a *app) jobCompleteCmd() *cobra.Command {
-	return a.jobVerb("complete", "End a job: its turns are canceled, or asked to stop", "  rota job complete job-a", a.printJob,
+	return a.jobVerb("complete", "End a job: cancel its waiting turns, and ask its held turns to stop", "  rota job complete job-a", a.printJob,
 		func(ctx context.Context, c *client.Client, namespace, name string) (*rotav1.Job, error) {
 			resp, err := call(ctx, a, c.Jobs.CompleteJob, &rotav1.CompleteJobRequest{Namespace: namespace, Name: name})
 			return resp.GetJob(), err
@@ -210,7 +212,7 @@ func (a *app) jobCompleteCmd() *cobra.Command {
 
 func (a *app) jobDeleteCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Aliases: []string{"rm"}, Short: "End a job and forget it", Args: exactly("NAME"),
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "End a job and delete it", Args: exactly("NAME"),
 		Example: "  rota job delete job-a",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Jobs.DeleteJob, &rotav1.DeleteJobRequest{Namespace: a.settings.namespace, Name: args[0]})

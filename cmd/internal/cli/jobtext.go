@@ -32,7 +32,7 @@ func (a *app) printJob(j *rotav1.Job) error {
 	}
 	return a.printFields(j, []field{
 		{"id", fmt.Sprint(j.Id)}, {"name", j.Name}, {"namespace", j.Namespace}, {"state", jobState(j)}, {"waits for", j.Message},
-		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"seat", jobSeat(j)}, {"cycle", cycleText(j.Cycle)},
+		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"reservation", jobSeat(j)}, {"cycle", cycleText(j.Cycle)},
 		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live}, {"hooks", hooksText(j)},
 		{"waited", percentPPM(j.WaitedPpm)}, {"slower", percentPPM(j.SlowdownPpm)},
 		{"node-hours", nodeHours(j.UsedMicroNodeHours)}, {"saved node-hours", nodeHours(j.SavedMicroNodeHours)},
@@ -77,13 +77,13 @@ func explainJob(j *rotav1.Job) string {
 	case j.State != rotav1.JobState_JOB_STATE_RUNNING:
 		return strings.TrimSuffix(fmt.Sprintf("%s is %s: %s", j.Name, jobState(j), j.Message), ": ")
 	case j.Backfill:
-		return fmt.Sprintf("%s runs on %s without a reservation: it takes what others leave", j.Name, j.Group)
+		return fmt.Sprintf("%s runs on %s without a reservation, when other jobs leave the group free", j.Name, j.Group)
 	case j.GetSeat().GetDedicated():
-		return fmt.Sprintf("%s has %s to itself until its first cycle has said what it needs", j.Name, j.Group)
+		return fmt.Sprintf("%s has %s to itself until rota has learned its cycle from its first cycle", j.Name, j.Group)
 	}
 	p := j.GetPlacement()
 	return fmt.Sprintf("%s shares %s: its start was moved by %s, its cycle is %s longer, the placement cost %s of a cycle, "+
-		"neighbours are closer than operations vary for %s of the period; it has waited %s of its time",
+		"for %s of the period the gaps to other reservations are shorter than the variation of operations; it has waited %s of its time",
 		j.Name, j.Group, formatDuration(p.GetShift().AsDuration()), percentPPM(p.GetStretchPpm()), percentPPM(p.GetCostPpm()),
 		percentPPM(p.GetInterferencePpm()), percentPPM(j.WaitedPpm))
 }

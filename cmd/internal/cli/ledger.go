@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// ledgerWidth is how many characters a group is drawn with.
+	// ledgerWidth is the number of characters of a group's row.
 	ledgerWidth = 60
-	// ledgerLetters stand for jobs; all after them share the last.
+	// ledgerLetters stand for jobs. All further jobs share the last letter.
 	ledgerLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz*"
 )
 
-// ledgerColours are the codes of colours that letters have on a terminal, one after the
-// other and from the first again: neighbours are told apart, and the letter tells which
-// job it is. Black and white are left out, which may be those of the background.
+// ledgerColours are the colour codes of letters on a terminal. Letters use them in order and
+// then start again with the first: a colour separates neighbours, and the letter identifies
+// the job. Black and white are missing because they may be the colour of the background.
 var ledgerColours = [...]int{32, 33, 34, 35, 36, 31, 92, 93, 94, 95, 96, 91}
 
 func (a *app) ledgerCmd() *cobra.Command {
-	return group("ledger", "See who has reserved node groups when", a.reads(a.ledgerShowCmd()), a.ledgerResumeCmd())
+	return group("ledger", "See the reservations of node groups over time", a.reads(a.ledgerShowCmd()), a.ledgerResumeCmd())
 }
 
 func (a *app) ledgerShowCmd() *cobra.Command {
 	var window time.Duration
 	req := &rotav1.GetLedgerRequest{}
 	cmd := &cobra.Command{
-		Use: "show", Short: "Draw what is reserved of the node groups from now on", Args: exactly(),
-		Long: `Draws a row for each group, from now on. A letter is a job, a dot is free. Where more
-than one is in the time of a character, the one that has most of it is drawn. On a terminal
+		Use: "show", Short: "Draw the reservations of node groups from now on", Args: exactly(),
+		Long: `Draws a row for each group, from now on. A letter is a job, a dot is free time. If the time
+of a character has several jobs, the letter is the job with the most time. On a terminal
 jobs have colours, unless NO_COLOR is set.`,
 		Example: "  rota ledger show --window 30m\n  rota ledger show --group train-a -o json",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -63,14 +63,14 @@ jobs have colours, unless NO_COLOR is set.`,
 			return nil
 		}),
 	}
-	cmd.Flags().DurationVar(&window, "window", 0, "how far to look, such as 30m (default: the longest period)")
-	cmd.Flags().StringVar(&req.Group, "group", "", "only this group")
+	cmd.Flags().DurationVar(&window, "window", 0, "length of time to draw, such as 30m (default: the longest period)")
+	cmd.Flags().StringVar(&req.Group, "group", "", "draw only this group")
 	return cmd
 }
 
 func (a *app) ledgerResumeCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume", Short: "Go on after failed decisions of the ledger", Args: exactly(),
+		Use: "resume", Short: "Resume the ledger after a failed decision", Args: exactly(),
 		Example: "  rota ledger resume",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			resp, err := call(ctx, a, c.Ledger.ResumeLedger, &rotav1.ResumeLedgerRequest{})
@@ -131,8 +131,8 @@ func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse, paint func(letters str
 	}
 }
 
-// drawGroup draws the slots of a window with so many characters: each is the job that
-// has most of its slots, if that is at least half of them.
+// drawGroup draws the slots of a window with width characters. Each character is the job
+// with the most of its slots, if the job has at least half of them.
 func drawGroup(g *rotav1.LedgerGroup, from, slots int64, width int, letters map[string]byte) string {
 	var b strings.Builder
 	for i := range int64(width) {

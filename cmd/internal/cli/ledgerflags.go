@@ -24,9 +24,9 @@ func (f *ledgerFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.DurationVar(&f.slot, "ledger-slot", 0, "of a new cluster: length of a slot of the ledger (default 1s)")
 	fs.Int64Var(&f.slots, "ledger-slots", 0, "of a new cluster: slots of the ledger's horizon (default 28800)")
-	fs.StringVar(&f.stretch, "ledger-stretch", "", "of a new cluster: part by which cycles may be longer (default 0.05)")
-	fs.StringVar(&f.duty, "ledger-duty", "", "of a new cluster: part of the time that a node group may be reserved (default 0.9)")
-	fs.StringVar(&f.policy, "ledger-policy", "", "of a new cluster: spread, pack or isolated (default spread)")
+	fs.StringVar(&f.stretch, "ledger-stretch", "", "of a new cluster: fraction by which cycles may be longer (default 0.05)")
+	fs.StringVar(&f.duty, "ledger-duty", "", "of a new cluster: fraction of the time that may be reserved on a node group (default 0.9)")
+	fs.StringVar(&f.policy, "ledger-policy", "", "of a new cluster: placement policy, spread, pack or isolated (default spread)")
 	words(cmd, "ledger-policy", "spread", "pack", "isolated")
 }
 
@@ -48,7 +48,7 @@ func (f *ledgerFlags) apply(s *logv1.Settings) error {
 	}
 	policy := rotav1.PlacementPolicy_value["PLACEMENT_POLICY_"+strings.ToUpper(f.policy)]
 	if policy == 0 {
-		return usageErrorf("unknown --ledger-policy %q; there are spread, pack and isolated", f.policy)
+		return usageErrorf("unknown --ledger-policy %q; use spread, pack or isolated", f.policy)
 	}
 	s.LedgerPolicy = uint32(policy)
 	return nil
@@ -62,7 +62,7 @@ func parsePart(flag, text string) (int64, error) {
 	part, err := strconv.ParseFloat(text, 64)
 	ppm := math.Round(part * 1e6)
 	if err != nil || !(ppm >= 1 && ppm <= 1e6) {
-		return 0, usageErrorf("%s %q is not a part above 0 and up to 1, such as 0.05", flag, text)
+		return 0, usageErrorf("%s %q is not a fraction above 0 and up to 1, such as 0.05", flag, text)
 	}
 	return int64(ppm), nil
 }

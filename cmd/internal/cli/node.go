@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) nodeCmd() *cobra.Command {
-	return group("node", "See the machines that run actions, drain and remove them",
+	return group("node", "See, drain and remove the machines that run actions",
 		a.reads(a.nodeListCmd()), a.reads(a.nodeGetCmd()), a.nodeDrainCmd(), a.nodeRemoveCmd())
 }
 
@@ -37,7 +37,7 @@ func (a *app) nodeListCmd() *cobra.Command {
 				"running", "queued", "trajectories", "runtime"}, rows)
 		},
 	}
-	cmd.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
+	cmd.Flags().StringVar(&pool, "pool", "", "list only nodes of this pool")
 	return cmd
 }
 
@@ -71,8 +71,8 @@ func (a *app) nodeGetCmd() *cobra.Command {
 func (a *app) nodeDrainCmd() *cobra.Command {
 	var resume bool
 	cmd := &cobra.Command{
-		Use: "drain NAME", Short: "Give a node no new work, or allow it again", Args: exactly("NAME"),
-		Long:    "What runs on the node runs on; trajectories stay until they are closed.",
+		Use: "drain NAME", Short: "Stop new work on a node, or allow new work again", Args: exactly("NAME"),
+		Long:    "Running actions continue. Open trajectories stay until you close them.",
 		Example: "  rota node drain node-1\n  rota node drain node-1 --resume",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Nodes.DrainNode, &rotav1.DrainNodeRequest{Name: args[0], Resume: resume})

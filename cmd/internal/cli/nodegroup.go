@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) nodeGroupCmd() *cobra.Command {
-	return group("node-group", "Create, see and delete node groups: nodes that one deployment at a time holds",
+	return group("node-group", "Create, see and delete node groups; one deployment at a time holds a group",
 		a.nodeGroupCreateCmd(), a.reads(a.nodeGroupListCmd()), a.nodeGroupDeleteCmd())
 }
 
@@ -20,8 +20,8 @@ func (a *app) nodeGroupCreateCmd() *cobra.Command {
 	req := &rotav1.CreateNodeGroupRequest{}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a node group", Args: exactly("NAME"),
-		Long: `Creates a set of nodes that training jobs take turns on. Whoever has the turn has all
-of its nodes. Jobs that wait for a group are looked at at once.`,
+		Long: `Creates a group of nodes for the turns of training jobs. The turn that holds the group has
+all of its nodes. rota tries to place waiting jobs at once.`,
 		Example: "  rota node-group create train-a --nodes 8",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			req.Name = args[0]
@@ -33,14 +33,14 @@ of its nodes. Jobs that wait for a group are looked at at once.`,
 			return a.printFields(resp, []field{{"name", g.Name}, {"nodes", fmt.Sprint(g.Nodes)}, {"jobs", groupJobs(g)}})
 		}),
 	}
-	cmd.Flags().Uint32Var(&req.Nodes, "nodes", 1, "how many nodes it has")
-	cmd.Flags().StringVar(&req.HookPool, "hook-pool", "", "pool whose agents run hooks when it changes hands (default: default)")
+	cmd.Flags().Uint32Var(&req.Nodes, "nodes", 1, "number of nodes of the group")
+	cmd.Flags().StringVar(&req.HookPool, "hook-pool", "", "pool whose agents run the hooks of a context switch (default: default)")
 	return cmd
 }
 
 func (a *app) nodeGroupListCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List node groups and who holds them", Args: exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List node groups and their holders", Args: exactly(),
 		Example: "  rota node-group list",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			resp, err := call(ctx, a, c.Ledger.ListNodeGroups, &rotav1.ListNodeGroupsRequest{})
@@ -80,8 +80,8 @@ func groupJobs(g *rotav1.NodeGroup) string {
 	return fmt.Sprint(g.Jobs)
 }
 
-// groupHolder says "default/job-a/actor (turn 7)". Hooks may run for a holder that is
-// gone.
+// groupHolder says "default/job-a/actor (turn 7)". Hooks may run for a turn that has
+// already ended.
 func groupHolder(g *rotav1.NodeGroup) string {
 	text := "-"
 	if g.TurnId != 0 {

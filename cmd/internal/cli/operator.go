@@ -24,7 +24,7 @@ func (a *app) operatorCmd() *cobra.Command {
 
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Describe the cluster as the server at --addr sees it", Args: exactly(),
+		Use: "status", Short: "Show the state of the cluster as the server at --addr sees it", Args: exactly(),
 		Example: "  rota operator status -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -98,9 +98,9 @@ func (a *app) namespaceListCmd() *cobra.Command {
 
 func (a *app) namespaceDeleteCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a namespace that nothing is in", Args: exactly("NAME"),
-		Long: `Deletes a namespace that no action, trajectory, job or class is in. Actions and
-trajectories that have ended count until they are forgotten, an hour later by default.`,
+		Use: "delete NAME", Short: "Delete an empty namespace", Args: exactly("NAME"),
+		Long: `Deletes a namespace without actions, trajectories, jobs and classes. Ended actions and
+trajectories count until rota forgets them, by default an hour later.`,
 		Example: "  rota operator namespace delete team-a",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -118,11 +118,10 @@ trajectories that have ended count until they are forgotten, an hour later by de
 
 func (a *app) poolDeleteCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a pool that nothing is in", Args: exactly("NAME"),
-		Long: `Deletes a pool without nodes, trajectories and actions, whose name no node group has
-for its hooks. Actions and trajectories that have ended count until they are
-forgotten, an hour later by default. The pool comes back with the next node that
-registers in it.`,
+		Use: "delete NAME", Short: "Delete an empty pool", Args: exactly("NAME"),
+		Long: `Deletes a pool without nodes, trajectories and actions. No node group may name the pool
+for its hooks. Ended actions and trajectories count until rota forgets them, by default
+an hour later. If a node registers in the pool later, rota creates the pool again.`,
 		Example: "  rota operator pool delete old-gpus",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -140,7 +139,7 @@ registers in it.`,
 
 func (a *app) poolListCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List pools and why they are halted, if they are", Args: exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List pools, and why a pool is halted", Args: exactly(),
 		Example: "  rota operator pool list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -162,7 +161,7 @@ func (a *app) poolListCmd() *cobra.Command {
 
 func (a *app) poolResumeCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume NAME", Short: "Let a pool schedule again that a failed decision halted", Args: exactly("NAME"),
+		Use: "resume NAME", Short: "Resume a pool that a failed decision has halted", Args: exactly("NAME"),
 		Example: "  rota operator pool resume default",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.dial()
@@ -180,18 +179,18 @@ func (a *app) poolResumeCmd() *cobra.Command {
 
 func (a *app) raiseLevelCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "raise-level [LEVEL]", Short: "End an upgrade: activate what the new release has beyond the one before",
-		Long: `Raises the feature level of the cluster to LEVEL, or to the newest that all servers
-support. Until then the servers behave as those of the release before, and each of
-them can go back to it. After that there is no way back. The command is refused
-unless every server answers and supports the level.`,
+		Use: "raise-level [LEVEL]", Short: "End an upgrade: activate the new features of the release",
+		Long: `Raises the feature level of the cluster to LEVEL, or to the newest level that all servers
+support. Before that, the servers behave like the release before, and each server can go
+back to that release. You cannot lower the level again. The command fails unless every
+server answers and supports the level.`,
 		Example: "  rota operator status        # on each server: which levels it supports\n  rota operator raise-level", Args: atMostOne("LEVEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var level uint64
 			if len(args) > 0 {
 				var err error
 				if level, err = strconv.ParseUint(args[0], 10, 32); err != nil || level == 0 {
-					return usageErrorf("%q is not a feature level: a number from 1 on", args[0])
+					return usageErrorf("%q is not a feature level; give a number of 1 or more", args[0])
 				}
 			}
 			c, err := a.dial()
@@ -210,9 +209,9 @@ unless every server answers and supports the level.`,
 func (a *app) stateHashCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "state-hash", Short: "Compare the state of all servers", Args: exactly(),
-		Long: `Asks every server for the hash of its state. Hashes of different indexes cannot be
-compared, so servers that are behind are asked to catch up first. Exits with 0
-only if all servers answer and all hashes are equal.`,
+		Long: `Asks every server for the hash of its state. Only hashes of the same index can be compared,
+so servers that are behind catch up first. The command exits with 0 only if all servers
+answer and all hashes are equal.`,
 		Example: "  rota operator state-hash && echo same",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Names, arguments and messages come from other people, and a terminal obeys what it is
-// sent: an escape sequence can rewrite a line, retitle the window or hide a command. So
-// nothing that somebody else chose is written as it is, but the output of commands, which
-// is passed on byte for byte where it was asked for.
+// Names, arguments and messages come from other people, and a terminal obeys control
+// characters: an escape sequence can rewrite a line, retitle the window or hide a command.
+// So rota escapes all text that another person chose. The only exception is the output of
+// commands: rota passes it on byte for byte if the user asked for the output.
 
 // printable quotes everything that a terminal may obey, line breaks included.
 func printable(text string) string { return quoteControls(text, "") }
@@ -39,8 +39,8 @@ func quoteControls(text, allowed string) string {
 	return b.String()
 }
 
-// obeyed reports whether a terminal does something else with r than to show it: control
-// characters, and those of Unicode that turn the direction of writing or break lines.
+// obeyed reports whether a terminal executes r instead of showing it. These are control
+// characters, and Unicode characters that change the writing direction or break lines.
 func obeyed(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }

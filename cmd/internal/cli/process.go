@@ -14,7 +14,7 @@ import (
 	"rota/server/gossip"
 )
 
-// processFlags are what server and agent have in common.
+// processFlags are the common flags of server and agent.
 type processFlags struct {
 	dataDir           string
 	listen, advertise string
@@ -23,7 +23,7 @@ type processFlags struct {
 	logJSON           bool
 }
 
-// gossipFlags say how a process finds the others.
+// gossipFlags say how a process finds the other processes.
 type gossipFlags struct {
 	bind, advertise, keyFile, cluster string
 	join, networks                    []string
@@ -32,15 +32,15 @@ type gossipFlags struct {
 func (f *processFlags) addTo(fs *pflag.FlagSet, listen, gossipBind, dataDir string) {
 	fs.StringVar(&f.dataDir, "data-dir", dataDir, "folder of the data; one process per folder")
 	fs.StringVar(&f.listen, "listen", listen, "address to listen on; without TLS, loopback only")
-	fs.StringVar(&f.advertise, "advertise", "", "address that others use (default: --listen)")
+	fs.StringVar(&f.advertise, "advertise", "", "address that other processes use (default: --listen)")
 	fs.StringVar(&f.gossip.bind, "gossip", gossipBind, `address to gossip on, UDP and TCP; "" for none`)
-	fs.StringVar(&f.gossip.advertise, "gossip-advertise", "", "address that others gossip to (default: --gossip)")
-	fs.StringVar(&f.gossip.keyFile, "gossip-key", "", "file with 32 random bytes in base64; needed beyond loopback")
-	fs.StringSliceVar(&f.gossip.networks, "gossip-network", nil, "networks that members may be in, as CIDRs (default: all)")
-	fs.StringVar(&f.gossip.cluster, "cluster-name", "rota", "members of another cluster are turned away")
+	fs.StringVar(&f.gossip.advertise, "gossip-advertise", "", "gossip address that other processes use (default: --gossip)")
+	fs.StringVar(&f.gossip.keyFile, "gossip-key", "", "file with 32 random bytes in base64; required unless all addresses are loopback")
+	fs.StringSliceVar(&f.gossip.networks, "gossip-network", nil, "accept members only from these networks, as CIDRs (default: all)")
+	fs.StringVar(&f.gossip.cluster, "cluster-name", "rota", "name of the cluster; members of other clusters are refused")
 	fs.StringSliceVar(&f.gossip.join, "join", nil, "gossip addresses of other members")
 	fs.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn or error")
-	fs.BoolVar(&f.logJSON, "log-json", false, "log as JSON, a line each")
+	fs.BoolVar(&f.logJSON, "log-json", false, "write each log entry as a line of JSON")
 }
 
 // logger writes to standard error.
@@ -66,7 +66,7 @@ func (f *gossipFlags) config(name string, role gossip.Role, addr string, logger 
 	return c, err
 }
 
-// superviseCmd is started by agents, with the flags of the runtime.
+// superviseCmd is the command that agents start, with the flags of the runtime.
 func (a *app) superviseCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "supervise", Short: "Be the parent of an agent's attempts", Hidden: true, DisableFlagParsing: true,
@@ -74,11 +74,11 @@ func (a *app) superviseCmd() *cobra.Command {
 	}
 }
 
-// errRoot: attempts would run with all privileges.
+// errRoot means that attempts would run with all privileges.
 var errRoot = errors.New("refusing to run commands of actions as root: give --run-as a user, or use --dev on a machine of your own")
 
-// runAs turns a user into what the runtime takes, uid:gid. Root is replaced by
-// nobody: a command that was submitted over the network must not own the node.
+// runAs turns a user into uid:gid for the runtime. Root becomes the user nobody: a
+// command from the network must not own the node.
 func runAs(name string) (string, error) {
 	if os.Geteuid() != 0 {
 		if name != "" {

@@ -16,11 +16,11 @@ import (
 )
 
 func (a *app) quotaCmd() *cobra.Command {
-	return group("quota", "Limit what actions use of something outside, such as a provider's API",
+	return group("quota", "Limit how actions use an external service, such as a provider's API",
 		a.quotaCreateCmd(), a.reads(a.quotaListCmd()), a.reads(a.quotaGetCmd()), a.quotaUpdateCmd(), a.quotaDeleteCmd())
 }
 
-// quotaFlags are what a new quota may be told.
+// quotaFlags are the flags of a new quota.
 type quotaFlags struct {
 	concurrency, limit, keys uint32
 	per                      time.Duration
@@ -30,12 +30,12 @@ type quotaFlags struct {
 func (a *app) quotaCreateCmd() *cobra.Command {
 	var f quotaFlags
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Create a quota: so many at once, or so many in a window", Args: exactly("NAME"),
-		Long: `Creates a limit that actions can name, as with: rota run --quota NAME. They wait for
-it, first come, first served. With --limit and --per a unit stays in use until the
-window has passed since the end of the call: the other side may have counted it as
-late as that. Several keys of one provider are pooled with --keys: each has the
-limit to itself, and the command finds the number of its key in ROTA_QUOTA_NAME.`,
+		Use: "create NAME", Short: "Create a quota: a limit of units at once, or of units in a window", Args: exactly("NAME"),
+		Long: `Creates a limit that actions can name, as with: rota run --quota NAME. Actions wait for
+the quota, first come, first served. With --limit and --per, a unit stays in use until
+the window has passed since the end of the call, because the provider may have counted
+the call as late as its end. --keys pools several keys of one provider. Each key has the
+full limit, and the command finds the number of its key in ROTA_QUOTA_NAME.`,
 		Example: `  rota quota create browser --concurrency 8
   rota quota create openai --limit 60 --per 1m --sliding --keys 3`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,8 +58,8 @@ limit to itself, and the command finds the number of its key in ROTA_QUOTA_NAME.
 	fs.Uint32Var(&f.concurrency, "concurrency", 0, "units in use at once")
 	fs.Uint32Var(&f.limit, "limit", 0, "units in each window")
 	fs.DurationVar(&f.per, "per", 0, "length of the window, such as 1m")
-	fs.BoolVar(&f.sliding, "sliding", false, "the other side counts any interval of that length, not windows one after the other")
-	fs.Uint32Var(&f.keys, "keys", 1, "keys of one provider that are pooled, each with this limit")
+	fs.BoolVar(&f.sliding, "sliding", false, "the provider counts any interval of that length, not windows one after the other")
+	fs.Uint32Var(&f.keys, "keys", 1, "number of pooled keys of one provider, each with this limit")
 	return cmd
 }
 
@@ -76,12 +76,12 @@ func (f *quotaFlags) request(name string) (*rotav1.CreateQuotaRequest, error) {
 		}
 		return req, nil
 	}
-	return nil, usageErrorf("say either --concurrency N, or --limit N and --per DURATION")
+	return nil, usageErrorf("give either --concurrency N, or --limit N and --per DURATION")
 }
 
 func (a *app) quotaListCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List quotas and what is in use of them", Args: exactly(),
+		Use: "list", Aliases: []string{"ls"}, Short: "List quotas and their use", Args: exactly(),
 		Example: "  rota quota list",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			resp, err := call(ctx, a, c.Quotas.ListQuotas, &rotav1.ListQuotasRequest{})
@@ -99,7 +99,7 @@ func (a *app) quotaListCmd() *cobra.Command {
 
 func (a *app) quotaGetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "get NAME", Short: "Show one quota and what is in use of it", Args: exactly("NAME"),
+		Use: "get NAME", Short: "Show a quota and its use", Args: exactly("NAME"),
 		Example: "  rota quota get openai",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Quotas.GetQuota, &rotav1.GetQuotaRequest{Name: args[0]})
@@ -115,13 +115,13 @@ func (a *app) quotaUpdateCmd() *cobra.Command {
 	req := &rotav1.UpdateQuotaRequest{}
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change the limit or the keys of a quota", Args: exactly("NAME"),
-		Long: `Changes what is granted from now on. A lower limit takes nothing back: nothing more is
-granted until enough came back by itself. The window of a quota cannot be changed:
-create another quota.`,
+		Long: `Changes the limit or the keys for future grants. With a lower limit, running actions do
+not lose their units. There are no new grants until actions have returned enough units.
+You cannot change the window of a quota: create another quota.`,
 		Example: "  rota quota update openai --limit 120",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if req.Limit == 0 && req.Keys == 0 && !req.Resume {
-				return usageErrorf("nothing to change; say --limit N, --keys N or --resume")
+				return usageErrorf("nothing to change; give --limit N, --keys N or --resume")
 			}
 			c, err := a.dial()
 			if err != nil {
@@ -136,14 +136,14 @@ create another quota.`,
 		},
 	}
 	cmd.Flags().Uint32Var(&req.Limit, "limit", 0, "units of each key")
-	cmd.Flags().Uint32Var(&req.Keys, "keys", 0, "keys that are pooled")
-	cmd.Flags().BoolVar(&req.Resume, "resume", false, "grant again though a decision failed")
+	cmd.Flags().Uint32Var(&req.Keys, "keys", 0, "number of pooled keys")
+	cmd.Flags().BoolVar(&req.Resume, "resume", false, "resume grants after a failed decision")
 	return cmd
 }
 
 func (a *app) quotaDeleteCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a quota that nothing needs any more", Args: exactly("NAME"),
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Delete a quota that no action names and whose window has passed", Args: exactly("NAME"),
 		Example: "  rota quota delete openai",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Quotas.DeleteQuota, &rotav1.DeleteQuotaRequest{Name: args[0]})

@@ -13,21 +13,20 @@ import (
 )
 
 func (a *app) raftCmd() *cobra.Command {
-	return group("raft", "See and change who replicates the state",
+	return group("raft", "See and change the servers that replicate the state",
 		a.reads(a.listPeersCmd()),
 		a.addPeerCmd("join", false, "Add a server that replicates without a vote",
-			"A new server is started without --bootstrap, joined, and made a voter with add-voter\nonce it has caught up. It must answer at the address that it advertises."),
+			"Start the new server without --bootstrap, join it, and give it a vote with add-voter when\nit has caught up. The server must answer at the address that it advertises."),
 		a.addPeerCmd("add-voter", true, "Give a server a vote",
-			"The server must have joined. The leader waits some seconds for it to catch up, and for\nall voters to answer. Otherwise nothing is changed."),
+			"The server must have joined. The leader waits some seconds until the server has caught up\nand all voters have answered. Otherwise it changes nothing."),
 		a.movePeerCmd(), a.removePeerCmd(), a.transferLeaderCmd(), a.snapshotCmd())
 }
 
 func (a *app) listPeersCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list-peers", Short: "List the servers of the cluster, and which of them answer", Args: exactly(),
-		Long: `Lists the servers of the cluster as the leader has them. Each is asked whether it
-answers. With --stale, the list is that of the server at --addr, which may be older;
-this works without a leader.`,
+		Long: `Shows the leader's list of servers, and whether each server answers. With --stale, it shows
+the list of the server at --addr. That list may be older, but needs no leader.`,
 		Example: "  rota operator raft list-peers\n  rota operator raft list-peers --stale",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			resp, err := call(ctx, a, c.Operator.ListPeers, &rotav1.ListPeersRequest{Contact: true})
@@ -78,7 +77,7 @@ func (a *app) addPeerCmd(use string, voter bool, short, long string) *cobra.Comm
 func (a *app) movePeerCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "move-peer ID ADDRESS", Short: "Change the address of a server", Args: exactly("ID", "ADDRESS"),
-		Long:    "The server must answer at the new address, and advertise it: restart it with\n--advertise first. It keeps its data, and its vote if it has one.",
+		Long:    "Restart the server with --advertise first: it must answer at the new address and advertise\nthat address. The server does not lose its data or its vote.",
 		Example: "  rota operator raft move-peer server-4 10.0.0.14:7400",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Operator.MovePeer, &rotav1.MovePeerRequest{Id: args[0], Address: args[1]})
@@ -106,7 +105,7 @@ func (a *app) removePeerCmd() *cobra.Command {
 
 func (a *app) transferLeaderCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "transfer-leader [ID]", Short: "Hand leadership over, to a given server or any", Args: atMostOne("ID"),
+		Use: "transfer-leader [ID]", Short: "Move leadership to the given server, or to any server", Args: atMostOne("ID"),
 		Example: "  rota operator raft transfer-leader server-2",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			req := &rotav1.TransferLeadershipRequest{}
@@ -117,7 +116,7 @@ func (a *app) transferLeaderCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The old leader steps down before it knows who follows.
+			// The old leader steps down before it knows the next leader.
 			if resp.LeaderId == "" {
 				if resp.LeaderId, err = a.awaitLeader(ctx, c); err != nil {
 					return err
@@ -128,7 +127,7 @@ func (a *app) transferLeaderCmd() *cobra.Command {
 	}
 }
 
-// awaitLeader returns the leader once the server that is asked knows one.
+// awaitLeader returns the leader as soon as the server knows a leader.
 func (a *app) awaitLeader(ctx context.Context, c *client.Client) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.settings.timeout)
 	defer cancel()

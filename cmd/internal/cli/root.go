@@ -55,11 +55,11 @@ func (a *app) root() *cobra.Command {
 		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
-	root.Long = `rota decides when, where and how wide every action of an RL cluster runs:
-replicated by Raft, carried out by agents.
+	root.Long = `rota decides when, where and with how many cores and GPUs every action of an RL cluster
+runs. Raft replicates the decisions, and agents run the actions.
 
-Start a cluster to play with:  rota dev
-See it lose its leader:        rota demo`
+Start a trial cluster:                rota dev
+See a cluster that loses its leader:  rota demo`
 	root.Example = `  rota dev
   rota run -- go test strings
   rota action list`
@@ -69,7 +69,7 @@ See it lose its leader:        rota demo`
 	root.SilenceUsage = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.DisableFlagParsing {
-			return nil // supervise, http-call: told everything by their agent
+			return nil // supervise, http-call: their agent passes everything
 		}
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err
@@ -86,7 +86,7 @@ See it lose its leader:        rota demo`
 
 // exitCodesTopic is a page of help, not a command.
 func exitCodesTopic() *cobra.Command {
-	return &cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: exitCodesHelp}
+	return &cobra.Command{Use: "exit-codes", Short: "Explain the exit codes", Long: exitCodesHelp}
 }
 
 // group is a command that only holds others.
@@ -117,7 +117,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 		if len(names) == 0 {
-			return usageErrorf("%q takes no arguments, but was given %q", cmd.CommandPath(), args)
+			return usageErrorf("%q takes no arguments, but got %q", cmd.CommandPath(), args)
 		}
 		return usageErrorf("usage: %s %s", cmd.CommandPath(), strings.Join(names, " "))
 	}

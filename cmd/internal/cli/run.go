@@ -14,7 +14,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-// runFlags are what `rota run` can say about an action.
+// runFlags are the flags of `rota run` about an action.
 type runFlags struct {
 	cores, maxCores       uint32
 	memory                size
@@ -32,16 +32,19 @@ type runFlags struct {
 func (a *app) runCmd() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command, or an HTTP call, as an action and follow it",
-		Long: `Submits the command, waits for its turn, and passes its output and its exit code on.
-{{cores}} and {{gpus}} in an argument become the numbers granted. Ctrl-C cancels the
-action. A server that dies meanwhile costs nothing: the next one is asked, with
-the same request ID.
+		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command or an HTTP call as an action, and show its output",
+		Long: `Submits the command as an action, waits until it runs, and passes on its output and its
+exit code. In arguments, {{cores}} and {{gpus}} become the granted numbers. Ctrl-C
+cancels the action. If a server dies meanwhile, rota asks the next server with the same
+request ID, and nothing is lost.
 
-With --url the action is an HTTP call, which its node makes. The answer's body becomes
-its standard output, the status its standard error, and the exit code 0 if the status
-is accepted, 22 if it is not, 7 if no connection could be made, and 56 if the answer
-did not come in full.
+With --url the action is an HTTP call, and its node makes the call. The body of the
+answer becomes the standard output, and the status the standard error. The exit code is
+
+   0  if the status is accepted
+   7  if no connection could be made
+  22  if the status is not accepted
+  56  if the answer is incomplete
 
 ` + runExitCodesHelp,
 		Example: `  rota run -- go test strings
@@ -72,18 +75,18 @@ did not come in full.
 
 func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.Uint32Var(&f.cores, "cores", 1, "fewest exclusive cores; 0 with --quota: it shares those of the node")
-	fs.Uint32Var(&f.maxCores, "max-cores", 0, "most cores it can use (default: the same as --cores)")
-	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the trajectory's, or none")
-	fs.DurationVar(&f.timeout, "timeout", 0, "longest run, such as 30s; 0: no limit")
-	fs.DurationVar(&f.queueTimeout, "queue-timeout", 0, "longest wait in the queue; 0: no limit")
-	fs.Uint32Var(&f.retry, "retry", 0, "run again if its node is lost, up to this many attempts in all; 0: at most once")
-	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory it belongs to")
+	fs.Uint32Var(&f.cores, "cores", 1, "minimum number of exclusive cores; 0 with --quota: the action shares the cores of the node")
+	fs.Uint32Var(&f.maxCores, "max-cores", 0, "maximum number of cores that the action can use (default: the same as --cores)")
+	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the limit of the trajectory, or none")
+	fs.DurationVar(&f.timeout, "timeout", 0, "time limit for the run, such as 30s; 0: no limit")
+	fs.DurationVar(&f.queueTimeout, "queue-timeout", 0, "time limit for the wait in the queue; 0: no limit")
+	fs.Uint32Var(&f.retry, "retry", 0, "run the action again if its node is lost, up to this many attempts in total; 0: at most once")
+	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory of the action")
 	fs.StringVar(&f.pool, "pool", "", `pool of nodes (default "default")`)
-	fs.StringVar(&f.name, "name", "", "free text for people")
-	fs.StringVar(&f.dir, "dir", "", "working directory: an absolute path that exists on the node, or a path below the fresh one (default: the fresh one)")
-	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that it needs, NAME or NAME=UNITS; may be repeated")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "variable for the command, NAME=VALUE; may be repeated")
+	fs.StringVar(&f.name, "name", "", "free text for humans")
+	fs.StringVar(&f.dir, "dir", "", "working directory: an absolute path that exists on the node, or a path below the fresh folder of the action (default: the fresh folder)")
+	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that the action needs, NAME or NAME=UNITS; repeat the flag for more quotas")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of the command, NAME=VALUE; repeat the flag for more variables")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
 	f.http.addTo(fs)
 	f.known.addTo(fs)
@@ -91,13 +94,13 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	noInterspersed(fs)
 }
 
-// spec turns the flags into what is submitted.
+// spec turns the flags into an action.
 func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	if f.maxCores != 0 && f.maxCores < f.cores {
 		return nil, usageErrorf("--max-cores %d is less than --cores %d", f.maxCores, f.cores)
 	}
 	if len(f.known.allowed) > 0 && (f.cores != 1 || f.maxCores != 0) {
-		return nil, usageErrorf("--allowed-cores says all about cores; leave out --cores and --max-cores")
+		return nil, usageErrorf("--allowed-cores replaces --cores and --max-cores; leave out both")
 	}
 	quotas, err := parseQuotas(f.quotas)
 	if err != nil {
@@ -128,7 +131,7 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	return spec, nil
 }
 
-// work tells the action what it does.
+// work sets the command or the HTTP call of the action.
 func (f *runFlags) work(spec *rotav1.ActionSpec, argv []string) (err error) {
 	if f.http.used() {
 		spec.Http, err = f.http.call()
@@ -185,7 +188,7 @@ const cancelPatience = 5 * time.Second
 func (a *app) cancelRun(c *client.Client, last *rotav1.Action) error {
 	if last == nil {
 		return &codeError{exitInterrupted, errors.New(
-			"interrupted before a server confirmed the action; it may run all the same\nLook for it with: rota action list")}
+			"interrupted before a server confirmed the action; the action may still run\nLook for it with: rota action list")}
 	}
 	if client.Final(last.State) {
 		return a.runEnd(last)

@@ -11,7 +11,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 )
 
-// httpFlags describe an HTTP call, which an action may be instead of a command.
+// httpFlags describe an HTTP call. An action is an HTTP call or a command.
 type httpFlags struct {
 	url, method, data string
 	headers           []string
@@ -21,17 +21,17 @@ type httpFlags struct {
 func (f *httpFlags) addTo(fs *pflag.FlagSet) {
 	fs.StringVar(&f.url, "url", "", "make an HTTP call instead of running a command")
 	fs.StringVar(&f.method, "method", "", "method of the call (default: POST with --data, else GET)")
-	fs.StringArrayVar(&f.headers, "header", nil, `header of the call, "NAME: VALUE"; may be repeated`)
-	fs.StringVar(&f.data, "data", "", "body of the call, or @FILE")
-	fs.UintSliceVar(&f.accept, "accept", nil, "statuses that are success (default: 200 to 299)")
+	fs.StringArrayVar(&f.headers, "header", nil, `header of the call, "NAME: VALUE"; repeat the flag for more headers`)
+	fs.StringVar(&f.data, "data", "", "body of the call, or @FILE to read the body from a file")
+	fs.UintSliceVar(&f.accept, "accept", nil, "statuses that count as success (default: 200 to 299)")
 }
 
-// used reports whether anything is said about a call.
+// used reports whether any flag of a call is set.
 func (f *httpFlags) used() bool {
 	return f.url != "" || f.method != "" || f.data != "" || len(f.headers) > 0 || len(f.accept) > 0
 }
 
-// call turns the flags into what is submitted.
+// call turns the flags into a call.
 func (f *httpFlags) call() (*rotav1.HttpCall, error) {
 	call := &rotav1.HttpCall{Method: f.method, Url: f.url, Body: []byte(f.data)}
 	if file, ok := strings.CutPrefix(f.data, "@"); ok {
@@ -63,7 +63,7 @@ func (f *httpFlags) call() (*rotav1.HttpCall, error) {
 func (f *runFlags) checkWork(argv []string) error {
 	switch {
 	case f.http.used() && f.http.url == "":
-		return usageErrorf("--method, --header, --data and --accept are about an HTTP call; give its --url")
+		return usageErrorf("--method, --header, --data and --accept describe an HTTP call; give its --url")
 	case f.http.used() && len(argv) > 0:
 		return usageErrorf("--url is instead of a command; leave out one of them")
 	case f.http.used() && (len(f.env) > 0 || f.dir != ""):
@@ -74,7 +74,7 @@ func (f *runFlags) checkWork(argv []string) error {
 	return nil
 }
 
-// callText is the call as one would say it.
+// callText is the method and the URL of a call.
 func callText(call *rotav1.HttpCall) string {
 	return httpcall.Method(call) + " " + call.GetUrl()
 }

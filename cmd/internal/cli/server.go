@@ -14,7 +14,7 @@ import (
 	"rota/server/replica"
 )
 
-// serverFlags are what a server can be told.
+// serverFlags are the flags of `rota server`.
 type serverFlags struct {
 	processFlags
 	id        string
@@ -35,15 +35,15 @@ type serverFlags struct {
 func (a *app) serverCmd() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
-		Use: "server", Short: "Run a server: replicate and decide", Args: exactly(),
-		Long: `Runs one server of a cluster. A new cluster is started by giving all its first servers
-the same --bootstrap list; it is ignored by a server that has data. A server that
-joins later has none and is added with "rota operator raft join" and "add-voter".
+		Use: "server", Short: "Run a server, which replicates the state and decides", Args: exactly(),
+		Long: `Runs one server of a cluster. To start a new cluster, give all its first servers the same
+--bootstrap list. A server that has data ignores the list. To add a server later, start
+it without --bootstrap, and use "rota operator raft join" and "add-voter".
 
 Without --ca, --cert and --key the server binds to loopback only.
 
-Every flag can be set as ROTA_SERVER_NAME, or as "name" in "server" of the config
-file.`,
+You can set every flag as ROTA_SERVER_NAME in the environment, or as "name" in the
+section "server" of the config file.`,
 		Example: "  rota server --id s1 --data-dir s1 --bootstrap s1=127.0.0.1:7400\n" +
 			"  rota server --id s1 --data-dir /var/lib/rota --listen 10.0.0.1:7400 --gossip 10.0.0.1:7401 \\\n" +
 			"    --bootstrap s1=10.0.0.1:7400,s2=10.0.0.2:7400,s3=10.0.0.3:7400 --join 10.0.0.2:7401 \\\n" +
@@ -53,20 +53,20 @@ file.`,
 	}
 	f.processFlags.addTo(cmd.Flags(), server.DefaultListen, server.DefaultGossip, "rota-server")
 	fs := cmd.Flags()
-	fs.StringVar(&f.id, "id", "", "name of the server: unique, and never changed")
+	fs.StringVar(&f.id, "id", "", "name of the server: unique; never change it")
 	fs.StringSliceVar(&f.bootstrap, "bootstrap", nil, "first servers of a new cluster, ID=HOST:PORT[,...]")
 	fs.DurationVar(&f.heartbeat, "heartbeat-timeout", 0, "how long followers wait for a leader (default 1s)")
-	fs.StringVar(&f.logStore, "log-store", string(replica.WAL), "what keeps the log: wal or boltdb; an existing log is converted at start")
+	fs.StringVar(&f.logStore, "log-store", string(replica.WAL), "store of the log: wal or boltdb; the server converts an existing log at start")
 	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
-	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries kept after a snapshot (default 3 x --snapshot-threshold)")
-	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "how long a write to disk may take before the server ends (default 10s)")
+	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries that stay in the log after a snapshot (default 3 x --snapshot-threshold)")
+	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "time limit for a write to disk; the server ends if a write takes longer (default 10s)")
 	fs.BoolVar(&f.profile, "profile", false, "serve profiles under /debug/pprof/")
 	fs.DurationVar(&f.lease, "lease", 0, "of a new cluster: lease of a node")
 	fs.DurationVar(&f.leaseMargin, "lease-margin", 0, "of a new cluster: safety margin of a lease")
-	fs.Uint32Var(&f.queueActions, "queue-actions-max", 0, "of a new cluster: most queued actions")
-	fs.Var(&f.queueBytes, "queue-bytes-max", "of a new cluster: most bytes of queued actions")
-	fs.DurationVar(&f.retention, "retention", 0, "of a new cluster: how long ended actions are kept")
-	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: most bytes of ended actions")
+	fs.Uint32Var(&f.queueActions, "queue-actions-max", 0, "of a new cluster: maximum number of queued actions")
+	fs.Var(&f.queueBytes, "queue-bytes-max", "of a new cluster: maximum bytes of queued actions")
+	fs.DurationVar(&f.retention, "retention", 0, "of a new cluster: how long ended actions are retained")
+	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: maximum bytes of ended actions")
 	f.ledger.addTo(cmd)
 	return cmd
 }
@@ -129,7 +129,7 @@ func parseLogStore(name string) (replica.StoreKind, error) {
 	case replica.WAL, replica.BoltDB:
 		return kind, nil
 	}
-	return "", usageErrorf("unknown --log-store %q; there are %s and %s", name, replica.WAL, replica.BoltDB)
+	return "", usageErrorf("unknown --log-store %q; use %s or %s", name, replica.WAL, replica.BoltDB)
 }
 
 // parseServers reads ID=HOST:PORT.

@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) simCmd() *cobra.Command {
-	return group("sim", "Simulate workloads on the real state machine, and on what it is compared with",
+	return group("sim", "Simulate workloads on the real state machine and on the baselines",
 		a.simRunCmd(), a.simCompareCmd(), a.simFiguresCmd(), a.simDocumentCmd())
 }
 
@@ -38,8 +38,8 @@ type simFlags struct {
 	breakdown bool
 }
 
-// simCollectPercent is how much garbage there may be, as the share of what is
-// alive: a simulation makes much of it and keeps little.
+// simCollectPercent is the garbage collector's target, in percent of the live heap: a
+// simulation allocates much and retains little.
 const simCollectPercent = 800
 
 var simSettingHelp = map[string]string{
@@ -48,9 +48,9 @@ var simSettingHelp = map[string]string{
 	"nodes":      "nodes of each kind that the workload has",
 	"cores":      "cores of a node",
 	"gpus":       "GPUs of a node",
-	"tool-width": "cores that a tool call keeps busy, for as long as one before",
+	"tool-width": "cores that a tool call uses, for the same time as with one core",
 	"serial":     "mean serial fraction of rewards, in parts per million",
-	"seed":       "seed of all that is drawn",
+	"seed":       "seed of all random values",
 }
 
 func (f *simFlags) addTo(fs *pflag.FlagSet) {
@@ -62,24 +62,24 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 		fs.Int64(name, 0, what)
 	}
 	fs.Lookup("seed").DefValue = "0"
-	fs.StringArrayVar(&f.set, "set", nil, "PATH=VALUE of any figure; see: rota sim figures")
-	fs.StringVar(&f.trace, "trace", "", "CSV file whose turns are replayed: trajectory, turn, start_s, input_tokens, output_tokens, generate_s, gap_s, stop")
-	fs.Float64Var(&f.toolShare, "tool-share", 0.5, "part of a gap of the trace in which a tool works; the rest is waiting")
+	fs.StringArrayVar(&f.set, "set", nil, "set any figure, PATH=VALUE; for the paths see: rota sim figures")
+	fs.StringVar(&f.trace, "trace", "", "CSV file of turns to replay, with the columns trajectory, turn, start_s, input_tokens, output_tokens, generate_s, gap_s, stop")
+	fs.Float64Var(&f.toolShare, "tool-share", 0.5, "fraction of a gap of the trace in which a tool computes; the rest is waiting")
 	fs.DurationVar(&f.gapCap, "gap-cap", 10*time.Minute, "longest gap of the trace that counts")
-	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.MeasuredLatency.Commit), "what a commit takes")
-	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.MeasuredLatency.Dispatch), "what starting a granted action on its node takes")
-	fs.StringVar(&f.plot, "plot", "", "folder to draw charts into (PNG)")
+	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.MeasuredLatency.Commit), "duration of a commit")
+	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.MeasuredLatency.Dispatch), "time to start a granted action on its node")
+	fs.StringVar(&f.plot, "plot", "", "folder for charts (PNG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
-	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "policies that run at the same time")
-	fs.StringVar(&f.kind, "kind", "", "count actions of this kind only, tool or reward, but for the columns of the whole step")
-	fs.BoolVar(&f.breakdown, "breakdown", false, "show what a trajectory spends its time on instead")
+	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "number of policies that run at the same time")
+	fs.StringVar(&f.kind, "kind", "", "count only actions of this kind, tool or reward, except in the columns of the whole step")
+	fs.BoolVar(&f.breakdown, "breakdown", false, "show instead how a trajectory spends its time")
 }
 
 // read makes the setup that the flags describe.
 func (f *simFlags) read(fs *pflag.FlagSet, name string) (evaluate.Setup, error) {
 	s := evaluate.Setup{Workload: name, Seed: 1, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch)}}
 	if f.commit < 0 || f.dispatch < 0 || f.commit > time.Minute || f.dispatch > time.Minute {
-		return s, usageErrorf("--commit and --dispatch are from 0 to 1 minute")
+		return s, usageErrorf("--commit and --dispatch must be from 0 to 1 minute")
 	}
 	var err error
 	set := func(name, value string) {
@@ -103,7 +103,7 @@ func (f *simFlags) read(fs *pflag.FlagSet, name string) (evaluate.Setup, error) 
 		return s, err
 	}
 	if !(f.toolShare >= 0 && f.toolShare <= 1) || f.gapCap < 0 {
-		return s, usageErrorf("--tool-share is from 0 to 1, and --gap-cap not negative")
+		return s, usageErrorf("--tool-share must be from 0 to 1, and --gap-cap must not be negative")
 	}
 	s.Replay.SharePPM, s.Replay.CapNS = int64(math.Round(f.toolShare*1e6)), int64(f.gapCap)
 	file, err := os.Open(f.trace)
@@ -121,17 +121,17 @@ func (a *app) simRunCmd() *cobra.Command {
 		policy string
 	)
 	cmd := &cobra.Command{
-		Use: "run WORKLOAD", Short: "Let one policy work through a workload, in virtual time", Args: exactly("WORKLOAD"),
-		Long: `Simulates the real state machine, or what it is compared with, under one of the
-workloads coding, mopd, deepsearch and mopd+deepsearch. The same seed gives the same
-result. JSON is the same object that "rota sim compare" writes.`,
+		Use: "run WORKLOAD", Short: "Run a workload under one policy, in virtual time", Args: exactly("WORKLOAD"),
+		Long: `Simulates the real state machine, or a baseline, under one of the workloads coding, mopd,
+deepsearch and mopd+deepsearch. The same seed gives the same result. JSON is the same
+object that "rota sim compare" writes.`,
 		Example: "  rota sim run coding --batch 1280 --steps 20\n  rota sim run coding --policy fixed-8 --plot /tmp/plots",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.simulate(cmd, &f, args[0], []string{policy}, "")
 		},
 	}
 	f.addTo(cmd.Flags())
-	cmd.Flags().StringVar(&policy, "policy", "rota", "one of "+strings.Join(evaluate.PolicyNames(), ", "))
+	cmd.Flags().StringVar(&policy, "policy", "rota", "policy, one of "+strings.Join(evaluate.PolicyNames(), ", "))
 	simWords(cmd)
 	return cmd
 }
@@ -144,9 +144,9 @@ func (a *app) simCompareCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "compare WORKLOAD", Short: "Compare rota with other policies on a workload", Args: exactly("WORKLOAD"),
-		Long: `Lets policies work through the same trajectories and compares the time that actions
-take to complete (ACT). The policies are by default those that ARL-Tangram compares
-itself with on the workload. Output ends with one JSON object with -o json.
+		Long: `Runs the same trajectories under several policies and compares the action completion time
+(ACT). By default, the policies are the baselines of ARL-Tangram for the workload. With
+-o json, the output ends with one JSON object.
 
 --sweep repeats the comparison for several values of a setting or of any figure.`,
 		Example: "  rota sim compare coding\n  rota sim compare coding --batch 256 -o json\n" +
@@ -164,7 +164,7 @@ itself with on the workload. Output ends with one JSON object with -o json.
 	f.addTo(cmd.Flags())
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "policies to compare: "+strings.Join(evaluate.PolicyNames(), ", "))
 	cmd.AddCommand(a.simPackingCmd(), a.simReplayCmd())
-	cmd.Flags().StringVar(&sweep, "sweep", "", "NAME=VALUE,VALUE,... to compare for each; NAME is a flag such as batch, or a figure's path")
+	cmd.Flags().StringVar(&sweep, "sweep", "", "repeat the comparison for each value, NAME=VALUE,VALUE,...; NAME is a flag such as batch, or the path of a figure")
 	simWords(cmd)
 	return cmd
 }
@@ -181,10 +181,10 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []
 		return simError(err)
 	}
 	if f.kind != "" && f.kind != "tool" && f.kind != "reward" {
-		return usageErrorf("--kind is tool or reward, not %q", f.kind)
+		return usageErrorf("--kind must be tool or reward, not %q", f.kind)
 	}
 	if f.breakdown && sweep != "" {
-		return usageErrorf("--breakdown is of one comparison: leave out --sweep")
+		return usageErrorf("--breakdown works for one comparison only; leave out --sweep")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(simCollectPercent))
 	bar := newSimBar(a.err)
@@ -219,8 +219,7 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []
 	return a.printSweep(f, what, points)
 }
 
-// counts refuses a kind of which nothing was simulated: there is nothing to say of it,
-// and zeros would look like an answer.
+// counts refuses a kind without simulated actions: zeros would look like a result.
 func (f *simFlags) counts(reports ...*evaluate.Report) error {
 	if f.kind == "" {
 		return nil
@@ -232,7 +231,7 @@ func (f *simFlags) counts(reports ...*evaluate.Report) error {
 			}
 		}
 	}
-	return usageErrorf("--kind %s: there are no %ss in workload %s as it was simulated; leave --kind out", f.kind, f.kind, reports[0].Workload)
+	return usageErrorf("--kind %s: there are no %ss in the simulated workload %s; leave out --kind", f.kind, f.kind, reports[0].Workload)
 }
 
 // simError makes wrong parameters a matter of the command line.
@@ -283,8 +282,8 @@ func (a *app) drawn(files ...string) {
 
 func (a *app) simFiguresCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "figures WORKLOAD", Short: "List the figures of a workload and where they are from", Args: exactly("WORKLOAD"),
-		Long:      "Lists every figure that a workload is made from with its source. --set of the other commands takes the paths.",
+		Use: "figures WORKLOAD", Short: "List the figures of a workload and their sources", Args: exactly("WORKLOAD"),
+		Long:      "Lists every figure of a workload with its source. Use the paths with --set of the other commands.",
 		Example:   "  rota sim figures coding",
 		ValidArgs: workload.Names(),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -19,14 +19,15 @@ const (
 func (a *app) simDocumentCmd() *cobra.Command {
 	var only string
 	cmd := &cobra.Command{
-		Use: "document FILE", Short: "Run the simulations that a document names, and put their tables into it", Args: exactly("FILE"),
-		Long: `Looks in a Markdown file for comments that hold a command, such as
+		Use: "document FILE", Short: "Run the simulations that a document names, and write their tables into the document", Args: exactly("FILE"),
+		Long: `Looks in a Markdown file for comments that contain a command, such as
 
   <!-- rota sim compare coding --sweep batch=128,1280 -->
   <!-- end -->
 
-runs each with --markdown, and replaces what is between the two by its output. What
-fails stands there as a sentence, and the command exits with 1 in the end.`,
+It runs each command with --markdown, and replaces the text between the two comments with
+the output. If a command fails, the text is a sentence with the reason. "rota sim
+document" then exits with 1 at the end.`,
 		Example: "  make evaluate\n  rota sim document docs/evaluation.md --only mopd",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			old, err := os.ReadFile(args[0])
@@ -61,7 +62,7 @@ fails stands there as a sentence, and the command exits with 1 in the end.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&only, "only", "", "run only commands that contain this")
+	cmd.Flags().StringVar(&only, "only", "", "run only commands that contain this text")
 	return cmd
 }
 

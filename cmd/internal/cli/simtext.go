@@ -62,7 +62,7 @@ func simRows(f *simFlags, r *evaluate.Report) (rows [][]string) {
 	return rows
 }
 
-// of is what there is to say of the actions that count.
+// of returns the statistics of the actions that count.
 func (f *simFlags) of(r *evaluate.Result) evaluate.Stats {
 	if f.kind == "" {
 		return r.Stats
@@ -171,8 +171,8 @@ func (a *app) printSim(f *simFlags, title string, header []string, rows [][]stri
 	return nil
 }
 
-// simBar shows how far a simulation is: on a terminal only, because the result is
-// what others want.
+// simBar shows the progress of a simulation, and only on a terminal: programs want nothing
+// but the result.
 type simBar struct {
 	w    io.Writer
 	mu   sync.Mutex
@@ -189,7 +189,7 @@ func newSimBar(w io.Writer) *simBar {
 	return &simBar{w: w, done: !isTerminal(w)}
 }
 
-// progress returns what draws the bar, nil if there is none.
+// progress returns the function that draws the bar, or nil without a bar.
 func (b *simBar) progress() evaluate.Progress {
 	if b.done {
 		return nil
@@ -205,7 +205,7 @@ func (b *simBar) progress() evaluate.Progress {
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (b *simBar) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

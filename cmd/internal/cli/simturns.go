@@ -25,12 +25,13 @@ func (a *app) simPackingCmd() *cobra.Command {
 	per := "step"
 	cmd := &cobra.Command{
 		Use: "packing", Short: "Compare training jobs that share nodes with jobs that do not (PlexRL §6.2)", Args: exactly(),
-		Long: `Lets 1 to 6 training jobs of a model share one group of nodes on the real state machine,
-for set-ups of 0 to 19 s: serial, and overlapped with the turn before. GPU-hours per step
-are compared with split-async (the job alone, with nodes of its own for training and for
-rollouts) and with colocated. Models and phases are those of PlexRL's Tables 1 and 2.
+		Long: `Simulates 1 to 6 training jobs of a model that share one group of nodes, on the real state
+machine. Set-ups take 0 to 19 s. They are serial, or overlap with the turn before. The
+GPU-hours per step are compared with split-async (the job alone, with separate nodes for
+training and for rollouts) and with colocated. Models and phases come from PlexRL's
+Tables 1 and 2.
 
-Output ends with one JSON object with -o json; its "jobs" have the longest set-up,
+With -o json, the output ends with one JSON object. Its "jobs" have the longest set-up,
 overlapped.`,
 		Example: "  rota sim compare packing\n  rota sim compare packing --turns operation\n  rota sim compare packing -o json --plot /tmp/plots",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,10 +41,10 @@ overlapped.`,
 			case "operation":
 				p.Turns = 3
 			default:
-				return usageErrorf("--turns is step or operation, not %q", per)
+				return usageErrorf("--turns must be step or operation, not %q", per)
 			}
 			if p.Steps < 1 || p.Steps > 100_000 {
-				return usageErrorf("--steps is 1 to 100000")
+				return usageErrorf("--steps must be from 1 to 100000")
 			}
 			defer debug.SetGCPercent(debug.SetGCPercent(simCollectPercent))
 			all, err := turns.Packing(cmd.Context(), p)
@@ -55,8 +56,8 @@ overlapped.`,
 	}
 	fs := cmd.Flags()
 	fs.Uint64Var(&p.Seed, "seed", p.Seed, "seed of all that is drawn")
-	fs.Int64Var(&p.Steps, "steps", p.Steps, "steps of each job that are counted")
-	fs.StringVar(&per, "turns", per, "what takes a turn: a step, with all its operations, or each operation")
+	fs.Int64Var(&p.Steps, "steps", p.Steps, "number of steps of each job that count")
+	fs.StringVar(&per, "turns", per, "unit of a turn: step (a step with all its operations) or operation")
 	fs.StringVar(&f.plot, "plot", "", "folder to draw into (SVG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write tables as Markdown")
 	return cmd
@@ -227,20 +228,20 @@ func (a *app) simReplayCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "replay", Short: "Replay three months of training jobs under four policies (PlexRL §6.3)", Args: exactly(),
-		Long: `Replays a synthetic trace of three months on the real state machine under the policies
-isolated, pack, spread and spread+backfill, and compares how long all of it takes and how
-long jobs wait for a place, as a part of their duration. How the trace is made says the
-documentation of package fsm/sim/turns.
+		Long: `Replays a synthetic trace of three months on the real state machine, under the policies
+isolated, pack, spread and spread+backfill. It compares the makespan, and how long jobs
+wait for placement as a fraction of their duration. The documentation of package
+fsm/sim/turns describes the trace.
 
---compress divides hours and steps, so that it ends in minutes; arrivals, sizes and how
-durations relate stay as they are. --gpus is the size of the cluster: the load is relative
-to it. Several loads give a sweep. Output ends with one JSON object with -o json; its
-"policies" are of the last load.`,
+--compress divides hours and steps, so that the replay ends in minutes. Arrivals, sizes
+and the ratios of durations do not change. --gpus is the size of the cluster, and the
+load is relative to this size. Several loads give a sweep. With -o json, the output ends
+with one JSON object. Its "policies" are the policies of the last load.`,
 		Example: "  rota sim compare replay\n  rota sim compare replay --load 1,1.5,2,3\n  rota sim compare replay --gpus 2048 --compress 1",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := &p.Trace
 			if t.GPUs < 256 || t.GPUs > 1<<20 || t.Compress < 1 || t.Compress > 1000 || workers < 1 || len(loads) == 0 {
-				return usageErrorf("--gpus is 256 to 1048576, --compress 1 to 1000, --workers at least 1, and --load not empty")
+				return usageErrorf("--gpus must be 256 to 1048576, --compress 1 to 1000, --workers at least 1, and --load not empty")
 			}
 			defer debug.SetGCPercent(debug.SetGCPercent(simCollectPercent))
 			var points []replayPoint
@@ -265,10 +266,10 @@ to it. Several loads give a sweep. Output ends with one JSON object with -o json
 	}
 	fs := cmd.Flags()
 	fs.Uint64Var(&p.Trace.Seed, "seed", p.Trace.Seed, "seed of all that is drawn")
-	fs.StringSliceVar(&loads, "load", []string{"2"}, "GPU time of the jobs alone, as a part of what the cluster has in three months")
+	fs.StringSliceVar(&loads, "load", []string{"2"}, "GPU time of the jobs alone, as a fraction of the cluster's GPU time in three months")
 	fs.Int64Var(&p.Trace.GPUs, "gpus", p.Trace.GPUs, "GPUs of the cluster")
-	fs.Int64Var(&p.Trace.Compress, "compress", p.Trace.Compress, "by what hours and steps are divided")
-	fs.IntVar(&workers, "workers", runtime.NumCPU(), "parts of the cluster that run at the same time")
+	fs.Int64Var(&p.Trace.Compress, "compress", p.Trace.Compress, "divisor of hours and steps")
+	fs.IntVar(&workers, "workers", runtime.NumCPU(), "number of parts of the cluster that are simulated at the same time")
 	fs.StringVar(&f.plot, "plot", "", "folder to draw into (SVG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write tables as Markdown")
 	return cmd

@@ -38,8 +38,9 @@ func (a *app) tlsIssueCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "issue ROLE NAME", Short: "Issue a certificate to a server, an agent, an operator or a client", Args: exactly("ROLE", "NAME"),
-		Long: `An operator may change the cluster: its members, pools, quotas, node groups, namespaces
-and nodes. A client may not, and submits work. An operator may do what a client may.`,
+		Long: `A client may submit work, but may not change the cluster. An operator may do everything
+that a client may. An operator may also change the cluster: its members, pools, quotas,
+node groups, namespaces and nodes.`,
 		Example:           "  rota tls issue server s1 --dir pki --host 10.0.0.1 --host s1.example.org\n  rota tls issue operator alice --dir pki --lifetime 720h",
 		ValidArgsFunction: cobra.FixedCompletions(roleNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -55,8 +56,8 @@ and nodes. A client may not, and submits work. An operator may do what a client 
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "pki", "folder of the authority")
-	cmd.Flags().StringArrayVar(&c.Hosts, "host", nil, "address or host name of a server or an agent, for tools such as curl; may be repeated")
-	cmd.Flags().DurationVar(&c.Lifetime, "lifetime", 0, "how long it is valid, such as 720h (default: a year)")
+	cmd.Flags().StringArrayVar(&c.Hosts, "host", nil, "address or host name of a server or an agent, for tools such as curl; repeat the flag for more")
+	cmd.Flags().DurationVar(&c.Lifetime, "lifetime", 0, "validity of the certificate, such as 720h (default: a year)")
 	return cmd
 }
 
@@ -66,10 +67,10 @@ func (a *app) tlsRenewCmd() *cobra.Command {
 		lifetime time.Duration
 	)
 	cmd := &cobra.Command{
-		Use: "renew NAME", Short: "Replace a certificate and its key by new ones", Args: exactly("NAME"),
-		Long: `The new certificate has the role, the names and the lifetime of the old one, and a new
-key. Processes that use these files notice by themselves; elsewhere, copy both files.
-The old certificate is valid until it ends.`,
+		Use: "renew NAME", Short: "Replace a certificate and its key", Args: exactly("NAME"),
+		Long: `The new certificate has a new key, and the role, the names and the lifetime of the old
+certificate. Processes that use these files read them again by themselves. If the files
+are used elsewhere, copy both files there. The old certificate stays valid until its end.`,
 		Example: "  rota tls renew node-1 --dir pki",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := pki.Renew(dir, args[0], lifetime); err != nil {
@@ -79,11 +80,11 @@ The old certificate is valid until it ends.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "pki", "folder of the authority")
-	cmd.Flags().DurationVar(&lifetime, "lifetime", 0, "how long it is valid, such as 720h (default: as long as the old one)")
+	cmd.Flags().DurationVar(&lifetime, "lifetime", 0, "validity of the new certificate, such as 720h (default: as long as the old certificate)")
 	return cmd
 }
 
-// printFiles says by which flags a process is told of its certificate.
+// printFiles prints the flags for a process that uses the certificate.
 func (a *app) printFiles(f pki.Files) error {
 	return a.printValue(map[string]string{"ca": f.CA, "cert": f.Cert, "key": f.Key},
 		[]string{"flags"}, [][]string{{fmt.Sprintf("--ca %s --cert %s --key %s", f.CA, f.Cert, f.Key)}})

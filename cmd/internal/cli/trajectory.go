@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) trajectoryCmd() *cobra.Command {
-	return group("trajectory", "Open, close and see trajectories: sessions that keep a node and memory",
+	return group("trajectory", "Open, close and see trajectories: sessions with a node and reserved memory",
 		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()))
 }
 
@@ -45,12 +45,12 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			return a.printTrajectory(t)
 		}),
 	}
-	cmd.Flags().StringVar(&name, "name", "", "free text for people")
+	cmd.Flags().StringVar(&name, "name", "", "free text for humans")
 	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
-	cmd.Flags().Var(&memory, "memory", "memory kept for the trajectory's life, such as 512MiB")
+	cmd.Flags().Var(&memory, "memory", "memory to reserve for the life of the trajectory, such as 512MiB")
 	cmd.Flags().StringVar(&group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
-	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes whose values are the failure domains, such as zone")
-	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close it after this long without an action; 0: never")
+	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes; its values are the failure domains, such as zone")
+	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close the trajectory after this time without an action; 0: never")
 	return cmd
 }
 
@@ -70,7 +70,7 @@ func (a *app) trajectoryVerb(use, short, example string,
 }
 
 func (a *app) trajectoryCloseCmd() *cobra.Command {
-	return a.trajectoryVerb("close", "Close a trajectory and cancel what it still has to do", "  rota trajectory close 7",
+	return a.trajectoryVerb("close", "Close a trajectory and cancel its remaining actions", "  rota trajectory close 7",
 		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
 			resp, err := call(ctx, a, c.Trajectories.CloseTrajectory, &rotav1.CloseTrajectoryRequest{Id: id})
 			return resp.GetTrajectory(), err
@@ -107,7 +107,7 @@ func (a *app) trajectoryListCmd() *cobra.Command {
 			return a.print(all, []string{"id", "state", "node", "memory", "live", "opened", "name"}, rows)
 		}),
 	}
-	cmd.Flags().BoolVar(&ended, "ended", false, "also closed and lost ones")
+	cmd.Flags().BoolVar(&ended, "ended", false, "list closed and lost trajectories too")
 	return cmd
 }
 

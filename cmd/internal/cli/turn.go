@@ -17,10 +17,10 @@ import (
 const operationPrefix = "OPERATION_"
 
 func (a *app) turnCmd() *cobra.Command {
-	return group("turn", "Take turns on node groups, and see who does", a.turnRunCmd(), a.reads(a.turnListCmd()), a.reads(a.turnGetCmd()))
+	return group("turn", "Acquire turns on node groups, and list turns", a.turnRunCmd(), a.reads(a.turnListCmd()), a.reads(a.turnGetCmd()))
 }
 
-// turnFlags are what a turn may be told.
+// turnFlags are the flags of a turn.
 type turnFlags struct {
 	deployment, operation string
 	step                  uint64
@@ -32,20 +32,20 @@ type turnFlags struct {
 func (a *app) turnRunCmd() *cobra.Command {
 	var f turnFlags
 	cmd := &cobra.Command{
-		Use: "run --deployment JOB/DEPLOYMENT [flags] -- COMMAND [ARG...]", Short: "Wait for a turn, and run a command while it is held",
-		Long: `Waits until the deployment may have its node group, runs the command here as a child,
-and gives the group back when it ends. The command finds ROTA_TURN_ID, ROTA_TURN_TOKEN
-(it only ever grows, so storage can refuse those of earlier holders), ROTA_TURN_STEP and
-ROTA_TURN_GROUP in its environment. If another deployment was on the group before, the set-up hook is
-run first, by sh, and measured.
+		Use: "run --deployment JOB/DEPLOYMENT [flags] -- COMMAND [ARG...]", Short: "Wait for a turn, and run a command while the turn is held",
+		Long: `Waits for a turn of the deployment on its node group, runs the command here as a child,
+and yields the turn when the command ends. The command finds ROTA_TURN_ID,
+ROTA_TURN_TOKEN, ROTA_TURN_STEP and ROTA_TURN_GROUP in its environment. The token only
+grows, so storage can refuse the tokens of earlier holders. If another deployment was on
+the group before, sh runs the set-up hook first, and rota measures its duration.
 
-The turn is kept by a lease. When that cannot be renewed in time, all processes of the
-command are killed: another one may have the group, and the step is to be done again.
-When the turn is asked to stop they get SIGTERM, and may take as long as the lease is
-kept.
+A lease protects the turn. If rota cannot renew the lease in time, it kills all processes
+of the command: another turn may have the group. Do the step again. If the turn is asked
+to stop, the processes get SIGTERM. They may continue as long as the lease is renewed.
 
-It exits with the code of the command, with 128 plus the signal that ended it, with 126 if
-it could not be started, with 125 if rota failed, and with 123 if the turn was lost.`,
+rota turn run exits with the code of the command, with 128 plus the signal that ended the
+command, with 126 if the command could not be started, with 125 if rota failed, and with
+123 if the turn was lost.`,
 		Example: `  rota turn run --deployment job-a/actor --operation forward-backward --step 12 -- ./train.sh
   rota turn run --deployment job-a/rollout --operation generate --expect 40s --set-up-hook ./load.sh -- ./generate.sh`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -63,13 +63,13 @@ it could not be started, with 125 if rota failed, and with 123 if the turn was l
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.deployment, "deployment", "", "job and deployment, such as job-a/actor")
-	fs.StringVar(&f.operation, "operation", "custom", "what it does: "+strings.Join(operationWords(), ", "))
-	fs.Uint64Var(&f.step, "step", 0, "step of the training: a higher one begins a cycle; 0: the one under way")
-	fs.DurationVar(&f.expect, "expect", 0, "how long it takes, such as 40s (default: as long as the last one)")
+	fs.StringVar(&f.deployment, "deployment", "", "job and deployment of the turn, such as job-a/actor")
+	fs.StringVar(&f.operation, "operation", "custom", "operation of the turn: "+strings.Join(operationWords(), ", "))
+	fs.Uint64Var(&f.step, "step", 0, "training step; a higher step begins a new cycle; 0: the current step")
+	fs.DurationVar(&f.expect, "expect", 0, "expected duration, such as 40s (default: the duration of the last turn)")
 	fs.StringVar(&f.hook, "set-up-hook", "", "command for sh that brings the deployment onto the group")
-	fs.DurationVar(&f.limit, "limit", 0, "ask it to stop after this long; 0: never")
-	fs.BoolVar(&f.stoppable, "stoppable", false, "it may be asked to stop for the sake of others")
+	fs.DurationVar(&f.limit, "limit", 0, "ask the turn to stop after this time; 0: never")
+	fs.BoolVar(&f.stoppable, "stoppable", false, "the turn is preemptible: rota may ask it to stop for other turns")
 	words(cmd, "operation", operationWords()...)
 	noInterspersed(fs)
 	return cmd
@@ -80,7 +80,7 @@ func (f *turnFlags) request(namespace string) (*rotav1.AcquireTurnRequest, error
 		return nil, usageErrorf("--deployment %q is not JOB/DEPLOYMENT, such as job-a/actor", f.deployment)
 	}
 	if !slices.Contains(operationWords(), f.operation) {
-		return nil, usageErrorf("unknown --operation %q; there are %s", f.operation, strings.Join(operationWords(), ", "))
+		return nil, usageErrorf("unknown --operation %q; operations are %s", f.operation, strings.Join(operationWords(), ", "))
 	}
 	name := operationPrefix + strings.ToUpper(strings.ReplaceAll(f.operation, "-", "_"))
 	req := &rotav1.AcquireTurnRequest{
@@ -133,8 +133,8 @@ func (a *app) turnListCmd() *cobra.Command {
 			return a.print(all, []string{"id", "deployment", "operation", "step", "state", "group", "token", "waited", "held"}, rows)
 		}),
 	}
-	cmd.Flags().StringVar(&job, "job", "", "only of this job")
-	cmd.Flags().BoolVar(&ended, "ended", false, "also those that have ended")
+	cmd.Flags().StringVar(&job, "job", "", "list only turns of this job")
+	cmd.Flags().BoolVar(&ended, "ended", false, "list ended turns too")
 	return cmd
 }
 

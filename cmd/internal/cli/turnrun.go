@@ -15,7 +15,7 @@ import (
 	"rota/internal/process"
 )
 
-// interruptGrace is how long a command may go on that Ctrl-C has asked to end.
+// interruptGrace is how long a command may continue after Ctrl-C.
 const interruptGrace = 10 * time.Second
 
 const setUpHook = "set-up hook"
@@ -52,8 +52,8 @@ func turnEnv(t *rotav1.Turn) []string {
 		"ROTA_TURN_GROUP="+t.Group)
 }
 
-// turnEnd turns the end of a turn into an exit code. What became of the command is said
-// of a turn that was lost: whatever it is, its step is not done.
+// turnEnd turns the end of a turn into an exit code. For a lost turn, the message also
+// says how the command ended: in any case, the step is not done.
 func turnEnd(ctx context.Context, err error, fate string) error {
 	var lost *client.LostError
 	var exit *exec.ExitError
@@ -87,13 +87,13 @@ type turnChild struct {
 	stopped bool
 }
 
-// fate says what has become of a command when its turn is lost.
+// fate says how a command ended when its turn was lost.
 func (r *turnChild) fate(command string) string {
 	switch {
 	case r.ran == command && r.stopped:
 		return command + " was stopped"
 	case r.ran == command:
-		return command + " had ended before that was known"
+		return command + " had ended before rota knew of the loss"
 	case r.stopped:
 		return "the " + setUpHook + " was stopped, and " + command + " not started"
 	}
@@ -101,7 +101,7 @@ func (r *turnChild) fate(command string) string {
 }
 
 // run runs a command in a process group of its own, which gets SIGTERM when ctx is
-// done and SIGKILL when the turn is lost. It returns when none of the group is left.
+// done and SIGKILL when the turn is lost. It returns when the whole group has ended.
 func (r *turnChild) run(ctx context.Context, what string, argv ...string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -125,8 +125,8 @@ func (r *turnChild) run(ctx context.Context, what string, argv ...string) error 
 	return err
 }
 
-// guard signals a process group until its leader has ended, and then kills whoever of
-// it is left: nobody may use the nodes without the turn.
+// guard signals a process group until its leader has ended. Then it kills the remaining
+// processes of the group: no process may use the nodes without the turn.
 func (r *turnChild) guard(ctx context.Context, pid int, ended <-chan struct{}) {
 	signal := func(s syscall.Signal) { _ = syscall.Kill(-pid, s) } // it may be gone
 	defer signal(syscall.SIGKILL)

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// waitSilence is how long a command waits before it says what for.
+	// waitSilence is how long a command waits before it gives the reason.
 	waitSilence = 2 * time.Second
-	// waitPoll is how often it looks whether it waits for something else.
+	// waitPoll is how often the command checks whether the reason has changed.
 	waitPoll = time.Second
 )
 
-// tellWaiting says on a terminal what is waited for: when that has lasted for a while,
-// and again when it changes. What ask returns is empty while nothing is waited for. It
-// ends when the function that it returns is called.
+// tellWaiting prints the reason of a wait on a terminal: first when the wait has lasted for
+// a while, and again when the reason changes. ask returns the reason, empty without a wait.
+// tellWaiting returns a function that ends it.
 func (a *app) tellWaiting(ctx context.Context, ask func(context.Context) string) (stop func()) {
 	if !isTerminal(a.err) {
 		return func() {}
@@ -56,8 +56,8 @@ var spans = regexp.MustCompile(`[0-9.]+ m?s\b`)
 
 func withoutTimes(text string) string { return spans.ReplaceAllString(text, "") }
 
-// actionWaitsFor says what a queued action waits for; empty if it does not, or if that
-// cannot be had at the moment.
+// actionWaitsFor says what a queued action waits for. The text is empty if the action does
+// not wait, or if no server answers.
 func actionWaitsFor(ctx context.Context, c *client.Client, id uint64) string {
 	if id == 0 {
 		return ""
