@@ -127,7 +127,7 @@ func TestWrongSimulationsAreRefused(t *testing.T) {
 func TestAKindThatIsNotThereIsRefused(t *testing.T) {
 	for _, args := range [][]string{{"run", "mopd"}, {"compare", "mopd", "--policies", "rota", "--sweep", "seed=1,2"}} {
 		out, errOut := simulated(t, exitUsage, append(args, "--batch", "2", "--kind", "tool")...)
-		if out != "" || !strings.Contains(errOut, "there are no tools in workload mopd") {
+		if out != "" || !strings.Contains(errOut, "there are no tools in the simulated workload mopd") {
 			t.Errorf("%q: %s%s", args, out, errOut)
 		}
 	}
