@@ -66,6 +66,9 @@ func (c *codec) flag(v *bool) {
 		u = 1
 	}
 	number(c, &u)
+	if !c.decoding {
+		return // a row that is encoded is not written to: others may read it
+	}
 	if *v = u == 1; u > 1 {
 		c.fail()
 	}
