@@ -141,7 +141,7 @@ func (x *execution) changeJob(c *logv1.ChangeJob) *logv1.Result {
 // that holds the group is asked to stop, and keeps the group until it has.
 func (x *execution) leave(j *state.Job, s state.JobState) *state.Job {
 	if j.Group != 0 {
-		x.giveSeatBack(j)
+		x.giveReservationBack(j)
 		x.dirty.add(state.GroupInstance(j.Group))
 	}
 	k := *j

@@ -172,10 +172,10 @@ func (s *story) showLedger() string {
 	})
 	s.state.Jobs(0, func(j *state.Job) bool {
 		fmt.Fprintf(&out, "job %s: %s, cycles %d, held for %v, turns %d", j.Name, jobStates[j.State], j.Cycles, time.Duration(j.HeldNS), j.Turns)
-		if seat := s.state.Seat(j.ID); seat != nil && seat.Dedicated {
-			fmt.Fprintf(&out, ", alone on %s", s.state.NodeGroup(seat.Group).Name)
-		} else if seat != nil {
-			fmt.Fprintf(&out, ", on %s from slot %d every %d: %v, waited %d", s.state.NodeGroup(seat.Group).Name, seat.Anchor, seat.Cycle.Period, seat.Cycle.Segments, seat.Waited)
+		if reservation := s.state.Reservation(j.ID); reservation != nil && reservation.Dedicated {
+			fmt.Fprintf(&out, ", alone on %s", s.state.NodeGroup(reservation.Group).Name)
+		} else if reservation != nil {
+			fmt.Fprintf(&out, ", on %s from slot %d every %d: %v, waited %d", s.state.NodeGroup(reservation.Group).Name, reservation.Anchor, reservation.Cycle.Period, reservation.Cycle.Segments, reservation.Waited)
 		}
 		if j.Message != "" {
 			fmt.Fprintf(&out, ": %s", j.Message)

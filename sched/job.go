@@ -43,8 +43,8 @@ func PlaceJob(v *state.State, j *state.Job, among []state.GroupID) Search {
 			Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v), Kept: kept,
 		})
 	}
-	_, residents := s.Ledger.Rows()
-	s.Steps += len(among) + len(residents)
+	_, reservations := s.Ledger.Rows()
+	s.Steps += len(among) + len(reservations)
 	s.Best = state.GroupID(s.Found.Group)
 	if refusal := (*ledger.Refusal)(nil); errors.As(s.Err, &refusal) {
 		s.Best = state.GroupID(refusal.Group)
@@ -90,7 +90,7 @@ func leastHeld(v *state.State, nodes int64) (id state.GroupID, steps int) {
 			return true
 		}
 		use := useOf(v, g)
-		if steps += use.jobs; use.seats == 0 {
+		if steps += use.jobs; use.reservations == 0 {
 			id = 0
 			return false
 		}
@@ -147,21 +147,21 @@ func placeBackfill(v *state.State, j *state.Job, among []state.GroupID) (s Searc
 
 // groupUse is what a group has to do.
 type groupUse struct {
-	held  int64 // for how much of its period it is reserved, in ppm
-	jobs  int   // that are on it
-	seats int   // of them, that have a reservation
+	held         int64 // for how much of its period it is reserved, in ppm
+	jobs         int   // that are on it
+	reservations int   // of them, that have a reservation
 }
 
-func (u groupUse) backfill() int { return u.jobs - u.seats }
+func (u groupUse) backfill() int { return u.jobs - u.reservations }
 
 func useOf(v *state.State, g *state.NodeGroup) (u groupUse) {
 	slots := int64(0)
 	v.GroupJobs(g.ID, func(j *state.Job) bool {
 		u.jobs++
-		if seat := v.Seat(j.ID); seat != nil {
-			u.seats++
-			for _, s := range seat.Cycle.Segments {
-				slots += s.Length * (g.Period / seat.Cycle.Period)
+		if reservation := v.Reservation(j.ID); reservation != nil {
+			u.reservations++
+			for _, s := range reservation.Cycle.Segments {
+				slots += s.Length * (g.Period / reservation.Cycle.Period)
 			}
 		}
 		return true

@@ -21,7 +21,7 @@ func TestLeastHeld(t *testing.T) {
 		for _, held := range g.held {
 			job++
 			v.PutJob(&state.Job{ID: job, Name: string(rune('a' + job)), State: state.JobRunning, Group: id})
-			v.PutSeat(&state.Seat{Job: job, Group: id, Cycle: state.Cycle{Period: 100, Segments: []state.Segment{{Length: held, Nodes: 1}}}})
+			v.PutReservation(&state.Reservation{Job: job, Group: id, Cycle: state.Cycle{Period: 100, Segments: []state.Segment{{Length: held, Nodes: 1}}}})
 		}
 	}
 	for _, c := range []struct {

@@ -40,7 +40,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 		holder != nil && (!holder.Stoppable || holder.Stop):
 		return d
 	}
-	p.reserved = p.reservations()
+	p.reserved = p.intervals()
 	p.newest = p.begun()
 	best := p.best(p.due, holder)
 	if best == nil && holder == nil {
@@ -62,7 +62,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 func Foreseen(v *state.State, g *state.NodeGroup) (next *state.Job, at int64) {
 	p := turnPass{view: v, group: g, now: v.Meta().Now, slot: v.Meta().Settings.LedgerSlotNS}
 	resident, _ := g.Resident.Job()
-	for _, r := range p.reservations() {
+	for _, r := range p.intervals() {
 		if start := r.Start * p.slot; start > p.now && state.JobID(r.Job) != resident {
 			return v.Job(state.JobID(r.Job)), start
 		}
@@ -103,14 +103,14 @@ func (p *turnPass) collect() {
 	})
 }
 
-// reservations returns what is reserved from a period ago on, at least until each job
+// intervals returns what is reserved from a period ago on, at least until each job
 // has had its next: one that was placed just now may begin more than a period later.
-func (p *turnPass) reservations() []ledger.Reserved {
+func (p *turnPass) intervals() []ledger.Reserved {
 	at, period := p.now/p.slot, p.group.Period
 	last := at
 	p.view.GroupJobs(p.group.ID, func(j *state.Job) bool {
-		if seat := p.view.Seat(j.ID); seat != nil {
-			last = max(last, seat.Anchor)
+		if reservation := p.view.Reservation(j.ID); reservation != nil {
+			last = max(last, reservation.Anchor)
 		}
 		return true
 	})
@@ -147,9 +147,9 @@ func saturate(a, b int64) int64 {
 // due reports whether it is a turn's time.
 func (p *turnPass) due(t *state.Turn) bool {
 	id, _ := t.Deployment.Job()
-	seat := p.view.Seat(id)
-	if seat == nil || seat.Dedicated {
-		return seat != nil
+	reservation := p.view.Reservation(id)
+	if reservation == nil || reservation.Dedicated {
+		return reservation != nil
 	}
 	r, begun := p.newest[id]
 	return begun && (p.view.Job(id).YieldedAt <= r.Start*p.slot || saturate(p.now, p.service(t)) <= r.End*p.slot)
@@ -206,7 +206,7 @@ func orderTurn(t *state.Turn) order.Turn {
 // In a group that is dedicated to a job that never changes anything.
 func (p *turnPass) boundary() (at int64) {
 	for _, r := range p.reserved {
-		if s := p.view.Seat(state.JobID(r.Job)); s.Dedicated {
+		if s := p.view.Reservation(state.JobID(r.Job)); s.Dedicated {
 			return 0
 		}
 		for _, slot := range []int64{r.Start, r.End} {

@@ -32,7 +32,7 @@ func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
-		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkSeats, s.checkTurns,
+		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
 	} {
 		if err := check(); err != nil {
 			return err

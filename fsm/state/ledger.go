@@ -66,7 +66,7 @@ type NodeGroup struct {
 	ID    GroupID
 	Name  string
 	Nodes int64
-	// Period of all jobs with a seat, in slots; 0 if there are none.
+	// Period of all jobs with a reservation, in slots; 0 if there are none.
 	Period int64
 	// Resident is the deployment whose state is on the nodes; 0: nobody knows.
 	Resident DeploymentID
@@ -245,9 +245,9 @@ func (id DeploymentID) Job() (JobID, int) {
 	return JobID(id >> deploymentBits), int(id&(1<<deploymentBits-1)) - 1
 }
 
-// Seat is the reservation of a job: its cycle, on a group, since when it repeats. In
+// Reservation is what a job has reserved of a group: its cycle, and since when it repeats. In
 // slots.
-type Seat struct {
+type Reservation struct {
 	Job       JobID
 	Group     GroupID
 	Cycle     Cycle

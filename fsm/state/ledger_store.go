@@ -59,11 +59,11 @@ func (s *State) jobsOf(id GroupID, after JobID, fn func(*Job) bool) {
 	})
 }
 
-// Seat returns the reservation of a job, nil if it has none.
-func (s *State) Seat(job JobID) *Seat { return s.seats.get(job) }
+// Reservation returns the reservation of a job, nil if it has none.
+func (s *State) Reservation(job JobID) *Reservation { return s.reservations.get(job) }
 
-// Seats visits all reservations by job.
-func (s *State) Seats(fn func(*Seat) bool) { s.seats.scan(0, fn) }
+// Reservations visits all reservations by job.
+func (s *State) Reservations(fn func(*Reservation) bool) { s.reservations.scan(0, fn) }
 
 // Turn returns a turn, nil if there is none.
 func (s *State) Turn(id TurnID) *Turn { return s.turns.get(id) }
@@ -217,11 +217,11 @@ func (s *State) jobTimer(r *Job) timer {
 	return timer{r.EndedAt + s.meta.Settings.RetentionNS, TimerDropJob, uint64(r.ID)}
 }
 
-// PutSeat stores a reservation.
-func (s *State) PutSeat(r *Seat) { s.seats.put(s.enc, r.Job, r) }
+// PutReservation stores a reservation.
+func (s *State) PutReservation(r *Reservation) { s.reservations.put(s.enc, r.Job, r) }
 
-// DeleteSeat forgets the reservation of a job.
-func (s *State) DeleteSeat(job JobID) { s.seats.delete(job) }
+// DeleteReservation forgets the reservation of a job.
+func (s *State) DeleteReservation(job JobID) { s.reservations.delete(job) }
 
 // PutTurn stores a turn.
 func (s *State) PutTurn(r *Turn) {
@@ -425,7 +425,7 @@ func (r *Job) code(c *codec) {
 	number(c, &r.Revision)
 }
 
-func (r *Seat) code(c *codec) {
+func (r *Reservation) code(c *codec) {
 	number(c, &r.Job)
 	number(c, &r.Group)
 	r.Cycle.code(c)

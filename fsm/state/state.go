@@ -22,7 +22,7 @@ type State struct {
 	classes      table[ClassID, Class, *Class]
 	nodeGroups   table[GroupID, NodeGroup, *NodeGroup]
 	jobs         table[JobID, Job, *Job]
-	seats        table[JobID, Seat, *Seat]
+	reservations table[JobID, Reservation, *Reservation]
 	turns        table[TurnID, Turn, *Turn]
 	nextState    //nolint:unused // empty but in a build for the fault suite
 

@@ -23,7 +23,7 @@ const (
 	tableResidency    byte = 17
 	tableNodeGroups   byte = 18
 	tableJobs         byte = 19
-	tableSeats        byte = 20
+	tableReservations byte = 20
 	tableTurns        byte = 21
 )
 
@@ -47,7 +47,7 @@ var tables = append([]tableDef{
 	defineTable(tableReturns, func(s *State) *table[ReturnID, QuotaReturn, *QuotaReturn] { return &s.returns }, (*State).PutReturn),
 	defineTable(tableNodeGroups, func(s *State) *table[GroupID, NodeGroup, *NodeGroup] { return &s.nodeGroups }, (*State).PutNodeGroup),
 	defineTable(tableJobs, func(s *State) *table[JobID, Job, *Job] { return &s.jobs }, (*State).PutJob),
-	defineTable(tableSeats, func(s *State) *table[JobID, Seat, *Seat] { return &s.seats }, (*State).PutSeat),
+	defineTable(tableReservations, func(s *State) *table[JobID, Reservation, *Reservation] { return &s.reservations }, (*State).PutReservation),
 	defineTable(tableTurns, func(s *State) *table[TurnID, Turn, *Turn] { return &s.turns }, (*State).PutTurn),
 }, nextTables...)
 

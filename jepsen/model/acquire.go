@@ -87,9 +87,9 @@ func (m *Model) beginStep(j *job, step uint64) {
 	if j.Step > 0 && step > j.Step {
 		j.Cycles++
 	}
-	if j.Step > 0 && step > j.Step && j.seat != nil {
+	if j.Step > 0 && step > j.Step && j.reservation != nil {
 		j.finished = true
-		j.profiled = j.profiled || j.seat.Dedicated && j.Clean && len(j.Ran) > 0
+		j.profiled = j.profiled || j.reservation.Dedicated && j.Clean && len(j.Ran) > 0
 		j.ran = j.Ran
 		j.group.moved = true
 	}

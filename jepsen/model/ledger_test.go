@@ -46,11 +46,11 @@ func TestRandomLedgers(t *testing.T) {
 	}
 }
 
-// shared counts the groups that several jobs have seats on.
+// shared counts the groups that several jobs have reservations on.
 func (w *world) shared() (n int) {
-	seats := map[state.GroupID]int{}
-	w.s.Seats(func(r *state.Seat) bool {
-		if seats[r.Group]++; seats[r.Group] == 2 {
+	reservations := map[state.GroupID]int{}
+	w.s.Reservations(func(r *state.Reservation) bool {
+		if reservations[r.Group]++; reservations[r.Group] == 2 {
 			n++
 		}
 		return true

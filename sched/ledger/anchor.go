@@ -70,7 +70,7 @@ func (l *Ledger) Finish(job JobID, ready int64) (Finished, error) {
 
 // move returns where member i starts its next cycle, which was planned where its
 // anchor is, and who makes room.
-func (l *Ledger) move(g *group, members []Resident, i int, ready int64) (int64, []Push) {
+func (l *Ledger) move(g *group, members []Reservation, i int, ready int64) (int64, []Push) {
 	m := members[i]
 	late := ready - m.Anchor
 	var others circle

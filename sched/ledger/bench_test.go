@@ -190,10 +190,10 @@ func BenchmarkReserveRelease(b *testing.B) {
 
 func BenchmarkBuild(b *testing.B) {
 	l := cluster(shapes[0])
-	groups, residents := l.Rows()
+	groups, reservations := l.Rows()
 	b.ReportAllocs()
 	for b.Loop() {
-		must(Build(l.config, l.head, groups, residents))
+		must(Build(l.config, l.head, groups, reservations))
 	}
 }
 
@@ -211,7 +211,7 @@ func BenchmarkFinish(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				job := JobID(i%4 + 1)
-				r, _ := l.Resident(job)
+				r, _ := l.Reservation(job)
 				next := r.starts(290, 1)
 				l.head = max(l.head, next-290)
 				must(l.Finish(job, next+late))

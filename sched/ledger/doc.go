@@ -41,7 +41,7 @@
 //
 // # What is derived
 //
-// Rows are Group and Resident: a cycle, and the slot at which one of it starts (the
+// Rows are Group and Reservation: a cycle, and the slot at which one of it starts (the
 // anchor). The interval sets and who is where are derived from them, so a
 // snapshot has rows only, and Build makes the same ledger of them as the one that
 // came by them step by step (TestLedgerIsASlotArray). Nothing before the anchor is
@@ -81,7 +81,7 @@
 //   - Equation 1. Both of its terms grow with the shift, so within a group and period
 //     the earliest fit is the best whatever the weights. The end of a cycle is put off
 //     by the shift and by the stretch. A shift is paid once and a stretch by every
-//     cycle, so the cost is that of all cycles in a horizon; and what residents are
+//     cycle, so the cost is that of all cycles in a horizon; and what members are
 //     stretched counts as well. Otherwise a group would be stretched for ever to save
 //     one shift.
 //   - Equation 2 is for one cycle, and windows of 8 hours. Here a fit is one for all
@@ -106,7 +106,7 @@
 //
 // Shifts are left out because of the group (it is too narrow, its period does not go
 // with the cycle, or nothing there could be better than what has been found), or because
-// the interval met at a smaller shift is still in the way. A 30B job among 200 residents
+// the interval met at a smaller shift is still in the way. A 30B job among 200 others
 // on 256 groups, of the paper's three models (alike) or of random cycles of 2 to 15
 // minutes (mixed), where there are groups without jobs and where these are not to be
 // used; and 200 jobs on 64 groups (BenchmarkPlace, BenchmarkScanOfSlots, which tries all

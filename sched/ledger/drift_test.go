@@ -107,7 +107,7 @@ func (s *simulation) finish(a *actor, ready int64) {
 	s.cycles++
 	first := a.cycle.Segments[0].Offset
 	slot := (ready + ms - 1) / ms
-	r, _ := s.Resident(a.job)
+	r, _ := s.Reservation(a.job)
 	g := s.jobs[a.job]
 	if s.reanchor {
 		f := must(s.Finish(a.job, slot))

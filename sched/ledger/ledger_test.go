@@ -119,7 +119,7 @@ func (m *machine) force(r *rapid.T) {
 	}
 }
 
-func equalRows(a, b Resident) bool {
+func equalRows(a, b Reservation) bool {
 	sameCycle := a.Cycle.Period == b.Cycle.Period && slices.Equal(a.Cycle.Segments, b.Cycle.Segments)
 	a.Cycle, b.Cycle = Cycle{}, Cycle{}
 	return sameCycle && a.Job == b.Job && a.Group == b.Group && a.Anchor == b.Anchor && a.Index == b.Index &&
@@ -129,7 +129,7 @@ func equalRows(a, b Resident) bool {
 // cold starts a job that has a group for itself, or shares one that had.
 func (m *machine) cold(r *rapid.T) {
 	for _, job := range m.live {
-		row, _ := m.Resident(job)
+		row, _ := m.Reservation(job)
 		if row.Dedicated {
 			c := drawCycle(r, min(24, m.config.Slots), m.find(row.Group).Nodes)
 			if err := m.Share(job, c, m.head+rapid.Int64Range(0, 5).Draw(r, "anchor")); err != nil {
@@ -159,7 +159,7 @@ func (m *machine) release(r *rapid.T, job JobID) {
 // else is pushed by more than the job is late.
 func (m *machine) finish(r *rapid.T, job JobID) {
 	g := m.jobs[job]
-	row, _ := m.Resident(job)
+	row, _ := m.Reservation(job)
 	planned := row.starts(g.Period, 1)
 	ready := max(0, planned+rapid.Int64Range(-9, 20).Draw(r, "late"))
 	if ready > m.end() {
@@ -189,13 +189,13 @@ func (m *machine) finish(r *rapid.T, job JobID) {
 func (m *machine) regroup(r *rapid.T) {
 	id := GroupID(rapid.IntRange(1, 5).Draw(r, "group"))
 	row, members := m.Members(id)
-	groups, residents := m.Rows()
+	groups, reservations := m.Rows()
 	if row.ID == 0 {
 		groups = append(groups, Group{ID: id, Nodes: rapid.Int64Range(1, 3).Draw(r, "nodes")})
 	} else {
 		groups = slices.DeleteFunc(groups, func(g Group) bool { return g.ID == id })
 	}
-	l, err := Build(m.config, m.head, groups, residents)
+	l, err := Build(m.config, m.head, groups, reservations)
 	switch {
 	case (err == nil) != (len(members) == 0):
 		r.Fatalf("group %d has %d jobs, and without it: %v", id, len(members), err)
@@ -316,21 +316,21 @@ func TestSlideToAnAnchor(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
-	groups, residents := full(t, 4).Rows()
+	groups, reservations := full(t, 4).Rows()
 	for _, c := range []struct {
 		name   string
-		change func(g []Group, r []Resident) ([]Group, []Resident)
+		change func(g []Group, r []Reservation) ([]Group, []Reservation)
 		says   string
 	}{
-		{"good", func(g []Group, r []Resident) ([]Group, []Resident) { return g, r }, ""},
-		{"two at once", func(g []Group, r []Resident) ([]Group, []Resident) { r[1].Anchor = 29; return g, r }, "two jobs have group 1"},
-		{"a job twice", func(g []Group, r []Resident) ([]Group, []Resident) { return g, append(r, r[0]) }, "twice"},
-		{"a group twice", func(g []Group, r []Resident) ([]Group, []Resident) { return append(g, g[0]), r }, "there already"},
-		{"no group", func(g []Group, r []Resident) ([]Group, []Resident) { return nil, r }, "does not exist"},
-		{"no nodes", func(g []Group, r []Resident) ([]Group, []Resident) { g[0].Nodes = 0; return g, r }, "0 nodes"},
-		{"a bad index", func(g []Group, r []Resident) ([]Group, []Resident) { r[0].Index = 1; return g, r }, "cycle 1 of 1"},
+		{"good", func(g []Group, r []Reservation) ([]Group, []Reservation) { return g, r }, ""},
+		{"two at once", func(g []Group, r []Reservation) ([]Group, []Reservation) { r[1].Anchor = 29; return g, r }, "two jobs have group 1"},
+		{"a job twice", func(g []Group, r []Reservation) ([]Group, []Reservation) { return g, append(r, r[0]) }, "twice"},
+		{"a group twice", func(g []Group, r []Reservation) ([]Group, []Reservation) { return append(g, g[0]), r }, "there already"},
+		{"no group", func(g []Group, r []Reservation) ([]Group, []Reservation) { return nil, r }, "does not exist"},
+		{"no nodes", func(g []Group, r []Reservation) ([]Group, []Reservation) { g[0].Nodes = 0; return g, r }, "0 nodes"},
+		{"a bad index", func(g []Group, r []Reservation) ([]Group, []Reservation) { r[0].Index = 1; return g, r }, "cycle 1 of 1"},
 	} {
-		g, r := c.change(slices.Clone(groups), slices.Clone(residents))
+		g, r := c.change(slices.Clone(groups), slices.Clone(reservations))
 		conf := Default()
 		conf.Slots = 1000
 		_, err := Build(conf, 0, g, r)

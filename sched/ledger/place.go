@@ -53,7 +53,7 @@ type Found struct {
 	// StretchPPM is by how much its cycles become longer.
 	StretchPPM int64
 	// Cost is equation 1 in ppm of a cycle, for all cycles of a horizon, and what
-	// residents are stretched more than they were.
+	// other jobs are stretched more than they were.
 	Cost int64
 	// InterferencePPM is how much of the period lies closer between the job and its
 	// neighbours than operations vary.

@@ -12,10 +12,10 @@ import (
 // scan looks for the cheapest fit by trying every period and every shift of every
 // group, slot by slot. Ties are not told apart.
 func scan(l *Ledger, a Ask) (cost int64, found bool) {
-	groups, residents := l.Rows()
+	groups, reservations := l.Rows()
 	for _, g := range groups {
-		var members []Resident
-		for _, r := range residents {
+		var members []Reservation
+		for _, r := range reservations {
 			if r.Group == g.ID {
 				members = append(members, r)
 			}
@@ -37,11 +37,11 @@ func scan(l *Ledger, a Ask) (cost int64, found bool) {
 }
 
 // scanPeriod tries all shifts in one period.
-func scanPeriod(l *Ledger, a Ask, g Group, members []Resident, period int64) (int64, bool) {
+func scanPeriod(l *Ledger, a Ask, g Group, members []Reservation, period int64) (int64, bool) {
 	cost, common := int64(0), int64(0)
 	held := int64(0)
 	slow := func(p, cycle int64) int64 { n := p / cycle; return ((p-n*cycle)*million + n*cycle - 1) / (n * cycle) }
-	all := append(slices.Clone(members), Resident{Cycle: a.Cycle})
+	all := append(slices.Clone(members), Reservation{Cycle: a.Cycle})
 	for i, r := range all {
 		n := period / r.Cycle.Period
 		if n < 1 || n > l.config.CyclesMax || slow(period, r.Cycle.Period) > l.config.StretchPPM {
@@ -59,7 +59,7 @@ func scanPeriod(l *Ledger, a Ask, g Group, members []Resident, period int64) (in
 		return 0, false
 	}
 	busy := make([]bool, period)
-	mark := func(r Resident, index, anchor int64) (ok bool) {
+	mark := func(r Reservation, index, anchor int64) (ok bool) {
 		ok = true
 		n := period / r.Cycle.Period
 		for k := range n {
@@ -85,7 +85,7 @@ func scanPeriod(l *Ledger, a Ask, g Group, members []Resident, period int64) (in
 	before := slices.Clone(busy)
 	for shift := range period/(period/a.Cycle.Period) + 1 {
 		copy(busy, before)
-		if mark(Resident{Cycle: a.Cycle}, 0, a.Ready+shift) {
+		if mark(Reservation{Cycle: a.Cycle}, 0, a.Ready+shift) {
 			return cost + 2*((shift*million+a.Cycle.Period-1)/a.Cycle.Period), true
 		}
 	}

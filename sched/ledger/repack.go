@@ -57,8 +57,8 @@ var errNotWorth = errors.New("it is not worth it")
 // what they gain in one horizon.
 //
 // It works on a ledger of its own, made of these rows.
-func Repack(c Config, head int64, groups []Group, residents []Resident, w Wish) (Plan, error) {
-	l, err := Build(c, head, groups, residents)
+func Repack(c Config, head int64, groups []Group, reservations []Reservation, w Wish) (Plan, error) {
+	l, err := Build(c, head, groups, reservations)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -93,7 +93,7 @@ type planner struct {
 // spend more than they gain, all is as it was.
 func (p *planner) worth(try func() (gain int64, err error)) bool {
 	before := p.plan
-	groups, residents := p.Rows()
+	groups, reservations := p.Rows()
 	gain, err := try()
 	p.plan.Gain += gain
 	switch {
@@ -103,7 +103,7 @@ func (p *planner) worth(try func() (gain int64, err error)) bool {
 		return true
 	}
 	p.plan = before
-	p.Ledger, _ = Build(p.config, p.head, groups, residents) // they were valid
+	p.Ledger, _ = Build(p.config, p.head, groups, reservations) // they were valid
 	return false
 }
 
@@ -127,7 +127,7 @@ func (l *Ledger) lightest() (ids []GroupID) {
 // slowest returns the jobs that are slowed down, those first that are most.
 func (l *Ledger) slowest() (jobs []JobID) {
 	_, rows := l.Rows()
-	slices.SortFunc(rows, func(a, b Resident) int {
+	slices.SortFunc(rows, func(a, b Reservation) int {
 		return cmp.Or(cmp.Compare(l.slowdown(&b), l.slowdown(&a)), cmp.Compare(a.Job, b.Job))
 	})
 	for i := range rows {
@@ -140,7 +140,7 @@ func (l *Ledger) slowest() (jobs []JobID) {
 
 // slowdown returns by how much a job's cycles are longer than they need be: by its
 // group's period, or by what it has waited for so far if that is more.
-func (l *Ledger) slowdown(r *Resident) int64 {
+func (l *Ledger) slowdown(r *Reservation) int64 {
 	if r.Dedicated {
 		return 0
 	}
@@ -152,10 +152,10 @@ func (l *Ledger) slowdown(r *Resident) int64 {
 func (p *planner) clear(id GroupID) (gain int64, err error) {
 	g := p.find(id)
 	jobs := slices.Clone(g.members)
-	slices.SortFunc(jobs, func(a, b Resident) int {
+	slices.SortFunc(jobs, func(a, b Reservation) int {
 		return cmp.Or(cmp.Compare(b.Cycle.Held(), a.Cycle.Held()), cmp.Compare(a.Job, b.Job))
 	})
-	if slices.ContainsFunc(jobs, func(r Resident) bool { return p.moved(r.Job) }) {
+	if slices.ContainsFunc(jobs, func(r Reservation) bool { return p.moved(r.Job) }) {
 		return 0, errNotWorth // nobody is moved twice
 	}
 	for i := range jobs {
@@ -173,7 +173,7 @@ func (p *planner) moved(job JobID) bool {
 
 // move plans to take a job elsewhere, and does so to the planner's ledger.
 func (p *planner) move(job JobID, settled bool) error {
-	r, ok := p.Resident(job)
+	r, ok := p.Reservation(job)
 	if !ok || r.Dedicated || len(p.plan.Moves) >= p.MovesMax || p.moved(job) {
 		return errNotWorth
 	}
@@ -200,7 +200,7 @@ func (f *Found) nodes(l *Ledger) int64 {
 }
 
 // target finds where a job goes, when its state has arrived.
-func (p *planner) target(r *Resident, settled bool) (Move, Found, error) {
+func (p *planner) target(r *Reservation, settled bool) (Move, Found, error) {
 	ask := Ask{Job: r.Job, Cycle: r.Cycle, Ready: p.head, Policy: p.Policy, Not: r.Group, Settled: settled, Kept: p.Kept}
 	found, err := p.Place(ask)
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *planner) target(r *Resident, settled bool) (Move, Found, error) {
 		return Move{}, found, err
 	}
 	m := Move{r.Job, r.Group, found.Group, was, found.Period, found.Cost, transfer}
-	// Until it is applied, residents move on: any turn of theirs is as good.
+	// Until it is applied, the others move on: any turn of theirs is as good.
 	m.CostMax += (p.config.EndWeight + p.config.StartWeight) * million
 	return m, found, nil
 }

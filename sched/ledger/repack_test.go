@@ -15,8 +15,8 @@ func lasting(empty int, slots int64) Wish {
 
 func repacked(t failer, l *Ledger, w Wish) Plan {
 	t.Helper()
-	groups, residents := l.Rows()
-	p, err := Repack(l.config, l.head, groups, residents, w)
+	groups, reservations := l.Rows()
+	p, err := Repack(l.config, l.head, groups, reservations, w)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -102,9 +102,9 @@ func TestApplyChecksWhatWasPlanned(t *testing.T) {
 		{"the job has left", func(l *Ledger, m *Move) { _ = l.Release(m.Job) }, "no longer on group"},
 		{"the group is gone", func(l *Ledger, m *Move) {
 			_ = l.Release(l.find(m.To).members[0].Job)
-			groups, residents := l.Rows()
+			groups, reservations := l.Rows()
 			groups = slices.DeleteFunc(groups, func(g Group) bool { return g.ID == m.To })
-			*l = *must(Build(l.config, l.head, groups, residents))
+			*l = *must(Build(l.config, l.head, groups, reservations))
 		}, "no longer exists"},
 		{"the group is empty", func(l *Ledger, m *Move) { _ = l.Release(l.find(m.To).members[0].Job) }, "period of group"},
 		{"the group has another period", func(l *Ledger, m *Move) {

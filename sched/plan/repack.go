@@ -23,10 +23,10 @@ func Repack(v *state.State) []*logv1.Command {
 		return nil
 	}
 	l := sched.Ledger(v)
-	groups, residents := l.Rows()
+	groups, reservations := l.Rows()
 	head, _ := l.Window()
 	kept, _ := sched.Kept(v, math.MaxUint64)
-	p, err := ledger.Repack(l.Config(), head, groups, residents, ledger.Wish{
+	p, err := ledger.Repack(l.Config(), head, groups, reservations, ledger.Wish{
 		Empty: wanted(v), MovesMax: movesMax, Policy: sched.Policy(v), Kept: kept,
 		Transfer: func(job ledger.JobID, _, _ ledger.GroupID) int64 { return transfer(v, state.JobID(job)) },
 	})

@@ -268,11 +268,11 @@ func (x *Segment) GetNodes() uint32 {
 	return 0
 }
 
-// Seat is the reservation of a job on a group.
-type Seat struct {
+// Reservation is what a job has reserved of a group, in every period of the horizon.
+type Reservation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What repeats, rounded to slots and stretched to the group's period; absent for
-	// a dedicated seat.
+	// a dedicated reservation.
 	Cycle *Cycle `protobuf:"bytes,1,opt,name=cycle,proto3" json:"cycle,omitempty"`
 	// The group is the job's alone: its cycle is not known yet.
 	Dedicated bool `protobuf:"varint,2,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
@@ -282,20 +282,20 @@ type Seat struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Seat) Reset() {
-	*x = Seat{}
+func (x *Reservation) Reset() {
+	*x = Reservation{}
 	mi := &file_rota_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Seat) String() string {
+func (x *Reservation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Seat) ProtoMessage() {}
+func (*Reservation) ProtoMessage() {}
 
-func (x *Seat) ProtoReflect() protoreflect.Message {
+func (x *Reservation) ProtoReflect() protoreflect.Message {
 	mi := &file_rota_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -307,26 +307,26 @@ func (x *Seat) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Seat.ProtoReflect.Descriptor instead.
-func (*Seat) Descriptor() ([]byte, []int) {
+// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
+func (*Reservation) Descriptor() ([]byte, []int) {
 	return file_rota_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *Seat) GetCycle() *Cycle {
+func (x *Reservation) GetCycle() *Cycle {
 	if x != nil {
 		return x.Cycle
 	}
 	return nil
 }
 
-func (x *Seat) GetDedicated() bool {
+func (x *Reservation) GetDedicated() bool {
 	if x != nil {
 		return x.Dedicated
 	}
 	return false
 }
 
-func (x *Seat) GetAnchorTime() *timestamppb.Timestamp {
+func (x *Reservation) GetAnchorTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.AnchorTime
 	}
@@ -423,8 +423,8 @@ type Job struct {
 	// The node group that it is on; empty unless it runs.
 	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
 	// Absent unless it runs, and for a backfill job.
-	Seat *Seat `protobuf:"bytes,10,opt,name=seat,proto3" json:"seat,omitempty"`
-	// Absent if it has no seat.
+	Reservation *Reservation `protobuf:"bytes,10,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	// Absent if it has no reservation.
 	Placement *Placement `protobuf:"bytes,11,opt,name=placement,proto3" json:"placement,omitempty"`
 	// What a queued job waits for.
 	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
@@ -440,7 +440,7 @@ type Job struct {
 	SubmitTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=submit_time,json=submitTime,proto3" json:"submit_time,omitempty"`
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Part of its time on this seat for which it was ready and its turn had not come, in
+	// Part of its time on this reservation for which it was ready and its turn had not come, in
 	// parts per million.
 	WaitedPpm int64 `protobuf:"varint,21,opt,name=waited_ppm,json=waitedPpm,proto3" json:"waited_ppm,omitempty"`
 	// By how much its cycles are longer than declared: what it waited, and by how much its
@@ -552,9 +552,9 @@ func (x *Job) GetGroup() string {
 	return ""
 }
 
-func (x *Job) GetSeat() *Seat {
+func (x *Job) GetReservation() *Reservation {
 	if x != nil {
-		return x.Seat
+		return x.Reservation
 	}
 	return nil
 }
@@ -1661,8 +1661,8 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\aSegment\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x121\n" +
 	"\x06length\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06length\x12\x14\n" +
-	"\x05nodes\x18\x03 \x01(\rR\x05nodes\"\x87\x01\n" +
-	"\x04Seat\x12$\n" +
+	"\x05nodes\x18\x03 \x01(\rR\x05nodes\"\x8e\x01\n" +
+	"\vReservation\x12$\n" +
 	"\x05cycle\x18\x01 \x01(\v2\x0e.rota.v1.CycleR\x05cycle\x12\x1c\n" +
 	"\tdedicated\x18\x02 \x01(\bR\tdedicated\x12;\n" +
 	"\vanchor_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -1672,7 +1672,7 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\vstretch_ppm\x18\x02 \x01(\x03R\n" +
 	"stretchPpm\x12\x19\n" +
 	"\bcost_ppm\x18\x03 \x01(\x03R\acostPpm\x12)\n" +
-	"\x10interference_ppm\x18\x04 \x01(\x03R\x0finterferencePpm\"\xdc\a\n" +
+	"\x10interference_ppm\x18\x04 \x01(\x03R\x0finterferencePpm\"\xf1\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1682,9 +1682,9 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\x05cycle\x18\x06 \x01(\v2\x0e.rota.v1.CycleR\x05cycle\x120\n" +
 	"\x06set_up\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x1a\n" +
 	"\bbackfill\x18\b \x01(\bR\bbackfill\x12\x14\n" +
-	"\x05group\x18\t \x01(\tR\x05group\x12!\n" +
-	"\x04seat\x18\n" +
-	" \x01(\v2\r.rota.v1.SeatR\x04seat\x120\n" +
+	"\x05group\x18\t \x01(\tR\x05group\x126\n" +
+	"\vreservation\x18\n" +
+	" \x01(\v2\x14.rota.v1.ReservationR\vreservation\x120\n" +
 	"\tplacement\x18\v \x01(\v2\x12.rota.v1.PlacementR\tplacement\x12\x18\n" +
 	"\amessage\x18\f \x01(\tR\amessage\x125\n" +
 	"\vdeployments\x18\r \x03(\v2\x13.rota.v1.DeploymentR\vdeployments\x12\x12\n" +
@@ -1821,7 +1821,7 @@ var file_rota_v1_job_proto_goTypes = []any{
 	(Operation)(0),                // 1: rota.v1.Operation
 	(*Cycle)(nil),                 // 2: rota.v1.Cycle
 	(*Segment)(nil),               // 3: rota.v1.Segment
-	(*Seat)(nil),                  // 4: rota.v1.Seat
+	(*Reservation)(nil),           // 4: rota.v1.Reservation
 	(*Placement)(nil),             // 5: rota.v1.Placement
 	(*Job)(nil),                   // 6: rota.v1.Job
 	(*Deployment)(nil),            // 7: rota.v1.Deployment
@@ -1850,13 +1850,13 @@ var file_rota_v1_job_proto_depIdxs = []int32{
 	3,  // 1: rota.v1.Cycle.segments:type_name -> rota.v1.Segment
 	24, // 2: rota.v1.Segment.offset:type_name -> google.protobuf.Duration
 	24, // 3: rota.v1.Segment.length:type_name -> google.protobuf.Duration
-	2,  // 4: rota.v1.Seat.cycle:type_name -> rota.v1.Cycle
-	25, // 5: rota.v1.Seat.anchor_time:type_name -> google.protobuf.Timestamp
+	2,  // 4: rota.v1.Reservation.cycle:type_name -> rota.v1.Cycle
+	25, // 5: rota.v1.Reservation.anchor_time:type_name -> google.protobuf.Timestamp
 	24, // 6: rota.v1.Placement.shift:type_name -> google.protobuf.Duration
 	0,  // 7: rota.v1.Job.state:type_name -> rota.v1.JobState
 	2,  // 8: rota.v1.Job.cycle:type_name -> rota.v1.Cycle
 	24, // 9: rota.v1.Job.set_up:type_name -> google.protobuf.Duration
-	4,  // 10: rota.v1.Job.seat:type_name -> rota.v1.Seat
+	4,  // 10: rota.v1.Job.reservation:type_name -> rota.v1.Reservation
 	5,  // 11: rota.v1.Job.placement:type_name -> rota.v1.Placement
 	7,  // 12: rota.v1.Job.deployments:type_name -> rota.v1.Deployment
 	25, // 13: rota.v1.Job.step_time:type_name -> google.protobuf.Timestamp
