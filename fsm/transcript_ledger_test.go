@@ -40,7 +40,7 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 		job, deployment, _ := strings.Cut(a.text("of"), "/")
 		return &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{
 			Request: a.request(), Namespace: a.text("ns"), Job: job, Deployment: deployment, Operation: uint32(a.num("op", 1)),
-			Step: a.num("step", 0), ExpectNs: a.dur("expect"), SetUpNs: a.dur("setup"), LimitNs: a.dur("limit"), Stoppable: a.text("stoppable") != "",
+			Step: a.num("step", 0), ExpectNs: a.dur("expect"), SetUpNs: a.dur("setup"), LimitNs: a.dur("limit"), Preemptible: a.text("preemptible") != "",
 		}}}
 	case "yield", "lost", "give-up":
 		reason := map[string]logv1.TurnEnd{"yield": endYielded, "lost": endLost, "give-up": endCanceled}[verb]

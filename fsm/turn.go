@@ -50,7 +50,7 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 	x.s.SetMeta(m)
 	t := &state.Turn{
 		ID: m.LastTurn, Deployment: k.Deployment(i), Operation: uint8(c.Operation), State: state.TurnWaiting, Step: k.Step,
-		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Stoppable: c.Stoppable, ArrivedAt: x.now(),
+		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Preemptible: c.Preemptible, ArrivedAt: x.now(),
 	}
 	t.Learn(&k)
 	x.putTurn(t)

@@ -37,7 +37,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 	switch {
 	case len(p.heads) == 0,
 		holder == nil && g.Switch != nil, // hooks of a turn that is over still run
-		holder != nil && (!holder.Stoppable || holder.Stop):
+		holder != nil && (!holder.Preemptible || holder.Stop):
 		return d
 	}
 	p.reserved = p.intervals()
@@ -181,7 +181,7 @@ func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *s
 	if holder != nil {
 		running := orderTurn(holder)
 		running.Exec = max(0, p.left(holder))
-		g.Running, g.Stoppable = &running, true
+		g.Running, g.Preemptible = &running, true
 	}
 	if i := new(order.HRRS).Next(&g); i >= 0 {
 		return turns[i]

@@ -267,7 +267,7 @@ type Turn struct {
 	Step       uint64
 	// Declared or learned; a LimitNS of 0 is none.
 	ExecNS, SetUpNS, LimitNS int64
-	Stoppable                bool
+	Preemptible              bool
 	// Group that it holds or held; SetUp says that the deployment was not resident.
 	Group GroupID
 	SetUp bool

@@ -444,7 +444,7 @@ func (r *Turn) code(c *codec) {
 	for _, v := range []*int64{&r.ExecNS, &r.SetUpNS, &r.LimitNS} {
 		signed(c, v)
 	}
-	c.flag(&r.Stoppable)
+	c.flag(&r.Preemptible)
 	number(c, &r.Group)
 	c.flag(&r.SetUp)
 	c.flag(&r.Stop)

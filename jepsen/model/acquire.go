@@ -60,7 +60,7 @@ func (m *Model) newTurn(j *job, c *logv1.AcquireTurn) *turn {
 	m.lastTurn++
 	t := &turn{job: j, Turn: state.Turn{
 		ID: m.lastTurn, Deployment: j.Deployment(i), Operation: uint8(c.Operation), State: state.TurnWaiting, Step: j.Step,
-		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Stoppable: c.Stoppable, ArrivedAt: m.now,
+		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Preemptible: c.Preemptible, ArrivedAt: m.now,
 	}}
 	if t.ExecNS == 0 && int(c.Operation) < len(d.ExecNS) {
 		t.ExecNS = d.ExecNS[c.Operation]

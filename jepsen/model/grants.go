@@ -213,8 +213,8 @@ func (m *Model) boundary(g *nodeGroup) (at int64) {
 // stopTurn: who holds a group is asked to stop for one that is due and goes before it.
 func (m *Model) stopTurn(t *turn) error {
 	g := m.nodeGroup(t.Group)
-	if !t.Stoppable || t.Stop {
-		return fmt.Errorf("turn %d was asked to stop, and is not stoppable, or was asked before", t.ID)
+	if !t.Preemptible || t.Stop {
+		return fmt.Errorf("turn %d was asked to stop, and is not preemptible, or was asked before", t.ID)
 	}
 	t.Stop = true
 	if m.unsure(g) {

@@ -128,7 +128,7 @@ func (w *world) jobSubmission() *logv1.Command {
 func (w *world) acquisition() *logv1.Command {
 	c := &logv1.AcquireTurn{
 		Request: w.request(), Job: w.jobName(), Deployment: w.pick("a", "a", "b", "c"), Operation: uint32(1 + w.rand.IntN(7)),
-		SetUpNs: w.rand.Int64N(2) * w.somewhere(5*second), LimitNs: w.rand.Int64N(2) * w.somewhere(30*second), Stoppable: w.rand.IntN(2) == 0,
+		SetUpNs: w.rand.Int64N(2) * w.somewhere(5*second), LimitNs: w.rand.Int64N(2) * w.somewhere(30*second), Preemptible: w.rand.IntN(2) == 0,
 		ExpectNs: w.rand.Int64N(3) * w.somewhere(10*second),
 	}
 	if j := w.s.JobByName(1, c.Job); j != nil {

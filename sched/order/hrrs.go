@@ -28,9 +28,9 @@ type Group struct {
 	// Running is the turn that has the group, if there is one. Its deployment is the
 	// resident.
 	Running *Turn
-	// Stoppable says that it may be stopped and gone on with later. Others keep the
+	// Preemptible says that it may be stopped and gone on with later. Others keep the
 	// group until they yield it.
-	Stoppable bool
+	Preemptible bool
 	// Waiting are the others. Those of one deployment are in the order in which they
 	// have to run.
 	Waiting []Turn
@@ -46,7 +46,7 @@ type HRRS struct {
 // Next returns which of those that wait gets the group now, or -1 if none does. If it
 // is one and another has the group, that is to be stopped.
 func (h *HRRS) Next(g *Group) int {
-	if g.Running != nil && !g.Stoppable {
+	if g.Running != nil && !g.Preemptible {
 		return -1
 	}
 	h.line(g.Waiting)

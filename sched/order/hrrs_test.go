@@ -28,10 +28,10 @@ func TestNextTurn(t *testing.T) {
 		{"just arrived, the resident's", Group{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 9 * s, Exec: s}, {ID: 2, Deployment: 2, Arrival: 9 * s, Exec: 3 * s}}}, 1},
 		{"in order within a deployment", Group{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 5 * s, Exec: 50 * s}, {ID: 2, Deployment: 1, Arrival: 6 * s, Exec: 1}}}, 0},
 		{"a turn that may not be stopped", Group{Now: 100 * s, Running: running, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, -1},
-		{"a turn that may", Group{Now: 100 * s, Running: running, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, 0},
-		{"for no better reason", Group{Now: 100 * s, Running: running, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 2, Arrival: 90 * s, Exec: 10 * s}}}, -1},
-		{"nor for its own deployment", Group{Now: 100 * s, Running: running, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 1, Exec: 1}}}, -1},
-		{"one that overstays is about to end", Group{Now: 100 * s, Running: &Turn{ID: 1, Deployment: 1, Arrival: 90 * s, Exec: -s}, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: s}}}, -1},
+		{"a turn that may", Group{Now: 100 * s, Running: running, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, 0},
+		{"for no better reason", Group{Now: 100 * s, Running: running, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 2, Arrival: 90 * s, Exec: 10 * s}}}, -1},
+		{"nor for its own deployment", Group{Now: 100 * s, Running: running, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 1, Exec: 1}}}, -1},
+		{"one that overstays is about to end", Group{Now: 100 * s, Running: &Turn{ID: 1, Deployment: 1, Arrival: 90 * s, Exec: -s}, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: s}}}, -1},
 		{"ratios that need 128 bits", Group{Now: math.MaxInt64, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: math.MaxInt64 - 1}, {ID: 2, Deployment: 2, Arrival: 1, Exec: math.MaxInt64 - 3}}}, 1},
 		{"set-up that overflows", Group{Now: 9, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: math.MaxInt64, SetUp: math.MaxInt64}, {ID: 2, Deployment: 2, Exec: 5}}}, 1},
 	} {
@@ -57,7 +57,7 @@ func drawGroup(r *rapid.T) *Group {
 	if rapid.Bool().Draw(r, "running") {
 		t := turn(100)
 		g.Running, g.Resident = &t, t.Deployment
-		g.Stoppable = rapid.Bool().Draw(r, "stoppable")
+		g.Preemptible = rapid.Bool().Draw(r, "preemptible")
 	}
 	for i := range rapid.Uint64Range(0, 9).Draw(r, "waiting") {
 		g.Waiting = append(g.Waiting, turn(i+1))
@@ -80,7 +80,7 @@ func (g *Group) ratio(t *Turn) *big.Rat {
 
 // literal is the turn that should have the group now, by exact ratios; 0 if there is none.
 func (g *Group) literal() uint64 {
-	if g.Running != nil && !g.Stoppable {
+	if g.Running != nil && !g.Preemptible {
 		return g.Running.ID
 	}
 	var heads []Turn

@@ -23,7 +23,7 @@ func (s *Server) AcquireTurn(ctx context.Context, req *rotav1.AcquireTurnRequest
 	job, deployment, _ := splitDeployment(req.Deployment)
 	turn := &logv1.AcquireTurn{
 		Namespace: orDefault(req.Namespace), Job: job, Deployment: deployment,
-		Operation: uint32(req.Operation), Step: req.Step, Stoppable: req.Stoppable,
+		Operation: uint32(req.Operation), Step: req.Step, Preemptible: req.Preemptible,
 		ExpectNs: int64(req.Expect.AsDuration()), SetUpNs: int64(req.SetUp.AsDuration()), LimitNs: int64(req.Limit.AsDuration()),
 	}
 	turn.Request = request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) { digestTurn(d, turn) })
@@ -44,7 +44,7 @@ func digestTurn(d *xxhash.Digest, turn *logv1.AcquireTurn) {
 		digestText(d, text)
 	}
 	for _, n := range []uint64{
-		uint64(turn.Operation), turn.Step, uint64(turn.ExpectNs), uint64(turn.SetUpNs), uint64(turn.LimitNs), digit(turn.Stoppable),
+		uint64(turn.Operation), turn.Step, uint64(turn.ExpectNs), uint64(turn.SetUpNs), uint64(turn.LimitNs), digit(turn.Preemptible),
 	} {
 		digestNumber(d, n)
 	}
@@ -213,7 +213,7 @@ func turnMessage(st *state.State, t *state.Turn) *rotav1.Turn {
 	wall := wallOf(st)
 	m := &rotav1.Turn{
 		Id: uint64(t.ID), Operation: rotav1.Operation(t.Operation), State: rotav1.TurnState(t.State), Step: t.Step,
-		Expect: duration(t.ExecNS), SetUp: duration(t.SetUpNS), Limit: duration(t.LimitNS), Stoppable: t.Stoppable,
+		Expect: duration(t.ExecNS), SetUp: duration(t.SetUpNS), Limit: duration(t.LimitNS), Preemptible: t.Preemptible,
 		Stop: t.Stop, Token: t.Token, ReadyTime: wall.timestamp(t.ReadyAt), Message: t.Message,
 		ArriveTime: wall.timestamp(t.ArrivedAt), GrantTime: wall.timestamp(t.GrantedAt), EndTime: wall.timestamp(t.EndedAt), Revision: t.Revision,
 	}

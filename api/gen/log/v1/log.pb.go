@@ -3482,8 +3482,8 @@ type AcquireTurn struct {
 	SetUpNs int64 `protobuf:"varint,8,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	// How long it may hold the group; 0: for ever.
 	LimitNs int64 `protobuf:"varint,9,opt,name=limit_ns,json=limitNs,proto3" json:"limit_ns,omitempty"`
-	// It may be asked to stop for the sake of others.
-	Stoppable     bool `protobuf:"varint,10,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	// Its holder may be asked to stop when another turn should go first.
+	Preemptible   bool `protobuf:"varint,10,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3581,9 +3581,9 @@ func (x *AcquireTurn) GetLimitNs() int64 {
 	return 0
 }
 
-func (x *AcquireTurn) GetStoppable() bool {
+func (x *AcquireTurn) GetPreemptible() bool {
 	if x != nil {
-		return x.Stoppable
+		return x.Preemptible
 	}
 	return false
 }
@@ -4378,7 +4378,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x03was\x18\x04 \x01(\x03R\x03was\x12\x16\n" +
 	"\x06period\x18\x05 \x01(\x03R\x06period\x12\x19\n" +
 	"\bcost_max\x18\x06 \x01(\x03R\acostMax\x12\x1a\n" +
-	"\btransfer\x18\a \x01(\x03R\btransfer\"\xac\x02\n" +
+	"\btransfer\x18\a \x01(\x03R\btransfer\"\xb0\x02\n" +
 	"\vAcquireTurn\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4390,9 +4390,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\x04R\x04step\x12\x1b\n" +
 	"\texpect_ns\x18\a \x01(\x03R\bexpectNs\x12\x1a\n" +
 	"\tset_up_ns\x18\b \x01(\x03R\asetUpNs\x12\x19\n" +
-	"\blimit_ns\x18\t \x01(\x03R\alimitNs\x12\x1c\n" +
-	"\tstoppable\x18\n" +
-	" \x01(\bR\tstoppable\"}\n" +
+	"\blimit_ns\x18\t \x01(\x03R\alimitNs\x12 \n" +
+	"\vpreemptible\x18\n" +
+	" \x01(\bR\vpreemptible\"}\n" +
 	"\aEndTurn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12'\n" +

@@ -3163,9 +3163,9 @@ func (m *AcquireTurn) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		i--
-		if m.Stoppable {
+		if m.Preemptible {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -5055,7 +5055,7 @@ func (m *AcquireTurn) SizeVT() (n int) {
 	if m.LimitNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.LimitNs))
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -13057,7 +13057,7 @@ func (m *AcquireTurn) UnmarshalVT(dAtA []byte) error {
 			}
 		case 10:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Stoppable", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Preemptible", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -13074,7 +13074,7 @@ func (m *AcquireTurn) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Stoppable = bool(v != 0)
+			m.Preemptible = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -105,8 +105,9 @@ type Turn struct {
 	// What setting up is expected to take: declared, measured or the job's.
 	SetUp *durationpb.Duration `protobuf:"bytes,9,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
 	// How long it may hold the group; absent: for ever.
-	Limit     *durationpb.Duration `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
-	Stoppable bool                 `protobuf:"varint,11,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	Limit *durationpb.Duration `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
+	// rota may ask its holder to stop when another turn should go first.
+	Preemptible bool `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	// Node group that it holds or held, and how many nodes that has.
 	Group string `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
 	Nodes uint32 `protobuf:"varint,13,opt,name=nodes,proto3" json:"nodes,omitempty"`
@@ -233,9 +234,9 @@ func (x *Turn) GetLimit() *durationpb.Duration {
 	return nil
 }
 
-func (x *Turn) GetStoppable() bool {
+func (x *Turn) GetPreemptible() bool {
 	if x != nil {
-		return x.Stoppable
+		return x.Preemptible
 	}
 	return false
 }
@@ -347,8 +348,8 @@ type AcquireTurnRequest struct {
 	SetUp *durationpb.Duration `protobuf:"bytes,8,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
 	// After this long the holder is asked to stop; absent: never.
 	Limit *durationpb.Duration `protobuf:"bytes,9,opt,name=limit,proto3" json:"limit,omitempty"`
-	// It may be asked to stop for the sake of others.
-	Stoppable     bool `protobuf:"varint,10,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	// rota may ask its holder to stop when another turn should go first.
+	Preemptible   bool `protobuf:"varint,10,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,9 +447,9 @@ func (x *AcquireTurnRequest) GetLimit() *durationpb.Duration {
 	return nil
 }
 
-func (x *AcquireTurnRequest) GetStoppable() bool {
+func (x *AcquireTurnRequest) GetPreemptible() bool {
 	if x != nil {
-		return x.Stoppable
+		return x.Preemptible
 	}
 	return false
 }
@@ -1030,7 +1031,7 @@ var File_rota_v1_turn_proto protoreflect.FileDescriptor
 
 const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xc5\x06\n" +
+	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xc9\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1044,8 +1045,8 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x06expect\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06expect\x120\n" +
 	"\x06set_up\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12/\n" +
 	"\x05limit\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12\x1c\n" +
-	"\tstoppable\x18\v \x01(\bR\tstoppable\x12\x14\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12 \n" +
+	"\vpreemptible\x18\v \x01(\bR\vpreemptible\x12\x14\n" +
 	"\x05group\x18\f \x01(\tR\x05group\x12\x14\n" +
 	"\x05nodes\x18\r \x01(\rR\x05nodes\x12\"\n" +
 	"\rset_up_needed\x18\x0e \x01(\bR\vsetUpNeeded\x12\x12\n" +
@@ -1061,7 +1062,7 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"ready_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12\x18\n" +
 	"\amessage\x18\x16 \x01(\tR\amessage\x12\x1f\n" +
 	"\vwaiting_for\x18\x17 \x01(\tR\n" +
-	"waitingFor\"\xa8\x03\n" +
+	"waitingFor\"\xac\x03\n" +
 	"\x12AcquireTurnRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1075,9 +1076,9 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\x04R\x04step\x121\n" +
 	"\x06expect\x18\a \x01(\v2\x19.google.protobuf.DurationR\x06expect\x120\n" +
 	"\x06set_up\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12/\n" +
-	"\x05limit\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12\x1c\n" +
-	"\tstoppable\x18\n" +
-	" \x01(\bR\tstoppable\"\xd4\x01\n" +
+	"\x05limit\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12 \n" +
+	"\vpreemptible\x18\n" +
+	" \x01(\bR\vpreemptible\"\xd4\x01\n" +
 	"\x13AcquireTurnResponse\x12!\n" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\x12@\n" +
