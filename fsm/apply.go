@@ -236,8 +236,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.endTurn(v.EndTurn)
 	case *logv1.Command_SubmitHook:
 		return x.submitHook(v.SubmitHook)
-	case *logv1.Command_EndSwitch:
-		return x.endSwitch(v.EndSwitch)
+	case *logv1.Command_EndContextSwitch:
+		return x.endContextSwitch(v.EndContextSwitch)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}

@@ -49,7 +49,7 @@ func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "job %q is on node group %q: suspend, complete or move it first", on.Name, g.Name)
 	case g.Turn != 0:
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "turn %d holds node group %q: wait until it yields", g.Turn, g.Name)
-	case g.Switch != nil:
+	case g.ContextSwitch != nil:
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "hooks run for node group %q: wait until they have ended", g.Name)
 	}
 	x.s.DeleteNodeGroup(g.ID)

@@ -53,8 +53,8 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 			GroupId: a.num("group", 0), Token: a.num("token", 0), Number: uint32(a.num("number", 0)),
 		}}}
 	}
-	if verb == "end-switch" {
-		return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{
+	if verb == "end-context-switch" {
+		return &logv1.Command{Verb: &logv1.Command_EndContextSwitch{EndContextSwitch: &logv1.EndContextSwitch{
 			GroupId: a.num("group", 0), Token: a.num("token", 0), Failed: uint32(a.num("failed", 0)), Message: a.text("message"),
 		}}}
 	}
@@ -155,7 +155,7 @@ func (s *story) showLedger() string {
 		if g.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", g.Halted)
 		}
-		if w := g.Switch; w != nil {
+		if w := g.ContextSwitch; w != nil {
 			fmt.Fprintf(&out, ", hooks run for token %d:", w.Token)
 			for i, h := range w.Hooks {
 				fmt.Fprintf(&out, " %s of %s", hookKind(h), deploymentName(s.state, h.Deployment))

@@ -77,7 +77,7 @@ func (x *execution) step(j *state.Job, step uint64) {
 
 // grantTurn gives a group to a turn.
 func (x *execution) grantTurn(t *state.Turn, g *state.NodeGroup) {
-	state.Assert(g.Turn == 0 && g.Switch == nil && t.State == state.TurnWaiting && g.Halted == "", "turn %d is granted group %s, which turn %d holds", t.ID, g.Name, g.Turn)
+	state.Assert(g.Turn == 0 && g.ContextSwitch == nil && t.State == state.TurnWaiting && g.Halted == "", "turn %d is granted group %s, which turn %d holds", t.ID, g.Name, g.Turn)
 	m := *x.s.Meta()
 	m.LastToken++
 	x.s.SetMeta(m)
@@ -86,7 +86,7 @@ func (x *execution) grantTurn(t *state.Turn, g *state.NodeGroup) {
 	u.SetUp = g.Resident != t.Deployment
 	x.putTurn(&u)
 	h := *g
-	x.hand(&h, t.Deployment, u.Token)
+	x.contextSwitch(&h, t.Deployment, u.Token)
 	h.Turn, h.Resident, h.WakeAt = t.ID, t.Deployment, 0
 	x.s.PutNodeGroup(&h)
 }

@@ -36,7 +36,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 	d := TurnDecision{Examined: len(p.heads)}
 	switch {
 	case len(p.heads) == 0,
-		holder == nil && g.Switch != nil, // hooks of a turn that is over still run
+		holder == nil && g.ContextSwitch != nil, // hooks of a turn that is over still run
 		holder != nil && (!holder.Preemptible || holder.Stop):
 		return d
 	}

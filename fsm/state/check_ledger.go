@@ -24,8 +24,8 @@ func (s *State) checkNodeGroups() (err error) {
 			err = fmt.Errorf("group %s is held by turn %d, which does not know", g.Name, g.Turn)
 		case g.Turn != 0 && g.Resident != t.Deployment:
 			err = fmt.Errorf("group %s is held by turn %d and another deployment is resident", g.Name, g.Turn)
-		case g.Switch != nil && (len(g.Switch.Hooks) == 0 || g.Switch.Token > s.meta.LastToken || g.Turn != 0 && t.Token != g.Switch.Token):
-			err = fmt.Errorf("group %s changes hands by %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.Switch.Hooks), g.Switch.Token, g.Turn)
+		case g.ContextSwitch != nil && (len(g.ContextSwitch.Hooks) == 0 || g.ContextSwitch.Token > s.meta.LastToken || g.Turn != 0 && t.Token != g.ContextSwitch.Token):
+			err = fmt.Errorf("group %s changes hands by %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.ContextSwitch.Hooks), g.ContextSwitch.Token, g.Turn)
 		case (g.Period == 0) != (len(reservations[g.ID]) == 0):
 			err = fmt.Errorf("group %s has a period of %d and %d reservations", g.Name, g.Period, len(reservations[g.ID]))
 		default:
@@ -39,12 +39,12 @@ func (s *State) checkNodeGroups() (err error) {
 // checkHookRuns: hooks run one after the other while none has failed, and one that has
 // not ended has an action that has not.
 func (s *State) checkHookRuns(g *NodeGroup) error {
-	if g.Switch == nil {
+	if g.ContextSwitch == nil {
 		return nil
 	}
-	runs := g.Switch.Runs
-	if len(runs) > len(g.Switch.Hooks) {
-		return fmt.Errorf("group %s has run %d of %d hooks", g.Name, len(runs), len(g.Switch.Hooks))
+	runs := g.ContextSwitch.Runs
+	if len(runs) > len(g.ContextSwitch.Hooks) {
+		return fmt.Errorf("group %s has run %d of %d hooks", g.Name, len(runs), len(g.ContextSwitch.Hooks))
 	}
 	for i, run := range runs {
 		last := i == len(runs)-1

@@ -80,13 +80,13 @@ type NodeGroup struct {
 	HookPool string
 	// Awake is the deployment that was woken here and not put to sleep since; 0: none.
 	Awake DeploymentID
-	// Switch is under way; nil: none is.
-	Switch *Switch
+	// ContextSwitch is the one under way, nil if there is none.
+	ContextSwitch *ContextSwitch
 }
 
-// Switch is the change of a group from one deployment to another, by hooks. Nothing is
-// granted while it lasts, even if its turn is over meanwhile.
-type Switch struct {
+// ContextSwitch brings one deployment onto a group instead of another, by hooks. Nothing is
+// granted while it lasts, even if its turn ends meanwhile.
+type ContextSwitch struct {
 	// Token of the grant that it is for.
 	Token uint64
 	// To is the deployment that it is for.
@@ -108,7 +108,7 @@ type HookRun struct {
 }
 
 // Running returns the hook that was queued and has not ended, nil if there is none.
-func (r *Switch) Running() *HookRun {
+func (r *ContextSwitch) Running() *HookRun {
 	if r == nil || len(r.Runs) == 0 || r.Runs[len(r.Runs)-1].State != 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (r *Switch) Running() *HookRun {
 
 // NextHook returns the number of the hook that may be queued now, counted from 0; -1 if
 // the one before has not ended or has failed, or all were queued.
-func (r *Switch) NextHook() int {
+func (r *ContextSwitch) NextHook() int {
 	n := len(r.Runs)
 	if n == len(r.Hooks) || n > 0 && r.Runs[n-1].State != ActionSucceeded {
 		return -1
@@ -125,7 +125,7 @@ func (r *Switch) NextHook() int {
 	return n
 }
 
-// Hook is one step of a switch.
+// Hook is one step of a context switch.
 type Hook struct {
 	Namespace  NamespaceID
 	Deployment DeploymentID

@@ -103,7 +103,7 @@ func (s *State) FirstTurns(job JobID, fn func(*Turn) bool) {
 // SettingUp reports whether hooks still make a group ready for a turn.
 func (s *State) SettingUp(t *Turn) bool {
 	g := s.NodeGroup(t.Group)
-	return t.State == TurnHeld && g.Switch != nil && g.Switch.Token == t.Token
+	return t.State == TurnHeld && g.ContextSwitch != nil && g.ContextSwitch.Token == t.Token
 }
 
 // LiveTurns visits all turns that wait or hold a group.
@@ -138,12 +138,12 @@ func (s *State) GroupOfHook(id ActionID) *NodeGroup {
 
 func (s *State) indexHook(old, now *NodeGroup) {
 	if old != nil {
-		if run := old.Switch.Running(); run != nil {
+		if run := old.ContextSwitch.Running(); run != nil {
 			s.index.hookActions.Delete(run.Action)
 		}
 	}
 	if now != nil {
-		if run := now.Switch.Running(); run != nil {
+		if run := now.ContextSwitch.Running(); run != nil {
 			s.index.hookActions.Set(run.Action, now.ID)
 		}
 	}
@@ -352,9 +352,9 @@ func (r *NodeGroup) code(c *codec) {
 	c.text(&r.Halted)
 	c.text(&r.HookPool)
 	number(c, &r.Awake)
-	optional(c, &r.Switch, (*Switch).code)
-	if r.Switch != nil {
-		trailingList(c, &r.Switch.Runs, func(c *codec, h *HookRun) {
+	optional(c, &r.ContextSwitch, (*ContextSwitch).code)
+	if r.ContextSwitch != nil {
+		trailingList(c, &r.ContextSwitch.Runs, func(c *codec, h *HookRun) {
 			number(c, &h.Action)
 			number(c, &h.State)
 			number(c, &h.Reason)
@@ -363,7 +363,7 @@ func (r *NodeGroup) code(c *codec) {
 	}
 }
 
-func (r *Switch) code(c *codec) {
+func (r *ContextSwitch) code(c *codec) {
 	number(c, &r.Token)
 	number(c, &r.To)
 	list(c, &r.Hooks, func(c *codec, h *Hook) {

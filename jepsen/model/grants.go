@@ -119,8 +119,8 @@ func (m *Model) grantTurn(e state.Event) error {
 		return fmt.Errorf("turn %d was granted, and its job %d does not run", t.ID, t.job.ID)
 	case g.Halted != "":
 		return fmt.Errorf("turn %d was granted, and group %s is halted", t.ID, g.Name)
-	case g.Switch != nil:
-		return fmt.Errorf("turn %d was granted on group %s, where hooks run for token %d", t.ID, g.Name, g.Switch.Token)
+	case g.ContextSwitch != nil:
+		return fmt.Errorf("turn %d was granted on group %s, where hooks run for token %d", t.ID, g.Name, g.ContextSwitch.Token)
 	case g.turn != nil:
 		return fmt.Errorf("turn %d was granted on group %s, which turn %d holds", t.ID, g.Name, g.turn.ID)
 	}
@@ -175,7 +175,7 @@ func (m *Model) explain(g *nodeGroup) string {
 // nobodyWaitsInVain: a group that is free has nobody who should hold it, and will be
 // looked at again when that changes.
 func (m *Model) nobodyWaitsInVain(g *nodeGroup) error {
-	if g.turn != nil || g.Switch != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
+	if g.turn != nil || g.ContextSwitch != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
 		return nil
 	}
 	if due, all := m.next(g); len(all) > 0 {

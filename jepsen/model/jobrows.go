@@ -93,8 +93,8 @@ func (m *Model) compareNodeGroup(g *nodeGroup) error {
 		return fmt.Errorf("group %s is missing", g.Name)
 	}
 	x, y := *got, g.NodeGroup
-	same := sameSwitch(x.Switch, y.Switch)
-	x.WakeAt, y.WakeAt, x.Switch, y.Switch = 0, 0, nil, nil
+	same := sameContextSwitch(x.ContextSwitch, y.ContextSwitch)
+	x.WakeAt, y.WakeAt, x.ContextSwitch, y.ContextSwitch = 0, 0, nil, nil
 	if !same || x != y {
 		return fmt.Errorf("group %s is %+v, must be %+v", g.Name, x, y)
 	}

@@ -159,7 +159,7 @@ func (m *Model) deleteNodeGroup(c *logv1.DeleteNodeGroup, got *logv1.Result) err
 	switch {
 	case g == nil:
 		return refused(got, "NODE_GROUP_NOT_FOUND")
-	case len(g.jobs) > 0 || g.turn != nil || g.Switch != nil:
+	case len(g.jobs) > 0 || g.turn != nil || g.ContextSwitch != nil:
 		return refused(got, "NODE_GROUP_IN_USE")
 	}
 	m.groups = remove(m.groups, g)

@@ -149,7 +149,7 @@ func groupMessage(st *state.State, g *state.NodeGroup) *rotav1.NodeGroup {
 	m := &rotav1.NodeGroup{
 		Name: g.Name, Nodes: uint32(g.Nodes), Period: duration(g.Period * st.Meta().Settings.LedgerSlotNS),
 		TurnId: uint64(g.Turn), Resident: deploymentPath(st, g.Resident), Halted: g.Halted,
-		HookPool: g.HookPool, Awake: deploymentPath(st, g.Awake), Switching: g.Switch != nil,
+		HookPool: g.HookPool, Awake: deploymentPath(st, g.Awake), ContextSwitch: g.ContextSwitch != nil,
 	}
 	if t := st.Turn(g.Turn); t != nil {
 		m.Token, m.Holder = t.Token, deploymentPath(st, t.Deployment)

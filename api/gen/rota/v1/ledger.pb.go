@@ -101,11 +101,11 @@ type NodeGroup struct {
 	Halted string `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`
 	// Pool whose agents run hooks for it.
 	HookPool string `protobuf:"bytes,11,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
-	// Deployment that was woken there and not put to sleep since:
-	// namespace/job/deployment. Empty: none that has hooks.
+	// Deployment that the last wake hook brought there and that no sleep hook has put to
+	// sleep since: namespace/job/deployment. Empty: none that has hooks.
 	Awake string `protobuf:"bytes,12,opt,name=awake,proto3" json:"awake,omitempty"`
-	// Hooks are under way: the group is being made ready for its holder.
-	Switching     bool `protobuf:"varint,13,opt,name=switching,proto3" json:"switching,omitempty"`
+	// A context switch is under way: hooks make the group ready for its holder.
+	ContextSwitch bool `protobuf:"varint,13,opt,name=context_switch,json=contextSwitch,proto3" json:"context_switch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,9 +224,9 @@ func (x *NodeGroup) GetAwake() string {
 	return ""
 }
 
-func (x *NodeGroup) GetSwitching() bool {
+func (x *NodeGroup) GetContextSwitch() bool {
 	if x != nil {
-		return x.Switching
+		return x.ContextSwitch
 	}
 	return false
 }
@@ -874,7 +874,7 @@ var File_rota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x02\n" +
+	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n" +
 	"\tNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x121\n" +
@@ -888,8 +888,8 @@ const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\x06halted\x18\n" +
 	" \x01(\tR\x06halted\x12\x1b\n" +
 	"\thook_pool\x18\v \x01(\tR\bhookPool\x12\x14\n" +
-	"\x05awake\x18\f \x01(\tR\x05awake\x12\x1c\n" +
-	"\tswitching\x18\r \x01(\bR\tswitching\"_\n" +
+	"\x05awake\x18\f \x01(\tR\x05awake\x12%\n" +
+	"\x0econtext_switch\x18\r \x01(\bR\rcontextSwitch\"_\n" +
 	"\x16CreateNodeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12\x1b\n" +

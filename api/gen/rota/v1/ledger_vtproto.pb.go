@@ -52,9 +52,9 @@ func (m *NodeGroup) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Switching {
+	if m.ContextSwitch {
 		i--
-		if m.Switching {
+		if m.ContextSwitch {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -770,7 +770,7 @@ func (m *NodeGroup) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Switching {
+	if m.ContextSwitch {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -1342,7 +1342,7 @@ func (m *NodeGroup) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 13:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Switching", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field ContextSwitch", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -1359,7 +1359,7 @@ func (m *NodeGroup) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Switching = bool(v != 0)
+			m.ContextSwitch = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
