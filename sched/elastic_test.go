@@ -109,11 +109,11 @@ func TestDemands(t *testing.T) {
 		{"a duration, and a class that saw one width", &state.Profile{SingleNS: 100}, seen[:1], [4]int64{100, 100, 100, 100}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			amounts, err := scale.Range(1, 4)
+			dops, err := scale.Range(1, 4)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := demandOf(amounts, c.profile, c.seen)
+			d := demandOf(dops, c.profile, c.seen)
 			if d.Rigid() != c.rigid {
 				t.Errorf("rigid: %v", d.Rigid())
 			}
@@ -333,7 +333,7 @@ func (w *world) running(a state.Action, cores int, since int64) {
 	w.PutAttempt(t)
 }
 
-// TestWaitingForMore: an action that could start bides its time if more cores are
+// TestWaitingForMore: an action that could start is deferred if more cores are
 // about to come free, those that do not gain from them start meanwhile and do not
 // count as bypassing it, and that for a minute only.
 func TestWaitingForMore(t *testing.T) {

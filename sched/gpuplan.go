@@ -78,9 +78,9 @@ func (p *gpuPass) arrange(batch []planned, candidates []int) {
 	for j, i := range candidates {
 		a := batch[i].action
 		d := withSetUp(p.demands.of(a), a.GPUs(), resident)
-		amounts := d.Amounts()
+		dops := d.DoPSet()
 		g.Queue = append(g.Queue, d)
-		degrees[j] = chunk.Degrees{Least: int(amounts.Least()), Most: int(amounts.Most())}
+		degrees[j] = chunk.Degrees{Least: int(dops.Least()), Most: int(dops.Most())}
 	}
 	free := gpuView{fleet: p.nodes, open: true}.Free()
 	op, ok := chunk.NewOperator(free, degrees, gpuStates)
@@ -139,9 +139,9 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale
 	if len(ns) == 0 {
 		return d
 	}
-	amounts, err := scale.Set(units...)
+	dops, err := scale.Set(units...)
 	state.Assert(err == nil, "numbers of GPUs %v: %v", units, err)
-	demand, err := scale.NewDemand(amounts, ns)
+	demand, err := scale.NewDemand(dops, ns)
 	state.Assert(err == nil, "durations %v: %v", ns, err)
 	return demand
 }

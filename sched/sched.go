@@ -282,21 +282,21 @@ func (p *Pass) block(a *state.Action) {
 // start on n, nil if none would.
 func (p *Pass) headFor(n *state.Node) *state.Action {
 	for _, id := range p.passed {
-		if a := p.view.Action(id); !p.bides(a, n) {
+		if a := p.view.Action(id); !p.defers(a, n) {
 			return a
 		}
 	}
 	return nil
 }
 
-// bides reports whether an action could start on n and is let wait, which it may
+// defers reports whether an action could start on n and is deferred, which it may be
 // for a while: nobody bypasses it.
-func (p *Pass) bides(a *state.Action, n *state.Node) bool {
-	return p.mayBide(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
+func (p *Pass) defers(a *state.Action, n *state.Node) bool {
+	return p.mayDefer(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
 }
 
-func (p *Pass) mayBide(a *state.Action) bool {
-	return p.view.Meta().Now-a.SubmittedAt < bideNS
+func (p *Pass) mayDefer(a *state.Action) bool {
+	return p.view.Meta().Now-a.SubmittedAt < deferNSMax
 }
 
 // startOrHold starts a on n with so many cores, unless that would bypass an older action once too
@@ -347,7 +347,7 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 			return nil
 		}
 		last = oldest[0]
-		if b := p.view.Action(last); !ending(p.view, b) && !p.bides(b, n) {
+		if b := p.view.Action(last); !ending(p.view, b) && !p.defers(b, n) {
 			return b
 		}
 	}
@@ -367,7 +367,7 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Actio
 			break
 		}
 		p.examined++
-		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.bides(b, n) {
+		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.defers(b, n) {
 			return b
 		}
 	}

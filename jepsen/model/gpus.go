@@ -293,7 +293,7 @@ func (a *action) asksForNoMore(younger *action, at *state.Attempt) bool {
 func (m *Model) waitsForNode(n *node) (oldest *action) {
 	oldest = m.oldestOf(n.queue.waiting, n)
 	for _, a := range m.inLine(n.pool.queue.waiting, window) {
-		if a.HeldOn == 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
+		if a.HeldOn == 0 && n.couldHold(&a.Action) && !m.defers(a, n) {
 			if oldest == nil || a.ID < oldest.ID {
 				oldest = a
 			}

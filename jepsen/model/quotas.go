@@ -342,11 +342,11 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 }
 
 // waitsForMemory is the oldest action that waits for cores and memory of any node
-// that could hold it, has none kept for it and does not bide its time. Those without
+// that could hold it, has none kept for it and is not deferred. Those without
 // cores take no memory before it for ever.
 func (m *Model) waitsForMemory(n *node) *action {
 	for _, a := range m.inLine(n.pool.queue.waiting, window) {
-		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
+		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) && !m.defers(a, n) {
 			if m.justJoined(a) {
 				return nil
 			}

@@ -37,7 +37,7 @@ func (m *Model) ending(a *action) bool {
 	return a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen
 }
 
-// oldestFor is the oldest action that waits for a node and does not bide its time:
+// oldestFor is the oldest action that waits for a node and is not deferred:
 // for it alone, or for any node of its pool. Nil if there is none, or if it has
 // only just come to wait.
 func (m *Model) oldestFor(n *node) (oldest *action) {
@@ -58,7 +58,7 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 		if m.ending(a) || m.staysAside(a) {
 			continue
 		}
-		if !m.bides(a, n) {
+		if !m.defers(a, n) {
 			return a
 		}
 		if left--; left == 0 {
@@ -68,13 +68,13 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 	return nil
 }
 
-// bides: it could start on the node, would be faster with more cores, and has not
+// defers: it could start on the node, would be faster with more cores, and has not
 // waited for long. Nobody bypasses it while it does.
-func (m *Model) bides(a *action, n *node) bool {
+func (m *Model) defers(a *action, n *node) bool {
 	fits := a.CoresMin <= uint32(n.Free.Len()) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
 	holder := m.actions[n.HeldFor] // which may have started meanwhile
 	kept := holder != nil && holder.ID < a.ID && holder.State == state.ActionQueued
-	return a.informed() && fits && !kept && m.now-a.SubmittedAt < bideMax
+	return a.informed() && fits && !kept && m.now-a.SubmittedAt < deferMax
 }
 
 // pass counts the start of a younger action before the oldest one. When its

@@ -209,8 +209,8 @@ var stateMachine = []Mutant{
 		Name: "width-between",
 		Bug:  "an action that can use some numbers of cores only gets one between them",
 		Edits: []Edit{{"sched/elastic.go",
-			"return p.explore(a, amounts, amounts.AtMost(has+free), has+free)",
-			"return p.explore(a, amounts, min(int(amounts.Most()), has+free), has+free)"}},
+			"return p.explore(a, dops, dops.AtMost(has+free), has+free)",
+			"return p.explore(a, dops, min(int(dops.Most()), has+free), has+free)"}},
 		Hunt: simulate(),
 	},
 	{

@@ -24,7 +24,7 @@ var shapes = []shape{
 	{"powers-of-two", func(rng *rand.Rand) Demand {
 		return must(Scaled(must(Set(1, 2, 4, 8, 16, 32, 64, 128)), Serial(rng.Int64N(400_000)), seconds(rng)))
 	}},
-	{"16-random-amounts", func(rng *rand.Rand) Demand {
+	{"16-random-degrees", func(rng *rand.Rand) Demand {
 		set := []int32{1}
 		for u := int32(2); u <= 128; u++ {
 			if rng.IntN(8) == 0 {
@@ -37,8 +37,8 @@ var shapes = []shape{
 	{"not-convex-1-to-256", func(rng *rand.Rand) Demand { return bumpy(rng, must(Range(1, 256))) }},
 }
 
-// bumpy falls by chance from amount to amount.
-func bumpy(rng *rand.Rand, a Amounts) Demand {
+// bumpy falls by chance from degree to degree.
+func bumpy(rng *rand.Rand, a DoPSet) Demand {
 	ns := make([]int64, a.Len())
 	last := seconds(rng)
 	for i := range ns {

@@ -1,6 +1,6 @@
 // Package scale answers how much: the degree of parallelism of an action.
 //
-// An action says which amounts of its key resource it can use (Amounts) and how
+// An action says which degrees of its key resource it can use (DoPSet) and how
 // long it takes with each (Demand). What is free is then divided so that the
 // actions that start now and those that wait behind them end early on the whole.
 // This is the elastic scheduling of ARL-Tangram (§4.2, Algorithms 1 to 3), pure:
@@ -17,7 +17,7 @@
 //
 // # How the printed algorithms are read
 //
-//   - Algorithm 3 asks for an allocation of exactly n units. For amounts such as
+//   - Algorithm 3 asks for an allocation of exactly n units. For degrees such as
 //     {1, 2, 4, 8} there often is none. Here it is at most n: an empty allocation
 //     costs 0 whatever is free, not only where nothing is.
 //   - Line 13 of Algorithm 1 takes a prefix by the number of the iteration that
@@ -26,14 +26,14 @@
 //   - Algorithm 2 pops from one heap and pushes to another, and does not restore
 //     it for the next choice of depth. Here each choice has its own copy. With
 //     nobody left to wait for, the estimate is 0 and not infinite.
-//   - getDur(d) is the duration with the d-th allowed amount, not with d units.
+//   - getDur(d) is the duration with the d-th allowed degree, not with d units.
 //
 // # What is computed differently, with the same result
 //
 //   - The estimate counts no units, and durations never grow with units. So of the
-//     amounts that the first remaining action may explore, the largest is never
+//     degrees that the first remaining action may explore, the largest is never
 //     worse than another, and only that one is evaluated.
-//   - Where every candidate takes a contiguous range of amounts with convex
+//   - Where every candidate takes a contiguous range of degrees with convex
 //     durations (each further unit saves at most as much as the one before),
 //     handing out units one by one to whom they help most gives the optimum, and
 //     an eviction hands out only what it frees.
@@ -47,9 +47,9 @@
 // of equals the older gains. Both ways of arranging give this same allocation.
 // An eviction that does not lower the objective is not done.
 //
-// An action without a known duration gets its least amount, and counts as long as
+// An action without a known duration gets its least degree, and counts as long as
 // those with a known one do on average. An action of known duration whose
-// elasticity is unknown gets its least amount too. If no candidate is elastic, all
+// elasticity is unknown gets its least degree too. If no candidate is elastic, all
 // of them start (Algorithm 1, line 6).
 //
 // The estimate looks one by one at no more than LookAhead actions behind the

@@ -53,7 +53,7 @@ func TestElasticOnATopologyThatIsALine(t *testing.T) {
 }
 
 // TestElasticGuarantees: who starts is a prefix of the candidates and never
-// empty if somebody fits; each gets an amount that it allows; together they get
+// empty if somebody fits; each gets a degree that it allows; together they get
 // no more than is free.
 func TestElasticGuarantees(t *testing.T) {
 	var e Elastic
@@ -65,7 +65,7 @@ func TestElasticGuarantees(t *testing.T) {
 		}
 		sum := 0
 		for i, k := range got {
-			if d := &g.Queue[i]; !d.amounts.Contains(k) || !d.Elastic() && k != d.amounts.least {
+			if d := &g.Queue[i]; !d.dops.Contains(k) || !d.Elastic() && k != d.dops.least {
 				r.Fatalf("%d units for %+v", k, *d)
 			}
 			sum += int(k)
@@ -73,7 +73,7 @@ func TestElasticGuarantees(t *testing.T) {
 		if sum > g.Free {
 			r.Fatalf("%d units of %d", sum, g.Free)
 		}
-		if min(g.Candidates, len(g.Queue)) > 0 && int(g.Queue[0].amounts.least) <= g.Free && len(got) == 0 {
+		if min(g.Candidates, len(g.Queue)) > 0 && int(g.Queue[0].dops.least) <= g.Free && len(got) == 0 {
 			r.Fatal("nobody starts although the first fits")
 		}
 	})

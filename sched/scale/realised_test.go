@@ -12,7 +12,7 @@ import (
 
 // job is an action of the comparison.
 type job struct {
-	arrival, ns int64 // ns is how long it takes with its least amount
+	arrival, ns int64 // ns is how long it takes with its least degree
 	demand      Demand
 }
 
@@ -57,7 +57,7 @@ func realised(jobs []job, units int, policy policy) int64 {
 		}
 		for _, r := range *running {
 			g.Running = append(g.Running, r.at-now)
-			ends = append(ends, end{End{r.at - now, r.units}, jobs[r.job].demand.amounts.least < r.units})
+			ends = append(ends, end{End{r.at - now, r.units}, jobs[r.job].demand.dops.least < r.units})
 		}
 		started := policy(g, ends)
 		var waiting []int
@@ -158,7 +158,7 @@ var workloads = []workload{
 }
 
 // jobs draws jobs that arrive in bursts, at a load in percent of what the units
-// could do if each job had its least amount.
+// could do if each job had its least degree.
 func (w workload) jobs(rng *rand.Rand, n, load int) []job {
 	jobs := make([]job, n)
 	now := int64(0)
@@ -171,7 +171,7 @@ func (w workload) jobs(rng *rand.Rand, n, load int) []job {
 				ns = d.ns[0]
 			}
 			jobs[i] = job{now, ns, d}
-			work += ns * int64(d.amounts.least)
+			work += ns * int64(d.dops.least)
 			i++
 		}
 		now += rng.Int64N(2*work*100/int64(load*w.units) + 1)
@@ -287,7 +287,7 @@ func priced(units int) policy {
 		for i := range g.Queue {
 			d := &g.Queue[i]
 			p := PriceAmong(units, len(g.Queue)-1-i, elastic, work)
-			switch least := int(d.amounts.least); {
+			switch least := int(d.dops.least); {
 			case least > free || p.Waits(d, free, ends):
 				later = append(later, *d)
 			default:

@@ -49,7 +49,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 
 // lastLike returns the last of the nodes with as many free cores as n, and no less of
 // the rest, that could take the action as well, and that nobody waits for or has kept:
-// who bides its time on n does so there, too.
+// who is deferred on n does so there, too.
 func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
 	last, free := n, n.Free.Len()
 	m.view.NodesByFreeCores(n.Pool, func(o *state.Node) bool {
