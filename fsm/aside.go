@@ -13,7 +13,7 @@ import (
 const recallBatch = 64
 
 func (x *execution) setAside(a *state.Action) {
-	b := *x.unhold(a)
+	b := *x.unreserve(a)
 	b.Aside, b.Bypassed, b.BlockedAt = true, 0, 0
 	x.s.PutAction(&b)
 }

@@ -18,8 +18,8 @@ func (x *execution) reportDisk(c *logv1.ReportDisk) *logv1.Result {
 
 // setDrains says for which reasons a node gets no new work.
 func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
-	if a := x.s.Action(n.HeldFor); a != nil && (operator || lowDisk) {
-		x.unhold(a)
+	if a := x.s.Action(n.ReservedFor); a != nil && (operator || lowDisk) {
+		x.unreserve(a)
 		n = x.s.Node(n.ID)
 	}
 	m := *n

@@ -210,11 +210,11 @@ func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 const lossCost = 4
 
 // tearDownNode settles the attempts of a lost node as far as the budget goes, and lets
-// go of an action it was kept for. It reports whether all are settled. The trajectories
+// go of an action it was reserved for. It reports whether all are settled. The trajectories
 // on it end first, so that no action of theirs is queued again.
 func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
-	if a := x.s.Action(n.HeldFor); a != nil {
-		x.unhold(a)
+	if a := x.s.Action(n.ReservedFor); a != nil {
+		x.unreserve(a)
 	}
 	for _, t := range x.openOn(n.ID, x.budget) {
 		x.budget--

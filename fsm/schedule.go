@@ -199,8 +199,8 @@ func (x *execution) carryOut(d sched.Decision) {
 		x.setAside(d.Aside)
 	case d.Take != nil:
 		x.take(d.Take, d.Key)
-	case d.Hold != nil:
-		x.hold(d.Hold, d.Node)
+	case d.Reserve != nil:
+		x.reserveNode(d.Reserve, d.Node)
 	case d.Start != nil:
 		for _, a := range d.Bypassed {
 			if a != nil {
@@ -220,41 +220,41 @@ func (x *execution) countBypass(a *state.Action) {
 	x.s.PutAction(&b)
 }
 
-// hold keeps a node free for a starved action, even if it was kept for a younger
+// reserveNode reserves a node for a starved action, even if it was reserved for a younger
 // one. Without a node the action's patience starts anew.
-func (x *execution) hold(a *state.Action, n *state.Node) {
+func (x *execution) reserveNode(a *state.Action, n *state.Node) {
 	b := *a
 	if n == nil {
 		b.Bypassed, b.BlockedAt = 0, 0
 		x.s.PutAction(&b)
 		return
 	}
-	if younger := x.s.Action(n.HeldFor); younger != nil {
-		x.dirty.add(x.unhold(younger).Queue())
+	if younger := x.s.Action(n.ReservedFor); younger != nil {
+		x.dirty.add(x.unreserve(younger).Queue())
 	}
-	b.HeldOn = n.ID
+	b.ReservedOn = n.ID
 	x.s.PutAction(&b)
 	m := *x.s.Node(n.ID)
-	m.HeldFor = a.ID
+	m.ReservedFor = a.ID
 	x.s.PutNode(&m)
 	if place.Fits(&m, &b) { // it waited by choice
 		x.dirty.add(state.NodeInstance(n.ID))
 	}
 }
 
-// unhold gives up what is kept free for an action, and returns its row as it is
+// unreserve gives up what is reserved for an action, and returns its row as it is
 // then.
-func (x *execution) unhold(a *state.Action) *state.Action {
-	if a.HeldOn == 0 {
+func (x *execution) unreserve(a *state.Action) *state.Action {
+	if a.ReservedOn == 0 {
 		return a
 	}
-	n := *x.s.Node(a.HeldOn)
-	n.HeldFor = 0
+	n := *x.s.Node(a.ReservedOn)
+	n.ReservedFor = 0
 	x.s.PutNode(&n)
 	x.nodeFreed(&n)
 	x.wakeCoreless(n.Pool)
 	b := *a
-	b.HeldOn, b.Bypassed, b.BlockedAt = 0, 0, 0
+	b.ReservedOn, b.Bypassed, b.BlockedAt = 0, 0, 0
 	x.s.PutAction(&b)
 	return &b
 }

@@ -44,7 +44,7 @@ func TestANodeIsKeptForTheStarved(t *testing.T) {
 	s.lines(t, "register node=large numa=4 memory=2000", "submit cores=1 memory=1500", "submit cores=1 memory=1000")
 	s.wantState(t, 2, state.ActionQueued)
 	for range 2000 {
-		if s.now += int64(time.Second); s.state.Action(2).HeldOn != 0 {
+		if s.now += int64(time.Second); s.state.Action(2).ReservedOn != 0 {
 			break
 		}
 		s.lines(t, "submit cores=1 memory=80")

@@ -257,8 +257,8 @@ func (s *story) show() string {
 		if n.LowDisk {
 			fmt.Fprintf(&out, ", low on disk, drained besides: %v", n.Drained)
 		}
-		if n.HeldFor != 0 {
-			fmt.Fprintf(&out, ", held for %d", n.HeldFor)
+		if n.ReservedFor != 0 {
+			fmt.Fprintf(&out, ", reserved for %d", n.ReservedFor)
 		}
 		if n.Bandwidth > 0 {
 			fmt.Fprintf(&out, ", free bandwidth %d", n.FreeBandwidth)

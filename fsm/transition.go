@@ -13,7 +13,7 @@ import (
 // grant starts an attempt of a queued action on cores, and GPUs if it needs some,
 // of a node.
 func (x *execution) grant(d sched.Decision) {
-	a, cores := x.unhold(d.Start), d.Cores
+	a, cores := x.unreserve(d.Start), d.Cores
 	n := x.s.Node(d.Node.ID)
 	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores.Len() >= int(a.CoresMin) && (a.CoresMin > 0 || cores == state.CoreSet{}),
 		"cores of node %s granted to action %d are not free", n.Name, a.ID)
@@ -97,10 +97,10 @@ func (x *execution) stop(a *state.Action, reason state.EndReason) {
 // end gives an action its final state. Its attempt, if it had one, must have
 // been released.
 func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
-	b := *x.unhold(a)
+	b := *x.unreserve(a)
 	if b.State == state.ActionQueued {
 		x.movesUp(b.Queue())
-		if a.Bypassed > 0 { // it may have held up one that a node is kept for
+		if a.Bypassed > 0 { // it may have held up one that a node is reserved for
 			x.dirty.add(b.Queue())
 		}
 	}

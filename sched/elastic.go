@@ -206,8 +206,8 @@ func (s *candidateNode) emptied() candidateNode {
 
 // fits is place.Fits with what the plan leaves.
 func (s *candidateNode) fits(a *state.Action) bool {
-	kept := s.node.HeldFor != 0 && s.node.HeldFor < a.ID
-	return !kept && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
+	reserved := s.node.ReservedFor != 0 && s.node.ReservedFor < a.ID
+	return !reserved && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
 }
 
 // assign gives one of the candidates its least degree.

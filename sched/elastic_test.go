@@ -357,13 +357,13 @@ func TestWaitingForMore(t *testing.T) {
 			a := amdahl(8, 30, 100_000)
 			a.SubmittedAt = w.Meta().Now - c.waited*second
 			if c.starved {
-				a.HeldOn = 1
+				a.ReservedOn = 1
 			}
 			id := w.queue(a)
 			w.queue(state.Action{CoresMin: 1, CoresMax: 1, SubmittedAt: w.Meta().Now})
 			if c.starved {
 				n := *w.Node(1)
-				n.HeldFor = id
+				n.ReservedFor = id
 				w.PutNode(&n)
 			}
 			got, counted := make([]int, w.last), false

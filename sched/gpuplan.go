@@ -33,7 +33,7 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 		a := p.view.Action(id)
 		least := a.GPUs().Degrees[0]
 		batch = append(batch, planned{action: a, units: least})
-		if a.HeldOn != 0 || !p.nodes.hasFor(a) {
+		if a.ReservedOn != 0 || !p.nodes.hasFor(a) {
 			continue
 		}
 		if after, _, ok := left.Take(levelOf(least)); ok {
@@ -53,13 +53,13 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 	return batch, rest
 }
 
-// hasFor reports whether some node that is kept for nobody has a chunk for the
+// hasFor reports whether some node that is reserved for nobody has a chunk for the
 // action, and all else that it needs.
 func (f *gpuFleet) hasFor(a *state.Action) bool {
 	level := levelOf(a.GPUs().Degrees[0])
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		if n.row.HeldFor != 0 || !place.Fits(n.row, a) {
+		if n.row.ReservedFor != 0 || !place.Fits(n.row, a) {
 			continue
 		}
 		if _, ok := n.chunks.Free.Allocate(level); ok {

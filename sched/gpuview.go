@@ -123,7 +123,7 @@ func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.No
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		_, has := n.chunks.Free.Allocate(level)
-		if !has || n.row.HeldFor != 0 || place.Fits(n.row, a) || !place.CouldRun(v, n.row, a) {
+		if !has || n.row.ReservedFor != 0 || place.Fits(n.row, a) || !place.CouldRun(v, n.row, a) {
 			continue
 		}
 		if hit == nil || n.row.Free.Len() > hit.Free.Len() {
@@ -137,19 +137,19 @@ func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.No
 type gpuView struct {
 	fleet  *gpuFleet
 	action *state.Action
-	// open leaves out what is kept for anybody.
+	// open leaves out what is reserved for anybody.
 	open bool
 }
 
 func (w gpuView) may(n *gpuNode) bool {
-	return !(w.open && n.row.HeldFor != 0) && place.Fits(n.row, w.action)
+	return !(w.open && n.row.ReservedFor != 0) && place.Fits(n.row, w.action)
 }
 
 // Free implements chunk.View. What others were promised may be where this action
 // cannot run.
 func (w gpuView) Free() (sum chunk.Counts) {
 	for i := range w.fleet.nodes {
-		if n := &w.fleet.nodes[i]; w.open && n.row.HeldFor == 0 || !w.open && w.may(n) {
+		if n := &w.fleet.nodes[i]; w.open && n.row.ReservedFor == 0 || !w.open && w.may(n) {
 			sum = sum.Add(n.chunks.Free.Counts())
 		}
 	}
@@ -188,7 +188,7 @@ func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, boo
 			continue
 		}
 		want := p.nodes.want(d, k)
-		if k == units && a.HeldOn == 0 {
+		if k == units && a.ReservedOn == 0 {
 			want.Rest = p.rest
 			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, want); ok {
 				return p.taken(c, want)

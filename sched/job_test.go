@@ -6,7 +6,7 @@ import (
 	"rota/fsm/state"
 )
 
-// TestLeastHeld: the group that is kept for a job is the one that is held least, of those
+// TestLeastHeld: the group that is reserved for a job is the one that is held least, of those
 // that are wide enough; none, if one of these has room for anybody.
 func TestLeastHeld(t *testing.T) {
 	v := state.New()

@@ -108,5 +108,5 @@ func (m *batch) waits(i int, s *candidateNode) bool {
 // served reports whether it is an action's turn on a node, by patience: nobody who
 // is younger starts there before it does.
 func (p *Pass) served(a *state.Action, n *state.Node) bool {
-	return a.HeldOn == n.ID || !p.mayBypass(a)
+	return a.ReservedOn == n.ID || !p.mayBypass(a)
 }

@@ -119,7 +119,7 @@ func (p *corelessPass) Next() (Decision, bool) {
 		d := Decision{Start: a, Node: n}
 		if place.Reserves(a) > 0 {
 			if older := p.poolBefore(a, n, place.Reserves); !p.passes(&d, 0, older) {
-				return p.hold(older)
+				return p.reserve(older)
 			}
 		}
 		p.queue.drop()
@@ -148,7 +148,7 @@ func (p *Pass) corelessBefore(a *state.Action, n *state.Node) *state.Action {
 	}
 	p.examined++
 	first := p.view.Action(order.Oldest(p.view, i, 0, 1)[0])
-	if shape := n.Shape(); first.ID > a.ID || first.HeldOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
+	if shape := n.Shape(); first.ID > a.ID || first.ReservedOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
 		return nil
 	}
 	return first

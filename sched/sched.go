@@ -35,9 +35,9 @@ type Decision struct {
 	// on GPUs one of the pool, and one without cores that waits for memory.
 	Bypassed [4]*state.Action
 
-	// Hold keeps Node free for a starved action; with Node nil no node could be
+	// Reserve reserves Node for a starved action; with Node nil no node could be
 	// found, and its patience starts anew.
-	Hold *state.Action
+	Reserve *state.Action
 
 	// Place gives a pending trajectory its Node; with Node nil it is set aside, because
 	// no usable node could ever hold it.
@@ -140,7 +140,7 @@ func (p *Pass) Next() (Decision, bool) {
 			p.block(a)
 			continue
 		}
-		if d, ok := p.startOrHold(a, n, width); ok {
+		if d, ok := p.startOrReserve(a, n, width); ok {
 			return d, true
 		}
 	}
@@ -262,7 +262,7 @@ func (p *Pass) nodeFor(a *state.Action) *state.Node {
 // aside decides that an action waits aside, if it may run on any node of its pool and
 // no usable one could ever run it. What cannot be served must not hold up others.
 func (p *Pass) aside(a *state.Action) (Decision, bool) {
-	if a.Trajectory != 0 || a.HeldOn != 0 {
+	if a.Trajectory != 0 || a.ReservedOn != 0 {
 		return Decision{}, false
 	}
 	ok, steps := place.Servable(p.view, a)
@@ -270,10 +270,10 @@ func (p *Pass) aside(a *state.Action) (Decision, bool) {
 	return Decision{Aside: a}, !ok
 }
 
-// block remembers an action that does not start. One that has a node kept for it
+// block remembers an action that does not start. One that has a node reserved for it
 // elsewhere is served there and holds up nobody here.
 func (p *Pass) block(a *state.Action) {
-	if a.HeldOn == 0 {
+	if a.ReservedOn == 0 {
 		p.passed = append(p.passed, a.ID)
 	}
 }
@@ -299,21 +299,21 @@ func (p *Pass) mayDefer(a *state.Action) bool {
 	return p.view.Meta().Now-a.SubmittedAt < deferNSMax
 }
 
-// startOrHold starts a on n with so many cores, unless that would bypass an older action once too
-// often: then a node is kept for that one first.
-func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision, bool) {
+// startOrReserve starts a on n with so many cores, unless that would bypass an older
+// action once too often: then a node is reserved for that one first.
+func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
 	if head := p.headFor(n); !p.passes(&d, 0, head) {
-		return p.hold(head)
+		return p.reserve(head)
 	}
 	// A pass over n has what is pinned to n in its own queue.
 	if p.node == 0 {
 		if head := p.pinnedBefore(a, n); !p.passes(&d, 1, head) {
-			return p.keep(n, head)
+			return p.reserveNode(n, head)
 		}
 	}
 	if head := p.corelessBefore(a, n); !p.passes(&d, 3, head) {
-		return p.hold(head)
+		return p.reserve(head)
 	}
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
@@ -367,45 +367,45 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Actio
 			break
 		}
 		p.examined++
-		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.defers(b, n) {
+		if b := p.view.Action(id); b.ReservedOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.defers(b, n) {
 			return b
 		}
 	}
 	return nil
 }
 
-// hold serves an action whose patience has ended by keeping a node free for it:
+// reserve serves an action whose patience has ended by reserving a node for it:
 // its own if it is pinned, else one that could hold it and that no older pinned
 // one needs more.
-func (p *Pass) hold(head *state.Action) (Decision, bool) {
+func (p *Pass) reserve(head *state.Action) (Decision, bool) {
 	if head.Trajectory == 0 {
-		n := p.toHold(head)
+		n := p.toReserve(head)
 		if n == nil {
-			return p.keep(nil, head)
+			return p.reserveNode(nil, head)
 		}
 		if older := p.pinnedBefore(head, n); older != nil && !p.mayBypass(older) {
-			return p.keep(n, older)
+			return p.reserveNode(n, older)
 		}
-		return p.keep(n, head)
+		return p.reserveNode(n, head)
 	}
-	if n := p.view.Node(p.node); n.HeldFor == 0 || n.HeldFor > head.ID {
-		return p.keep(n, head)
+	if n := p.view.Node(p.node); n.ReservedFor == 0 || n.ReservedFor > head.ID {
+		return p.reserveNode(n, head)
 	}
-	p.over = true // kept for an older one: at least nothing younger starts in this pass
+	p.over = true // reserved for an older one: at least nothing younger starts in this pass
 	return Decision{}, false
 }
 
-func (p *Pass) toHold(a *state.Action) *state.Node {
-	n, steps := place.ToHold(p.view, a)
+func (p *Pass) toReserve(a *state.Action) *state.Node {
+	n, steps := place.ToReserve(p.view, a)
 	p.examined += steps
 	return n
 }
 
-// keep has a node kept free, and the pass look at everything again.
-func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
+// reserveNode has a node reserved, and the pass look at everything again.
+func (p *Pass) reserveNode(n *state.Node, head *state.Action) (Decision, bool) {
 	p.passed, p.ahead, p.plan, p.misses = nil, nil, plan{}, nil
 	for i := range p.queues {
 		p.queues[i] = line{instance: p.queues[i].instance}
 	}
-	return Decision{Hold: head, Node: n}, true
+	return Decision{Reserve: head, Node: n}, true
 }

@@ -90,8 +90,8 @@ func (s *State) checkNode(n *Node) error {
 		return fmt.Errorf("node %s is down and keeps %d open trajectories", n.Name, open)
 	case n.ID > s.meta.LastNode || n.Incarnation > s.meta.LastIncarnation:
 		return fmt.Errorf("node %s has ID %d and incarnation %d, the newest are %d and %d", n.Name, n.ID, n.Incarnation, s.meta.LastNode, s.meta.LastIncarnation)
-	case n.HeldFor != 0 && (s.Action(n.HeldFor) == nil || s.Action(n.HeldFor).HeldOn != n.ID):
-		return fmt.Errorf("node %s is held for action %d, which does not know", n.Name, n.HeldFor)
+	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
+		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
 	return s.checkGPUs(n)
 }
@@ -113,8 +113,8 @@ func (s *State) checkActions() (err error) {
 			err = fmt.Errorf("action %d: state %d, result %v", a.ID, a.State, a.Result != nil)
 		case s.Namespace(a.Namespace) == nil || s.Pool(a.Pool) == nil:
 			err = fmt.Errorf("action %d: namespace or pool does not exist", a.ID)
-		case a.HeldOn != 0 && (s.Node(a.HeldOn) == nil || s.Node(a.HeldOn).HeldFor != a.ID):
-			err = fmt.Errorf("action %d has node %d held, which does not know", a.ID, a.HeldOn)
+		case a.ReservedOn != 0 && (s.Node(a.ReservedOn) == nil || s.Node(a.ReservedOn).ReservedFor != a.ID):
+			err = fmt.Errorf("action %d has node %d reserved, which does not know", a.ID, a.ReservedOn)
 		case !a.State.Final() && a.Trajectory != 0 && (s.Trajectory(a.Trajectory) == nil || s.Trajectory(a.Trajectory).Node != a.Node):
 			err = fmt.Errorf("action %d is not on the node of its trajectory", a.ID)
 		case len(a.QuotaKeys) != int(a.QuotasHeld), a.State == ActionRunning && a.missing() != 0, a.State.Final() && a.QuotasHeld > 0:

@@ -115,9 +115,9 @@ type Node struct {
 	RegisteredAt       int64
 	// Running counts its live attempts, Trajectories those that live on it.
 	Running, Trajectories uint32
-	// HeldFor is the starved action this node is kept free for.
-	HeldFor ActionID
-	GPUs    GPUs
+	// ReservedFor is the starved action this node is reserved for.
+	ReservedFor ActionID
+	GPUs        GPUs
 	// Bandwidth of its network in bits a second: all of it, and what no attempt
 	// holds.
 	Bandwidth, FreeBandwidth uint64
@@ -191,8 +191,8 @@ type Action struct {
 	// head of its queue, did not fit; BlockedAt is when the first did.
 	Bypassed  uint32
 	BlockedAt int64
-	// HeldOn is the node that is kept free for it.
-	HeldOn NodeID
+	// ReservedOn is the node that is reserved for it.
+	ReservedOn NodeID
 	// CancelReason is why the running attempt was told to stop; 0: it was not.
 	CancelReason EndReason
 	// Spec is an encoded rota.v1.ActionSpec, opaque to the state machine.

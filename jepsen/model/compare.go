@@ -45,7 +45,7 @@ func (m *Model) finish() error {
 			m.learnPatience(&n.queue)
 			m.learnPasses(&n.coreless)
 		}
-		m.learnHolds(p)
+		m.learnReserved(p)
 		if err := m.compareAside(p); err != nil && !p.halted {
 			return err
 		}
@@ -114,21 +114,21 @@ func (m *Model) learnStops() {
 	}
 }
 
-// learnHolds takes over which nodes of a pool are kept for whom, which no event
+// learnReserved takes over which nodes of a pool are reserved for whom, which no event
 // says.
-func (m *Model) learnHolds(p *pool) {
+func (m *Model) learnReserved(p *pool) {
 	for _, n := range p.nodes {
-		held := m.heldFor(n)
+		held := m.reservedFor(n)
 		n.served = false
-		if n.HeldFor == held {
+		if n.ReservedFor == held {
 			continue
 		}
-		if a := m.actions[n.HeldFor]; a != nil && a.HeldOn == n.ID {
-			a.HeldOn, a.passed = 0, 0
+		if a := m.actions[n.ReservedFor]; a != nil && a.ReservedOn == n.ID {
+			a.ReservedOn, a.passed = 0, 0
 		}
-		n.HeldFor = held
+		n.ReservedFor = held
 		if a := m.actions[held]; a != nil {
-			a.HeldOn, a.passed = n.ID, 0
+			a.ReservedOn, a.passed = n.ID, 0
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (m *Model) compareAction(a *action) error {
 	}
 	x, y := *got, a.Action
 	x.Spec, x.Result, y.Spec, y.Result = nil, nil, nil, nil
-	x.Bypassed, x.BlockedAt, x.HeldOn = y.Bypassed, y.BlockedAt, y.HeldOn
+	x.Bypassed, x.BlockedAt, x.ReservedOn = y.Bypassed, y.BlockedAt, y.ReservedOn
 	switch {
 	case !sameAction(&x, &y):
 		return fmt.Errorf("action %d is %+v, must be %+v", a.ID, x, y)
@@ -240,7 +240,7 @@ func (m *Model) compareNode(n *node) error {
 		x.State == y.State && x.Draining == y.Draining && x.Address == y.Address && x.Runtime == y.Runtime &&
 		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
-		x.Running == y.Running && x.Trajectories == y.Trajectories && x.HeldFor == y.HeldFor &&
+		x.Running == y.Running && x.Trajectories == y.Trajectories && x.ReservedFor == y.ReservedFor &&
 		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
 		x.LowDisk == y.LowDisk && x.Drained == y.Drained
 	if !same {

@@ -92,7 +92,7 @@ func (m *Model) release(a *action) {
 func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event {
 	if a.State == state.ActionQueued {
 		m.leaveQueue(a)
-		if a.HeldOn != 0 { // its node is free for others again
+		if a.ReservedOn != 0 { // its node is free for others again
 			m.onlyArrivals = false
 		}
 	}

@@ -75,7 +75,7 @@ func (m *Model) grant(e state.Event) error {
 	n.take(a, at.Chunk, m.now)
 	if a.GPUs() != nil {
 		a.setUp = at.SetUpNS
-		m.onlyArrivals = m.onlyArrivals && a.HeldOn == 0
+		m.onlyArrivals = m.onlyArrivals && a.ReservedOn == 0
 	}
 	n.Running++
 	n.running = append(n.running, a)
@@ -182,14 +182,14 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 
 // bestNode: where an action that just arrived, and that nothing older waits
 // with, is placed freely, it is on the node with the most free cores that has the
-// memory and is not kept. Nodes may be kept for a moment for who has no cores.
+// memory and is not reserved. Nodes may be reserved for a moment for who has no cores.
 func (m *Model) bestNode(a *action, n *node) error {
 	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a ||
 		m.mayBeElastic(a.pool) || a.pool.coreless.olderThan(a) {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
-		kept := o.HeldFor != 0 || m.heldFor(o) != 0 || len(o.queue.waiting) > 0 // or about to be
+		kept := o.ReservedFor != 0 || m.reservedFor(o) != 0 || len(o.queue.waiting) > 0 // or about to be
 		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.FreeBandwidth >= a.Bandwidth() && o.Free.Len() > n.Free.Len() {
 			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
 		}
@@ -197,10 +197,10 @@ func (m *Model) bestNode(a *action, n *node) error {
 	return nil
 }
 
-// heldFor is the action that a node is kept for after the entry.
-func (m *Model) heldFor(n *node) state.ActionID {
+// reservedFor is the action that a node is reserved for after the entry.
+func (m *Model) reservedFor(n *node) state.ActionID {
 	if row := m.s.Node(n.ID); row != nil {
-		return row.HeldFor
+		return row.ReservedFor
 	}
 	return 0
 }

@@ -40,7 +40,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 	if d.Start == nil || d.Start.CoresMin == 0 {
 		return d, ok
 	}
-	if !m.ofNode && d.GPUs == nil && d.Node.HeldFor == 0 && d.Bypassed == [4]*state.Action{} {
+	if !m.ofNode && d.GPUs == nil && d.Node.ReservedFor == 0 && d.Bypassed == [4]*state.Action{} {
 		d.Node = m.lastLike(d.Node, d.Start)
 	}
 	d.Cores = lastCores(d.Node, d.Cores.Len())
@@ -53,7 +53,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
 	last, free := n, n.Free.Len()
 	m.view.NodesByFreeCores(n.Pool, func(o *state.Node) bool {
-		if o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && o.HeldFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.NodeInstance(o.ID)) == 0 {
+		if o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && o.ReservedFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.NodeInstance(o.ID)) == 0 {
 			last = o
 		}
 		return o.Free.Len() >= free
