@@ -22,9 +22,9 @@ type execution struct {
 	budget   int
 	results  []*logv1.Result
 	effects  []Effect
-	// dirty are the instances whose queues this entry has to look at, dirtyNodes
+	// dirty are the queues that this entry has to look at, dirtyNodes
 	// the nodes whose desired state it changed; both in order of appearance.
-	dirty      orderedSet[state.Instance]
+	dirty      orderedSet[state.Queue]
 	dirtyNodes orderedSet[state.NodeID]
 	// asks are the pending trajectories that the actions of a submission are to join,
 	// with what they would ask for then; for look-up only.

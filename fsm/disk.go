@@ -38,6 +38,6 @@ func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
 func (x *execution) drainsChanged(n *state.Node) {
 	x.usableChanged(n)
 	x.nodeFreed(n)
-	x.dirty.add(state.PoolInstance(n.Pool))
+	x.dirty.add(state.QueueOf(state.PoolQueue, n.Pool))
 	x.wakeCoreless(n.Pool)
 }

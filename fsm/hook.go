@@ -106,7 +106,7 @@ func (x *execution) endContextSwitch(c *logv1.EndContextSwitch) *logv1.Result {
 		h.Awake = x.awake(g.ContextSwitch.To)
 	}
 	x.s.PutNodeGroup(&h)
-	x.dirty.add(state.GroupInstance(g.ID))
+	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 	if t := x.s.Turn(g.Turn); t != nil {
 		x.ready(*t, c)
 	}

@@ -142,7 +142,7 @@ func (x *execution) changeJob(c *logv1.ChangeJob) *logv1.Result {
 func (x *execution) leave(j *state.Job, s state.JobState) *state.Job {
 	if j.Group != 0 {
 		x.giveReservationBack(j)
-		x.dirty.add(state.GroupInstance(j.Group))
+		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
 	}
 	k := *j
 	k.State, k.Group, k.Message = s, 0, ""

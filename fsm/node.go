@@ -201,7 +201,7 @@ func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 		x.usableChanged(&m)
 	}
 	if !settled {
-		x.dirty.add(state.NodeTeardown(id))
+		x.dirty.add(state.QueueOf(state.NodeTeardown, id))
 	}
 }
 

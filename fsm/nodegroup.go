@@ -64,7 +64,7 @@ func (x *execution) resumeLedger() *logv1.Result {
 			h := *g
 			h.Halted = ""
 			x.s.PutNodeGroup(&h)
-			x.dirty.add(state.GroupInstance(g.ID))
+			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 			r.Count++
 		}
 		return true

@@ -21,7 +21,7 @@ const (
 // would never be looked at where room comes free all the time.
 func (x *execution) placeAgain() {
 	m := *x.s.Meta()
-	if x.s.WorkLeft(state.PlacementInstance()) {
+	if x.s.WorkLeft(state.Queue{Kind: state.JobQueue}) {
 		m.Placing.Again = true
 	} else {
 		m.PlaceCursor, m.Placing = 0, state.Placing{}
@@ -31,7 +31,7 @@ func (x *execution) placeAgain() {
 }
 
 // placeNew has those jobs looked at that were not yet.
-func (x *execution) placeNew() { x.dirty.add(state.PlacementInstance()) }
+func (x *execution) placeNew() { x.dirty.add(state.Queue{Kind: state.JobQueue}) }
 
 // placeJobs places queued jobs in the order in which they were submitted. One that
 // finds no place is passed by. It reports whether the budget ended before the queue.
@@ -84,7 +84,7 @@ func (x *execution) placeJob(j *state.Job) {
 		k.StartedAt = x.now()
 	}
 	x.putJob(&k)
-	x.dirty.add(state.GroupInstance(k.Group))
+	x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 }
 
 // someGroups returns the best group so far and those to look at next, by ID, and whether
@@ -172,7 +172,7 @@ func (x *execution) finishCycle(j *state.Job) {
 		return
 	}
 	x.putReservations(l, reservation.Group)
-	x.dirty.add(state.GroupInstance(reservation.Group))
+	x.dirty.add(state.QueueOf(state.TurnQueue, reservation.Group))
 }
 
 // share makes the profile of a job that had its group for itself, if its cycle went as
@@ -218,7 +218,7 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 	x.putJob(&k)
 	for _, g := range []state.GroupID{j.Group, k.Group} {
 		x.putReservations(l, g)
-		x.dirty.add(state.GroupInstance(g))
+		x.dirty.add(state.QueueOf(state.TurnQueue, g))
 	}
 	x.placeAgain()
 	return &logv1.Result{Count: 1}

@@ -192,7 +192,7 @@ func (x *execution) enqueue(a *state.Action) {
 		}
 		x.s.PutTrajectory(&t)
 	}
-	if q := a.Queue(); q != 0 {
+	if q := a.Queue(); q != (state.Queue{}) {
 		x.dirty.add(q)
 	}
 }

@@ -79,7 +79,7 @@ func (x *execution) release(t *state.Attempt) {
 func (x *execution) memoryFreed(pool state.PoolID) {
 	x.wakeCoreless(pool)
 	if x.s.PendingTrajectory(pool, 0) != nil {
-		x.dirty.add(state.PoolInstance(pool))
+		x.dirty.add(state.QueueOf(state.PoolQueue, pool))
 	}
 }
 
@@ -117,7 +117,7 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	}
 	x.s.PutTrajectory(&t)
 	if t.Live == 0 && t.State == state.TrajectoryClosing {
-		x.dirty.add(state.TrajectoryTeardown(t.ID))
+		x.dirty.add(state.QueueOf(state.TrajectoryTeardown, t.ID))
 	}
 	if t.State == state.TrajectoryPending {
 		x.asksLess(&t, &b)
@@ -140,7 +140,7 @@ func (x *execution) asksLess(t *state.Trajectory, a *state.Action) {
 		return
 	}
 	x.s.PutTrajectory(&less)
-	x.dirty.add(state.PoolInstance(t.Pool))
+	x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool))
 }
 
 // lost settles an action whose attempt was lost: another attempt if its policy

@@ -55,7 +55,7 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 	t.Learn(&k)
 	x.putTurn(t)
 	if k.Group != 0 {
-		x.dirty.add(state.GroupInstance(k.Group))
+		x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 	}
 	x.remember(c.Request, state.VerbAcquireTurn, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
@@ -148,7 +148,7 @@ func (x *execution) leaveGroup(t *state.Turn, c *logv1.EndTurn) {
 		g.Resident = 0
 	}
 	x.s.PutNodeGroup(&g)
-	x.dirty.add(state.GroupInstance(g.ID))
+	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 
 	id, i := t.Deployment.Job()
 	j := *x.s.Job(id)
@@ -208,7 +208,7 @@ func (x *execution) overTurn(t *state.Turn, s state.TurnState) {
 	}
 	x.s.PutJob(&j)
 	if j.Group != 0 { // the next of its deployment comes up
-		x.dirty.add(state.GroupInstance(j.Group))
+		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
 	}
 }
 
@@ -225,7 +225,7 @@ func (x *execution) turnDue(t *state.Turn) {
 // groupDue looks at a group again.
 func (x *execution) groupDue(g *state.NodeGroup) {
 	x.wakeGroupAt(g, 0)
-	x.dirty.add(state.GroupInstance(g.ID))
+	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 }
 
 // putTurn stores a turn whose state changed, with the event that says so.

@@ -410,8 +410,8 @@ func (m *batch) addBehind(g *scale.Group, s *candidateNode) {
 			pooled++
 		}
 	}
-	g.Behind = m.view.QueueLen(state.NodeInstance(s.node.ID)) - own
-	if rest := m.view.QueueLen(state.PoolInstance(m.pool)) - pooled; rest > 0 && !s.node.Draining {
+	g.Behind = m.view.QueueLen(state.QueueOf(state.NodeQueue, s.node.ID)) - own
+	if rest := m.view.QueueLen(state.QueueOf(state.PoolQueue, m.pool)) - pooled; rest > 0 && !s.node.Draining {
 		g.Behind += rest / nodes
 	}
 }

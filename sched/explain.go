@@ -25,10 +25,10 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 	if pool.Halted != "" {
 		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
 	}
-	if ending(v, a) && a.Queue() != 0 {
+	if ending(v, a) && a.Queue() != (state.Queue{}) {
 		return fmt.Sprintf("waits to be canceled with its trajectory %d, which is being closed", a.Trajectory)
 	}
-	if use, ok := a.Missing(); ok && a.Queue() != 0 {
+	if use, ok := a.Missing(); ok && a.Queue() != (state.Queue{}) {
 		return explainQuota(v, a, use, max(now, v.Meta().Now))
 	}
 	switch {

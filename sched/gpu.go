@@ -33,7 +33,7 @@ type GPUs struct {
 // its chunk, of those of all nodes (gpuview.go).
 type gpuPass struct {
 	Pass
-	instance state.Instance
+	queue    state.Queue
 	nodes    *gpuFleet
 	batch    []planned
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
@@ -44,9 +44,9 @@ type gpuPass struct {
 	stale    []state.NodeID
 }
 
-func newGPUPass(view *state.State, i state.Instance) *gpuPass {
-	pool, class, _ := i.GPU()
-	p := &gpuPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, instance: i}
+func newGPUPass(view *state.State, q state.Queue) *gpuPass {
+	pool, class := q.GPUs()
+	p := &gpuPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, queue: q}
 	if row := view.Pool(pool); row == nil || row.Halted != "" || view.GPUClass(class) == nil {
 		p.over = true
 	}
@@ -82,7 +82,7 @@ func (p *gpuPass) Next() (Decision, bool) {
 // refresh brings the nodes up to date with what was decided last.
 func (p *gpuPass) refresh() {
 	if p.nodes == nil {
-		p.nodes = newGPUFleet(p.view, p.instance)
+		p.nodes = newGPUFleet(p.view, p.queue)
 		p.examined += len(p.nodes.nodes)
 	}
 	for _, id := range p.stale {
@@ -120,7 +120,7 @@ func (p *gpuPass) nextBatch() bool {
 	if p.evicting {
 		return false
 	}
-	ids := order.Oldest(p.view, p.instance, p.last, gpuBatch)
+	ids := order.Oldest(p.view, p.queue, p.last, gpuBatch)
 	if len(ids) == 0 {
 		return false
 	}
@@ -182,7 +182,7 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 // run it and are not reserved for another, the one with the most free GPUs; nil if
 // there is none.
 func (p *gpuPass) toReserve(a *state.Action) (hit *state.Node) {
-	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
 		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) {
 			hit = n
@@ -200,7 +200,7 @@ func (p *gpuPass) reachOut(a *state.Action) bool {
 	}
 	var hit *state.Node
 	level := levelOf(a.GPUs().Degrees[0])
-	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
 		_, has := chunk.Set(n.GPUs.Free).Allocate(level)
 		if has && n.GPUs.Memory >= a.GPUs().Memory && place.Fits(n, a) && !p.nodes.knows(n.ID) {

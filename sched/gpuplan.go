@@ -73,7 +73,7 @@ func (f *gpuFleet) hasFor(a *state.Action) bool {
 // wait.
 func (p *gpuPass) arrange(batch []planned, candidates []int) {
 	resident := p.nodes.idle()
-	g := scale.Group{Candidates: len(candidates), Behind: max(0, p.view.QueueLen(p.instance)-len(candidates))}
+	g := scale.Group{Candidates: len(candidates), Behind: max(0, p.view.QueueLen(p.queue)-len(candidates))}
 	degrees := make([]chunk.Degrees, len(candidates))
 	for j, i := range candidates {
 		a := batch[i].action
@@ -150,7 +150,7 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale
 // mean of those that wait.
 func (p *gpuPass) ends(queue []scale.Demand) (ends []int64) {
 	mean, now, nodes := scale.Mean(queue), p.view.Meta().Now, gpuNodes
-	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		if n.GPUs.Free == state.AllGPUs(n.GPUs.Count) {
 			return true
 		}

@@ -31,16 +31,16 @@ type gpuNode struct {
 // model says it takes, it counts for this part of the largest GPU of its class.
 const residentsPerGPU = 16
 
-func newGPUFleet(v *state.State, i state.Instance) *gpuFleet {
+func newGPUFleet(v *state.State, q state.Queue) *gpuFleet {
 	f := &gpuFleet{numbers: make(map[string]chunk.Variant)}
-	pool, class, _ := i.GPU()
+	pool, class := q.GPUs()
 	v.Shapes(pool, func(s *state.Shape) bool {
 		if s.GPUs.Class == class {
 			f.least = max(f.least, (s.GPUs.Memory+residentsPerGPU-1)/residentsPerGPU)
 		}
 		return true
 	})
-	v.NodesByFreeGPUs(i, func(n *state.Node) bool {
+	v.NodesByFreeGPUs(q, func(n *state.Node) bool {
 		if n.GPUs.Free == 0 {
 			return false
 		}

@@ -25,9 +25,9 @@ func (m *batch) usageOf(s *candidateNode) *usage {
 	if s.usage != nil {
 		return s.usage
 	}
-	u := &usage{waiting: m.view.QueueLen(state.NodeInstance(s.node.ID))}
+	u := &usage{waiting: m.view.QueueLen(state.QueueOf(state.NodeQueue, s.node.ID))}
 	if !s.node.Draining {
-		u.waiting += m.view.QueueLen(state.PoolInstance(m.pool)) / max(1, m.view.UsableNodes(m.pool))
+		u.waiting += m.view.QueueLen(state.QueueOf(state.PoolQueue, m.pool)) / max(1, m.view.UsableNodes(m.pool))
 	}
 	u.work = int64(min(u.waiting, workMax)) * min(m.mean, workNSMax)
 	m.view.Attempts(s.node.ID, func(t *state.Attempt) bool {

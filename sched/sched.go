@@ -15,9 +15,8 @@ const LookAhead = 32
 // Reach is how many actions of a queue a pass over it is sure to look at. Of those
 // that are served strictly in order that is none, so that the next is looked at
 // when the first leaves it.
-func Reach(i state.Instance) int {
-	_, pool := i.Pool()
-	if _, node := i.Node(); pool || node {
+func Reach(q state.Queue) int {
+	if q.Kind == state.PoolQueue || q.Kind == state.NodeQueue {
 		return LookAhead
 	}
 	return 0
@@ -52,8 +51,8 @@ type Decision struct {
 	Key  uint32
 }
 
-// Pass goes once through the queues of an instance: those of a node and of its
-// pool, or that of a pool alone.
+// Pass goes once through the queues of a node and of its pool, or through that of a pool
+// alone.
 type Pass struct {
 	view     *state.State
 	node     state.NodeID // 0 in a pass over a pool
@@ -77,7 +76,7 @@ type entry struct {
 
 // line is one queue on the way through it, oldest first.
 type line struct {
-	instance state.Instance
+	key      state.Queue
 	next     []state.ActionID // read ahead
 	last     state.ActionID   // newest read
 	unfit    int              // how many did not start
@@ -85,24 +84,24 @@ type line struct {
 	examined int // of those read one by one
 }
 
-// NewPass returns a pass over an instance. Halted pools and nodes that are down
+// NewPass returns a pass over the queue of a node or of a pool. Halted pools and nodes that are down
 // have nothing to decide. The view may change between calls of Next, by what was
 // decided.
-func NewPass(view *state.State, i state.Instance) *Pass {
+func NewPass(view *state.State, q state.Queue) *Pass {
 	p := &Pass{view: view, demands: demands{view: view}}
-	if id, ok := i.Node(); ok {
-		n := view.Node(id)
+	p.queues = []line{{key: q}}
+	if q.Kind == state.NodeQueue {
+		n := view.Node(state.NodeID(q.ID))
 		if n == nil || n.State != state.NodeUp {
+			p.queues = nil
 			return p
 		}
-		p.node, p.pool = id, n.Pool
-		p.queues = []line{{instance: i}}
+		p.node, p.pool = n.ID, n.Pool
 		if !n.Draining {
-			p.queues = append(p.queues, line{instance: state.PoolInstance(n.Pool)})
+			p.queues = append(p.queues, line{key: state.QueueOf(state.PoolQueue, n.Pool)})
 		}
 	} else {
-		p.pool, _ = i.Pool()
-		p.queues = []line{{instance: i}}
+		p.pool = state.PoolID(q.ID)
 	}
 	if pool := view.Pool(p.pool); pool == nil || pool.Halted != "" {
 		p.queues = nil
@@ -219,7 +218,7 @@ func (q *line) more(v order.Queue) bool {
 // read reads some actions ahead if none is left.
 func (q *line) read(v order.Queue, ahead int) bool {
 	if len(q.next) == 0 && !q.ended {
-		q.next = order.Oldest(v, q.instance, q.last, ahead)
+		q.next = order.Oldest(v, q.key, q.last, ahead)
 		q.ended = len(q.next) < ahead
 		if len(q.next) > 0 {
 			q.last = q.next[len(q.next)-1]
@@ -337,7 +336,7 @@ func (p *Pass) mayBypass(a *state.Action) bool {
 // pinnedBefore returns the oldest action that waits for n alone, if it is older
 // than a.
 func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
-	i := state.NodeInstance(n.ID)
+	i := state.QueueOf(state.NodeQueue, n.ID)
 	if p.view.QueueLen(i) == 0 {
 		return nil
 	}
@@ -357,7 +356,7 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 // run and that could do with n, if it is older than a. With asks, it is one that
 // asks for some of that.
 func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Action) uint64) *state.Action {
-	i := state.PoolInstance(p.pool)
+	i := state.QueueOf(state.PoolQueue, p.pool)
 	if p.view.QueueLen(i) == 0 {
 		return nil
 	}
@@ -405,7 +404,7 @@ func (p *Pass) toReserve(a *state.Action) *state.Node {
 func (p *Pass) reserveNode(n *state.Node, head *state.Action) (Decision, bool) {
 	p.passed, p.ahead, p.plan, p.misses = nil, nil, plan{}, nil
 	for i := range p.queues {
-		p.queues[i] = line{instance: p.queues[i].instance}
+		p.queues[i] = line{key: p.queues[i].key}
 	}
 	return Decision{Reserve: head, Node: n}, true
 }

@@ -83,7 +83,7 @@ func (s *State) checkNode(n *Node) error {
 		return fmt.Errorf("node %s: counts %d running and %d trajectories, has %d and %d", n.Name, n.Running, n.Trajectories, running, trajectories)
 	case n.LowDisk && !n.Draining || n.Drained && !n.LowDisk:
 		return fmt.Errorf("node %s: low on disk %v, drained besides %v, gets no new work %v", n.Name, n.LowDisk, n.Drained, n.Draining)
-	case n.State == NodeDown && s.endLater(NodeTeardown(n.ID)): // its attempts are being settled
+	case n.State == NodeDown && s.endLater(QueueOf(NodeTeardown, n.ID)): // its attempts are being settled
 	case n.State == NodeDown && running > 0:
 		return fmt.Errorf("node %s is down and still runs %d attempts", n.Name, running)
 	case n.State == NodeDown && open > 0:
@@ -97,7 +97,7 @@ func (s *State) checkNode(n *Node) error {
 }
 
 // endLater reports whether a teardown goes on in a later entry.
-func (s *State) endLater(i Instance) bool { return s.WorkLeft(i) || db(s).parked.get(i) != nil }
+func (s *State) endLater(q Queue) bool { return s.WorkLeft(q) || db(s).parked.get(q.Key()) != nil }
 
 // checkActions: an action runs exactly if it has a live attempt, and has a
 // result exactly if it has ended.

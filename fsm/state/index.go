@@ -22,9 +22,9 @@ type indexes struct {
 	freeMemory *btree.BTreeG[memoryRank]
 	freeGPUs   *btree.BTreeG[gpuRank]
 	shapes     *btree.BTreeG[shape]
-	// queue has the queued actions of every instance in FCFS order.
+	// queue has the queued actions of every queue in FCFS order.
 	queue    *btree.BTreeG[queued]
-	queueLen *btree.Map[Instance, int]
+	queueLen *btree.Map[QueueKey, int]
 	nsQueued *btree.Map[NamespaceID, int]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
 	// trajectories of a node: whatever they wait for.
@@ -94,8 +94,8 @@ type (
 		nodes, usable int
 	}
 	queued struct {
-		instance Instance
-		id       ActionID
+		queue QueueKey
+		id    ActionID
 	}
 	pendingTrajectory struct {
 		pool  PoolID
@@ -170,7 +170,7 @@ var indexed = [...]index{
 	ordered("freeGPUs", func(x *indexes) **btree.BTreeG[gpuRank] { return &x.freeGPUs }, gpuRank.less),
 	ordered("shapes", func(x *indexes) **btree.BTreeG[shape] { return &x.shapes }, shape.less),
 	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
-	mapped("queueLen", func(x *indexes) **btree.Map[Instance, int] { return &x.queueLen }),
+	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
 	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
@@ -234,8 +234,8 @@ func (a shape) less(b shape) bool {
 }
 
 func (a queued) less(b queued) bool {
-	if a.instance != b.instance {
-		return a.instance < b.instance
+	if a.queue != b.queue {
+		return a.queue < b.queue
 	}
 	return a.id < b.id
 }

@@ -323,24 +323,6 @@ func (a waitingTurn) less(b waitingTurn) bool {
 	return a.turn < b.turn
 }
 
-// Kinds of the queues of those that wait for a group of nodes, jobs and turns.
-const (
-	groupInstance     = Instance(7) << instanceKind
-	placementInstance = Instance(8) << instanceKind
-)
-
-// GroupInstance is the queue of turns that wait for a group.
-func GroupInstance(id GroupID) Instance { return groupInstance | Instance(id) }
-
-// NodeGroup returns the group of a group's queue.
-func (i Instance) NodeGroup() (GroupID, bool) { return GroupID(i & instanceID), i>>instanceKind == 7 }
-
-// PlacementInstance is the queue of jobs that wait for a group.
-func PlacementInstance() Instance { return placementInstance }
-
-// Placement reports whether it is the queue of jobs that wait for a group.
-func (i Instance) Placement() bool { return i == placementInstance }
-
 func (r *NodeGroup) code(c *codec) {
 	number(c, &r.ID)
 	c.text(&r.Name)

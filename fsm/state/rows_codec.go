@@ -198,14 +198,14 @@ func (r *Settings) code(c *codec) {
 	number(c, &r.LedgerPolicy)
 }
 
-// work is a row of the work list: an instance whose queue has to be looked at.
+// work is a row of the work list: a queue that has to be looked at.
 type work struct {
-	Instance Instance
+	Queue QueueKey
 	// After is where the work goes on, in a waiting room: behind this ID.
 	After uint64
 }
 
 func (r *work) code(c *codec) {
-	number(c, &r.Instance)
+	number(c, &r.Queue)
 	trailing(c, &r.After, number)
 }

@@ -31,8 +31,8 @@ func sample() *State {
 		Result: &Result{Reason: EndSignaled, ExitCode: -1, Signal: 9, Message: "m", Stdout: []byte{0}, ExecNS: math.MinInt64, MemoryPeak: math.MaxUint64},
 	})
 	s.PutRequest(&Request{ID: "r", Expires: 50, Verb: VerbSubmit, Digest: 1 << 60, FirstID: 1, Count: 3})
-	s.PutWork(NodeInstance(1))
-	s.Park(TrajectoryTeardown(1))
+	s.PutWork(QueueOf(NodeQueue, 1))
+	s.Park(QueueOf(TrajectoryTeardown, 1))
 	for range 3 {
 		s.AddEvent(Event{Kind: EventAction, Subject: 1, State: uint8(ActionRunning), ExitCode: -7})
 	}
@@ -134,8 +134,8 @@ func TestEveryTableIsHashedAndSaved(t *testing.T) {
 		{"actions", func(s *State) { s.PutAction(&Action{ID: 9}) }},
 		{"attempts", func(s *State) { s.PutAttempt(&Attempt{Action: 9}) }},
 		{"requests", func(s *State) { s.PutRequest(&Request{ID: "x"}) }},
-		{"work", func(s *State) { s.PutWork(PoolInstance(2)) }},
-		{"parked", func(s *State) { s.Park(PoolInstance(2)) }},
+		{"work", func(s *State) { s.PutWork(QueueOf(PoolQueue, 2)) }},
+		{"parked", func(s *State) { s.Park(QueueOf(PoolQueue, 2)) }},
 		{"node groups", func(s *State) { s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4, WakeAt: 7}) }},
 		{"jobs", func(s *State) {
 			s.PutJob(&Job{ID: 1, Name: "j", State: JobQueued, Deployments: []Deployment{{Name: "d", ExecNS: []int64{1, 2}}}, Ran: []Ran{{1, 2, 3}}})
@@ -190,7 +190,7 @@ func TestEveryTableIsChecked(t *testing.T) {
 		{"state 1, live attempt true", func(s *State) { a := *s.Action(1); a.State = ActionQueued; s.PutAction(&a) }},
 		{"of no running action", func(s *State) { s.PutAttempt(&Attempt{Action: 8, Node: 7, Cores: CoreRange(1, 1)}) }},
 		{"stands for 4", func(s *State) { s.PutRequest(&Request{ID: "x", Verb: VerbSubmit, FirstID: 7, Count: 4}) }},
-		{"of no known kind", func(s *State) { s.PutWork(1 << 60) }},
+		{"of no known kind", func(s *State) { s.PutWork(Queue{Kind: queueKinds}) }},
 		{"no pool is halted", func(s *State) { s.PutPool(&Pool{ID: 1, Name: "default"}) }},
 		{"beyond the last ID", func(s *State) { s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4}) }},
 		{"it has a reservation: true", func(s *State) {

@@ -104,7 +104,7 @@ func (m *Model) learnStops() {
 		if t.State != state.TrajectoryClosing {
 			continue
 		}
-		all := !m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) && !t.pool.halted
+		all := !m.s.WorkLeft(state.QueueOf(state.TrajectoryTeardown, t.ID)) && !t.pool.halted
 		for _, a := range t.live {
 			if a.State == state.ActionRunning && a.CancelReason == 0 && (all || m.s.Action(a.ID).CancelReason == state.EndTrajectoryEnded) {
 				a.CancelReason = state.EndTrajectoryEnded
@@ -210,7 +210,7 @@ func (m *Model) compareTrajectory(t *trajectory) error {
 	if *got != t.Trajectory {
 		return fmt.Errorf("trajectory %d is %+v, must be %+v", t.ID, *got, t.Trajectory)
 	}
-	if t.State != state.TrajectoryClosing || t.pool.halted || m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) {
+	if t.State != state.TrajectoryClosing || t.pool.halted || m.s.WorkLeft(state.QueueOf(state.TrajectoryTeardown, t.ID)) {
 		return nil
 	}
 	if len(t.live) == 0 {
