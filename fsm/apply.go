@@ -26,9 +26,9 @@ type execution struct {
 	// the nodes whose desired state it changed; both in order of appearance.
 	dirty      orderedSet[state.Queue]
 	dirtyNodes orderedSet[state.NodeID]
-	// asks are the pending trajectories that the actions of a submission are to join,
-	// with what they would ask for then; for look-up only.
-	asks map[state.TrajectoryID]*state.Trajectory
+	// requested are the pending trajectories that the actions of a submission are to join,
+	// with what they would request then; for look-up only.
+	requested map[state.TrajectoryID]*state.Trajectory
 }
 
 // stage is what an execution is doing, so that a panic can be put down to it.

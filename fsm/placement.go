@@ -103,22 +103,22 @@ func (x *execution) someGroups(p state.Placing) (among []state.GroupID, last boo
 	return among, last
 }
 
-// reserve reserves what was found for a job, unless it has no reservations.
-func (x *execution) reserve(j *state.Job, found *sched.Search) {
+// reserve reserves the placement of a job, unless the job has no reservations.
+func (x *execution) reserve(j *state.Job, s *sched.Search) {
 	if j.Backfill {
-		j.Group = found.Best
+		j.Group = s.Best
 		return
 	}
-	err := found.Ledger.Reserve(found.Found.Placement)
-	state.Assert(err == nil, "what was found for job %d cannot be reserved: %v", j.ID, err)
-	take(j, &found.Found)
-	x.putReservations(found.Ledger, j.Group)
+	err := s.Ledger.Reserve(s.Placement.Fit)
+	state.Assert(err == nil, "the placement of job %d cannot be reserved: %v", j.ID, err)
+	setPlacement(j, &s.Placement)
+	x.putReservations(s.Ledger, j.Group)
 }
 
-// take notes where a job is, and why.
-func take(j *state.Job, f *ledger.Found) {
-	j.Group = state.GroupID(f.Group)
-	j.Shift, j.StretchPPM, j.Cost, j.InterferencePPM = f.Shift, f.StretchPPM, f.Cost, f.InterferencePPM
+// setPlacement notes where a job is, and why.
+func setPlacement(j *state.Job, p *ledger.Placement) {
+	j.Group = state.GroupID(p.Group)
+	j.Shift, j.StretchPPM, j.Cost, j.InterferencePPM = p.Shift, p.StretchPPM, p.Cost, p.InterferencePPM
 }
 
 // giveReservationBack returns what is reserved for a job.
@@ -206,7 +206,7 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "job %q has no reservation, or holds its group", j.Name)
 	}
 	l := sched.GroupsLedger(x.s, []state.GroupID{state.GroupID(c.From), state.GroupID(c.To)})
-	found, err := l.Apply(ledger.Move{
+	placement, err := l.Apply(ledger.Move{
 		Job: ledger.JobID(c.JobId), From: ledger.GroupID(c.From), To: ledger.GroupID(c.To),
 		Was: c.Was, Period: c.Period, CostMax: c.CostMax, Transfer: c.Transfer,
 	})
@@ -214,7 +214,7 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "%v", err)
 	}
 	k := *j
-	take(&k, &found)
+	setPlacement(&k, &placement)
 	x.putJob(&k)
 	for _, g := range []state.GroupID{j.Group, k.Group} {
 		x.putReservations(l, g)

@@ -120,9 +120,9 @@ func (x *execution) quotas(row *state.Action, uses []*logv1.QuotaUse) *logv1.Res
 	return nil
 }
 
-// take gives an action the quota that it waits for, from one key. It goes on to
+// acquire gives an action the quota that it waits for, from one key. It goes on to
 // the next queue.
-func (x *execution) take(a *state.Action, key uint32) {
+func (x *execution) acquire(a *state.Action, key uint32) {
 	use, waits := a.Missing()
 	state.Assert(waits, "action %d waits for no quota", a.ID)
 	q := x.changeUse(use.Quota, key, func(u *state.KeyUse) { u.Held += use.Units })

@@ -172,8 +172,8 @@ func (x *execution) carryOut(d sched.Decision) {
 		x.place(d.Place, d.Node)
 	case d.Aside != nil:
 		x.setAside(d.Aside)
-	case d.Take != nil:
-		x.take(d.Take, d.Key)
+	case d.Acquire != nil:
+		x.acquire(d.Acquire, d.Key)
 	case d.Reserve != nil:
 		x.reserveNode(d.Reserve, d.Node)
 	case d.Start != nil:

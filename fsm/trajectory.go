@@ -91,7 +91,7 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 
 // waitsNoMore clears what is known only of those that wait for a node.
 func waitsNoMore(t *state.Trajectory) {
-	t.AsksCores, t.AsksBandwidth, t.Aside = 0, 0, false
+	t.RequestedCores, t.RequestedBandwidth, t.Aside = 0, 0, false
 }
 
 // domainOn returns the failure domain of a trajectory on a node.

@@ -120,23 +120,23 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 		x.dirty.add(state.QueueOf(state.TrajectoryTeardown, t.ID))
 	}
 	if t.State == state.TrajectoryPending {
-		x.asksLess(&t, &b)
+		x.requestsLess(&t, &b)
 	}
 }
 
-// asksLess corrects what a pending trajectory asks for when one of its actions has
+// requestsLess corrects what a pending trajectory asks for when one of its actions has
 // ended, and looks at it again if it was set aside for that.
-func (x *execution) asksLess(t *state.Trajectory, a *state.Action) {
-	if a.CoresMin < t.AsksCores && a.Bandwidth() < t.AsksBandwidth {
+func (x *execution) requestsLess(t *state.Trajectory, a *state.Action) {
+	if a.CoresMin < t.RequestedCores && a.Bandwidth() < t.RequestedBandwidth {
 		return
 	}
 	less := *t
 	waitsNoMore(&less)
 	x.s.VisitLive(t.ID, func(b *state.Action) bool {
-		ask(&less, b)
-		return less.AsksCores < t.AsksCores || less.AsksBandwidth < t.AsksBandwidth
+		addRequest(&less, b)
+		return less.RequestedCores < t.RequestedCores || less.RequestedBandwidth < t.RequestedBandwidth
 	})
-	if less.AsksCores == t.AsksCores && less.AsksBandwidth == t.AsksBandwidth {
+	if less.RequestedCores == t.RequestedCores && less.RequestedBandwidth == t.RequestedBandwidth {
 		return
 	}
 	x.s.PutTrajectory(&less)

@@ -110,9 +110,9 @@ func (f *gpuFleet) footprint(bytes uint64) uint64 {
 	return max(bytes, f.least)
 }
 
-// want is what an action asks the allocator for.
-func (f *gpuFleet) want(d *state.GPUDemand, units uint32) chunk.Want {
-	return chunk.Want{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: d.SetUpNS}
+// request is the chunk that an action needs.
+func (f *gpuFleet) request(d *state.GPUDemand, units uint32) chunk.Request {
+	return chunk.Request{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: d.SetUpNS}
 }
 
 // shortOfOthers returns a node whose free GPUs would do for an action, and which
@@ -187,28 +187,28 @@ func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, boo
 		if k > units {
 			continue
 		}
-		want := p.nodes.want(d, k)
+		request := p.nodes.request(d, k)
 		if k == units && a.ReservedOn == 0 {
-			want.Rest = p.rest
-			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, want); ok {
-				return p.taken(c, want)
+			request.Rest = p.rest
+			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, request); ok {
+				return p.taken(c, request)
 			}
-			want.Rest = chunk.Counts{}
+			request.Rest = chunk.Counts{}
 		}
-		if c, ok := chunk.Choose(gpuView{p.nodes, a, false}, want); ok {
-			return p.taken(c, want)
+		if c, ok := chunk.Choose(gpuView{p.nodes, a, false}, request); ok {
+			return p.taken(c, request)
 		}
 	}
 	return nil, nil, false
 }
 
 // taken puts the allocator's decision into the words of the state.
-func (p *gpuPass) taken(c chunk.Decision, want chunk.Want) (*state.Node, *GPUs, bool) {
+func (p *gpuPass) taken(c chunk.Decision, request chunk.Request) (*state.Node, *GPUs, bool) {
 	chunkOf := func(c chunk.Chunk) state.Chunk {
 		return state.Chunk{First: uint32(c.Start), Units: uint32(c.Units())}
 	}
 	n := p.view.Node(state.NodeID(c.Node))
-	g := &GPUs{Chunk: chunkOf(c.Chunk), Hit: c.Hit, SetUpNS: c.SetUp, Bytes: want.Bytes}
+	g := &GPUs{Chunk: chunkOf(c.Chunk), Hit: c.Hit, SetUpNS: c.SetUp, Bytes: request.Bytes}
 	if g.Bytes == 0 {
 		g.Bytes = n.GPUs.Memory
 	}

@@ -52,7 +52,7 @@ func (p *quotaPass) Next() (Decision, bool) {
 			return Decision{}, false
 		}
 		p.queue.drop()
-		return Decision{Take: a, Key: key}, true
+		return Decision{Acquire: a, Key: key}, true
 	}
 }
 

@@ -46,9 +46,9 @@ type Decision struct {
 	// serve it, until that changes.
 	Aside *state.Action
 
-	// Take gives an action the quota that it waits for, from this key.
-	Take *state.Action
-	Key  uint32
+	// Acquire gives an action the quota that it waits for, from this key.
+	Acquire *state.Action
+	Key     uint32
 }
 
 // Pass goes once through the queues of a node and of its pool, or through that of a pool
@@ -353,9 +353,9 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 }
 
 // poolBefore returns the oldest action without GPUs that any node of the pool may
-// run and that could do with n, if it is older than a. With asks, it is one that
-// asks for some of that.
-func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Action) uint64) *state.Action {
+// run and that could do with n, if it is older than a. With demand, it is one that
+// needs some of that.
+func (p *Pass) poolBefore(a *state.Action, n *state.Node, demand func(*state.Action) uint64) *state.Action {
 	i := state.QueueOf(state.PoolQueue, p.pool)
 	if p.view.QueueLen(i) == 0 {
 		return nil
@@ -366,7 +366,7 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Actio
 			break
 		}
 		p.examined++
-		if b := p.view.Action(id); b.ReservedOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.defers(b, n) {
+		if b := p.view.Action(id); b.ReservedOn == 0 && place.Holds(&shape, b) && (demand == nil || demand(b) > 0) && !p.defers(b, n) {
 			return b
 		}
 	}

@@ -159,8 +159,8 @@ type Trajectory struct {
 	Spread        Spread
 	// While it is pending: the most cores and bits/s that one of its live actions asks
 	// for. Its node has to have both.
-	AsksCores     uint32
-	AsksBandwidth uint64
+	RequestedCores     uint32
+	RequestedBandwidth uint64
 	// Aside: it is pending, and no node that takes new work could ever hold it. It
 	// holds up nobody until there is such a node.
 	Aside bool

@@ -60,8 +60,8 @@ func (r *Trajectory) code(c *codec) {
 	signed(c, &r.OpenedAt)
 	signed(c, &r.EndedAt)
 	r.Spread.code(c)
-	trailing(c, &r.AsksCores, number)
-	trailing(c, &r.AsksBandwidth, number)
+	trailing(c, &r.RequestedCores, number)
+	trailing(c, &r.RequestedBandwidth, number)
 	trailing(c, &r.Aside, (*codec).flag)
 }
 

@@ -202,10 +202,10 @@ func (m *Model) compareTrajectory(t *trajectory) error {
 		return fmt.Errorf("trajectory %d is missing", t.ID)
 	}
 	if t.State == state.TrajectoryPending {
-		t.AsksCores, t.AsksBandwidth = t.asks()
+		t.RequestedCores, t.RequestedBandwidth = t.asks()
 		t.Aside = got.Aside // which is judged with its pool
 	} else {
-		t.AsksCores, t.AsksBandwidth, t.Aside = 0, 0, false
+		t.RequestedCores, t.RequestedBandwidth, t.Aside = 0, 0, false
 	}
 	if *got != t.Trajectory {
 		return fmt.Errorf("trajectory %d is %+v, must be %+v", t.ID, *got, t.Trajectory)

@@ -86,7 +86,7 @@ func (m *machine) add(job JobID) {
 
 // place does what is found, which must be possible.
 func (m *machine) place(r *rapid.T) {
-	a := Ask{Job: m.last + 1, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Policy: rapid.SampledFrom([]Policy{Spread, Pack, Pack, Isolated}).Draw(r, "policy")}
+	a := Request{Job: m.last + 1, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Policy: rapid.SampledFrom([]Policy{Spread, Pack, Pack, Isolated}).Draw(r, "policy")}
 	a.Ready = m.head + rapid.Int64Range(0, 9).Draw(r, "ready")
 	f, err := m.Place(a)
 	if s := f.Search; s.Shifts != s.ByBounds+s.ByIntervals+s.Tried || s.ByIntervals < 0 {
@@ -95,7 +95,7 @@ func (m *machine) place(r *rapid.T) {
 	if err != nil {
 		return
 	}
-	if err := m.Reserve(f.Placement); err != nil {
+	if err := m.Reserve(f.Fit); err != nil {
 		r.Fatalf("what was found cannot be reserved: %v", err)
 	}
 	m.add(a.Job)
@@ -104,7 +104,7 @@ func (m *machine) place(r *rapid.T) {
 // force asks for something that may well not fit: then nothing changes.
 func (m *machine) force(r *rapid.T) {
 	c := drawCycle(r, min(24, m.config.Slots), 3)
-	p := Placement{
+	p := Fit{
 		Job: m.last + 1, Group: GroupID(rapid.IntRange(1, 5).Draw(r, "group")), Cycle: c,
 		Anchor: m.head + rapid.Int64Range(0, 90).Draw(r, "anchor"),
 		Period: c.Period * rapid.Int64Range(1, 3).Draw(r, "cycles"),
@@ -260,7 +260,7 @@ func full(t *testing.T, nodes ...int64) *Ledger {
 	c.Slots = 1000
 	l := build(c, 0, nodes...)
 	for job := range JobID(2) {
-		p := Placement{Job: job + 1, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 4}}}, Anchor: int64(job) * 40, Period: 100}
+		p := Fit{Job: job + 1, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 4}}}, Anchor: int64(job) * 40, Period: 100}
 		if err := l.Reserve(p); err != nil {
 			t.Fatal(err)
 		}
@@ -269,28 +269,28 @@ func full(t *testing.T, nodes ...int64) *Ledger {
 }
 
 func TestReserveRefuses(t *testing.T) {
-	good := Placement{Job: 3, Group: 1, Cycle: Cycle{100, []Segment{{0, 20, 4}}}, Anchor: 75, Period: 100}
+	good := Fit{Job: 3, Group: 1, Cycle: Cycle{100, []Segment{{0, 20, 4}}}, Anchor: 75, Period: 100}
 	for _, c := range []struct {
 		name   string
-		change func(*Placement)
+		change func(*Fit)
 		says   string
 	}{
-		{"good", func(*Placement) {}, ""},
-		{"unknown group", func(p *Placement) { p.Group = 2 }, "does not exist"},
-		{"twice", func(p *Placement) { p.Job = 1 }, "on group 1 already"},
-		{"nobody", func(p *Placement) { p.Job = 0 }, "no job"},
-		{"dedicated", func(p *Placement) { p.Dedicated = true }, "has jobs"},
-		{"wide", func(p *Placement) { p.Cycle = Cycle{100, []Segment{{0, 20, 5}}} }, "needs 5 nodes"},
-		{"overlapping", func(p *Placement) { p.Anchor = 81 }, "does not fit"},
-		{"overlapping the next period", func(p *Placement) { p.Anchor = 285 }, "does not fit"},
-		{"short period", func(p *Placement) { p.Period = 99 }, "no cycle of job 3"},
-		{"shorter than the others' cycles", func(p *Placement) { p.Period, p.Cycle.Period = 99, 99 }, "too short"},
-		{"long period", func(p *Placement) { p.Period = 106 }, "stretch"},
-		{"endless period", func(p *Placement) { p.Period = 1001 }, "no cycle"},
-		{"no period", func(p *Placement) { p.Period = 0 }, "no cycle"},
-		{"before time", func(p *Placement) { p.Anchor = -1 }, "slot -1"},
-		{"beyond the horizon", func(p *Placement) { p.Anchor = 2001 }, "slot 2001"},
-		{"a bad cycle", func(p *Placement) { p.Cycle.Period = 0 }, "at least 1"},
+		{"good", func(*Fit) {}, ""},
+		{"unknown group", func(p *Fit) { p.Group = 2 }, "does not exist"},
+		{"twice", func(p *Fit) { p.Job = 1 }, "on group 1 already"},
+		{"nobody", func(p *Fit) { p.Job = 0 }, "no job"},
+		{"dedicated", func(p *Fit) { p.Dedicated = true }, "has jobs"},
+		{"wide", func(p *Fit) { p.Cycle = Cycle{100, []Segment{{0, 20, 5}}} }, "needs 5 nodes"},
+		{"overlapping", func(p *Fit) { p.Anchor = 81 }, "does not fit"},
+		{"overlapping the next period", func(p *Fit) { p.Anchor = 285 }, "does not fit"},
+		{"short period", func(p *Fit) { p.Period = 99 }, "no cycle of job 3"},
+		{"shorter than the others' cycles", func(p *Fit) { p.Period, p.Cycle.Period = 99, 99 }, "too short"},
+		{"long period", func(p *Fit) { p.Period = 106 }, "stretch"},
+		{"endless period", func(p *Fit) { p.Period = 1001 }, "no cycle"},
+		{"no period", func(p *Fit) { p.Period = 0 }, "no cycle"},
+		{"before time", func(p *Fit) { p.Anchor = -1 }, "slot -1"},
+		{"beyond the horizon", func(p *Fit) { p.Anchor = 2001 }, "slot 2001"},
+		{"a bad cycle", func(p *Fit) { p.Cycle.Period = 0 }, "at least 1"},
 	} {
 		l := full(t, 4)
 		p := good
@@ -306,7 +306,7 @@ func TestReserveRefuses(t *testing.T) {
 // TestSlideToAnAnchor slides until a job begins whose cycles would end right before.
 func TestSlideToAnAnchor(t *testing.T) {
 	l := full(t, 4, 4)
-	if err := l.Reserve(Placement{Job: 3, Group: 2, Cycle: Cycle{10, []Segment{{1, 2, 1}, {5, 5, 3}}}, Anchor: 1007, Period: 10}); err != nil {
+	if err := l.Reserve(Fit{Job: 3, Group: 2, Cycle: Cycle{10, []Segment{{1, 2, 1}, {5, 5, 3}}}, Anchor: 1007, Period: 10}); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {
@@ -394,7 +394,7 @@ func TestFinishPushes(t *testing.T) {
 	} {
 		l := build(c, 0, 1)
 		for job, at := range map[JobID]int64{1: 0, 2: 30, 3: 62} {
-			if err := l.Reserve(Placement{Job: job, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 1}}}, Anchor: at, Period: 100}); err != nil {
+			if err := l.Reserve(Fit{Job: job, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 1}}}, Anchor: at, Period: 100}); err != nil {
 				t.Fatal(err)
 			}
 		}

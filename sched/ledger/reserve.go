@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Placement is where a job is to be, and from when.
-type Placement struct {
+// Fit is a group and a start at which the cycle of a job fits.
+type Fit struct {
 	Job       JobID
 	Group     GroupID
 	Cycle     Cycle
@@ -17,7 +17,7 @@ type Placement struct {
 
 // Reserve subtracts a job from all of the horizon, or says why it does not fit and
 // changes nothing.
-func (l *Ledger) Reserve(p Placement) error {
+func (l *Ledger) Reserve(p Fit) error {
 	g := l.find(p.Group)
 	switch {
 	case g == nil:

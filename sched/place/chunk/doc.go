@@ -52,7 +52,7 @@
 //   - All fit if and only if at each level l the requests of level l and above,
 //     measured in chunks of level l, are at most S(l). That is Counts.Fits, and it
 //     is how a resident chunk of a larger free one can be preferred without
-//     breaking what was promised to others (Want.Rest).
+//     breaking what was promised to others (Request.Rest).
 //
 // Not every tuple of the mixed radix is a state of a cluster: a node of 8 has at
 // most 4 free chunks of 1. Only those that are reached from real counts are.
@@ -105,5 +105,5 @@
 // time to completion is 6.2 s here and 7.9 s there on 40 GPUs, 5.4 s and 7.4 s on
 // 128. With a set-up of 0.5 s and a load of 70 % on 40 GPUs it is 7.6 s here and
 // 7.4 s there: then what is split for a resident delays whoever needs a whole node,
-// unless he is named in Want.Rest.
+// unless he is named in Request.Rest.
 package chunk
