@@ -86,7 +86,7 @@ func (x *execution) mayReturn(old *state.Node, c *logv1.RegisterNode) *logv1.Res
 
 // reserved returns the bytes that trajectories hold on a node.
 func (x *execution) reserved(n *state.Node) (bytes uint64) {
-	x.s.Residents(n.ID, func(t *state.Trajectory) bool {
+	x.s.NodeTrajectories(n.ID, func(t *state.Trajectory) bool {
 		bytes += t.Memory
 		return true
 	})
@@ -145,7 +145,7 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 // by its labels.
 func (x *execution) moveDomains(n *state.Node) {
 	var moved []*state.Trajectory
-	x.s.Residents(n.ID, func(t *state.Trajectory) bool {
+	x.s.NodeTrajectories(n.ID, func(t *state.Trajectory) bool {
 		if domain := domainOn(n, t); t.State == state.TrajectoryOpen && domain != t.Spread.Domain {
 			u := *t
 			u.Spread.Domain = domain
@@ -230,7 +230,7 @@ func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
 
 // openOn returns up to so many of the trajectories on a node that are not being ended.
 func (x *execution) openOn(id state.NodeID, most int) (open []*state.Trajectory) {
-	x.s.Residents(id, func(t *state.Trajectory) bool {
+	x.s.NodeTrajectories(id, func(t *state.Trajectory) bool {
 		if t.State == state.TrajectoryOpen && len(open) < most {
 			open = append(open, t)
 		}

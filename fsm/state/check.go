@@ -64,7 +64,7 @@ func (s *State) checkNode(n *Node) error {
 		return err == nil
 	})
 	var trajectories, open uint32
-	s.Residents(n.ID, func(t *Trajectory) bool {
+	s.NodeTrajectories(n.ID, func(t *Trajectory) bool {
 		trajectories++
 		reserved += t.Memory
 		if t.State == TrajectoryOpen {

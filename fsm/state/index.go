@@ -33,7 +33,7 @@ type indexes struct {
 	// pending has the trajectories that wait for a node.
 	pending      *btree.BTreeG[pendingTrajectory]
 	nodeAttempts *btree.BTreeG[nodeAttempt]
-	residents    *btree.BTreeG[resident]
+	hosted       *btree.BTreeG[hosted]
 	// members has the kept actions of trajectories, live those that have not ended.
 	members  *btree.BTreeG[member]
 	live     *btree.BTreeG[member]
@@ -106,8 +106,8 @@ type (
 		node   NodeID
 		action ActionID
 	}
-	// resident is a trajectory that lives on a node.
-	resident struct {
+	// hosted is a trajectory that lives on a node.
+	hosted struct {
 		node NodeID
 		id   TrajectoryID
 	}
@@ -177,7 +177,7 @@ var indexed = [...]index{
 	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),
 	ordered("pending", func(x *indexes) **btree.BTreeG[pendingTrajectory] { return &x.pending }, pendingTrajectory.less),
 	ordered("nodeAttempts", func(x *indexes) **btree.BTreeG[nodeAttempt] { return &x.nodeAttempts }, nodeAttempt.less),
-	ordered("residents", func(x *indexes) **btree.BTreeG[resident] { return &x.residents }, resident.less),
+	ordered("hosted", func(x *indexes) **btree.BTreeG[hosted] { return &x.hosted }, hosted.less),
 	ordered("members", func(x *indexes) **btree.BTreeG[member] { return &x.members }, member.less),
 	ordered("live", func(x *indexes) **btree.BTreeG[member] { return &x.live }, member.less),
 	ordered("timers", func(x *indexes) **btree.BTreeG[timer] { return &x.timers }, timer.less),
@@ -257,7 +257,7 @@ func (a nodeAttempt) less(b nodeAttempt) bool {
 	return a.action < b.action
 }
 
-func (a resident) less(b resident) bool {
+func (a hosted) less(b hosted) bool {
 	if a.node != b.node {
 		return a.node < b.node
 	}

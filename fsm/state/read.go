@@ -158,9 +158,9 @@ func (s *State) Action(id ActionID) *Action { return db(s).actions.get(id) }
 // Actions visits the actions with IDs greater than after.
 func (s *State) Actions(after ActionID, fn func(*Action) bool) { db(s).actions.scan(after+1, fn) }
 
-// Residents visits the trajectories that live on a node.
-func (s *State) Residents(node NodeID, fn func(*Trajectory) bool) {
-	db(s).index.residents.Ascend(resident{node, 0}, func(k resident) bool {
+// NodeTrajectories visits the trajectories that live on a node.
+func (s *State) NodeTrajectories(node NodeID, fn func(*Trajectory) bool) {
+	db(s).index.hosted.Ascend(hosted{node, 0}, func(k hosted) bool {
 		return k.node == node && fn(db(s).trajectories.get(k.id))
 	})
 }

@@ -175,7 +175,7 @@ func (s *State) PutTrajectory(r *Trajectory) {
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories++
 		if r.Node != 0 {
-			db(s).index.residents.Set(resident{r.Node, r.ID})
+			db(s).index.hosted.Set(hosted{r.Node, r.ID})
 		}
 	}
 	if t, ok := s.trajectoryTimer(r); ok {
@@ -199,7 +199,7 @@ func (s *State) unindexTrajectory(r *Trajectory) {
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories--
 		if r.Node != 0 {
-			db(s).index.residents.Delete(resident{r.Node, r.ID})
+			db(s).index.hosted.Delete(hosted{r.Node, r.ID})
 		}
 	}
 	if t, ok := s.trajectoryTimer(r); ok {

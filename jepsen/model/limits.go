@@ -17,7 +17,7 @@ const (
 	poolsMax          = 64
 	nodesMax          = 65536
 	trajectoryLiveMax = 4096
-	residentsMax      = 4096
+	hostedMax         = 4096
 	stepsPerEntry     = 4096
 	window            = 32 // oldest actions of a queue that are considered
 	choices           = 64 // nodes of which one is chosen

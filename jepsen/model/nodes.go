@@ -174,7 +174,7 @@ func (m *Model) removeNode(c *logv1.RemoveNode, got *logv1.Result) error {
 	}
 	var v verdict
 	v.refuse(n.State == state.NodeUp, "NODE_UP")
-	v.refuse(len(n.residents) > 0, "NODE_TEARDOWN")
+	v.refuse(len(n.hosted) > 0, "NODE_TEARDOWN")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}

@@ -215,12 +215,12 @@ func (m *Model) place(e state.Event) error {
 		return fmt.Errorf("trajectory %d was opened, which is not the oldest that waits", e.Subject)
 	case n == nil || !n.usable() || n.pool != t.pool || t.pool.halted:
 		return fmt.Errorf("trajectory %d was opened on node %d, which takes none of its pool", t.ID, e.Node)
-	case n.FreeMemory < t.Memory || len(n.residents) >= residentsMax || !n.hosts(t):
-		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.residents))
+	case n.FreeMemory < t.Memory || len(n.hosted) >= hostedMax || !n.hosts(t):
+		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.hosted))
 	}
 	if better := m.betterHome(t, n); better != nil {
 		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free, %d trajectories and %d of its group in its domain, node %s has %d, %d and %d",
-			t.ID, n.Name, n.FreeMemory, len(n.residents), m.together(t, n), better.Name, better.FreeMemory, len(better.residents), m.together(t, better))
+			t.ID, n.Name, n.FreeMemory, len(n.hosted), m.together(t, n), better.Name, better.FreeMemory, len(better.hosted), m.together(t, better))
 	}
 	t.pool.pending = remove(t.pool.pending, t)
 	t.State, t.Node = state.TrajectoryOpen, n.ID
@@ -229,7 +229,7 @@ func (m *Model) place(e state.Event) error {
 	}
 	n.FreeMemory -= t.Memory
 	n.Trajectories++
-	n.residents = append(n.residents, t)
+	n.hosted = append(n.hosted, t)
 	for _, a := range t.live {
 		a.Node = n.ID
 		m.queueOf(a).add(a)
@@ -260,9 +260,9 @@ func (m *Model) betterHome(t *trajectory, n *node) *node {
 	if len(t.pool.nodes) > choices {
 		return nil
 	}
-	load := func(n *node) int { return len(n.residents) * 1_000_000 / max(1, n.Cores().Len()) }
+	load := func(n *node) int { return len(n.hosted) * 1_000_000 / max(1, n.Cores().Len()) }
 	for _, o := range t.pool.nodes {
-		if !o.usable() || len(o.residents) >= residentsMax || o.FreeMemory < t.Memory || !o.hosts(t) {
+		if !o.usable() || len(o.hosted) >= hostedMax || o.FreeMemory < t.Memory || !o.hosts(t) {
 			continue
 		}
 		if cmp.Or(cmp.Compare(m.together(t, o), m.together(t, n)), cmp.Compare(n.FreeMemory, o.FreeMemory), cmp.Compare(load(o), load(n))) < 0 {
@@ -291,7 +291,7 @@ func (m *Model) closed(e state.Event) error {
 	if n := m.nodeByID[t.Node]; n != nil {
 		n.FreeMemory += t.Memory
 		n.Trajectories--
-		n.residents = remove(n.residents, t)
+		n.hosted = remove(n.hosted, t)
 		m.touchNode(n)
 		m.onlyArrivals = false
 	}

@@ -157,7 +157,7 @@ func (m *Model) nobodyForgotten(p *pool) error {
 	}
 	if t := m.firstPending(p); t != nil {
 		for _, n := range p.nodes {
-			if n.usable() && n.FreeMemory >= t.Memory && len(n.residents) < residentsMax && n.hosts(t) {
+			if n.usable() && n.FreeMemory >= t.Memory && len(n.hosted) < hostedMax && n.hosts(t) {
 				return fmt.Errorf("trajectory %d waits for %d bytes, node %s has %d free", t.ID, t.Memory, n.Name, n.FreeMemory)
 			}
 		}

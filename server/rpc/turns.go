@@ -55,8 +55,8 @@ func (s *Server) RenewTurn(ctx context.Context, req *rotav1.RenewTurnRequest) (*
 	if err := firstOf(requireID("turn_id", req.TurnId), checkDuration("wait", req.Wait)).err(); err != nil {
 		return nil, err
 	}
-	waiter := s.Events.follow(subject{state.EventTurn, req.TurnId})
-	defer s.Events.leave(waiter)
+	subscriber := s.Events.follow(subject{state.EventTurn, req.TurnId})
+	defer s.Events.leave(subscriber)
 	renewed, err := s.Deps.RenewTurn(ctx, req.TurnId, req.Token)
 	if err != nil {
 		return nil, err
@@ -73,14 +73,14 @@ func (s *Server) RenewTurn(ctx context.Context, req *rotav1.RenewTurnRequest) (*
 		resp.Turn, err = s.turn(req.TurnId)
 	}
 	if renewed && err == nil {
-		resp.Turn, err = s.awaitNews(ctx, waiter, req, resp)
+		resp.Turn, err = s.awaitNews(ctx, subscriber, req, resp)
 	}
 	return resp, err
 }
 
 // awaitNews returns a turn as soon as it is another than the caller knows, or when
 // the caller has waited long enough.
-func (s *Server) awaitNews(ctx context.Context, w *waiter, req *rotav1.RenewTurnRequest, resp *rotav1.RenewTurnResponse) (*rotav1.Turn, error) {
+func (s *Server) awaitNews(ctx context.Context, w *subscriber, req *rotav1.RenewTurnRequest, resp *rotav1.RenewTurnResponse) (*rotav1.Turn, error) {
 	wait := time.NewTimer(min(req.Wait.AsDuration(), resp.LeaseDuration.AsDuration()/renewWaitParts))
 	defer wait.Stop()
 	for t := resp.Turn; ; {

@@ -32,8 +32,8 @@ func (s *Server) WatchActions(ctx context.Context, req *rotav1.WatchActionsReque
 	if err != nil {
 		return err
 	}
-	waiter := s.Events.join(req.ActionId)
-	defer s.Events.leave(waiter)
+	subscriber := s.Events.join(req.ActionId)
+	defer s.Events.leave(subscriber)
 	progress := time.NewTicker(progressInterval)
 	defer progress.Stop()
 
@@ -53,7 +53,7 @@ func (s *Server) WatchActions(ctx context.Context, req *rotav1.WatchActionsReque
 			continue
 		}
 		select {
-		case <-waiter.wake:
+		case <-subscriber.wake:
 		case <-progress.C:
 			due = true
 		case <-ctx.Done():
