@@ -354,7 +354,7 @@ func (m *batch) decideOn(j int) (all bool) {
 	if len(s.wants) == 0 {
 		return true
 	}
-	g := scale.Group{Free: s.node.Free.Len(), Candidates: len(s.wants)}
+	g := scale.Input{Free: s.node.Free.Len(), Candidates: len(s.wants)}
 	for k, i := range s.wants {
 		a := m.candidates[i].action
 		p := m.price(i, s)
@@ -393,7 +393,7 @@ func (m *batch) widen(x *candidate, width, left int) int {
 
 // addBehind adds those that wait behind the candidates of a node. Those that any
 // node of the pool may run are shared among its nodes.
-func (m *batch) addBehind(g *scale.Group, s *candidateNode) {
+func (m *batch) addBehind(g *scale.Input, s *candidateNode) {
 	nodes := max(1, m.view.UsableNodes(m.pool))
 	own, pooled := 0, 0
 	for i := range m.candidates {

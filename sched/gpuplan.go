@@ -73,7 +73,7 @@ func (f *gpuFleet) hasFor(a *state.Action) bool {
 // wait.
 func (p *gpuPass) arrange(batch []planned, candidates []int) {
 	resident := p.nodes.idle()
-	g := scale.Group{Candidates: len(candidates), Behind: max(0, p.view.QueueLen(p.queue)-len(candidates))}
+	g := scale.Input{Candidates: len(candidates), Behind: max(0, p.view.QueueLen(p.queue)-len(candidates))}
 	degrees := make([]chunk.Degrees, len(candidates))
 	for j, i := range candidates {
 		a := batch[i].action

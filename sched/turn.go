@@ -170,7 +170,7 @@ func (p *turnPass) fits(t *state.Turn) bool {
 // best returns which of those that qualify is next, nil if none is, or if the holder
 // is to go on.
 func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *state.Turn {
-	g := order.Group{Now: p.now, Resident: uint64(p.group.Resident)}
+	g := order.Input{Now: p.now, Resident: uint64(p.group.Resident)}
 	var turns []*state.Turn
 	for _, t := range p.heads {
 		if qualifies(t) {

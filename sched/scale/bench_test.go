@@ -49,9 +49,9 @@ func bumpy(rng *rand.Rand, a DoPSet) Demand {
 }
 
 // full is one pass of the size that the decision is designed for.
-func full(s shape, waiting, running int) Group {
+func full(s shape, waiting, running int) Input {
 	rng := rand.New(rand.NewPCG(1, 2))
-	g := Group{Free: 256, Candidates: 128}
+	g := Input{Free: 256, Candidates: 128}
 	for range g.Candidates + waiting {
 		g.Queue = append(g.Queue, s.draw(rng))
 	}
@@ -62,7 +62,7 @@ func full(s shape, waiting, running int) Group {
 }
 
 // everyEviction evaluates all evictions, whether they help or not.
-func everyEviction(e *Elastic, g *Group) (sum total) {
+func everyEviction(e *Elastic, g *Input) (sum total) {
 	e.start(g)
 	e.sort(g.Running)
 	sum = e.objective()

@@ -14,9 +14,9 @@ const (
 	lookAheadMax = 1 << 9
 )
 
-// Group is what one decision is about: a key resource, what of it is free, and
-// who uses and wants it (Algorithm 1, lines 4 and 5).
-type Group struct {
+// Input is what one decision is about: a key resource, what of it is free, and
+// the actions that use and need it (Algorithm 1, lines 4 and 5).
+type Input struct {
 	// Free is how many units are free. With a Topology, it is that which counts.
 	Free int
 	// Topology says which of them fit together; nil if any do.
@@ -61,7 +61,7 @@ type Elastic struct {
 // prefix of the queue. The result is good until the next call.
 //
 // If any candidate fits, at least one starts.
-func (e *Elastic) Decide(g Group) []int32 {
+func (e *Elastic) Decide(g Input) []int32 {
 	elastic := e.start(&g)
 	n := e.arranger.Len()
 	e.keep()
@@ -83,7 +83,7 @@ func (e *Elastic) Decide(g Group) []int32 {
 }
 
 // start arranges all candidates, and reports whether any of them is elastic.
-func (e *Elastic) start(g *Group) bool {
+func (e *Elastic) start(g *Input) bool {
 	candidates := max(0, min(g.Candidates, len(g.Queue), CandidatesMax))
 	queue := g.Queue[:min(len(g.Queue), candidates+e.lookAhead())]
 	e.read(queue)

@@ -19,7 +19,7 @@ type literal struct {
 }
 
 // decide is Algorithm 1 for one key resource, from line 5 on.
-func (l literal) decide(g Group) []int32 {
+func (l literal) decide(g Input) []int32 {
 	queue := slices.Clone(g.Queue)
 	n, least := 0, 0
 	for n < min(len(queue), g.Candidates) && least+int(queue[n].dops.least) <= g.Free {
@@ -64,7 +64,7 @@ func leastOf(ds []Demand) (ks []int32) {
 }
 
 // objective is getApproximatedObjective of Algorithm 2.
-func (l literal) objective(g Group, queue []Demand, n int, unknown int64) (int64, []int32) {
+func (l literal) objective(g Input, queue []Demand, n int, unknown int64) (int64, []int32) {
 	exact, ks := literalArrange(g.Free, queue[:n], l.exact, unknown)
 	if exact == math.MaxInt64 {
 		return exact, nil

@@ -18,7 +18,7 @@ type job struct {
 
 // policy says how many units each of those that wait gets, by their place in the
 // queue; 0, or nothing at the end, if they do not start.
-type policy func(Group, []end) []int32
+type policy func(Input, []end) []int32
 
 // end is when something that runs ends, and whether it could have been narrower.
 type end struct {
@@ -27,8 +27,8 @@ type end struct {
 }
 
 // byGroup is a policy that knows no more than a decision does.
-func byGroup(decide func(Group) []int32) policy {
-	return func(g Group, _ []end) []int32 { return decide(g) }
+func byGroup(decide func(Input) []int32) policy {
+	return func(g Input, _ []end) []int32 { return decide(g) }
 }
 
 // realised runs jobs on so many units with a policy, and returns their mean
@@ -51,7 +51,7 @@ func realised(jobs []job, units int, policy policy) int64 {
 			sum += now - jobs[done.job].arrival
 		}
 		var ends []end
-		g := Group{Free: free, Candidates: len(queue)}
+		g := Input{Free: free, Candidates: len(queue)}
 		for _, j := range queue {
 			g.Queue = append(g.Queue, jobs[j].demand)
 		}
@@ -269,7 +269,7 @@ func TestLookAheadIsLongEnough(t *testing.T) {
 // those who wait for more are passed by.
 func priced(units int) policy {
 	var e Elastic
-	return func(g Group, running []end) []int32 {
+	return func(g Input, running []end) []int32 {
 		var ends []End
 		elastic, work, unknown := 0, int64(0), mean(g.Queue)
 		for _, r := range running {
