@@ -96,7 +96,7 @@ func (x *execution) endContextSwitch(c *logv1.EndContextSwitch) *logv1.Result {
 	case g == nil || g.ContextSwitch == nil || g.ContextSwitch.Token != c.Token:
 		return contextSwitchOver(c.GroupId, c.Token)
 	case int(c.Failed) > len(g.ContextSwitch.Hooks) || len(c.Message) > messageBytesMax:
-		return refuse(codeInvalidArgument, "INVALID", "group %s changes hands by %d hooks, and a message has at most %d bytes", g.Name, len(g.ContextSwitch.Hooks), messageBytesMax)
+		return refuse(codeInvalidArgument, "INVALID", "the context switch of group %s has %d hooks, and a message at most %d bytes", g.Name, len(g.ContextSwitch.Hooks), messageBytesMax)
 	}
 	h := *g
 	h.ContextSwitch = nil

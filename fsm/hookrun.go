@@ -60,5 +60,5 @@ func (x *execution) putRuns(g *state.NodeGroup, runs []state.HookRun) {
 }
 
 func contextSwitchOver(group, token uint64) *logv1.Result {
-	return refuse(codeFailedPrecondition, "CONTEXT_SWITCH_OVER", "group %d does not change hands with token %d (any more)", group, token)
+	return refuse(codeFailedPrecondition, "CONTEXT_SWITCH_OVER", "group %d has no context switch with token %d (any more)", group, token)
 }

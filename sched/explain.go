@@ -156,7 +156,7 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 	}
 	free := gpuView{fleet: fleet, open: true}.Free()
 	if _, _, ok := free.Take(levelOf(d.Degrees[0])); ok && fleet.hasFor(a) {
-		return what + ": it is let wait for the sake of those before it, which gain more from the GPUs" + ahead(v, a)
+		return what + ": starting it now would delay older actions, which gain more from the GPUs" + ahead(v, a)
 	} else if ok {
 		return fmt.Sprintf("%s with %s free on the same node%s", what, besides(a), ahead(v, a))
 	}

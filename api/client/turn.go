@@ -332,9 +332,9 @@ func (h *holder) end(token uint64) string {
 	case t.State == rotav1.TurnState_TURN_STATE_LOST:
 		return "the cluster gave it up, since its lease was not renewed in time"
 	case t.State == rotav1.TurnState_TURN_STATE_CANCELED:
-		return "it was canceled, by somebody else or since its job was completed"
+		return "another client canceled it, or its job was completed"
 	case t.State == rotav1.TurnState_TURN_STATE_YIELDED:
-		return "somebody else has yielded it"
+		return "another client yielded it"
 	case t.Token != token && token != 0:
 		return fmt.Sprintf("another token counts: %d, not %d", t.Token, token)
 	case t.Stop:

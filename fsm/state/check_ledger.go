@@ -25,7 +25,7 @@ func (s *State) checkNodeGroups() (err error) {
 		case g.Turn != 0 && g.Resident != t.Deployment:
 			err = fmt.Errorf("group %s is held by turn %d and another deployment is resident", g.Name, g.Turn)
 		case g.ContextSwitch != nil && (len(g.ContextSwitch.Hooks) == 0 || g.ContextSwitch.Token > s.meta.LastToken || g.Turn != 0 && t.Token != g.ContextSwitch.Token):
-			err = fmt.Errorf("group %s changes hands by %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.ContextSwitch.Hooks), g.ContextSwitch.Token, g.Turn)
+			err = fmt.Errorf("group %s has a context switch of %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.ContextSwitch.Hooks), g.ContextSwitch.Token, g.Turn)
 		case (g.Period == 0) != (len(reservations[g.ID]) == 0):
 			err = fmt.Errorf("group %s has a period of %d and %d reservations", g.Name, g.Period, len(reservations[g.ID]))
 		default:

@@ -68,7 +68,7 @@ type NodeGroup struct {
 	Nodes int64
 	// Period of all jobs with a reservation, in slots; 0 if there are none.
 	Period int64
-	// Resident is the deployment whose state is on the nodes; 0: nobody knows.
+	// Resident is the deployment whose state is on the nodes; 0: unknown.
 	Resident DeploymentID
 	// Turn is the one that holds the group.
 	Turn TurnID
@@ -78,7 +78,8 @@ type NodeGroup struct {
 	Halted string
 	// HookPool is the pool whose agents run hooks.
 	HookPool string
-	// Awake is the deployment that was woken here and not put to sleep since; 0: none.
+	// Awake is the deployment that was brought here and not put to sleep since; 0: none
+	// that has a sleep hook.
 	Awake DeploymentID
 	// ContextSwitch is the one under way, nil if there is none.
 	ContextSwitch *ContextSwitch

@@ -138,5 +138,5 @@ func TestAWaitingTurnSaysWhatFor(t *testing.T) {
 	if _, err := w.jobs().SuspendJob(t.Context(), &rotav1.SuspendJobRequest{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	waitsFor("b/critic", "waits for somebody to resume job b, which is suspended")
+	waitsFor("b/critic", "waits until job b, which is suspended, is resumed")
 }

@@ -34,7 +34,7 @@ const (
 	// Does not look for a group.
 	JobState_JOB_STATE_SUSPENDED JobState = 3
 	JobState_JOB_STATE_COMPLETED JobState = 4
-	// Forgotten.
+	// No longer exists.
 	JobState_JOB_STATE_DELETED JobState = 5
 )
 
@@ -150,7 +150,7 @@ func (Operation) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
-// Cycle is what a job needs of its group, again and again.
+// Cycle is what a job needs of its group in each period.
 type Cycle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From the beginning of one cycle to that of the next, at least; at most 24 h.
@@ -274,7 +274,7 @@ type Reservation struct {
 	// What repeats, rounded to slots and stretched to the group's period; absent for
 	// a dedicated reservation.
 	Cycle *Cycle `protobuf:"bytes,1,opt,name=cycle,proto3" json:"cycle,omitempty"`
-	// The group is the job's alone: its cycle is not known yet.
+	// The job has the group to itself: its cycle is not known yet.
 	Dedicated bool `protobuf:"varint,2,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
 	// When the cycle that is repeated began first.
 	AnchorTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=anchor_time,json=anchorTime,proto3" json:"anchor_time,omitempty"`
@@ -416,9 +416,9 @@ type Job struct {
 	Nodes uint32 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// As declared, or as its first cycle was; absent: not known yet.
 	Cycle *Cycle `protobuf:"bytes,6,opt,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of a change of deployment, as declared.
+	// How long a context switch takes, as declared.
 	SetUp *durationpb.Duration `protobuf:"bytes,7,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// It takes what others leave and has no reservation.
+	// It runs in the gaps that other jobs leave, without a reservation.
 	Backfill bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	// The node group that it is on; empty unless it runs.
 	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
@@ -440,8 +440,8 @@ type Job struct {
 	SubmitTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=submit_time,json=submitTime,proto3" json:"submit_time,omitempty"`
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Part of its time on this reservation for which it was ready and its turn had not come, in
-	// parts per million.
+	// Share of its time on this reservation in which it was ready and waited for its turn,
+	// in parts per million.
 	WaitedPpm int64 `protobuf:"varint,21,opt,name=waited_ppm,json=waitedPpm,proto3" json:"waited_ppm,omitempty"`
 	// By how much its cycles are longer than declared: what it waited, and by how much its
 	// group's period stretches them now, in parts per million.
@@ -675,9 +675,9 @@ func (x *Job) GetDeleting() bool {
 type Deployment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What setting it up took the last time; absent: never measured.
+	// How long setting it up took the last time; absent: never measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,2,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// What the last operation of each kind took.
+	// How long the last operation of each kind took.
 	Operations []*OperationTime `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
 	// Hooks that it has: sleep, wake, prefetch.
 	Hooks         []string `protobuf:"bytes,4,rep,name=hooks,proto3" json:"hooks,omitempty"`
@@ -743,21 +743,21 @@ func (x *Deployment) GetHooks() []string {
 	return nil
 }
 
-// DeploymentHooks are actions that agents run when a group changes hands, such as a
-// call that has an inference engine leave the memory of the GPUs. They run in the
-// hook pool of the group, so their pool must be empty; a run_timeout is required, at
-// most 10 minutes, and so at most may it wait.
+// DeploymentHooks are actions that agents run at a context switch, such as a call that
+// makes an inference engine leave the memory of the GPUs. They run in the hook pool of
+// the group, so their pool must be empty. A run_timeout of at most 10 minutes is
+// required. A queue_timeout is at most 10 minutes too; absent, it is the run_timeout.
 type DeploymentHooks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the deployment, without that of the job.
 	Deployment string `protobuf:"bytes,1,opt,name=deployment,proto3" json:"deployment,omitempty"`
-	// Runs before another deployment has the group that this one had.
+	// Runs before another deployment gets the group that this one had.
 	Sleep *ActionSpec `protobuf:"bytes,2,opt,name=sleep,proto3" json:"sleep,omitempty"`
-	// Runs before this deployment has the group, if it had not been the last one there.
+	// Runs before this deployment gets the group, if it was not the last one there.
 	Wake *ActionSpec `protobuf:"bytes,3,opt,name=wake,proto3" json:"wake,omitempty"`
-	// Runs while another deployment has the group and this one is to be the next, as
-	// the ledger foresees it: at most once before each time that it comes, not before
-	// the next reservation is as near as the hook may take, and perhaps not at all.
+	// May run while another deployment has the group and the ledger foresees this one as
+	// the next. It runs at most once before each time that this one comes, and only when
+	// the next reservation is no further away than the hook may take.
 	Prefetch      *ActionSpec `protobuf:"bytes,4,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -886,9 +886,10 @@ type SubmitJobRequest struct {
 	Nodes uint32 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// Absent: the first cycle says what it is.
 	Cycle *Cycle `protobuf:"bytes,6,opt,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of each change of deployment, as long as it was not measured.
+	// How long each context switch takes, until it is measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,7,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// Take what others leave, without a reservation. Then there must be no cycle.
+	// Run in the gaps that other jobs leave, without a reservation. It must then have no
+	// cycle.
 	Backfill bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	// Of its deployments; at most 64.
 	Hooks         []*DeploymentHooks `protobuf:"bytes,9,rep,name=hooks,proto3" json:"hooks,omitempty"`

@@ -84,25 +84,25 @@ type NodeGroup struct {
 	// 1 to 128 of a-z, 0-9, '-', '.'.
 	Name  string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Nodes uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// After which the reservations of all its jobs repeat; absent: there are none.
+	// Period in which the reservations of all its jobs repeat; absent: there are none.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
-	// Jobs that are on it: with a reservation, and without.
+	// Jobs that are on it, with a reservation and without.
 	Jobs         uint32 `protobuf:"varint,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	BackfillJobs uint32 `protobuf:"varint,5,opt,name=backfill_jobs,json=backfillJobs,proto3" json:"backfill_jobs,omitempty"`
-	// Turn that holds it and its token; 0: nobody does.
+	// Turn that holds it and its token; 0: none does.
 	TurnId uint64 `protobuf:"varint,6,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	Token  uint64 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
 	// Of that turn: namespace/job/deployment.
 	Holder string `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Deployment whose state is on the nodes: namespace/job/deployment; empty: nobody
-	// knows.
+	// Deployment whose state is on the nodes: namespace/job/deployment; empty: unknown.
 	Resident string `protobuf:"bytes,9,opt,name=resident,proto3" json:"resident,omitempty"`
-	// Why nothing is granted any more: a decision failed. Empty: it is.
+	// Why no turns are granted: a decision or a sleep hook failed. Empty: turns are
+	// granted.
 	Halted string `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`
 	// Pool whose agents run hooks for it.
 	HookPool string `protobuf:"bytes,11,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
-	// Deployment that the last wake hook brought there and that no sleep hook has put to
-	// sleep since: namespace/job/deployment. Empty: none that has hooks.
+	// Deployment that was brought there and not put to sleep since:
+	// namespace/job/deployment. Empty: none that has a sleep hook.
 	Awake string `protobuf:"bytes,12,opt,name=awake,proto3" json:"awake,omitempty"`
 	// A context switch is under way: hooks make the group ready for its holder.
 	ContextSwitch bool `protobuf:"varint,13,opt,name=context_switch,json=contextSwitch,proto3" json:"context_switch,omitempty"`
@@ -573,14 +573,14 @@ func (x *GetLedgerRequest) GetAllowStale() bool {
 type GetLedgerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slot  *durationpb.Duration   `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
-	// Number of the slot that now is in, counted from the Unix epoch of log time.
+	// Number of the current slot, counted from the Unix epoch of log time.
 	NowSlot int64 `protobuf:"varint,2,opt,name=now_slot,json=nowSlot,proto3" json:"now_slot,omitempty"`
 	// Log time now.
 	LogTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
-	// How many slots from now_slot on the reservations are of.
+	// How many slots the answer covers, from now_slot on.
 	Slots  uint32          `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
 	Policy PlacementPolicy `protobuf:"varint,5,opt,name=policy,proto3,enum=rota.v1.PlacementPolicy" json:"policy,omitempty"`
-	// Why jobs are not placed any more; empty: they are.
+	// Why jobs are not placed; empty: they are placed.
 	Halted        string         `protobuf:"bytes,6,opt,name=halted,proto3" json:"halted,omitempty"`
 	Groups        []*LedgerGroup `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields

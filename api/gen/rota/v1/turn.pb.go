@@ -35,8 +35,8 @@ const (
 	// Its holder was silent for longer than the lease.
 	TurnState_TURN_STATE_LOST     TurnState = 4
 	TurnState_TURN_STATE_CANCELED TurnState = 5
-	// It has the group, which agents still make ready for it: they run the hooks of
-	// the deployment that was there and of this one. It will be held then.
+	// It has the group. Agents still run the hooks of a context switch: those of the
+	// deployment that was there and of this one. It is held when they have succeeded.
 	TurnState_TURN_STATE_SETTING_UP TurnState = 6
 )
 
@@ -102,17 +102,17 @@ type Turn struct {
 	Step uint64 `protobuf:"varint,7,opt,name=step,proto3" json:"step,omitempty"`
 	// How long it is expected to take, without setting up: declared or learned.
 	Expect *durationpb.Duration `protobuf:"bytes,8,opt,name=expect,proto3" json:"expect,omitempty"`
-	// What setting up is expected to take: declared, measured or the job's.
+	// How long setting up is expected to take: declared, measured or the job's.
 	SetUp *durationpb.Duration `protobuf:"bytes,9,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// How long it may hold the group; absent: for ever.
+	// How long it may hold the group; absent: without limit.
 	Limit *durationpb.Duration `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
 	// rota may ask its holder to stop when another turn should go first.
 	Preemptible bool `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	// Node group that it holds or held, and how many nodes that has.
 	Group string `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
 	Nodes uint32 `protobuf:"varint,13,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// The deployment was not resident on the group when the turn was granted, and no
-	// hooks have brought it there: the holder has to do that first.
+	// The deployment was not resident on the group when the turn was granted, and it has
+	// no wake hook: the holder has to bring it there first.
 	SetUpNeeded bool `protobuf:"varint,14,opt,name=set_up_needed,json=setUpNeeded,proto3" json:"set_up_needed,omitempty"`
 	// The holder is asked to yield.
 	Stop bool `protobuf:"varint,15,opt,name=stop,proto3" json:"stop,omitempty"`
@@ -126,9 +126,9 @@ type Turn struct {
 	Revision uint64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When hooks had made the group ready; absent if there were none.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
-	// Which hook failed and how, if the turn was canceled for that.
+	// Which hook failed and how, if the turn was canceled because of it.
 	Message string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
-	// What a turn waits for that is not held yet, in one sentence. Only GetTurn says it.
+	// What a waiting turn waits for, in one sentence. Only GetTurn says it.
 	WaitingFor    string `protobuf:"bytes,23,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -343,7 +343,7 @@ type AcquireTurnRequest struct {
 	// How long it is expected to take, without setting up; absent: as long as the last
 	// of its kind.
 	Expect *durationpb.Duration `protobuf:"bytes,7,opt,name=expect,proto3" json:"expect,omitempty"`
-	// What bringing the deployment onto the group is expected to take; absent: as
+	// How long bringing the deployment onto the group is expected to take; absent: as
 	// measured, or as the job says.
 	SetUp *durationpb.Duration `protobuf:"bytes,8,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
 	// After this long the holder is asked to stop; absent: never.
@@ -681,10 +681,11 @@ type YieldTurnRequest struct {
 	TurnId uint64                 `protobuf:"varint,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// As the caller knows it: 0 cancels a turn that waits.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// What setting up really took; absent: nothing was set up, or nobody measured.
+	// How long setting up really took; absent: nothing was set up, or it was not
+	// measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,3,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// The work or its set-up failed: nothing is learned from it, and nobody knows any
-	// more what is on the nodes. The turn ends as canceled.
+	// The work or its set-up failed: nothing is learned from it, and the state of the
+	// nodes is unknown. The turn ends as canceled.
 	Failed        bool `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
