@@ -51,7 +51,7 @@ func (x *execution) queuesOf(n *state.Node) []state.Queue {
 	return queues
 }
 
-// recallQuotas has everybody looked at who waits beside the queue of a quota.
+// recallQuotas has all actions looked at that wait beside the queue of a quota.
 func (x *execution) recallQuotas() {
 	x.s.Quotas(func(q *state.Quota) bool {
 		x.recall(state.QueueOf(state.QuotaQueue, q.ID).Aside())
@@ -59,7 +59,7 @@ func (x *execution) recallQuotas() {
 	})
 }
 
-// recall has everybody in a room looked at, from the oldest on.
+// recall has all of a room looked at, from the oldest on.
 func (x *execution) recall(room state.Queue) {
 	trajectories := room.Kind == state.TrajectoriesAside
 	if trajectories && x.s.AsideTrajectory(state.PoolID(room.ID), 0) == nil || !trajectories && x.s.QueueLen(room) == 0 {

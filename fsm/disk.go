@@ -33,7 +33,7 @@ func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
 	x.drainsChanged(&m)
 }
 
-// drainsChanged has everybody looked at who may start on a node, which has begun or ceased
+// drainsChanged has all actions looked at that may start on a node, which has begun or ceased
 // to take new work.
 func (x *execution) drainsChanged(n *state.Node) {
 	x.usableChanged(n)

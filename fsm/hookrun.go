@@ -7,7 +7,7 @@ import (
 	"rota/fsm/state"
 )
 
-// submitHook queues the next hook of a group that changes hands. A leader may ask
+// submitHook queues the next hook of a context switch. A leader may ask
 // again, and so may its successor: each hook is queued once, whenever that is.
 func (x *execution) submitHook(c *logv1.SubmitHook) *logv1.Result {
 	g := x.s.NodeGroup(state.GroupID(c.GroupId))

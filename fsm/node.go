@@ -228,7 +228,7 @@ func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
 	return x.s.Node(n.ID).Running == 0 && len(x.openOn(n.ID, 1)) == 0
 }
 
-// openOn returns up to so many of the trajectories on a node that are not being ended.
+// openOn returns up to most of the trajectories on a node that are not being ended.
 func (x *execution) openOn(id state.NodeID, most int) (open []*state.Trajectory) {
 	x.s.NodeTrajectories(id, func(t *state.Trajectory) bool {
 		if t.State == state.TrajectoryOpen && len(open) < most {
@@ -239,7 +239,7 @@ func (x *execution) openOn(id state.NodeID, most int) (open []*state.Trajectory)
 	return open
 }
 
-// attemptsOn returns up to so many of the attempts on a node.
+// attemptsOn returns up to most of the attempts on a node.
 func (x *execution) attemptsOn(id state.NodeID, most int) (live []*state.Attempt) {
 	x.s.Attempts(id, func(t *state.Attempt) bool {
 		if len(live) < most {

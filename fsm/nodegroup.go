@@ -36,7 +36,7 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 	return &logv1.Result{FirstId: uint64(m.LastGroup), Count: 1}
 }
 
-// deleteNodeGroup forgets a group that nobody is on.
+// deleteNodeGroup forgets a group that no job is on.
 func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 	g := x.s.NodeGroupByName(c.Name)
 	if g == nil {

@@ -196,7 +196,7 @@ func (x *execution) countBypass(a *state.Action) {
 }
 
 // reserveNode reserves a node for a starved action, even if it was reserved for a younger
-// one. Without a node the action's patience starts anew.
+// one. Without a node the action's patience starts again.
 func (x *execution) reserveNode(a *state.Action, n *state.Node) {
 	b := *a
 	if n == nil {

@@ -64,7 +64,7 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 func isTurnTime(ns int64) bool { return ns >= 0 && ns <= turnNSMax }
 
 // step notes which step of its training a job is at. The first turn of the next one
-// ends the cycle before; a step that goes back is a restart, and begins one anew.
+// ends the cycle before; a step that goes back is a restart, and begins a new one.
 func (x *execution) step(j *state.Job, step uint64) {
 	if step == 0 || step == j.Step {
 		return
@@ -139,7 +139,7 @@ func (x *execution) endTurn(c *logv1.EndTurn) *logv1.Result {
 }
 
 // leaveGroup frees the group of a turn, and learns from it. If its holder was lost,
-// nobody knows what is on the nodes.
+// the state of the nodes is unknown.
 func (x *execution) leaveGroup(t *state.Turn, c *logv1.EndTurn) {
 	g := *x.s.NodeGroup(t.Group)
 	state.Assert(g.Turn == t.ID, "turn %d yields group %s, which turn %d holds", t.ID, g.Name, g.Turn)

@@ -140,7 +140,7 @@ func (d *demands) seen(a *state.Action) []scale.Seen {
 	return seen
 }
 
-// duration returns how long an action takes with so many units, if that is known.
+// duration returns how long an action takes with a number of units, if that is known.
 func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
 	if a.Class == 0 && profileOf(a) == nil {
 		return 0, false
@@ -178,7 +178,7 @@ func demandOf(a scale.DoPSet, p *state.Profile, seen []scale.Seen) scale.Demand 
 	return d
 }
 
-// learnedWith returns how long an action takes with so many units, by what was
+// learnedWith returns how long an action takes with a number of units, by what was
 // seen.
 func learnedWith(units int32, seen []scale.Seen) int64 {
 	one, err := scale.Range(units, units)

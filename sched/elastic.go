@@ -24,7 +24,7 @@ const (
 // holds until the state is another than it was made for.
 type plan struct {
 	through state.ActionID // the newest action that it is about; 0: there is no plan
-	// greedy: nobody is known to be elastic. Each takes what is free.
+	// greedy: no action is known to be elastic. Each gets what is free.
 	greedy bool
 	grants map[state.ActionID]grant // for look-up only
 }
@@ -53,7 +53,7 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 	}
 	g, ok := p.plan.grants[a.ID]
 	if !ok {
-		// Nobody younger starts but by the plan.
+		// Younger actions start only by the plan.
 		p.over = len(p.plan.grants) == 0 && p.plan.through == newest
 		return nil, 0
 	}
@@ -69,7 +69,7 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 // newest is not older than any action.
 const newest = ^state.ActionID(0)
 
-// widest returns the width of an action of which nobody knows what more cores
+// widest returns the width of an action of which it is unknown what more cores
 // would bring: all that are free, if it can use them. One that more does not help
 // gets its least degree.
 func (p *Pass) widest(a *state.Action, has, free int) int {

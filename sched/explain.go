@@ -88,8 +88,8 @@ func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
 		cores(a.CoresMin), n.Name, n.Free.Len(), running, ahead(v, a))
 }
 
-// behindUnfit reports whether so many older actions do not fit anywhere that no
-// pass comes to this one.
+// behindUnfit reports whether so many older actions fit nowhere that a pass ends before
+// it comes to this one.
 func behindUnfit(v *state.State, a *state.Action) bool {
 	unfit := 0
 	for _, id := range order.Oldest(v, a.Queue(), 0, aheadCounted) {

@@ -131,7 +131,7 @@ func (p *gpuPass) nextBatch() bool {
 
 // doesNotFit remembers the oldest action that does not fit. If it waits for
 // nothing but cores, memory or bandwidth beside free GPUs, their node is reserved for
-// it at once: to have GPUs idle is the dearest.
+// it at once: idle GPUs cost most.
 func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 	if d, ok := p.aside(a); ok {
 		return d, true
@@ -217,7 +217,7 @@ func (p *gpuPass) reachOut(a *state.Action) bool {
 }
 
 // reserveFor has a node reserved for an action, unless an older one that is pinned
-// to the node needs it more, and the pass begin anew.
+// to the node needs it more, and the pass begin again.
 func (p *gpuPass) reserveFor(n *state.Node, a *state.Action) Decision {
 	if n != nil {
 		if older := p.pinnedBefore(a, n); older != nil && !p.mayBypass(older) {

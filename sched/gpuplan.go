@@ -24,7 +24,7 @@ type planned struct {
 }
 
 // plan says how many GPUs each of a batch is to get, and what that makes
-// together: the least where nobody is known to be elastic, else as ARL-Tangram's
+// together: the least where no action is known to be elastic, else as ARL-Tangram's
 // Algorithms 1 and 4 have it.
 func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts) {
 	left, elastic := gpuView{fleet: p.nodes, open: true}.Free(), false
@@ -53,7 +53,7 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 	return batch, rest
 }
 
-// hasFor reports whether some node that is reserved for nobody has a chunk for the
+// hasFor reports whether some node that is not reserved has a chunk for the
 // action, and all else that it needs.
 func (f *gpuFleet) hasFor(a *state.Action) bool {
 	level := levelOf(a.GPUs().Degrees[0])

@@ -76,7 +76,7 @@ func (f *gpuFleet) variant(model string) chunk.Variant {
 	return v
 }
 
-// reload reads a node anew that a decision was about.
+// reload reads a node again that a decision was about.
 func (f *gpuFleet) reload(v *state.State, id state.NodeID) {
 	if i, known := f.find(id); known {
 		f.nodes[i] = f.node(v, v.Node(id))
@@ -177,7 +177,7 @@ func (w gpuView) visit(visit, which func(*chunk.Node) bool) {
 	}
 }
 
-// choose picks the node and the chunk for an action that is to get so many GPUs,
+// choose picks the node and the chunk for an action that is to get a number of GPUs,
 // or fewer if there are none. What younger ones were promised it may take if it
 // fits nowhere else: it is older.
 func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, bool) {

@@ -79,8 +79,8 @@ func Promised(v *state.State, than state.JobID) (promise ledger.Promise, steps i
 	return promise, steps
 }
 
-// leastHeld returns the group, of those that have so many nodes, which is held for the
-// least part of its period; 0 if none has, or if it is one that nobody has reserved: who
+// leastHeld returns the group, of those with enough nodes, that is held for the
+// least part of its period; 0 if none has, or if no job has reserved it: a job that
 // needs no more than that is not kept waiting.
 func leastHeld(v *state.State, nodes int64) (id state.GroupID, steps int) {
 	least := int64(0)

@@ -95,7 +95,7 @@ func (m *batch) price(i int, s *candidateNode) scale.Price {
 }
 
 // waits reports whether an action that fits a node had better wait there for more
-// cores. For ends, that is: where nothing runs nobody waits.
+// cores. For ends, that is: where nothing runs no action waits.
 func (m *batch) waits(i int, s *candidateNode) bool {
 	w := &m.candidates[i]
 	if !w.demand.Elastic() {

@@ -8,7 +8,7 @@ import (
 )
 
 // LookAhead is how many waiting actions that do not fit a pass examines in each
-// queue before it gives up. So whoever takes an action out of a queue that is
+// queue before it gives up. So code that takes an action out of a queue that is
 // longer has to have it looked at again: another has come within reach.
 const LookAhead = 32
 
@@ -35,7 +35,7 @@ type Decision struct {
 	Bypassed [4]*state.Action
 
 	// Reserve reserves Node for a starved action; with Node nil no node could be
-	// found, and its patience starts anew.
+	// found, and its patience starts again.
 	Reserve *state.Action
 
 	// Place gives a pending trajectory its Node; with Node nil it is set aside, because
@@ -270,7 +270,7 @@ func (p *Pass) aside(a *state.Action) (Decision, bool) {
 }
 
 // block remembers an action that does not start. One that has a node reserved for it
-// elsewhere is served there and holds up nobody here.
+// elsewhere is served there and holds up no others here.
 func (p *Pass) block(a *state.Action) {
 	if a.ReservedOn == 0 {
 		p.passed = append(p.passed, a.ID)
@@ -289,7 +289,7 @@ func (p *Pass) headFor(n *state.Node) *state.Action {
 }
 
 // defers reports whether an action could start on n and is deferred, which it may be
-// for a while: nobody bypasses it.
+// for a while: no action bypasses it.
 func (p *Pass) defers(a *state.Action, n *state.Node) bool {
 	return p.mayDefer(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
 }
@@ -298,7 +298,7 @@ func (p *Pass) mayDefer(a *state.Action) bool {
 	return p.view.Meta().Now-a.SubmittedAt < deferNSMax
 }
 
-// startOrReserve starts a on n with so many cores, unless that would bypass an older
+// startOrReserve starts a on n with width cores, unless that would bypass an older
 // action once too often: then a node is reserved for that one first.
 func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}

@@ -26,7 +26,7 @@ type TurnDecision struct {
 // Those whose time it is come first. A turn is due if its job has not held the group
 // since its newest reservation began, however late it is, or if it ends within that
 // reservation. Any other is early and gets the group only if it ends before the next
-// reservation of another job: so it delays nobody who comes in time. Jobs without a
+// reservation of another job: so it delays no job that comes in time. Jobs without a
 // reservation are always early: they have what is left over (backfill). Among those
 // who are due, and else among those who are early, the order is HRRS.
 func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {

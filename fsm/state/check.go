@@ -42,7 +42,7 @@ func (s *State) CheckRows() error {
 }
 
 // checkNodes: each core of a node is free or held by exactly one attempt of the
-// node's incarnation; memory that is not free is reserved by somebody.
+// node's incarnation; all memory that is not free is reserved.
 func (s *State) checkNodes() (err error) {
 	s.Nodes(0, func(n *Node) bool { err = s.checkNode(n); return err == nil })
 	return err
@@ -172,7 +172,7 @@ func (s *State) checkTrajectories() (err error) {
 	return err
 }
 
-// checkIndexes compares what was derived with what is derived from the rows anew.
+// checkIndexes compares what was derived with what is derived again from the rows.
 func (s *State) checkIndexes(fresh *State) error {
 	if a, b := db(fresh).index.counts, db(s).index.counts; a != b {
 		return fmt.Errorf("counts %+v, rows say %+v", b, a)
@@ -208,7 +208,7 @@ func (s *State) checkEvents() error {
 	return nil
 }
 
-// rebuild stores every row anew, which computes indexes and hashes afresh.
+// rebuild stores every row again, which computes indexes and hashes afresh.
 // Events are left out.
 func (s *State) rebuild() *State {
 	f := New()

@@ -62,7 +62,7 @@ type Chunk struct{ First, Units uint32 }
 // GPUs returns the chunk as a set.
 func (r Chunk) GPUs() GPUSet { return AllGPUs(r.Units) << r.First }
 
-// Aligned reports whether the chunk may exist on a node with so many GPUs.
+// Aligned reports whether the chunk may exist on a node with that number of GPUs.
 func (r Chunk) Aligned(count uint32) bool {
 	return bits.OnesCount32(r.Units) == 1 && r.Units <= ChunkMax && r.First%r.Units == 0 && r.First < count && r.First+r.Units <= count
 }

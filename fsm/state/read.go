@@ -344,7 +344,7 @@ func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
 	})
 }
 
-// NodesWith visits, in the order of NodesByFreeCores, the nodes with so many free
+// NodesWith visits, in the order of NodesByFreeCores, the nodes with that many free
 // cores and bytes of free memory. It takes a search for each number of free cores,
 // however many nodes lack the memory.
 func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) bool) {

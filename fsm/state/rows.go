@@ -162,7 +162,7 @@ type Trajectory struct {
 	RequestedCores     uint32
 	RequestedBandwidth uint64
 	// Aside: it is pending, and no node that takes new work could ever hold it. It
-	// holds up nobody until there is such a node.
+	// holds up no others until there is such a node.
 	Aside bool
 }
 

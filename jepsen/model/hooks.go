@@ -8,7 +8,7 @@ import (
 	"rota/fsm/state"
 )
 
-// Hooks: what runs when a group changes hands (docs/ledger.md). While it does nobody
+// Hooks: what runs at a context switch (docs/ledger.md). While it does nobody
 // uses the group, and it is given to nobody else.
 
 const (

@@ -70,7 +70,7 @@
 //	235B and two 7B        16 s    18 %  1.2 %   2.8 s   3.6 %  1.1 %
 //
 // With a PushPPM of 0, so that others make room only where that costs them less, it is the
-// same to the digit. Before there was that rule, when nobody was ever pushed and who was
+// same to the digit. Before there was that rule, when no job was ever pushed and a job that was
 // late waited, four 7B were 15.4 % slower and two 4.4 %.
 //
 // What is left apart is how much one cycle varies. With fixed anchors reservations
@@ -92,7 +92,7 @@
 //     come to their neighbours, in ppm of the period: there a delay of one delays the
 //     other.
 //   - Commensurate periods (§7.1) are preferred by the cost, since they stretch
-//     nobody, and of equal costs by how few cycles there are in the period.
+//     no job, and of equal costs by how few cycles there are in the period.
 //   - The duty ratio (§7.2) is called the time that a job waits, which is not one. Both
 //     are bounded: how much of its period a group is held (DutyPPM), and how much of
 //     its time any member has waited so far (WaitPPM, over at least 8 cycles).

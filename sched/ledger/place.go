@@ -85,7 +85,7 @@ type search struct {
 	rank    rank
 	found   bool
 	nearest Refusal
-	relief  int64       // what a group would cost less if it stretched nobody
+	relief  int64       // what a group would cost less without any stretch
 	periods []candidate // of a group
 }
 
@@ -148,7 +148,7 @@ func (s *search) beaten(g *group, c candidate) bool {
 	return s.found && s.key(g, c, 0, 0).compare(s.rank) >= 0
 }
 
-// bound looks at what is better than any period of a group, where nobody is
+// bound looks at what is better than any period of a group, where no job is
 // stretched, and reports whether that could be the best.
 func (s *search) bound(g *group) bool {
 	s.relief = 0
@@ -199,7 +199,7 @@ func (s *search) patient(g *group) bool {
 	return true
 }
 
-// candidates finds the periods that stretch nobody too much, the cheapest first. The
+// candidates finds the periods that stretch no job too much, the cheapest first. The
 // cost is least where some member is not stretched; longer periods have more room.
 func (s *search) candidates(g *group) {
 	s.periods = s.periods[:0]
@@ -263,7 +263,7 @@ func (s *search) excludes(cycle, least, most int64) bool {
 	return n < 1 || least > n*cycle+n*cycle*s.config.StretchPPM/million
 }
 
-// candidate takes a period if it stretches nobody too much. Not one of which half or
+// candidate takes a period if it stretches no job too much. Not one of which half or
 // a third would do: the members would be where they are in that.
 func (s *search) candidate(g *group, period int64) {
 	c, common := candidate{period: period, cost: s.relief}, int64(0)

@@ -156,7 +156,7 @@ func (p *planner) clear(id GroupID) (gain int64, err error) {
 		return cmp.Or(cmp.Compare(b.Cycle.Held(), a.Cycle.Held()), cmp.Compare(a.Job, b.Job))
 	})
 	if slices.ContainsFunc(jobs, func(r Reservation) bool { return p.moved(r.Job) }) {
-		return 0, errNotWorth // nobody is moved twice
+		return 0, errNotWorth // no job is moved twice
 	}
 	for i := range jobs {
 		if err := p.move(jobs[i].Job, true); err != nil {

@@ -19,7 +19,7 @@ const never = 1 << 62
 // It is reused: after the first few calls it allocates nothing.
 type Arranger struct {
 	demands []Demand
-	unknown int64 // stands for durations that nobody knows
+	unknown int64 // stands for unknown durations
 	cost    int64
 	choice  []int32 // which of its degrees each demand of the prefix gets
 	current []int64 // how long it takes with it
@@ -83,7 +83,7 @@ func (a *Arranger) DoP(i int) int32 { return a.demands[i].dops.At(int(a.choice[i
 // Duration returns how long the i-th of them takes.
 func (a *Arranger) Duration(i int) int64 { return a.current[i] }
 
-// Evict takes the last demand out and arranges the others anew.
+// Evict takes the last demand out and arranges the others again.
 func (a *Arranger) Evict() {
 	last := len(a.demands) - 1
 	freed := a.DoP(last)

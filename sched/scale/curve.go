@@ -42,7 +42,7 @@ func (s Serial) at(ns int64, m int32) uint64 {
 	return ratio(uint64(ns)<<fraction, share, Whole*uint64(m))
 }
 
-// Point is one entry of a table: the ratio E with so many units, in parts per
+// Point is one entry of a table: the ratio E with a number of units, in parts per
 // million.
 type Point struct {
 	Units int32

@@ -13,11 +13,11 @@ type Demand struct {
 	convex bool    // contiguous, and each unit saves at most what the one before did
 }
 
-// Unknown is the demand of an action of which nobody knows how long it takes.
+// Unknown is the demand of an action whose duration is unknown.
 func Unknown(a DoPSet) Demand { return Demand{dops: a, convex: true} }
 
 // Rigid is the demand of an action that is known to take ns nanoseconds with its
-// least degree, and of which nobody knows what more would bring.
+// least degree, and of which it is unknown what more would bring.
 func Rigid(a DoPSet, ns int64) (Demand, error) {
 	return NewDemand(a, []int64{ns})
 }
@@ -55,7 +55,7 @@ func Convex(ns []int64) bool {
 // DoPSet returns the allowed degrees.
 func (d *Demand) DoPSet() DoPSet { return d.dops }
 
-// Duration returns how long the action takes with so many units, and whether
+// Duration returns how long the action takes with a number of units, and whether
 // that is known. If no more is known than for the least degree, it is that.
 func (d *Demand) Duration(units int32) (ns int64, known bool) {
 	switch {
@@ -82,7 +82,7 @@ func (d *Demand) Elastic() bool {
 	return len(d.ns) > 1 && d.ns[len(d.ns)-1] < d.ns[0]
 }
 
-// Rigid reports whether nobody knows what more than the least degree would bring.
+// Rigid reports whether it is unknown what more than the least degree would bring.
 func (d *Demand) Rigid() bool { return len(d.ns) < d.dops.Len() }
 
 // upTo is the demand without the degrees after the i-th.
@@ -95,7 +95,7 @@ func (d *Demand) upTo(i int) Demand {
 	return Demand{dops: a, ns: d.ns[:i+1], convex: d.convex}
 }
 
-// choices returns how many degrees are worth a choice: one if nobody knows what
+// choices returns how many degrees are worth a choice: one if it is unknown what
 // more would bring.
 func (d *Demand) choices() int { return max(1, len(d.ns)) }
 

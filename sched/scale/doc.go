@@ -22,7 +22,7 @@
 //     costs 0 whatever is free, not only where nothing is.
 //   - Line 13 of Algorithm 1 takes a prefix by the number of the iteration that
 //     failed. Here it is the last prefix that was accepted, and the first
-//     candidate always is in it: evicting all would leave units idle for nobody.
+//     candidate always is in it: evicting all would leave units idle for no gain.
 //   - Algorithm 2 pops from one heap and pushes to another, and does not restore
 //     it for the next choice of depth. Here each choice has its own copy. With
 //     nobody left to wait for, the estimate is 0 and not infinite.
@@ -43,7 +43,7 @@
 // # Ties, unknowns and bounds
 //
 // Of several optimal allocations it is the one that gives the last candidate the
-// least, then the one before it, and so on: units that help nobody stay free, and
+// least, then the one before it, and so on: units without a gain stay free, and
 // of equals the older gains. Both ways of arranging give this same allocation.
 // An eviction that does not lower the objective is not done.
 //

@@ -47,7 +47,7 @@ type Elastic struct {
 	LookAhead int
 
 	arranger Arranger
-	unknown  int64   // stands for durations that nobody knows: the mean
+	unknown  int64   // stands for unknown durations: the mean
 	behind   int     // how many wait that are not looked at one by one
 	least    []int64 // durations of the queue with the least degrees
 	first    []int64 // durations that one has as the first that remains

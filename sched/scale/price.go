@@ -5,7 +5,7 @@ package scale
 // not see that units that come free together are worth waiting for, or that others
 // will come.
 //
-// A unit that is in use for a second delays everybody who could use it by as much
+// A unit that is in use for a second delays every action that could use it by as much
 // as there are units. So an action costs the time to its end and, for each unit and
 // second, as many seconds more as others want one of the units. With Amdahl's law the
 // best width then depends on the crowd alone, and not on how long the action is.
@@ -17,7 +17,7 @@ type Price struct {
 	Units, Waiting int
 	Until          int64
 	Coming         int
-	// Alone: nobody else starts before the action does. So to wait costs too.
+	// Alone: no other action starts before this one does. So to wait costs too.
 	Alone bool
 }
 

@@ -48,7 +48,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 }
 
 // lastLike returns the last of the nodes with as many free cores as n, and no less of
-// the rest, that could take the action as well, and that nobody waits for or has kept:
+// the rest, that could take the action as well, and that no action waits for or has reserved:
 // who is deferred on n does so there, too.
 func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
 	last, free := n, n.Free.Len()

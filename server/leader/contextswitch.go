@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// hookPace is the least time between two looks whether a group changes hands, and how
+	// hookPace is the least time between two looks at context switches, and how
 	// far hooks are.
 	hookPace = 10 * time.Millisecond
 	// hookRetry is how long it waits after a hook was refused, which may pass: its
@@ -28,7 +28,7 @@ const (
 	hookMessageMax = 1024
 )
 
-// contextSwitches has the hooks run of groups that change hands, one hook after the other. What
+// contextSwitches has the hooks of context switches run, one hook after the other. What
 // is to be run is in the row of the group, and so is what was run and how it ended. So a new leader
 // goes on where the one before was, whenever that is, and nothing runs twice.
 type contextSwitches struct {
@@ -135,7 +135,7 @@ func endContextSwitch(g *state.NodeGroup, failed int, message string) *logv1.Com
 }
 
 // hookMessage says why a hook failed, as the log takes it: a reason that is refused for
-// its length leaves the group closed, and text that is not UTF-8 is sent to nobody.
+// its length leaves the group closed, and text that is not UTF-8 is never sent.
 func hookMessage(what, why string) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(what+": "+why, "?"))
 	return strings.ToValidUTF8(text[:min(len(text), hookMessageMax)], "") // without a character that was cut

@@ -106,7 +106,7 @@ func (h *Hub) step() (more bool) {
 		newest := st.Meta().Revision
 		switch {
 		case len(h.every) == 0 && len(h.single) == 0:
-			h.seen = newest // nobody to wake
+			h.seen = newest // there is no subscriber to wake
 		case newest < h.seen || h.seen+1 < st.FirstRevision():
 			h.seen, lost = newest, true
 		default:

@@ -19,7 +19,7 @@ type Request struct {
 	// Variant is the model variant that has to be resident; zero if none does.
 	Variant Variant
 	Level   Level
-	// Bytes that it takes on each GPU; zero if nobody declared it: then all.
+	// Bytes that it takes on each GPU; zero if not declared: then all.
 	Bytes uint64
 	// SetUp is what it costs to make it resident, in nanoseconds.
 	SetUp int64

@@ -3595,7 +3595,7 @@ type EndTurn struct {
 	// Of the turn; 0 while it waits.
 	Token  uint64  `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	Reason TurnEnd `protobuf:"varint,3,opt,name=reason,proto3,enum=log.v1.TurnEnd" json:"reason,omitempty"`
-	// What setting up really took; 0: nothing was set up, or nobody measured.
+	// How long setting up really took; 0: nothing was set up, or it was not measured.
 	SetUpNs       int64 `protobuf:"varint,4,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -236,7 +236,7 @@ type CreateNodeGroupRequest struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// At least 1.
 	Nodes uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// Pool whose agents run the hooks of deployments when the group changes hands;
+	// Pool whose agents run the hooks of a context switch of the group;
 	// "default" if empty.
 	HookPool      string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
