@@ -332,7 +332,7 @@ func (h *holder) end(token uint64) string {
 	case t.State == rotav1.TurnState_TURN_STATE_LOST:
 		return "the cluster gave it up, since its lease was not renewed in time"
 	case t.State == rotav1.TurnState_TURN_STATE_CANCELED:
-		return "another client canceled it, or its job was completed"
+		return "it was canceled by another client, or because its job was completed"
 	case t.State == rotav1.TurnState_TURN_STATE_YIELDED:
 		return "another client yielded it"
 	case t.Token != token && token != 0:
