@@ -15,6 +15,7 @@ import (
 // journals and every word between them there is a moment before and one after.
 func TestCrashesOnANode(t *testing.T) {
 	need.Tool(t, "sh", "flock")
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		crashes int

@@ -42,6 +42,7 @@ var faults = []fault{
 func TestFaults(t *testing.T) {
 	const enough = 50
 	need.Tool(t, "sh", "flock")
+	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +113,7 @@ func killLeader(w *world, _ *devcluster.Process) {
 func killFollower(w *world, _ *devcluster.Process) {
 	follower := w.follower()
 	w.kill(follower)
-	time.Sleep(time.Second) // so that it has something to catch up with
+	w.commits(20) // so that it has something to catch up with
 	w.start(follower)
 }
 

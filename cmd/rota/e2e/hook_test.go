@@ -190,7 +190,8 @@ func TestHooksThatFail(t *testing.T) {
 func TestPrefetchComesFirst(t *testing.T) {
 	t.Parallel()
 	e := newEngines(t)
-	cycle := &rotav1.Cycle{Period: durationpb.New(trainingPeriod), Segments: []*rotav1.Segment{{Length: durationpb.New(trainingHeld), Nodes: 4}}}
+	const period = 2 * time.Second
+	cycle := &rotav1.Cycle{Period: durationpb.New(period), Segments: []*rotav1.Segment{{Length: durationpb.New(700 * time.Millisecond), Nodes: 4}}}
 	e.submit("http", cycle)
 	e.submit("shell", cycle)
 	err := e.hold("http", func() {
@@ -199,7 +200,7 @@ func TestPrefetchComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(trainingPeriod) // it comes no nearer by being foreseen again
+	time.Sleep(period) // it comes no nearer by being foreseen again
 	if err := e.hold("shell", nil); err != nil {
 		t.Fatal(err)
 	}

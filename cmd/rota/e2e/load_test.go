@@ -86,7 +86,7 @@ func (l *load) submitter() {
 			return
 		}
 		l.ended.Add(1)
-		time.Sleep(5 * time.Millisecond) // the machine has other work too
+		time.Sleep(20 * time.Millisecond) // the machine has other work too
 	}
 }
 

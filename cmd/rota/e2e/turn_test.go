@@ -31,7 +31,7 @@ const (
 	trainingSlot    = 100 * time.Millisecond
 	trainingPeriod  = 4 * time.Second
 	trainingHeld    = 1500 * time.Millisecond // as declared
-	trainingBurn    = time.Second
+	trainingWork    = time.Second
 	trainingSetUp   = 100 * time.Millisecond
 	trainingRollout = 2850 * time.Millisecond
 	trainingGroup   = "trainers"
@@ -138,12 +138,12 @@ func (tr *training) end(p *process, within time.Duration) (out string, err error
 // shellJob is a job as a script: rota runs its workers.
 const shellJob = `set -e
 for step in $(seq "$STEPS"); do
-  "$ROTA" turn run --deployment "$JOB/actor" --step "$step" --operation forward-backward --expect "$BURN" -- "$WORKER"
+  "$ROTA" turn run --deployment "$JOB/actor" --step "$step" --operation forward-backward --expect "$HELD" -- "$WORKER"
   sleep "$ROLLOUT"
 done`
 
 // shell starts a job that is a script.
-func (tr *training) shell(job string, steps int, burn time.Duration) *process {
+func (tr *training) shell(job string, steps int, held time.Duration) *process {
 	tr.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -151,7 +151,7 @@ func (tr *training) shell(job string, steps int, burn time.Duration) *process {
 	}
 	return tr.begin(job, "sh", []string{"-c", shellJob},
 		"ROTA="+tr.cluster.Servers[0].Binary, "WORKER="+self, workerEnv+"=1", "WITNESS="+tr.witness,
-		"JOB="+job, "STEPS="+strconv.Itoa(steps), "BURN="+burn.String(), "ROLLOUT="+inSeconds(trainingRollout))
+		"JOB="+job, "STEPS="+strconv.Itoa(steps), "HELD="+held.String(), "ROLLOUT="+inSeconds(trainingRollout))
 }
 
 // python starts a job that is a Python program.
@@ -189,7 +189,7 @@ func TestTwoJobsTakeTurns(t *testing.T) {
 		tr.submit(job)
 	}
 	period := tr.reserved(len(jobs))
-	running := []*process{tr.shell(jobs[0], steps, trainingBurn), tr.python(jobs[1], steps, trainingBurn)}
+	running := []*process{tr.shell(jobs[0], steps, trainingWork), tr.python(jobs[1], steps, trainingWork)}
 
 	holder := tr.holder("", 4)
 	leader := tr.leader(nil)
@@ -210,7 +210,7 @@ func TestTwoJobsTakeTurns(t *testing.T) {
 	}
 	for i, job := range jobs {
 		of := tr.inOrder(phases, job, steps)
-		predicted := time.Duration(steps-1)*period + trainingBurn
+		predicted := time.Duration(steps-1)*period + trainingWork
 		if i == 1 {
 			predicted += trainingSetUp
 		}
@@ -274,7 +274,7 @@ func TestAKilledHolderLosesItsTurn(t *testing.T) {
 	tr.submit("job-b")
 	killed := tr.shell("job-a", 1, time.Hour)
 	holder := tr.holder("job-a", 0)
-	next := tr.python("job-b", 1, trainingBurn)
+	next := tr.python("job-b", 1, trainingWork)
 	at := monotonic()
 	if err := syscall.Kill(-killed.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestAPausedHolderHearsThatItHasLost(t *testing.T) {
 	// for longer than a lease.
 	others := *tr
 	others.witness += "-of-others"
-	next := others.shell("job-a", 1, 2*tr.lease.duration)
+	next := others.shell("job-a", 1, tr.lease.duration+tr.lease.margin)
 	if out, err := others.end(next, time.Minute); err != nil {
 		t.Errorf("%s: %v\n%s", next.name, err, out)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -125,6 +126,19 @@ func (w *world) leader(except *devcluster.Process) (leader *devcluster.Process) 
 		return true
 	})
 	return leader
+}
+
+// commits waits until so many more entries are committed.
+func (w *world) commits(n uint64) {
+	w.Helper()
+	goal := uint64(0)
+	w.until(fmt.Sprintf("%d more entries are committed", n), func() bool {
+		status, err := w.api.Operator.GetStatus(w.Context(), &rotav1.GetStatusRequest{})
+		if err == nil && goal == 0 {
+			goal = status.CommitIndex + n
+		}
+		return err == nil && status.CommitIndex >= goal
+	})
 }
 
 // follower is a server that does not lead.

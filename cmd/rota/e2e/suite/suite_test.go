@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// How long the tests wait: with one core the suite takes 2 s, with two 1.6 s. So a
-// second core helps, and yet two suites are better off with a core each (2 s each)
-// than one after the other with two (1.6 and 3.2 s).
+// How long the tests wait: with one core the suite takes 1.4 s, with two 1.1 s. So a
+// second core helps, and yet two suites are better off with a core each (1.4 s each)
+// than one after the other with two (1.1 and 2.2 s).
 const (
-	aloneFor    = 1200 * time.Millisecond
-	togetherFor = 100 * time.Millisecond
+	aloneFor    = 800 * time.Millisecond
+	togetherFor = 75 * time.Millisecond
 	together    = 8
 )
 
