@@ -59,6 +59,7 @@ func bombs() []bomb {
 // gigabytes in memory. Each is refused; the leader stays in office, the agent keeps
 // its lease, and no process takes more than a gigabyte.
 func TestDecoding(t *testing.T) {
+	t.Parallel()
 	cluster, api := startCluster(t, devcluster.Config{}, pki.Files{})
 	before, err := api.Operator.GetStatus(t.Context(), &rotav1.GetStatusRequest{})
 	if err != nil {

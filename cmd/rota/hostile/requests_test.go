@@ -47,6 +47,7 @@ type scene struct {
 
 // TestRequests: whatever is sent, the answer is clear and nothing changes.
 func TestRequests(t *testing.T) {
+	t.Parallel()
 	cluster, api := startCluster(t, devcluster.Config{}, pki.Files{})
 	s := &scene{T: t, base: "http://" + cluster.Servers[0].Addr, api: api}
 	s.build()

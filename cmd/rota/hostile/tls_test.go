@@ -48,6 +48,7 @@ const noTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an
 
 // TestTLS: a peer without a certificate, or with the wrong role, gets nothing.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	peers := makePeers(t, dir)
 	if err := pki.Issue(dir, pki.RoleAgent, "node-1"); err != nil {
