@@ -27,9 +27,8 @@ const (
 	firstInterval = time.Second
 	// streamTimeout bounds one exchange of the whole member list over TCP.
 	streamTimeout = 3 * time.Second
-	// leaveTimeout is how long Stop waits for the goodbye to go out. By then it has
-	// gone to a few members at least once, and they pass it on.
-	leaveTimeout = 300 * time.Millisecond
+	// leaveTimeout is how long Stop waits for the goodbye to go out.
+	leaveTimeout = time.Second
 )
 
 // Errors of a configuration, one for each fact.

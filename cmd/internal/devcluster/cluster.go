@@ -185,11 +185,17 @@ func (c *Cluster) Leader(ctx context.Context, api *client.Client) (*Process, err
 
 // Stop ends everything: agents first, so that what they run ends with them.
 func (c *Cluster) Stop() {
-	for _, group := range [][]*Process{c.Agents, c.Servers} {
-		var wg sync.WaitGroup
-		for _, p := range group {
-			wg.Go(func() { p.Stop(stopGrace) })
-		}
-		wg.Wait()
+	c.StopAgents()
+	stop(c.Servers)
+}
+
+// StopAgents ends all agents and what they run.
+func (c *Cluster) StopAgents() { stop(c.Agents) }
+
+func stop(group []*Process) {
+	var wg sync.WaitGroup
+	for _, p := range group {
+		wg.Go(func() { p.Stop(stopGrace) })
 	}
+	wg.Wait()
 }

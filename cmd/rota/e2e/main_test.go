@@ -11,7 +11,7 @@ import (
 
 // worlds is how many clusters run at the same time: they mostly wait, for
 // elections and for leases to end.
-const worlds = "4"
+const worlds = "6"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {

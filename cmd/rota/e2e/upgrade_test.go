@@ -37,30 +37,38 @@ func buildNext(t *testing.T) string {
 	return binary
 }
 
-// TestUpgrade takes a cluster under load to the next release and back in every order of
-// its servers, then raises the level. Until then nothing of the new level may be used, and
-// any server may go back; afterwards none can.
+// TestUpgrade takes clusters under load to the next release, back, and there again, in
+// every order of their servers, then raises the level. Until then nothing of the new level
+// may be used, and any server may go back; afterwards none can.
 func TestUpgrade(t *testing.T) {
 	need.Tool(t, "sh", "flock")
 	t.Parallel()
 	next := buildNext(t)
+	for name, orders := range map[string][3][3]int{
+		"servers 1 2 3, 3 2 1, 2 1 3": {{0, 1, 2}, {2, 1, 0}, {1, 0, 2}},
+		"servers 1 3 2, 3 1 2, 2 3 1": {{0, 2, 1}, {2, 0, 1}, {1, 2, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upgrade(t, next, orders)
+		})
+	}
+}
+
+func upgrade(t *testing.T, next string, orders [3][3]int) {
+	t.Helper()
 	w := newWorld(t, patient, devcluster.Config{Servers: 3, Agents: 1, ServerArgs: []string{"--snapshot-threshold", "100"}})
 	l := newLoad(w)
 	l.start(2)
 	w.live()
-	old, to := w.cluster.Servers[0].Binary, next
-	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}, {2, 0, 1}, {1, 2, 0}, {0, 1, 2}} {
-		for n, i := range order {
-			w.restartWith(w.cluster.Servers[i], to)
+	old := w.cluster.Servers[0].Binary
+	for i, to := range []string{next, old, next} {
+		for n, server := range orders[i] {
+			w.restartWith(w.cluster.Servers[server], to)
 			l.progress(5)
 			if n == 0 {
 				w.notYet()
 			}
-		}
-		if to == next {
-			to = old
-		} else {
-			to = next
 		}
 	}
 	w.refuses(w.putNote(w.cluster.Servers[0], "early", "x"), "LEVEL_NOT_ACTIVE")

@@ -1,4 +1,4 @@
-"""A training job: in each step a turn that burns CPU, then a rollout elsewhere."""
+"""A training job: in each step a turn that burns CPU, and between steps a rollout elsewhere."""
 
 import fcntl
 import os
@@ -46,4 +46,5 @@ with rota.Client(*servers, retry_s=90.0) as client:
     for step in range(1, steps + 1):
         with client.turn(f"{job}/actor", operation="forward_backward", step=step, expect_s=burn_s) as turn:
             work(step, turn)
-        time.sleep(rollout_s)
+        if step < steps:
+            time.sleep(rollout_s)
