@@ -61,7 +61,8 @@ func (o BuildOptions) linkAndKeep(ctx context.Context, cache, binary string) err
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
 	}
-	kept := filepath.Join(cache, fmt.Sprintf("%s-%x", o.Name, sha256.Sum256(fmt.Append(nil, o)))[:len(o.Name)+17])
+	options := sha256.Sum256(fmt.Appendf(nil, "%#v", o))
+	kept := filepath.Join(cache, fmt.Sprintf("%s-%x", o.Name, options[:8]))
 	lock, err := os.Create(kept + ".lock")
 	if err != nil {
 		return err
