@@ -5,8 +5,8 @@ import (
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // Density of jobs and of what operators do to them, per simulated hour.

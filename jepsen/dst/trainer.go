@@ -6,8 +6,8 @@ import (
 	leasepkg "rota/agent/lease"
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // hosts is how many machines trainers run on. Each has links of its own.

@@ -3,8 +3,8 @@ package dst
 import (
 	"fmt"
 
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // witness stands outside the cluster and sees every execution begin and end.

@@ -7,8 +7,8 @@ import (
 	leasepkg "rota/agent/lease"
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/sched"
 )
 

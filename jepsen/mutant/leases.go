@@ -26,7 +26,7 @@ var leases = []Mutant{
 			{"agent/lease/lease.go",
 				"l.deadline = max(l.deadline, sent+int64(l.duration-l.margin))",
 				"l.deadline = max(l.deadline, l.now()+int64(l.duration-l.margin))"},
-			{"fsm/sim/agent.go", "session == a.session && renewal == a.renewal && ok", "session == a.session && ok"},
+			{"internal/sim/agent.go", "session == a.session && renewal == a.renewal && ok", "session == a.session && ok"},
 		},
 		Hunt: partitions(),
 	},

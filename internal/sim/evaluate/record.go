@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"rota/fsm/sim/workload"
+	"rota/internal/sim/workload"
 )
 
 // entry is what is known of an action that has ended. Times are nanoseconds.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 // PackingParams say what is packed.

@@ -2,8 +2,8 @@ package turns
 
 import (
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // worker is a training job that is under way.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 // Trajectory is one rollout: turns one after the other. It ends with its last

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rota/fsm/sim/workload"
+	"rota/internal/sim/workload"
 )
 
 // Policies returns those that a workload is compared on by default, rota first.

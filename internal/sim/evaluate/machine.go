@@ -5,8 +5,8 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
-	"rota/fsm/sim/workload"
 	"rota/fsm/state"
+	"rota/internal/sim/workload"
 )
 
 // machine is rota: the real state machine behind a leader, and agents that do as

@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"slices"
 
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // TraceParams say what a trace is generated from. The same ones give the same trace on

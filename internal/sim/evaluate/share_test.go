@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 const second = 1_000_000_000

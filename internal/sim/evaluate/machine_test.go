@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim/workload"
 	"rota/fsm/state"
+	"rota/internal/sim/workload"
 )
 
 // The leader has one entry in flight, and what comes meanwhile shares the next.

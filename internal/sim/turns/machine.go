@@ -5,8 +5,8 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // machine is the real state machine with its log, in virtual time. What a commit takes

@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
-	"rota/fsm/sim/evaluate"
+	"rota/internal/sim/evaluate"
 )
 
 // windows is how many points a line over time has.

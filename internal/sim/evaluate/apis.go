@@ -1,6 +1,6 @@
 package evaluate
 
-import "rota/fsm/sim/workload"
+import "rota/internal/sim/workload"
 
 // apis are what is called outside, under whatever policy: they count what is on
 // its way and refuse what is too much.

@@ -3,7 +3,7 @@ package evaluate
 import (
 	"container/heap"
 
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 // share divides the cores of a node among jobs as the kernel does among cgroups

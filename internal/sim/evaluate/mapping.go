@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim/workload"
 	"rota/fsm/state"
+	"rota/internal/sim/workload"
 )
 
 // mapping says in the words of the log what a workload has: nodes, quotas, and

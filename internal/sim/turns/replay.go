@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 // Policies of a replay, in the order of the paper.

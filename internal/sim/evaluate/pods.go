@@ -3,8 +3,8 @@ package evaluate
 import (
 	"hash/fnv"
 
-	"rota/fsm/sim"
-	"rota/fsm/sim/workload"
+	"rota/internal/sim"
+	"rota/internal/sim/workload"
 )
 
 // pods is one pod for each trajectory, for as long as it lives. The control plane

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 
-	"rota/fsm/sim"
-	"rota/fsm/sim/workload"
+	"rota/internal/sim"
+	"rota/internal/sim/workload"
 )
 
 // policy decides when actions run, and with how much. What it is told about comes

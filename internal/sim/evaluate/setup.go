@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"rota/fsm/sim/workload"
+	"rota/internal/sim/workload"
 )
 
 // Latency is what a decision costs outside the scheduler, in nanoseconds.

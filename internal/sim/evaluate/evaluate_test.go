@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"rota/fsm/sim/workload"
+	"rota/internal/sim/workload"
 )
 
 // setup makes a workload with figures set as "path=value".
