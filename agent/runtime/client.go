@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/plan"
 )
 
 // Options says which supervisor to use and how to start it if there is none.
@@ -35,7 +37,7 @@ type Client struct {
 	lost    bool
 
 	queue *exitQueue
-	exits chan Exit
+	exits chan plan.Exit
 	done  chan struct{} // closed with the connection
 	quit  chan struct{} // closed by Close
 	once  sync.Once
@@ -46,7 +48,7 @@ var _ Runtime = (*Client)(nil)
 // call is a request that waits for its reply.
 type call struct {
 	reply *frame
-	exits []Exit
+	exits []plan.Exit
 	done  chan struct{}
 }
 
@@ -54,7 +56,7 @@ type call struct {
 func (c *Client) Describe() Description { return c.desc }
 
 // Exits implements Runtime.
-func (c *Client) Exits() <-chan Exit { return c.exits }
+func (c *Client) Exits() <-chan plan.Exit { return c.exits }
 
 // Start implements Runtime. Errors: ErrDuplicate, ErrDeadlinePassed, ErrTooMany,
 // ErrInvalidSpec, ErrStopping, ErrJournal: nothing was started; ErrLost and those
@@ -68,13 +70,13 @@ func (c *Client) Start(ctx context.Context, spec Spec) error {
 }
 
 // Kill implements Runtime.
-func (c *Client) Kill(ctx context.Context, key Key, reason Reason) error {
-	_, err := c.do(ctx, &frame{Op: opKill, Keys: []Key{key}, Reason: reason})
+func (c *Client) Kill(ctx context.Context, key plan.Key, reason plan.Reason) error {
+	_, err := c.do(ctx, &frame{Op: opKill, Keys: []plan.Key{key}, Reason: reason})
 	return err
 }
 
 // List implements Runtime.
-func (c *Client) List(ctx context.Context) (running []Key, ended []Exit, err error) {
+func (c *Client) List(ctx context.Context) (running []plan.Key, ended []plan.Exit, err error) {
 	got, err := c.do(ctx, &frame{Op: opList})
 	if err != nil {
 		return nil, nil, err
@@ -83,7 +85,7 @@ func (c *Client) List(ctx context.Context) (running []Key, ended []Exit, err err
 }
 
 // Forget implements Runtime.
-func (c *Client) Forget(ctx context.Context, keys []Key) error {
+func (c *Client) Forget(ctx context.Context, keys []plan.Key) error {
 	for len(keys) > 0 {
 		n := min(len(keys), forgetPage)
 		if _, err := c.do(ctx, &frame{Op: opForget, Keys: keys[:n]}); err != nil {
@@ -124,7 +126,7 @@ func newClient(conn net.Conn, log hclog.Logger) *Client {
 		conn: conn, log: log,
 		pending: make(map[uint64]*call),
 		queue:   newExitQueue(),
-		exits:   make(chan Exit),
+		exits:   make(chan plan.Exit),
 		done:    make(chan struct{}),
 		quit:    make(chan struct{}),
 	}

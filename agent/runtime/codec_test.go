@@ -13,9 +13,11 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"time"
+
+	"rota/agent/plan"
 )
 
-func k(n uint64) Key { return Key{Action: n, Attempt: 1, Incarnation: 1} }
+func k(n uint64) plan.Key { return plan.Key{Action: n, Attempt: 1, Incarnation: 1} }
 
 func writeJournal(t *testing.T, path string, recs ...*record) {
 	t.Helper()
@@ -31,7 +33,7 @@ func writeJournal(t *testing.T, path string, recs ...*record) {
 	}
 }
 
-func readJournal(t *testing.T, path string) (started []Key, ended []Key) {
+func readJournal(t *testing.T, path string) (started []plan.Key, ended []plan.Key) {
 	t.Helper()
 	j, h, err := openJournal(path)
 	if err != nil {
@@ -49,14 +51,14 @@ func readJournal(t *testing.T, path string) (started []Key, ended []Key) {
 
 func start1(n uint64) *record { key := k(n); return &record{Start: &key} }
 func end1(n uint64) *record {
-	return &record{End: &Exit{Key: k(n), Reason: ReasonExited, Stdout: []byte("x")}}
+	return &record{End: &plan.Exit{Key: k(n), Reason: plan.ReasonExited, Stdout: []byte("x")}}
 }
 
 func TestAJournalRemembers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
-	writeJournal(t, path, start1(1), start1(2), end1(2), start1(3), end1(3), &record{Forget: []Key{k(3)}})
+	writeJournal(t, path, start1(1), start1(2), end1(2), start1(3), end1(3), &record{Forget: []plan.Key{k(3)}})
 	started, ended := readJournal(t, path)
-	if !reflect.DeepEqual(started, []Key{k(1)}) || !reflect.DeepEqual(ended, []Key{k(2)}) {
+	if !reflect.DeepEqual(started, []plan.Key{k(1)}) || !reflect.DeepEqual(ended, []plan.Key{k(2)}) {
 		t.Errorf("started %v, ended %v", started, ended)
 	}
 }
@@ -88,7 +90,7 @@ func TestATornTailIsCutOff(t *testing.T) {
 		f.Close()
 		writeJournal(t, path, end1(2))
 		started, ended := readJournal(t, path)
-		if !reflect.DeepEqual(started, []Key{k(1)}) || !reflect.DeepEqual(ended, []Key{k(2)}) {
+		if !reflect.DeepEqual(started, []plan.Key{k(1)}) || !reflect.DeepEqual(ended, []plan.Key{k(2)}) {
 			t.Errorf("%s: started %v, ended %v", name, started, ended)
 		}
 	}
@@ -118,7 +120,7 @@ func TestCompactionKeepsWhatCounts(t *testing.T) {
 		t.Errorf("%d bytes after compaction, %d before", j.size, before)
 	}
 	j.close()
-	if started, ended := readJournal(t, path); len(started) != 0 || !reflect.DeepEqual(ended, []Key{k(8), k(7)}) {
+	if started, ended := readJournal(t, path); len(started) != 0 || !reflect.DeepEqual(ended, []plan.Key{k(8), k(7)}) {
 		t.Errorf("started %v, ended %v", started, ended)
 	}
 }
@@ -136,7 +138,7 @@ func TestFramesAreBounded(t *testing.T) {
 	// A page of the largest ends fits.
 	page := &frame{ID: 1, Op: opMore}
 	for range listPage {
-		page.Exits = append(page.Exits, Exit{Message: strings.Repeat("\x00", 1024), Stdout: make([]byte, tailBytes)})
+		page.Exits = append(page.Exits, plan.Exit{Message: strings.Repeat("\x00", 1024), Stdout: make([]byte, tailBytes)})
 	}
 	if _, err := appendFrame(nil, page); err != nil {
 		t.Error(err)
@@ -188,7 +190,7 @@ func TestControllersAreGroupedByMount(t *testing.T) {
 
 func FuzzJournal(f *testing.F) {
 	var b []byte
-	for _, r := range []*record{start1(1), end1(1), {Forget: []Key{k(1)}}, {Boot: &bootRecord{PID: 1}}, {Child: &childRecord{Key: k(1)}}} {
+	for _, r := range []*record{start1(1), end1(1), {Forget: []plan.Key{k(1)}}, {Boot: &bootRecord{PID: 1}}, {Child: &childRecord{Key: k(1)}}} {
 		b, _ = appendRecord(b, r)
 		f.Add(b)
 	}
@@ -206,7 +208,7 @@ func FuzzJournal(f *testing.F) {
 }
 
 func FuzzFrame(f *testing.F) {
-	for _, fr := range []*frame{{Op: opHello, Hello: &hello{}}, {ID: 1, Op: opStart, Spec: &Spec{Key: k(1)}}, {Op: opExit, Exits: []Exit{{}}}} {
+	for _, fr := range []*frame{{Op: opHello, Hello: &hello{}}, {ID: 1, Op: opStart, Spec: &Spec{Key: k(1)}}, {Op: opExit, Exits: []plan.Exit{{}}}} {
 		b, _ := appendFrame(nil, fr)
 		f.Add(b)
 	}

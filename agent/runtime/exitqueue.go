@@ -1,6 +1,10 @@
 package runtime
 
-import "sync"
+import (
+	"sync"
+
+	"rota/agent/plan"
+)
 
 // forgetPage is how many keys one request, and one journal record, carries.
 const forgetPage = 512
@@ -10,7 +14,7 @@ const forgetPage = 512
 type exitQueue struct {
 	mu     sync.Mutex
 	cond   *sync.Cond
-	items  []Exit
+	items  []plan.Exit
 	closed bool
 }
 
@@ -20,7 +24,7 @@ func newExitQueue() *exitQueue {
 	return q
 }
 
-func (q *exitQueue) push(e ...Exit) {
+func (q *exitQueue) push(e ...plan.Exit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
@@ -37,14 +41,14 @@ func (q *exitQueue) close() {
 	q.cond.Broadcast()
 }
 
-func (q *exitQueue) pop() (Exit, bool) {
+func (q *exitQueue) pop() (plan.Exit, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.items) == 0 && !q.closed {
 		q.cond.Wait()
 	}
 	if len(q.items) == 0 {
-		return Exit{}, false
+		return plan.Exit{}, false
 	}
 	e := q.items[0]
 	q.items = q.items[1:]

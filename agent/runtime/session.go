@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"rota/agent/plan"
 )
 
 // session is the connection of one agent. Only the newest one counts: an agent
@@ -114,7 +116,7 @@ func (ss *session) handle(f *frame) error {
 	return nil
 }
 
-func (ss *session) list(id uint64) []Key {
+func (ss *session) list(id uint64) []plan.Key {
 	running, ended := ss.sup.list()
 	for len(ended) > 0 {
 		n := min(len(ended), listPage)

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"rota/agent/plan"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
@@ -115,7 +116,7 @@ type supervisor struct {
 	serving sync.Mutex
 
 	mu        sync.Mutex
-	attempts  map[Key]*attempt
+	attempts  map[plan.Key]*attempt
 	running   int
 	journal   *journal
 	compactAt int64
@@ -128,7 +129,7 @@ type supervisor struct {
 }
 
 func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error) {
-	s := &supervisor{opts: opts, log: log, attempts: make(map[Key]*attempt),
+	s := &supervisor{opts: opts, log: log, attempts: make(map[plan.Key]*attempt),
 		compactAt: journalBytesMin, idleSince: time.Now(), stop: make(chan string, 1)}
 	var err error
 	if s.user, err = opts.user(); err != nil {
@@ -207,7 +208,7 @@ func (s *supervisor) recover(h *history) error {
 		message = "the machine was restarted"
 	}
 	for k := range h.started {
-		e := &Exit{Key: k, Reason: ReasonSupervisorLost, Message: message}
+		e := &plan.Exit{Key: k, Reason: plan.ReasonSupervisorLost, Message: message}
 		e.Stdout, e.Stderr = s.output.lastBytes(k)
 		s.attempts[k] = &attempt{ended: e}
 	}
@@ -305,7 +306,7 @@ func (s *supervisor) beginStopLocked(why string) {
 // shutDown kills everything, journals how it ended, and leaves nothing behind
 // but the journal and the output.
 func (s *supervisor) shutDown(l net.Listener) error {
-	s.killAll(killOrder{ReasonSupervisorLost, "its supervisor was told to stop"})
+	s.killAll(killOrder{plan.ReasonSupervisorLost, "its supervisor was told to stop"})
 	s.runners.Wait()
 	if l != nil {
 		l.Close()
@@ -346,7 +347,7 @@ func (s *supervisor) deadlinePassed() {
 	if due {
 		failpoint.Hit(failpoint.DeadlinePassed)
 		s.log.Warn("lease ended: killing everything", "attempts", running)
-		s.killAll(killOrder{ReasonNodeLost, "killed because the node's lease ended"})
+		s.killAll(killOrder{plan.ReasonNodeLost, "killed because the node's lease ended"})
 	}
 }
 

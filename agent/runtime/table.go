@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"rota/agent/plan"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
@@ -41,7 +42,7 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 }
 
 // started records who leads an attempt, where no cgroup says it.
-func (s *supervisor) started(k Key, pid int) {
+func (s *supervisor) started(k plan.Key, pid int) {
 	if s.confine.mode() != ModeAffinity {
 		return
 	}
@@ -56,7 +57,7 @@ func (s *supervisor) started(k Key, pid int) {
 
 // finish records the end of an attempt and tells the agent. If it cannot be
 // recorded it is told all the same: that is worth more than nothing.
-func (s *supervisor) finish(a *attempt, e Exit) {
+func (s *supervisor) finish(a *attempt, e plan.Exit) {
 	failpoint.Hit(failpoint.AttemptDead)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,11 +69,11 @@ func (s *supervisor) finish(a *attempt, e Exit) {
 	a.spec = Spec{Key: e.Key} // its environment is not needed any more
 	s.running--
 	if s.session != nil {
-		s.session.send(&frame{Op: opExit, Exits: []Exit{e}})
+		s.session.send(&frame{Op: opExit, Exits: []plan.Exit{e}})
 	}
 }
 
-func (s *supervisor) killAttempt(k Key, reason Reason) error {
+func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
 	if reason == 0 {
 		return fmt.Errorf("kill %s: no reason given", k)
 	}
@@ -84,7 +85,7 @@ func (s *supervisor) killAttempt(k Key, reason Reason) error {
 	return nil
 }
 
-func (s *supervisor) list() (running []Key, ended []Exit) {
+func (s *supervisor) list() (running []plan.Key, ended []plan.Exit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, a := range s.attempts {
@@ -98,10 +99,10 @@ func (s *supervisor) list() (running []Key, ended []Exit) {
 }
 
 // forget drops ended attempts; what runs is kept.
-func (s *supervisor) forget(keys []Key) error {
+func (s *supervisor) forget(keys []plan.Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var gone []Key
+	var gone []plan.Key
 	for _, k := range keys {
 		if a := s.attempts[k]; a != nil && a.ended != nil {
 			gone = append(gone, k)
@@ -179,7 +180,7 @@ func (s *supervisor) attach(ss *session, helloID uint64) error {
 	}})
 	for _, a := range s.attempts {
 		if a.ended != nil {
-			ss.send(&frame{Op: opExit, Exits: []Exit{*a.ended}})
+			ss.send(&frame{Op: opExit, Exits: []plan.Exit{*a.ended}})
 		}
 	}
 	return nil

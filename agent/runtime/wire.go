@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"rota/agent/plan"
 )
 
 // protocolVersion changes when frames change their meaning. A supervisor may be
@@ -41,9 +43,9 @@ type frame struct {
 	Op       op           `json:"op"`
 	Hello    *hello       `json:"hello,omitempty"`
 	Spec     *Spec        `json:"spec,omitempty"`
-	Keys     []Key        `json:"keys,omitempty"`
-	Exits    []Exit       `json:"exits,omitempty"`
-	Reason   Reason       `json:"reason,omitempty"`
+	Keys     []plan.Key   `json:"keys,omitempty"`
+	Exits    []plan.Exit  `json:"exits,omitempty"`
+	Reason   plan.Reason  `json:"reason,omitempty"`
 	Deadline int64        `json:"deadline,omitempty"`
 	Error    *remoteError `json:"error,omitempty"`
 }

@@ -2,10 +2,9 @@ package sim
 
 import (
 	"slices"
-	"time"
 
+	"rota/agent/plan"
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/state"
 )
 
 // Times of the agent on its own clock, as package agent has them.
@@ -17,8 +16,8 @@ const (
 	backoffMax      = 2 * second
 )
 
-// agent is the process that works for the cluster. Its fields but proc are
-// memory: gone when it dies.
+// agent is the process that works for the cluster: it does what the plan of package
+// agent/plan decides. Its fields but proc are memory: gone when it dies.
 type agent struct {
 	n    *Node
 	proc *Process
@@ -27,33 +26,21 @@ type agent struct {
 }
 
 type memory struct {
-	lease Lease
-	terms Registration
-	// incarnation that may run attempts; 0 before registration.
-	incarnation uint64
-	minIndex    uint64
-	open        bool
-	attempts    []*attempt // in the order in which they came to be known
-	done        []Key      // what the journal may forget
+	plan *plan.Plan // nil: the process is dead
 
-	// session counts sessions, so that answers to an earlier one are known.
-	session int
+	waking bool  // the plan is asked in a moment
+	alarm  int64 // when it is asked at the latest, on the node's clock; 0: never
+
+	session int // counts sessions, so that answers to an earlier one are known
 	server  int // asked next
 	call    int // counts calls that have a time-out
 	backoff int64
 	stream  stream
-	renewal int // counts renewals: the first answer to one counts
-	failed  int // renewals in a row that were not answered
 
-	// evicting is what to do when everything that is not of keep is dead.
-	evicting func()
-	keep     uint64
+	writing *plan.Journal // to the disk; nil: nothing
 
-	begun     bool // sessions have
-	connected bool // to the supervisor
-	armed     bool // the supervisor knows a deadline
-
-	accepting, reporting, tidying, waking bool
+	connection int        // to the supervisor
+	starts     []plan.Key // that it has not answered
 }
 
 type stream struct {
@@ -75,35 +62,37 @@ func (a *agent) hear(fn func(*agent)) {
 	a.proc.After(50*microsecond, func() { fn(a) })
 }
 
-// boot starts the process: what the journal holds comes into the table, and the
+// boot starts the process: what the journal holds comes into the plan, and the
 // supervisor says what became of it.
 func (a *agent) boot() {
-	a.proc.Start()
-	a.memory = memory{lease: a.n.opts.Lease(a.n.clock.Now)}
 	disk := &a.n.disk
 	a.trace("an agent starts, incarnation %d, %d attempts in its journal", disk.incarnation, len(disk.attempts))
-	a.incarnation = disk.incarnation
+	var attempts []plan.Accepted
 	for _, e := range disk.attempts {
-		t := &attempt{key: e.key, phase: phaseRunning, rebooted: e.boot != a.n.sup.boot}
-		if e.reported {
-			t.phase = phaseReported
+		if !a.n.opts.Flaws.StartAgain {
+			attempts = append(attempts, plan.Accepted{Key: e.key, Reported: e.reported, Rebooted: e.boot != a.n.sup.boot})
 		}
-		a.attempts = append(a.attempts, t)
 	}
+	a.proc.Start()
+	a.memory = memory{plan: plan.New(disk.incarnation, attempts)}
 	a.connect()
 }
 
 // crash kills the process. A write to the journal that is under way may be on
-// the disk or not, see accept.
+// the disk or not.
 func (a *agent) crash() {
 	if a.stream.cancel != nil {
 		a.stream.cancel()
+	}
+	d := a.n.opts.Draws.Of(a.n.opts.Luck+luckTorn, a.n.opts.Loop.now)
+	if a.writing != nil && d.Chance(500_000) {
+		a.n.disk.write(*a.writing, a.n.sup.boot)
 	}
 	a.proc.Kill()
 	a.memory = memory{}
 }
 
-// connect finds the supervisor or starts one, and adopts what it knows.
+// connect finds the supervisor or starts one.
 func (a *agent) connect() {
 	s, life := a.n.sup, a.proc.life
 	if !s.proc.Alive() {
@@ -113,92 +102,171 @@ func (a *agent) connect() {
 		if life != a.proc.life {
 			return // another agent by now
 		}
-		for _, x := range s.running {
-			x.adopted = true
-		}
-		a.hear(func(a *agent) { a.adopted() })
+		connection, runs, ends := s.attach()
+		a.hear(func(a *agent) {
+			a.connection = connection
+			a.plan.Connected(runs, ends, a.n.clock.Now())
+			a.wake()
+		})
 	})
-}
-
-func (a *agent) adopted() {
-	if a.connected {
-		return
-	}
-	a.connected, a.armed = true, false
-	a.adopt()
-	a.pushDeadline()
-	if !a.begun {
-		a.begun = true
-		a.begin()
-	}
-	a.wake()
 }
 
 // lostSupervisor is what the agent sees of a supervisor's death.
 func (a *agent) lostSupervisor() {
 	a.hear(func(a *agent) {
-		a.connected, a.armed = false, false
-		for _, t := range a.attempts {
-			if t.phase == phaseStarting { // not answered: the next list tells
-				t.phase = phaseRunning
-			}
-		}
 		a.trace("lost the supervisor; starting another")
+		a.plan.Disconnected()
+		for _, k := range a.starts {
+			a.plan.Started(k, plan.Unknown, "the connection was lost", a.n.clock.Now())
+		}
+		a.starts = nil
 		a.connect()
+		a.wake()
 	})
 }
 
-// begin is the start of sessions.
-func (a *agent) begin() {
-	if a.n.disk.incarnation == 0 {
-		// The cluster will believe that nothing runs here, so nothing may.
-		a.killAll(0, func() { a.register() })
-		return
+// wake has the agent ask its plan what is due.
+func (a *agent) wake() {
+	if !a.waking {
+		a.waking = true
+		a.proc.After(20*microsecond, a.look)
 	}
-	a.register()
 }
 
-// killAll kills what is not of the incarnation keep (0: everything) and calls
-// then when it is dead.
-func (a *agent) killAll(keep uint64, then func()) {
-	a.open, a.keep, a.evicting = false, keep, then
-	for _, t := range slices.Clone(a.attempts) {
-		if keep == 0 || t.key.Incarnation != keep {
-			a.stop(t, state.EndNodeLost)
-		}
+func (a *agent) look() {
+	a.waking = false
+	now := a.n.clock.Now()
+	steps, again := a.plan.Next(now)
+	for _, s := range steps {
+		a.do(s)
 	}
+	if a.alarm > now && a.alarm <= again {
+		return
+	}
+	a.alarm = again
+	a.proc.After(min(again-now, hour), func() {
+		if a.alarm == again {
+			a.alarm = 0
+			a.wake()
+		}
+	})
+}
+
+// do does one step of the plan.
+func (a *agent) do(step plan.Step) {
+	switch step := step.(type) {
+	case plan.Note:
+		a.trace("%v: %s", step.Key, step.Text)
+	case plan.Register:
+		a.register(step)
+	case plan.Open:
+		a.trace("begins incarnation %d", step.Incarnation)
+		a.session++
+		a.follow()
+	case plan.Close:
+		a.close(step)
+	case plan.Renew:
+		a.renew(step)
+	case plan.Report:
+		a.report(step)
+	case plan.Journal:
+		a.write(step)
+	default:
+		a.ask(step)
+	}
+}
+
+// ask does the steps that are orders to the supervisor. It hears none of an earlier
+// connection.
+func (a *agent) ask(step plan.Step) {
+	s, delay := a.n.sup, 50*microsecond
+	var order func()
+	switch step := step.(type) {
+	case plan.Start:
+		delay = a.n.delay(luckSupervisor+step.Key.Action, 100*microsecond, 5*millisecond)
+		a.starts = append(a.starts, step.Key)
+		order = func() { a.started(step.Key, s.start(step.Key, step.Work.(Assigned))) }
+	case plan.Kill:
+		if a.n.opts.Flaws.KeepOld && step.Reason == plan.ReasonNodeLost {
+			a.hear(func(a *agent) { a.exited(plan.Exit{Key: step.Key, Reason: step.Reason}) })
+			return
+		}
+		order = func() { s.kill(step.Key, step.Reason) }
+	case plan.Forget:
+		order = func() { s.forget(step.Keys) }
+	case plan.Arm:
+		order = func() {
+			s.setDeadline(step.Deadline)
+			a.tell(func(p *plan.Plan) { p.Armed(step.Connection, step.Deadline) })
+		}
+	case plan.List:
+		order = func() {
+			runs, ends := s.list()
+			a.tell(func(p *plan.Plan) { p.Listed(step.Connection, runs, ends, a.n.clock.Now()) })
+		}
+	case plan.CheckSupervisor:
+		a.checkSupervisor(step.WithinNS)
+		return
+	}
+	connection := a.connection
+	s.proc.After(delay, func() {
+		if s.connection == connection {
+			order()
+		}
+	})
+}
+
+// tell tells the plan something from outside.
+func (a *agent) tell(fn func(*plan.Plan)) {
+	a.hear(func(a *agent) {
+		fn(a.plan)
+		a.wake()
+	})
+}
+
+func (a *agent) exited(e plan.Exit) {
+	a.plan.Exited(e)
 	a.wake()
-	a.watchFrozen(a.session)
 }
 
-// watchFrozen kills a supervisor that does not answer while something has to die.
-func (a *agent) watchFrozen(session int) {
-	patience := int64(a.lease.Patience())
-	a.proc.After(2*patience, func() {
-		if session != a.session || a.evicting == nil {
-			return
+// started passes on what the supervisor answered to a start.
+func (a *agent) started(k plan.Key, answer plan.Answer) {
+	a.hear(func(a *agent) {
+		if i := slices.Index(a.starts, k); i >= 0 {
+			a.starts = slices.Delete(a.starts, i, i+1)
+			a.plan.Started(k, answer, "", a.n.clock.Now())
+			a.wake()
 		}
-		if a.n.sup.proc.Paused() {
-			a.trace("the supervisor does not answer while attempts have to die; killing it")
-			a.n.sup.crash()
-		}
-		a.watchFrozen(session)
 	})
 }
 
-// settleEviction goes on if everything that has to be dead is.
-func (a *agent) settleEviction() {
-	if a.evicting == nil {
+// checkSupervisor kills a supervisor that does not answer.
+func (a *agent) checkSupervisor(within int64) {
+	s := a.n.sup
+	life, answered := s.proc.life, false
+	s.proc.After(50*microsecond, func() { answered = true })
+	a.proc.After(within, func() {
+		if !answered && life == s.proc.life {
+			a.trace("the supervisor does not answer while attempts have to die; killing it")
+			s.crash()
+		}
+	})
+}
+
+// write enters into the journal what the step says.
+func (a *agent) write(j plan.Journal) {
+	if a.n.opts.Flaws.ForgetJournal && j.Incarnation == 0 {
+		a.plan.Journaled()
+		a.wake()
 		return
 	}
-	for _, t := range a.attempts {
-		if t.phase.live() && (a.keep == 0 || t.key.Incarnation != a.keep) && !a.n.opts.Flaws.KeepOld {
-			return
-		}
-	}
-	then := a.evicting
-	a.evicting = nil
-	then()
+	a.writing = &j
+	a.proc.After(a.fsync(), func() {
+		a.writing = nil
+		a.n.disk.write(j, a.n.sup.boot)
+		a.plan.Journaled()
+		a.wake()
+	})
 }
 
 // next goes on to another server after a failure and returns how long to wait.
@@ -209,24 +277,31 @@ func (a *agent) next() int64 {
 }
 
 // register repeats until the cluster answers.
-func (a *agent) register() {
-	a.session++
-	session, call := a.session, a.deadline(registerTimeout, a.registerAgain)
-	a.n.opts.Servers.Register(a.server, a.n.registration(a.n.disk.incarnation), func(r Registration, ok bool) {
+func (a *agent) register(step plan.Register) {
+	again := func() { a.proc.After(a.next(), func() { a.register(step) }) }
+	call := a.deadline(registerTimeout, again)
+	a.n.opts.Servers.Register(a.server, a.n.registration(step.Incarnation), func(r Registration, ok bool) {
 		a.hear(func(a *agent) {
 			switch {
-			case session != a.session || !a.answered(call):
+			case !a.answered(call):
 			case !ok:
-				a.registerAgain()
+				again()
 			default:
-				a.backoff = 0
-				a.enter(r)
+				a.registered(r)
 			}
 		})
 	})
 }
 
-func (a *agent) registerAgain() { a.proc.After(a.next(), a.register) }
+func (a *agent) registered(r Registration) {
+	a.trace("registered, incarnation %d at index %d", r.Incarnation, r.Index)
+	a.backoff = 0
+	if a.n.opts.Flaws.IgnoreLease {
+		r.Margin = -100 * hour // so neither it nor the supervisor has a deadline to speak of
+	}
+	a.plan.Registered(plan.Terms{Incarnation: r.Incarnation, Index: r.Index, LeaseNS: r.Lease, MarginNS: r.Margin})
+	a.wake()
+}
 
 // deadline gives a call a time-out; answered says whether its answer came in
 // time, once.
@@ -249,139 +324,39 @@ func (a *agent) answered(call int) bool {
 	return true
 }
 
-// enter begins the incarnation that the cluster answered: everything older is
-// dead and its journal forgotten before anything of it is started.
-func (a *agent) enter(r Registration) {
-	a.killAll(r.Incarnation, func() {
-		if a.n.disk.incarnation == r.Incarnation {
-			a.beginSession(r)
-			return
-		}
-		a.proc.After(a.fsync(), func() {
-			a.n.disk.incarnation, a.n.disk.attempts = r.Incarnation, nil
-			a.beginSession(r)
-		})
-	})
-}
-
-func (a *agent) beginSession(r Registration) {
-	a.trace("registered, incarnation %d at index %d", r.Incarnation, r.Index)
-	a.terms, a.failed = r, 0
-	a.lease.Begin(time.Duration(r.Lease), time.Duration(r.Margin))
-	for _, t := range slices.Clone(a.attempts) {
-		if t.key.Incarnation != r.Incarnation {
-			a.drop(t)
-		}
-	}
-	a.incarnation, a.minIndex, a.open = r.Incarnation, max(a.minIndex, r.Index), true
-	a.renew()
-	a.follow()
-	a.wake()
-}
-
-// endSession is the loss of the lease: all is killed, then the node registers
-// again.
-func (a *agent) endSession(why string) {
-	a.trace("killing everything that runs here: %s", why)
+// close ends a session.
+func (a *agent) close(step plan.Close) {
+	a.trace("killing everything that runs here: %s", step.Why)
 	a.n.lost++
 	a.session++
-	a.lease.End()
 	if a.stream.cancel != nil {
 		a.stream.cancel()
 		a.stream.cancel = nil
 	}
-	if a.n.opts.Flaws.IgnoreLease {
-		a.register()
-		return
-	}
-	a.killAll(0, a.register)
 }
 
-// renew asks one server, and after a failure all of them at once.
-func (a *agent) renew() {
-	session := a.session
-	a.renewal++
-	renewal, sent := a.renewal, a.n.clock.Now()
+// renew asks for a renewal: one server, or all of them at once.
+func (a *agent) renew(step plan.Renew) {
+	sent, session := a.n.clock.Now(), a.session
 	ask := func(server int) {
-		a.n.opts.Servers.Renew(server, a.n.opts.Name, a.incarnation, func(fenced, ok bool) {
-			a.hear(func(a *agent) {
-				if session == a.session && renewal == a.renewal && ok {
-					a.renewed(sent, fenced)
-				}
-			})
+		a.n.opts.Servers.Renew(server, a.n.opts.Name, step.Incarnation, func(fenced, ok bool) {
+			if ok {
+				a.tell(func(p *plan.Plan) { p.Renewed(step.Number, sent, fenced, a.n.clock.Now()) })
+			}
 		})
 	}
-	if a.failed == 0 {
-		ask(a.server)
-	} else {
+	if step.All {
 		for server := range a.n.opts.Servers.Count() {
 			ask(server)
 		}
+	} else {
+		ask(a.server)
 	}
-	a.proc.After(a.terms.Lease/6, func() {
-		if session != a.session || renewal != a.renewal {
-			return
-		}
-		a.failed++
-		a.server = (a.server + 1) % a.n.opts.Servers.Count()
-		pause := min(a.terms.Lease/12, a.terms.Lease/200<<min(a.failed, 10))
-		a.proc.After(pause, func() {
-			if session == a.session && renewal == a.renewal {
-				a.renew()
-			}
-		})
-	})
-}
-
-func (a *agent) renewed(sent int64, fenced bool) {
-	a.failed = 0
-	a.renewal++
-	if fenced {
-		a.endSession("the cluster has given this incarnation up")
-		return
-	}
-	a.lease.Extend(sent)
-	a.watchLease()
-	a.pushDeadline()
-	a.wake()
-	session, renewal := a.session, a.renewal
-	a.proc.After(max(0, a.terms.Lease/3-(a.n.clock.Now()-sent)), func() {
-		if session == a.session && renewal == a.renewal {
-			a.renew()
-		}
-	})
-}
-
-// watchLease ends the session at the deadline. It does not depend on any call.
-func (a *agent) watchLease() {
-	if a.lease.Expired() {
-		a.endSession("the lease was not renewed in time")
-		return
-	}
-	session, held := a.session, a.lease.Held()
-	a.proc.After(max(millisecond, held-a.n.clock.Now()), func() {
-		switch {
-		case session != a.session:
-		case a.lease.Expired():
-			a.endSession("the lease was not renewed in time")
-		case a.lease.Held() == held: // woken a moment early
-			a.watchLease()
-		}
-	})
-}
-
-// pushDeadline tells the supervisor how long attempts may run.
-func (a *agent) pushDeadline() {
-	held := a.lease.Held()
-	if held == 0 || !a.connected {
-		return
-	}
-	a.n.sup.proc.After(50*microsecond, func() {
-		a.n.sup.setDeadline(held)
-		a.hear(func(a *agent) {
-			a.armed = a.connected
+	a.proc.After(step.WithinNS, func() {
+		if session == a.session && a.plan.NotRenewed(step.Number, a.n.clock.Now()+step.WithinNS/8) {
+			a.server = (a.server + 1) % a.n.opts.Servers.Count()
 			a.wake()
-		})
+		}
 	})
 }
 
@@ -406,12 +381,13 @@ func (a *agent) follow() {
 			})
 		}
 	}
-	a.stream.cancel = a.n.opts.Servers.Watch(a.server, a.n.opts.Name, a.incarnation, a.minIndex,
-		func(d Desired) {
+	a.stream.cancel = a.n.opts.Servers.Watch(a.server, a.n.opts.Name, a.plan.Incarnation(), a.plan.SeenIndex(),
+		func(d plan.Desired) {
 			a.hear(func(a *agent) {
 				if current() {
 					a.stream.heard, a.backoff = a.n.clock.Now(), 0
-					a.desired(d)
+					a.plan.Desire(d)
+					a.wake()
 				}
 			})
 		},
@@ -432,21 +408,14 @@ func (a *agent) watchSilence(current func() bool, again func()) {
 	})
 }
 
-func (a *agent) desired(d Desired) {
-	if a.desire(d) {
-		a.endSession("the cluster has given this incarnation up")
-		return
-	}
-	a.wake()
-}
-
-// report sends ends until a server confirms them, one call at a time.
-func (a *agent) report(exits []exit) {
-	a.reporting = true
-	c := &logv1.ReportAttempts{Node: a.n.opts.Name, Incarnation: a.incarnation}
-	for _, e := range exits {
+// report sends ends to one server.
+func (a *agent) report(step plan.Report) {
+	c := &logv1.ReportAttempts{Node: a.n.opts.Name, Incarnation: step.Incarnation}
+	keys := make([]plan.Key, len(step.Exits))
+	for i, e := range step.Exits {
+		keys[i] = e.Key
 		c.Reports = append(c.Reports, &logv1.AttemptReport{
-			ActionId: e.key.Action, Attempt: e.key.Attempt, Reason: uint32(e.reason), ExitCode: e.code, ExecNs: e.ran,
+			ActionId: e.Key.Action, Attempt: e.Key.Attempt, Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), ExecNs: int64(e.Exec),
 		})
 	}
 	answered := false
@@ -455,13 +424,14 @@ func (a *agent) report(exits []exit) {
 			return
 		}
 		answered = true
-		a.acked(exits, index, ok)
 		wait := int64(0)
-		if !ok {
+		if ok {
+			a.plan.Reported(keys, index)
+		} else {
 			wait = a.next()
 		}
 		a.proc.After(wait, func() {
-			a.reporting = false
+			a.plan.ReportsDone()
 			a.wake()
 		})
 	}

@@ -1,6 +1,6 @@
 // Package sim is a world in which the real state machine can be driven much
 // faster than time passes: a virtual clock, a model of the log, replicas of
-// fsm.Machine that apply it at their own pace, and nodes with fake agents.
+// fsm.Machine that apply it at their own pace, and nodes with agents.
 //
 // The world is one goroutine. What happens is an event at a virtual time; equal
 // times are told apart by the order in which the events were scheduled. Chance
@@ -8,9 +8,7 @@
 // taken out of a run leaves the luck of all others as it was: that is what makes
 // a failing run shrink.
 //
-// An agent here follows the protocol of package agent (journal before start,
-// adoption after a restart, reports until they are confirmed, death by the
-// lease's deadline) without its sockets, files and processes. The lease itself
-// and everything of the servers is handed in, so that a test can put the real
-// ones there.
+// An agent here does what package agent/plan decides, as package agent does, but
+// without sockets, files and processes. Everything of the servers is handed in, so
+// that a test can put the real thing there.
 package sim

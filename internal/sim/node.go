@@ -2,23 +2,15 @@ package sim
 
 import (
 	"fmt"
-	"time"
+	"slices"
 
+	"rota/agent/plan"
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
 
-// Key is the fencing token of an attempt.
-type Key struct {
-	Action      uint64
-	Attempt     uint32
-	Incarnation uint64
-}
-
-// Assignment is one attempt that a node should know.
-type Assignment struct {
-	Key   Key
-	Stop  bool
+// Assigned is what an attempt has to be started with.
+type Assigned struct {
 	Cores state.CoreSet
 	Spec  []byte
 	// GPUs that it holds, and what making its model resident there takes.
@@ -26,30 +18,19 @@ type Assignment struct {
 	SetUp int64
 }
 
-// Desired is what a node should be doing, as of an index. Fenced is the last
-// that an incarnation hears.
-type Desired struct {
-	Index       uint64
-	Fenced      bool
-	Assignments []Assignment
-}
-
 // DesiredOf is what a server sends to an incarnation of a node.
-func DesiredOf(s *state.State, node string, incarnation uint64) Desired {
-	d := Desired{Index: s.Meta().Applied}
+func DesiredOf(s *state.State, node string, incarnation uint64) plan.Desired {
+	d := plan.Desired{Incarnation: incarnation, Index: s.Meta().Applied}
 	n := s.NodeByName(node)
 	if n == nil || n.Incarnation != incarnation || n.State != state.NodeUp {
 		d.Fenced = true
 		return d
 	}
 	s.Attempts(n.ID, func(t *state.Attempt) bool {
-		d.Assignments = append(d.Assignments, Assignment{
-			Key:   Key{uint64(t.Action), t.Number, t.Incarnation},
-			Stop:  t.Stop,
-			Cores: t.Cores,
-			Spec:  s.Action(t.Action).Spec,
-			GPUs:  t.Chunk.GPUs(),
-			SetUp: t.SetUpNS,
+		d.Assignments = append(d.Assignments, plan.Assignment{
+			Key:  plan.Key{Action: uint64(t.Action), Attempt: t.Number, Incarnation: t.Incarnation},
+			Stop: t.Stop,
+			Work: Assigned{Cores: t.Cores, Spec: s.Action(t.Action).Spec, GPUs: t.Chunk.GPUs(), SetUp: t.SetUpNS},
 		})
 		return true
 	})
@@ -73,31 +54,14 @@ type Servers interface {
 	Report(server int, c *logv1.ReportAttempts, answer func(index uint64, ok bool))
 	// Watch streams desired states from minIndex on, in order, until end is called
 	// by the server's side; it returns what ends it from the agent's.
-	Watch(server int, node string, incarnation, minIndex uint64, deliver func(Desired), end func()) (cancel func())
-}
-
-// Lease is the right to run attempts, by the node's own clock. agent/lease has
-// the real one.
-type Lease interface {
-	// Begin starts anew without a deadline.
-	Begin(duration, margin time.Duration)
-	// End gives the lease up.
-	End()
-	// Extend counts a renewal that was sent at a time.
-	Extend(sent int64)
-	// Expired says that there was a lease and there is none now.
-	Expired() bool
-	// Held returns the deadline until which attempts may run, 0 if they may not.
-	Held() int64
-	// Patience is how long the supervisor gets to kill what must die.
-	Patience() time.Duration
+	Watch(server int, node string, incarnation, minIndex uint64, deliver func(plan.Desired), end func()) (cancel func())
 }
 
 // Witness is told of every execution from outside: when its first process was
 // there, and when its last was gone. Complete: it had done its work.
 type Witness interface {
-	Began(node string, k Key, cores state.CoreSet, gpus state.GPUSet)
-	Ended(node string, k Key, complete bool)
+	Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet)
+	Ended(node string, k plan.Key, complete bool)
 }
 
 // Work is what an execution does. Durations are nanoseconds.
@@ -139,7 +103,6 @@ type NodeOptions struct {
 	PPM     int64
 	Servers Servers
 	Witness Witness
-	Lease   func(now func() int64) Lease
 	Work    func(spec []byte) Work
 	// Trace is called with what happens, nil for nobody.
 	Trace func(format string, args ...any)
@@ -151,12 +114,13 @@ type NodeOptions struct {
 type Flaws struct {
 	// IgnoreLease: neither the agent nor its supervisor kills at the deadline.
 	IgnoreLease bool
-	// StartAgain: a restarted agent starts what its journal holds.
+	// StartAgain: a restarted agent does not look into its journal, and so starts
+	// again what it holds.
 	StartAgain bool
 	// ForgetJournal: an attempt is started before it is in the journal, and the
 	// journal is lost in a crash.
 	ForgetJournal bool
-	// KeepOld: what runs of an older incarnation is not killed.
+	// KeepOld: what must die because a session has ended is believed dead, and goes on.
 	KeepOld bool
 }
 
@@ -178,19 +142,24 @@ type journal struct {
 }
 
 type journalEntry struct {
-	key      Key
+	key      plan.Key
 	reported bool
 	// boot is the boot of the machine in which it was accepted.
 	boot int
 }
 
-func (j *journal) find(k Key) int {
-	for i := range j.attempts {
-		if j.attempts[i].key == k {
-			return i
-		}
+// write does what a step of the plan says, in this boot of the machine.
+func (j *journal) write(w plan.Journal, boot int) {
+	if w.Incarnation != 0 {
+		j.incarnation, j.attempts = w.Incarnation, nil
 	}
-	return -1
+	for i, e := range j.attempts {
+		j.attempts[i].reported = e.reported || slices.Contains(w.Reported, e.key)
+	}
+	j.attempts = slices.DeleteFunc(j.attempts, func(e journalEntry) bool { return slices.Contains(w.Forget, e.key) })
+	for _, k := range w.Accept {
+		j.attempts = append(j.attempts, journalEntry{key: k, boot: boot})
+	}
 }
 
 // NewNode returns a machine that is switched off.
@@ -279,10 +248,17 @@ func (n *Node) ResumeSupervisor() {
 func (n *Node) SessionsLost() int { return n.lost }
 
 // Idle says that nothing runs here and nothing waits to be told.
-func (n *Node) Idle() bool { return len(n.sup.running) == 0 && len(n.agent.attempts) == 0 }
+func (n *Node) Idle() bool {
+	return len(n.sup.running) == 0 && (n.agent.plan == nil || n.agent.plan.Idle())
+}
 
 // Incarnation returns the one that the agent works for, 0 before it is registered.
-func (n *Node) Incarnation() uint64 { return n.agent.incarnation }
+func (n *Node) Incarnation() uint64 {
+	if n.agent.plan == nil {
+		return 0
+	}
+	return n.agent.plan.Incarnation()
+}
 
 // delay draws a time in nanoseconds, most often near the lower end.
 func (n *Node) delay(luck uint64, low, high int64) int64 {

@@ -2,30 +2,16 @@ package sim
 
 import (
 	"slices"
+	"time"
 
-	"rota/fsm/state"
+	"rota/agent/plan"
 )
 
 const (
 	microsecond int64 = 1_000
 	millisecond int64 = 1_000_000
 	second      int64 = 1_000_000_000
-)
-
-// exit is how an execution ended. Reasons have the values of rota.v1.EndReason.
-type exit struct {
-	key    Key
-	reason state.EndReason
-	code   int32
-	ran    int64 // from start to end
-}
-
-// start is what the supervisor answers to an order to start.
-type start uint8
-
-const (
-	startOK start = iota
-	startDeadlinePassed
+	hour              = 3600 * second
 )
 
 // supervisor is the parent of every execution. It kills them all at the
@@ -37,9 +23,11 @@ type supervisor struct {
 	// supervisor has left.
 	running []*execution
 	// ended are the exits that nobody has confirmed; they are on disk.
-	ended    []exit
-	deadline int64 // on the node's clock; 0: none yet
-	boot     int   // counts boots of the machine
+	ended []plan.Exit
+	// connection counts those of agents. Only orders of the newest one are heard.
+	connection int
+	deadline   int64 // on the node's clock; 0: none yet
+	boot       int   // counts boots of the machine
 	// ready: it has killed what an earlier one left; waiting asked to be told.
 	ready   bool
 	waiting []func()
@@ -47,10 +35,10 @@ type supervisor struct {
 
 // execution is the processes of an attempt.
 type execution struct {
-	key    Key
+	key    plan.Key
 	work   Work
-	began  int64           // virtual time
-	killed state.EndReason // why it was told to die; 0: it was not
+	began  int64       // virtual time
+	killed plan.Reason // why it was told to die; 0: it was not
 	gone   bool
 	// adopted is false while the supervisor that started it is dead.
 	adopted bool
@@ -70,7 +58,7 @@ func (s *supervisor) launch() {
 
 func (s *supervisor) sweep() {
 	for _, x := range s.running {
-		s.end(x, state.EndSupervisorLost)
+		s.end(x, plan.ReasonSupervisorLost)
 	}
 	if len(s.running) > 0 {
 		s.proc.After(5*millisecond, s.sweep)
@@ -117,16 +105,40 @@ func (s *supervisor) reset() {
 	s.boot++
 }
 
-// start forks.
-func (s *supervisor) start(key Key, cores state.CoreSet, gpus state.GPUSet, work Work) start {
-	if s.deadline == 0 || s.n.clock.Now() >= s.deadline && !s.n.opts.Flaws.IgnoreLease {
-		return startDeadlinePassed
+// attach makes a new connection the only one, and says what the supervisor runs and
+// has run. What was asked over an earlier one and has not arrived yet never will.
+func (s *supervisor) attach() (connection int, runs []plan.Key, ends []plan.Exit) {
+	s.connection++
+	for _, x := range s.running {
+		x.adopted = true
 	}
+	runs, ends = s.list()
+	return s.connection, runs, ends
+}
+
+func (s *supervisor) list() (runs []plan.Key, ends []plan.Exit) {
+	for _, x := range s.running {
+		runs = append(runs, x.key)
+	}
+	return runs, slices.Clone(s.ended)
+}
+
+// start forks.
+func (s *supervisor) start(key plan.Key, as Assigned) plan.Answer {
+	runs, ends := s.list()
+	switch {
+	case s.deadline == 0 || s.n.clock.Now() >= s.deadline:
+		return plan.Disarmed
+	case slices.Contains(runs, key), slices.ContainsFunc(ends, func(e plan.Exit) bool { return e.Key == key }):
+		return plan.Unknown // it is known already, so it is not started
+	}
+	work := s.n.opts.Work(as.Spec)
+	work.Run += as.SetUp
 	x := &execution{key: key, work: work, began: s.n.opts.Loop.Now(), adopted: true}
 	s.running = append(s.running, x)
-	s.n.opts.Witness.Began(s.n.opts.Name, key, cores, gpus)
-	s.n.opts.Loop.After(work.With(cores.Len()), func() { s.finish(x) })
-	return startOK
+	s.n.opts.Witness.Began(s.n.opts.Name, key, as.Cores, as.GPUs)
+	s.n.opts.Loop.After(work.With(as.Cores.Len()), func() { s.finish(x) })
+	return plan.OK
 }
 
 // finish is the natural end of an execution.
@@ -137,12 +149,12 @@ func (s *supervisor) finish(x *execution) {
 	adopted := x.adopted
 	s.gone(x, true)
 	if adopted {
-		s.tell(exit{x.key, state.EndExited, x.work.ExitCode, s.n.opts.Loop.Now() - x.began})
+		s.tell(plan.Exit{Key: x.key, Reason: plan.ReasonExited, ExitCode: int(x.work.ExitCode), Exec: time.Duration(s.n.opts.Loop.Now() - x.began)})
 	}
 }
 
 // end kills an execution for a reason, the first of which counts.
-func (s *supervisor) end(x *execution, reason state.EndReason) {
+func (s *supervisor) end(x *execution, reason plan.Reason) {
 	if x.gone || x.killed != 0 {
 		return
 	}
@@ -158,7 +170,7 @@ func (s *supervisor) die(x *execution, after int64) {
 		adopted := x.adopted
 		s.gone(x, false)
 		if adopted && x.killed != 0 {
-			s.tell(exit{key: x.key, reason: x.killed})
+			s.tell(plan.Exit{Key: x.key, Reason: x.killed})
 		}
 	})
 }
@@ -172,7 +184,7 @@ func (s *supervisor) gone(x *execution, complete bool) {
 }
 
 // tell notes an exit and passes it on, when the supervisor gets to it.
-func (s *supervisor) tell(e exit) {
+func (s *supervisor) tell(e plan.Exit) {
 	s.proc.After(50*microsecond, func() {
 		s.ended = append(s.ended, e)
 		s.n.agent.hear(func(a *agent) { a.exited(e) })
@@ -180,7 +192,7 @@ func (s *supervisor) tell(e exit) {
 }
 
 // kill is the agent's order.
-func (s *supervisor) kill(key Key, reason state.EndReason) {
+func (s *supervisor) kill(key plan.Key, reason plan.Reason) {
 	for _, x := range s.running {
 		if x.key == key {
 			s.end(x, reason)
@@ -191,9 +203,7 @@ func (s *supervisor) kill(key Key, reason state.EndReason) {
 // setDeadline arms the supervisor.
 func (s *supervisor) setDeadline(at int64) {
 	s.deadline = max(s.deadline, at)
-	if !s.n.opts.Flaws.IgnoreLease {
-		s.proc.After(s.deadline-s.n.clock.Now(), s.alarm)
-	}
+	s.proc.After(s.deadline-s.n.clock.Now(), s.alarm)
 }
 
 // alarm kills everything if the deadline has passed.
@@ -206,12 +216,12 @@ func (s *supervisor) alarm() {
 		}
 	default:
 		for _, x := range s.running {
-			s.end(x, state.EndNodeLost)
+			s.end(x, plan.ReasonNodeLost)
 		}
 	}
 }
 
 // forget drops exits that the agent has dealt with.
-func (s *supervisor) forget(keys []Key) {
-	s.ended = slices.DeleteFunc(s.ended, func(e exit) bool { return slices.Contains(keys, e.key) })
+func (s *supervisor) forget(keys []plan.Key) {
+	s.ended = slices.DeleteFunc(s.ended, func(e plan.Exit) bool { return slices.Contains(keys, e.Key) })
 }
