@@ -236,7 +236,7 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 	var err error
 	switch step := step.(type) {
 	case plan.Kill:
-		err = s.kill(step, conn)
+		s.kill(step, conn)
 	case plan.Forget:
 		failpoint.Hit(failpoint.ReportJournaled)
 		if err := conn.Forget(s.ctx, step.Keys); err != nil {
@@ -264,11 +264,10 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 }
 
 // kill ends what must not go on. It is repeated until the attempt has ended.
-func (s *steps) kill(step plan.Kill, conn runtime.Runtime) error {
+func (s *steps) kill(step plan.Kill, conn runtime.Runtime) {
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
 	if err := conn.Kill(ctx, step.Key, step.Reason); err != nil && ctx.Err() == nil {
 		s.log.Error("kill failed; trying on", "attempt", step.Key, "error", err)
 	}
-	return nil
 }
