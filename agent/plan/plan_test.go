@@ -400,42 +400,61 @@ func TestAnOlderIncarnationIsKilledBeforeANewOneBegins(t *testing.T) {
 }
 
 // TestALateForgetDoesNotUndoAnAcceptance: an attempt is given up while it is entered into
-// the journal, and comes back with the next session of the same incarnation.
+// the journal, and comes back with the next session of the same incarnation, before that
+// write has ended or after.
 func TestALateForgetDoesNotUndoAnAcceptance(t *testing.T) {
-	n := newNode()
-	n.Desire(whole(101, 1))
-	n.Next(n.now) // the write of the journal
-	n.cut = true
-	n.now += leaseNS - marginNS
-	steps, _ := n.Next(n.now) // the lease ends: registered again
-	for _, s := range steps {
-		if _, ok := s.(Journal); ok {
-			t.Errorf("%v while another write is under way", s)
-		}
-		n.do(s)
-	}
-	n.cut = false
-	n.Next(n.now)
-	n.Desire(whole(102, 1))
-	n.NotRenewed(n.session.renewal, n.now)
-	n.Journaled()
-	known := map[Key]bool{k(1): true} // what the journal holds
-	for range 5 {
-		steps, _ := n.Next(n.now)
-		for _, s := range steps {
-			if j, ok := s.(Journal); ok {
-				for _, key := range j.Forget {
-					delete(known, key)
-				}
-				for _, key := range j.Accept {
-					known[key] = true
+	for name, early := range map[string]bool{"before": true, "after": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode()
+			var writing *Journal // it ends when it is said
+			known := map[Key]bool{}
+			round := func() {
+				steps, _ := n.Next(n.now)
+				for _, s := range steps {
+					j, ok := s.(Journal)
+					if !ok {
+						n.do(s)
+						continue
+					}
+					if writing != nil {
+						t.Errorf("%v is written while %v is", j, *writing)
+					}
+					writing = &j
 				}
 			}
-			n.do(s)
-		}
-	}
-	if starts := take[Start](n); len(starts) != 1 || !known[k(1)] {
-		t.Errorf("started %v, and the journal knows %v", starts, known)
+			written := func() {
+				for _, key := range writing.Forget {
+					delete(known, key)
+				}
+				for _, key := range writing.Accept {
+					known[key] = true
+				}
+				writing = nil
+				n.Journaled()
+			}
+			n.Desire(whole(101, 1))
+			round()
+			n.cut = true
+			n.now += leaseNS - marginNS
+			round() // the lease ends: registered again
+			round()
+			if !early {
+				written()
+				round() // it may be forgotten
+			}
+			n.cut = false
+			n.NotRenewed(n.session.renewal, n.now)
+			round()
+			n.Desire(whole(102, 1))
+			for i := range 12 {
+				if round(); i%4 == 3 && writing != nil {
+					written()
+				}
+			}
+			if starts := take[Start](n); len(starts) != 1 || !known[k(1)] {
+				t.Errorf("started %v, and the journal knows %v", starts, known)
+			}
+		})
 	}
 }
 

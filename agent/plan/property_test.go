@@ -16,7 +16,7 @@ import (
 func TestAnyHistory(t *testing.T) {
 	// Histories are short, and most of them do not get far.
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		if err := f.Value.Set("5000"); err != nil {
+		if err := f.Value.Set("2000"); err != nil {
 			t.Fatal(err)
 		}
 	}
