@@ -33,6 +33,9 @@ func (l *Loop) At(at int64, fn func()) {
 // After has fn called when d nanoseconds have passed.
 func (l *Loop) After(d int64, fn func()) { l.At(l.now+d, fn) }
 
+// Empty says that nothing is scheduled.
+func (l *Loop) Empty() bool { return len(l.heap) == 0 }
+
 // Halt ends Run after the current event.
 func (l *Loop) Halt() { l.halted = true }
 

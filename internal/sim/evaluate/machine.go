@@ -6,6 +6,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/internal/sim/workload"
 )
 
@@ -21,7 +22,7 @@ type machine struct {
 	waiting  []proposal
 	inFlight bool
 	revision uint64 // of the newest event that was read
-	tick     int64  // when the earliest tick is planned; 0: none is
+	lead     *sim.Lead
 	apis     *apis
 	sessions map[*rollout]*session
 	granted  map[state.ActionID]*call
@@ -44,9 +45,6 @@ type proposal struct {
 const (
 	// epoch is the log time of the beginning.
 	epoch = 1_000_000_000
-	// tickSlack is how much later than due a tick comes: the least time between
-	// two of them in a real leader.
-	tickSlack = 5_000_000
 	// retention keeps the tables short. Nobody asks for what has ended.
 	retention = 60_000_000_000
 )
@@ -78,6 +76,7 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 		})
 		m.revision = s.Meta().Revision
 	})
+	m.lead = sim.NewLead(&w.loop, m.fsm, func() int64 { return epoch + w.loop.Now() }, m.proposeAll)
 	return m, nil
 }
 
@@ -132,35 +131,26 @@ func (m *machine) committed(batch []proposal, results []*logv1.Result) {
 		}
 	}
 	m.read()
-	m.plan()
 	m.inFlight = false
-	if len(m.waiting) > 0 {
+	m.lead.Applied()
+	if len(m.waiting) > 0 && !m.inFlight {
 		m.commit()
 	}
 }
 
-// plan has a tick proposed when something in state is due.
-func (m *machine) plan() {
-	due, ok := m.fsm.NextDue()
-	if !ok {
-		return
+// proposeAll hands over what the leader proposes.
+func (m *machine) proposeAll(commands []*logv1.Command, done func([]*logv1.Result)) {
+	var results []*logv1.Result
+	for _, c := range commands {
+		m.waiting = append(m.waiting, proposal{c, func(r *logv1.Result) {
+			if results = append(results, r); len(results) == len(commands) {
+				done(results)
+			}
+		}})
 	}
-	at := max(due-epoch, m.w.loop.Now()) + tickSlack
-	if m.tick != 0 && m.tick <= at {
-		return
+	if !m.inFlight {
+		m.commit()
 	}
-	m.tick = at
-	m.w.loop.At(at, func() {
-		if m.tick != at {
-			return
-		}
-		m.tick = 0
-		if due, ok := m.fsm.NextDue(); ok && due <= epoch+at {
-			m.propose(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}, nil)
-			return
-		}
-		m.plan()
-	})
 }
 
 // read looks at the new events and starts what was granted.
