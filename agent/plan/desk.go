@@ -46,7 +46,7 @@ func (p *Plan) write(now int64) {
 	p.add(j)
 }
 
-// Journaled tells that the last Journal is durable.
+// Journaled tells that the last Journal is written.
 func (p *Plan) Journaled() {
 	j := p.desk.writing
 	if j == nil {

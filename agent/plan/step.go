@@ -32,7 +32,8 @@ type Renew struct {
 }
 
 // Journal is one write of the journal. Its parts are written in the order of the
-// fields. It is durable when it is answered with Journaled.
+// fields. It is answered with Journaled. An incarnation and what is accepted are
+// durable then; the rest may be lost with the machine, and is repeated if it is.
 type Journal struct {
 	// Incarnation that begins, 0 for none. Attempts of all others are forgotten.
 	Incarnation uint64
