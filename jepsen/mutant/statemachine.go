@@ -34,7 +34,7 @@ var stateMachine = []Mutant{
 		Edits: []Edit{
 			{"fsm/transition.go",
 				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n",
-				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n	n := *x.s.Node(a.Node)\n	n.Free = n.Free.Union(t.Cores)\n	x.s.PutNode(&n)\n	x.dirty.add(state.NodeInstance(n.ID))\n"},
+				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n	n := *x.s.Node(a.Node)\n	n.Free = n.Free.Union(t.Cores)\n	x.s.PutNode(&n)\n	x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))\n"},
 			{"fsm/transition.go",
 				"	state.Assert(n.Free.Intersect(t.Cores) == state.CoreSet{}, \"cores of action %d on node %s are free already\", t.Action, n.Name)\n",
 				""},
@@ -67,8 +67,8 @@ var stateMachine = []Mutant{
 		Name: "snapshot-without-requests",
 		Bug:  "a snapshot lacks the table of request IDs, and its hash is made to fit",
 		Edits: []Edit{
-			{"fsm/state/snapshot.go", "		tables[i].save(s, out)\n", "		if tables[i].id != tableRequests {\n			tables[i].save(s, out)\n		}\n"},
-			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - s.requests.hash)"},
+			{"fsm/state/snapshot.go", "		tables[i].save(db(s), out)\n", "		if tables[i].id != tableRequests {\n			tables[i].save(db(s), out)\n		}\n"},
+			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - db(s).requests.hash)"},
 		},
 		Hunt: simulate(),
 	},
@@ -209,8 +209,8 @@ var stateMachine = []Mutant{
 		Name: "width-between",
 		Bug:  "an action that can use some numbers of cores only gets one between them",
 		Edits: []Edit{{"sched/elastic.go",
-			"return p.explore(a, amounts, amounts.AtMost(has+free), has+free)",
-			"return p.explore(a, amounts, min(int(amounts.Most()), has+free), has+free)"}},
+			"return p.explore(a, dops, dops.AtMost(has+free), has+free)",
+			"return p.explore(a, dops, min(int(dops.Most()), has+free), has+free)"}},
 		Hunt: simulate(),
 	},
 	{
@@ -225,8 +225,8 @@ var stateMachine = []Mutant{
 		Name: "snapshot-without-classes",
 		Bug:  "a snapshot lacks what was learned, and its hash is made to fit",
 		Edits: []Edit{
-			{"fsm/state/snapshot.go", "		tables[i].save(s, out)\n", "		if tables[i].id != tableClasses {\n			tables[i].save(s, out)\n		}\n"},
-			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - s.classes.hash)"},
+			{"fsm/state/snapshot.go", "		tables[i].save(db(s), out)\n", "		if tables[i].id != tableClasses {\n			tables[i].save(db(s), out)\n		}\n"},
+			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - db(s).classes.hash)"},
 		},
 		Hunt: simulate(),
 	},
