@@ -27,7 +27,7 @@ func BenchmarkChange(b *testing.B) {
 		startAll(n)
 		n.done = nil
 	}
-	if got := len(n.Running()); got != attempts {
-		b.Fatalf("%d attempts run, want %d", got, attempts)
+	if got := len(n.table.byKey); got != attempts {
+		b.Fatalf("%d attempts are known, want %d", got, attempts)
 	}
 }

@@ -1,7 +1,5 @@
 package plan
 
-import "slices"
-
 // Plan is what one agent knows and what it decides. Its methods must not be called
 // at the same time. Times are nanoseconds of the node's own clock.
 type Plan struct {
@@ -80,13 +78,3 @@ func (p *Plan) Incarnation() uint64 { return p.table.incarnation }
 
 // Knows says whether the plan has an attempt, so that its work need not be told again.
 func (p *Plan) Knows(k Key) bool { return p.table.byKey[k] != nil }
-
-// Running are the attempts of which processes may exist.
-func (p *Plan) Running() (keys []Key) {
-	for _, a := range p.table.attempts {
-		if a.phase.live() {
-			keys = append(keys, a.key)
-		}
-	}
-	return slices.Clip(keys)
-}

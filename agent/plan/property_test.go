@@ -121,7 +121,7 @@ func (m *machine) ask() {
 	}
 	for _, step := range steps {
 		m.todo = append(m.todo, todo{step: step, at: m.now})
-		if s, ok := step.(Start); ok && m.plan.LeaseHeld(m.now) == 0 {
+		if s, ok := step.(Start); ok && m.plan.session.lease.Held(m.now) == 0 {
 			m.t.Fatalf("%v starts without a lease", s.Key)
 		}
 	}

@@ -49,9 +49,6 @@ func (p *Plan) Registered(terms Terms) {
 // SeenIndex is the index of the newest desired state, or of the registration.
 func (p *Plan) SeenIndex() uint64 { return p.table.index }
 
-// LeaseHeld returns the deadline until which attempts may run, 0 if they may not.
-func (p *Plan) LeaseHeld(now int64) int64 { return p.session.lease.Held(now) }
-
 // Quit kills everything and registers no more. Dead says when it is done.
 func (p *Plan) Quit() {
 	if p.session.stage == open {
