@@ -8,8 +8,8 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/fsm"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/server/leader"
 	"rota/server/lease"
 )
