@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,13 +18,13 @@ import (
 // TestAllWorkloadsTogether runs everything against a real cluster without faults
 // and looks at what is recorded: checkers can only find what is there.
 func TestAllWorkloadsTogether(t *testing.T) {
-	t.Parallel()
 	c := start(t)
 	const duration = 5 * time.Second
+	begin := cpuTime(t)
 	run(t, c.env, duration, All())
-	loaded := len(c.env.Record.Record().Ops)
+	loaded, spent := len(c.env.Record.Record().Ops), cpuTime(t)-begin
 	rec := settle(t, c.env)
-	t.Logf("%.0f calls a second", float64(loaded)/duration.Seconds())
+	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
 	unknown := checkCalls(t, rec, history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
 		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status,
 		history.CreateQuota, history.GetQuota, history.CreateGroup, history.SubmitJob, history.GetJob, history.Acquire)
@@ -104,7 +105,6 @@ func TestAsked(t *testing.T) {
 // happened. A leader that is frozen and comes back is what makes that hard: it
 // answers calls that others have given up, and has proposals that are lost.
 func TestOutcomesAreRightWhileTheLeaderIsFrozen(t *testing.T) {
-	t.Parallel()
 	c := start(t)
 	var faults sync.WaitGroup
 	faults.Go(func() {
@@ -161,6 +161,16 @@ func settle(t *testing.T, env *Env) *history.Record {
 }
 
 // cpuTime is what this process has used.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// checkCalls: these verbs were called with success.
 func checkCalls(t *testing.T, rec *history.Record, verbs ...history.Verb) (unknown int) {
 	t.Helper()
 	ok, others := map[history.Verb]int{}, map[string]int{}
