@@ -42,6 +42,11 @@ func TestPythonClient(t *testing.T) {
 	})
 	leader := w.leader(nil)
 	w.kill(leader)
+	select {
+	case <-done:
+		t.Error("the tests had ended when the leader was killed")
+	default:
+	}
 	w.leader(leader)
 	w.start(leader)
 	<-done
