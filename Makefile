@@ -7,6 +7,11 @@ SHELL       := bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 LDFLAGS := -s -w -X rota/cmd/internal/cli.Version=$(VERSION) -X rota/cmd/internal/cli.Commit=$(COMMIT)
+# One set of flags, so that each package is compiled once. Only the race detector and
+# NVML need cgo.
+export CGO_ENABLED ?= 0
+export GOFLAGS     := $(strip $(GOFLAGS) -trimpath)
+
 # Flags of all tests. The race detector needs a C compiler: `make test TESTFLAGS=`
 # does without.
 TESTFLAGS ?= -race
@@ -24,6 +29,19 @@ FAULTPKGS := ./internal/... ./agent/runtime
 # nothing for the race detector to find, and with it they take five times as long.
 PUREPKGS := ./sched/... ./fsm/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
 OTHERPKGS = $$(go list ./... | grep -vxFf <(go list $(PUREPKGS)))
+
+# Runs tests: $(1) are the flags, $(2) the packages. With RERUNS=1 a test that failed runs
+# once more when all others have ended: a test with real processes may be late on a busy
+# machine. bin/rerun-tests.txt lists those tests. A data race is final at once, and so is
+# a fourth failure.
+RERUNS ?= 0
+ifeq ($(RERUNS),0)
+gotest = $(if $(filter -race,$(1)),CGO_ENABLED=1 )go test $(1) $(2)
+else
+gotest = mkdir -p bin; rm -f bin/rerun.txt; $(if $(filter -race,$(1)),CGO_ENABLED=1 )go tool -modfile=.ci/test.mod gotestsum --format standard-quiet \
+	--rerun-fails=$(RERUNS) --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
+	--rerun-fails-report=bin/rerun.txt --packages="$$(echo $(2))" -- $(1); if [ -f bin/rerun.txt ]; then cat bin/rerun.txt >> bin/rerun-tests.txt; fi
+endif
 
 LINT := go tool -modfile=.ci/lint.mod golangci-lint
 BUF  := go tool -modfile=tools.mod buf
@@ -43,7 +61,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/rota: one static binary for servers, agents and the CLI
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
 demo: build ## Watch a cluster run coding agents and lose its leader (a minute)
@@ -66,7 +84,7 @@ bench-etcd: build bin/etcd-bench ## Measure submissions beside an etcd on this m
 
 # A module of its own: the client library of etcd is no business of rota.
 bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
-	cd cmd/etcd-bench && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/bin/ .
+	cd cmd/etcd-bench && go build -o $(CURDIR)/bin/ .
 
 ##@ Develop
 
@@ -74,16 +92,17 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 # to say is said by `make check`.
 .PHONY: test
 test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
+	rm -f bin/rerun-tests.txt
 	go test $(filter-out -race,$(TESTFLAGS)) -vet=off $(PUREPKGS)
-	go test $(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 10m $(OTHERPKGS)
-	go test $(TESTFLAGS) -vet=off -timeout 5m -tags faults $(FAULTPKGS)
-	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
+	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 10m,$(OTHERPKGS))
+	$(call gotest,$(TESTFLAGS) -vet=off -timeout 5m -tags faults,$(FAULTPKGS))
+	if command -v cc > /dev/null; then CGO_ENABLED=1 go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
 
 # Compilers beside tests with real processes would make leases late, so all is
 # compiled before anything runs: what tests build, and, as `go list -export` does
 # it without linking, the tests.
 .PHONY: compile
-compile: COMPILE = go list $(filter -race,$(TESTFLAGS)) -test -export
+compile: COMPILE = $(if $(filter -race,$(TESTFLAGS)),CGO_ENABLED=1 go list -race,go list) -test -export
 compile:
 	go build ./...
 	go build -tags faults ./...
@@ -147,7 +166,7 @@ check-vet:
 	go vet ./...
 	go vet -tags faults ./...
 	go vet -tags nextlevel ./fsm/... ./server
-	if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v cc > /dev/null; then go vet -tags nvml ./agent/...; fi
+	if command -v cc > /dev/null; then CGO_ENABLED=1 go vet -tags nvml ./agent/...; fi
 	cd cmd/etcd-bench && go vet .
 
 .PHONY: check-lint

@@ -38,7 +38,9 @@ func (c *Client) explain(addr string, err error) error {
 	why := ""
 	switch open := !neverSent(err) && !c.servers.answered(addr); {
 	case c.config.TLS != nil:
-		why = tlsTrouble(addr, err, open)
+		if why = tlsTrouble(err); why == "" && open {
+			why = probeTLS(addr, c.config.TLS)
+		}
 	case open && speaksTLS(addr):
 		why = "uses TLS, and this client does not: give it --ca, --cert and --key"
 	}
@@ -48,9 +50,11 @@ func (c *Client) explain(addr string, err error) error {
 	return &AddrError{Addr: addr, Why: why, cause: err}
 }
 
-// tlsTrouble says why a connection with TLS cannot work, empty if it may. If the port is
-// open and has never answered, it may be one without TLS.
-func tlsTrouble(addr string, err error, open bool) string {
+// plaintextPort is why a client with TLS cannot use a server without.
+const plaintextPort = "does not use TLS, and this client does: leave out --ca, --cert and --key, or start the server with them"
+
+// tlsTrouble says why a connection with TLS cannot work, empty if it may.
+func tlsTrouble(err error) string {
 	var invalid x509.CertificateInvalidError
 	var op *net.OpError
 	switch {
@@ -63,10 +67,48 @@ func tlsTrouble(addr string, err error, open bool) string {
 	case errors.As(err, &op) && op.Op == "remote error":
 		return "refuses the certificate of this client (" + op.Err.Error() + "): it must be from the authority of the cluster, " +
 			"not have expired, and have a role; issue one with `rota tls issue client`"
-	case errors.Is(err, http.ErrSchemeMismatch), open && speaksPlaintext(addr):
-		return "does not use TLS, and this client does: leave out --ca, --cert and --key, or start the server with them"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return plaintextPort
 	}
 	return ""
+}
+
+// probeTLS finds the reason why a port that never answered is no use, empty if there is
+// none to see. A server that refuses a certificate resets a connection on which a request
+// is under way, and the reset may overtake the reason. A handshake without a request gets
+// the reason.
+func probeTLS(addr string, conf *tls.Config) string {
+	err := handshake(addr, conf)
+	if err == nil {
+		return ""
+	}
+	if why := tlsTrouble(err); why != "" {
+		return why
+	}
+	if speaksPlaintext(addr) {
+		return plaintextPort
+	}
+	return ""
+}
+
+// handshake opens a connection with TLS, waits until the server has spoken, and returns
+// what it ended with.
+func handshake(addr string, conf *tls.Config) error {
+	conf = conf.Clone()
+	conf.NextProtos = []string{"h2"} // then the server speaks first
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	dialer := tls.Dialer{Config: conf}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(probeTimeout)); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
 }
 
 // speaksTLS reports whether whoever listens at an address answers a TLS handshake, if

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,6 +102,31 @@ func TestWhatOnlyAPersonCanMendIsSaidAtOnce(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
+	}
+}
+
+// A reset that overtakes the reason of a refusal does not hide it: Go answers plain text
+// at a port with TLS, which must not pass for a server without TLS.
+func TestTheReasonOfARefusalIsFoundAfterAReset(t *testing.T) {
+	ours, others := certificates(t), certificates(t)
+	server, err := pki.ServerConfig(pki.FilesIn(ours, "server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := pki.ClientConfig(pki.FilesIn(others, "client"), pki.RoleServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.VerifyConnection = nil // does not look at the server
+	addr := listen(t, server)
+	c, err := New(Config{Addrs: []string{addr}, TLS: stranger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	if got := c.explain(addr, reset).Error(); !strings.Contains(got, "refuses the certificate of this client") {
+		t.Errorf("after a reset: %s", got)
 	}
 }
 

@@ -97,13 +97,13 @@ func (s *State) checkNode(n *Node) error {
 }
 
 // endLater reports whether a teardown goes on in a later entry.
-func (s *State) endLater(i Instance) bool { return s.WorkLeft(i) || s.parked.get(i) != nil }
+func (s *State) endLater(i Instance) bool { return s.WorkLeft(i) || db(s).parked.get(i) != nil }
 
 // checkActions: an action runs exactly if it has a live attempt, and has a
 // result exactly if it has ended.
 func (s *State) checkActions() (err error) {
 	s.Actions(0, func(a *Action) bool {
-		at := s.attempts.get(a.ID)
+		at := db(s).attempts.get(a.ID)
 		switch {
 		case (a.State == ActionRunning) != (at != nil):
 			err = fmt.Errorf("action %d: state %d, live attempt %v", a.ID, a.State, at != nil)
@@ -130,7 +130,7 @@ func (s *State) checkActions() (err error) {
 // checkAttempts: whatever is live belongs to an action that runs, on a node that
 // exists.
 func (s *State) checkAttempts() (err error) {
-	s.attempts.scan(0, func(at *Attempt) bool {
+	db(s).attempts.scan(0, func(at *Attempt) bool {
 		a := s.Action(at.Action)
 		switch {
 		case a == nil || a.State != ActionRunning || s.Node(at.Node) == nil:
@@ -174,14 +174,14 @@ func (s *State) checkTrajectories() (err error) {
 
 // checkIndexes compares what was derived with what is derived from the rows anew.
 func (s *State) checkIndexes(fresh *State) error {
-	if a, b := fresh.index.counts, s.index.counts; a != b {
+	if a, b := db(fresh).index.counts, db(s).index.counts; a != b {
 		return fmt.Errorf("counts %+v, rows say %+v", b, a)
 	}
-	if fresh.index.queuedBytes != s.index.queuedBytes || fresh.index.endedBytes != s.index.endedBytes {
+	if db(fresh).index.queuedBytes != db(s).index.queuedBytes || db(fresh).index.endedBytes != db(s).index.endedBytes {
 		return fmt.Errorf("byte counts differ from the rows")
 	}
 	for _, i := range indexed {
-		if !i.same(&fresh.index, &s.index) {
+		if !i.same(&db(fresh).index, &db(s).index) {
 			return fmt.Errorf("index %s differs from the rows", i.name)
 		}
 	}
@@ -190,18 +190,18 @@ func (s *State) checkIndexes(fresh *State) error {
 
 // checkHash compares the incremental hash with one from scratch.
 func (s *State) checkHash(fresh *State) error {
-	if a, b := fresh.Hash()+s.events.hash, s.Hash(); a != b {
+	if a, b := fresh.Hash()+db(s).events.hash, s.Hash(); a != b {
 		return fmt.Errorf("hash is %016x, rows say %016x", b, a)
 	}
 	return nil
 }
 
 func (s *State) checkEvents() error {
-	if s.events.next != s.meta.Revision+1 {
-		return fmt.Errorf("newest event is %d, revision %d", s.events.next-1, s.meta.Revision)
+	if db(s).events.next != s.meta.Revision+1 {
+		return fmt.Errorf("newest event is %d, revision %d", db(s).events.next-1, s.meta.Revision)
 	}
-	for rev := s.events.first; rev < s.events.next; rev++ {
-		if e := s.events.at(rev); e.Revision != rev {
+	for rev := db(s).events.first; rev < db(s).events.next; rev++ {
+		if e := db(s).events.at(rev); e.Revision != rev {
 			return fmt.Errorf("event %d stands at %d", e.Revision, rev)
 		}
 	}

@@ -53,7 +53,7 @@ func (s *State) checkGPUs(n *Node) (err error) {
 // checkResidency: what is resident is on a node that is up, on aligned chunks,
 // once, in order, and fits into the memory of each GPU.
 func (s *State) checkResidency() (err error) {
-	s.residency.scan(0, func(r *Residency) bool { err = s.checkResidents(r); return err == nil })
+	db(s).residency.scan(0, func(r *Residency) bool { err = s.checkResidents(r); return err == nil })
 	return err
 }
 

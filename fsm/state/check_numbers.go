@@ -21,7 +21,7 @@ func (s *State) checkNamespaces() (err error) {
 		}
 		return err == nil
 	})
-	s.index.nsReferrers.Scan(func(id NamespaceID, n int) bool {
+	db(s).index.nsReferrers.Scan(func(id NamespaceID, n int) bool {
 		if s.Namespace(id) == nil {
 			err = fmt.Errorf("namespace %d does not exist, and %d rows are of it", id, n)
 		}
@@ -38,7 +38,7 @@ func (s *State) checkPools() (err error) {
 		}
 		return err == nil
 	})
-	s.index.poolReferrers.Scan(func(id PoolID, n int) bool {
+	db(s).index.poolReferrers.Scan(func(id PoolID, n int) bool {
 		if s.Pool(id) == nil {
 			err = fmt.Errorf("pool %d does not exist, and %d rows are of it", id, n)
 		}
@@ -49,7 +49,7 @@ func (s *State) checkPools() (err error) {
 
 // checkRequests: what a repetition would be answered with was given out.
 func (s *State) checkRequests() (err error) {
-	s.requests.scan("", func(r *Request) bool {
+	db(s).requests.scan("", func(r *Request) bool {
 		newest := uint64(s.meta.LastAction)
 		switch r.Verb {
 		case VerbOpenTrajectory:
@@ -68,7 +68,7 @@ func (s *State) checkRequests() (err error) {
 }
 
 // checkWork: the work list has kinds of work that exist.
-func (s *State) checkWork() error { return checkInstances(&s.work) }
+func (s *State) checkWork() error { return checkInstances(&db(s).work) }
 
 // checkParked: work is parked only while some pool is halted.
 func (s *State) checkParked() error {
@@ -77,10 +77,10 @@ func (s *State) checkParked() error {
 		halted = p.Halted != ""
 		return !halted
 	})
-	if n := s.parked.rows.Len(); n > 0 && !halted {
+	if n := db(s).parked.rows.Len(); n > 0 && !halted {
 		return fmt.Errorf("%d instances are parked, and no pool is halted", n)
 	}
-	return checkInstances(&s.parked)
+	return checkInstances(&db(s).parked)
 }
 
 func checkInstances(t *table[Instance, work, *work]) (err error) {

@@ -23,7 +23,7 @@ func (s *State) checkQuotas() (err error) {
 		}
 		return err == nil
 	})
-	s.index.quotaUsers.Scan(func(id QuotaID, _ int) bool {
+	db(s).index.quotaUsers.Scan(func(id QuotaID, _ int) bool {
 		if s.Quota(id) == nil {
 			err = fmt.Errorf("actions need quota %d, which does not exist", id)
 		}
@@ -52,7 +52,7 @@ func (s *State) usesByRows() map[quotaKey]KeyUse {
 		}
 		return true
 	})
-	s.returns.scan(0, func(r *QuotaReturn) bool {
+	db(s).returns.scan(0, func(r *QuotaReturn) bool {
 		for key, units := range r.Units {
 			if units > 0 {
 				u := uses[quotaKey{r.ID.Quota(), uint32(key)}]
@@ -67,7 +67,7 @@ func (s *State) usesByRows() map[quotaKey]KeyUse {
 
 // checkReturns: units come back to a quota that exists and has a window.
 func (s *State) checkReturns() (err error) {
-	s.returns.scan(0, func(r *QuotaReturn) bool {
+	db(s).returns.scan(0, func(r *QuotaReturn) bool {
 		if q := s.Quota(r.ID.Quota()); q == nil || !q.Windowed() || r.Due > s.meta.Now+2*q.WindowNS {
 			err = fmt.Errorf("units come back to quota %d at %d, which does not exist, has no window or a shorter one", r.ID.Quota(), r.Due)
 		}

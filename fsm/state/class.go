@@ -101,38 +101,38 @@ func (a className) less(b className) bool {
 }
 
 // Class returns a class, nil if there is none.
-func (s *State) Class(id ClassID) *Class { return s.classes.get(id) }
+func (s *State) Class(id ClassID) *Class { return db(s).classes.get(id) }
 
 // ClassByName returns a class of a namespace, nil if there is none.
 func (s *State) ClassByName(ns NamespaceID, name string) *Class {
-	k, _ := s.index.classNames.Get(className{namespace: ns, name: name})
-	return s.classes.get(k.id)
+	k, _ := db(s).index.classNames.Get(className{namespace: ns, name: name})
+	return db(s).classes.get(k.id)
 }
 
 // Classes visits the classes with IDs greater than after.
-func (s *State) Classes(after ClassID, fn func(*Class) bool) { s.classes.scan(after+1, fn) }
+func (s *State) Classes(after ClassID, fn func(*Class) bool) { db(s).classes.scan(after+1, fn) }
 
 // ClassCount returns how many classes there are.
-func (s *State) ClassCount() int { return s.classes.rows.Len() }
+func (s *State) ClassCount() int { return db(s).classes.rows.Len() }
 
 // ClassLive returns how many actions of a class are queued or running.
 func (s *State) ClassLive(id ClassID) int {
-	n, _ := s.index.classLive.Get(id)
+	n, _ := db(s).index.classLive.Get(id)
 	return n
 }
 
 // PutClass stores a class, which keeps its name.
 func (s *State) PutClass(r *Class) {
-	if old := s.classes.put(s.enc, r.ID, r); old == nil {
-		s.index.classNames.Set(className{r.Namespace, r.Name, r.ID})
+	if old := db(s).classes.put(db(s).enc, r.ID, r); old == nil {
+		db(s).index.classNames.Set(className{r.Namespace, r.Name, r.ID})
 		s.refer(r.Namespace, 0, 1)
 	}
 }
 
 // DeleteClass forgets a class.
 func (s *State) DeleteClass(id ClassID) {
-	if old := s.classes.delete(id); old != nil {
-		s.index.classNames.Delete(className{namespace: old.Namespace, name: old.Name})
+	if old := db(s).classes.delete(id); old != nil {
+		db(s).index.classNames.Delete(className{namespace: old.Namespace, name: old.Name})
 		s.refer(old.Namespace, 0, -1)
 	}
 }
@@ -142,10 +142,10 @@ func (s *State) countLive(id ClassID, by int) {
 	if id == 0 {
 		return
 	}
-	if n, _ := s.index.classLive.Get(id); n+by == 0 {
-		s.index.classLive.Delete(id)
+	if n, _ := db(s).index.classLive.Get(id); n+by == 0 {
+		db(s).index.classLive.Delete(id)
 	} else {
-		s.index.classLive.Set(id, n+by)
+		db(s).index.classLive.Set(id, n+by)
 	}
 }
 
@@ -171,7 +171,7 @@ func (s *State) checkClasses() (err error) {
 	if n := s.ClassCount(); err == nil && n > ClassesMax {
 		err = fmt.Errorf("there are %d classes", n)
 	}
-	s.index.classLive.Scan(func(id ClassID, n int) bool {
+	db(s).index.classLive.Scan(func(id ClassID, n int) bool {
 		if err == nil && s.Class(id) == nil {
 			err = fmt.Errorf("%d live actions name class %d, which does not exist", n, id)
 		}

@@ -15,7 +15,7 @@ func TestCountersOfNothingAreNotKept(t *testing.T) {
 		}
 	}
 	sizes := func() []int {
-		x := &s.index
+		x := &db(s).index
 		return []int{x.queueLen.Len(), x.nsQueued.Len(), x.poolQueued.Len(), x.poolForQuota.Len(), x.nodeQueued.Len()}
 	}
 	const rounds = 100

@@ -141,38 +141,38 @@ func (i Instance) GPU() (PoolID, GPUClassID, bool) {
 
 // PutGPUClass stores a class of GPUs.
 func (s *State) PutGPUClass(r *GPUClass) {
-	s.gpuClasses.put(s.enc, r.ID, r)
-	s.index.gpuClassNames.Set(r.Name, r.ID)
+	db(s).gpuClasses.put(db(s).enc, r.ID, r)
+	db(s).index.gpuClassNames.Set(r.Name, r.ID)
 }
 
 // GPUClass returns a class, nil if there is none.
-func (s *State) GPUClass(id GPUClassID) *GPUClass { return s.gpuClasses.get(id) }
+func (s *State) GPUClass(id GPUClassID) *GPUClass { return db(s).gpuClasses.get(id) }
 
 // GPUClassByName returns a class, nil if there is none.
 func (s *State) GPUClassByName(name string) *GPUClass {
-	id, _ := s.index.gpuClassNames.Get(name)
-	return s.gpuClasses.get(id)
+	id, _ := db(s).index.gpuClassNames.Get(name)
+	return db(s).gpuClasses.get(id)
 }
 
 // GPUClasses visits all classes in the order of first registration.
-func (s *State) GPUClasses(fn func(*GPUClass) bool) { s.gpuClasses.scan(0, fn) }
+func (s *State) GPUClasses(fn func(*GPUClass) bool) { db(s).gpuClasses.scan(0, fn) }
 
 // PutResidency stores what is resident on a node; an empty list is no row.
 func (s *State) PutResidency(r *Residency) {
 	if len(r.Models) == 0 {
-		s.residency.delete(r.Node)
+		db(s).residency.delete(r.Node)
 		return
 	}
-	s.residency.put(s.enc, r.Node, r)
+	db(s).residency.put(db(s).enc, r.Node, r)
 }
 
 // DeleteResidency forgets what is resident on a node.
-func (s *State) DeleteResidency(id NodeID) { s.residency.delete(id) }
+func (s *State) DeleteResidency(id NodeID) { db(s).residency.delete(id) }
 
 // ModelsOn returns what is resident on a node, least recently used first; the
 // caller must not change it.
 func (s *State) ModelsOn(id NodeID) []Resident {
-	if r := s.residency.get(id); r != nil {
+	if r := db(s).residency.get(id); r != nil {
 		return r.Models
 	}
 	return nil
@@ -208,8 +208,8 @@ func (r *Node) GPUInstance() Instance {
 // NodesByFreeGPUs visits the usable nodes of a queue of GPUs, most free GPUs
 // first.
 func (s *State) NodesByFreeGPUs(i Instance, fn func(*Node) bool) {
-	s.index.freeGPUs.Ascend(gpuRank{instance: i, free: GPUsPerNodeMax + 1}, func(k gpuRank) bool {
-		return k.instance == i && fn(s.nodes.get(k.node))
+	db(s).index.freeGPUs.Ascend(gpuRank{instance: i, free: GPUsPerNodeMax + 1}, func(k gpuRank) bool {
+		return k.instance == i && fn(db(s).nodes.get(k.node))
 	})
 }
 

@@ -3,39 +3,39 @@ package state
 import "github.com/tidwall/btree"
 
 // NodeGroup returns a group, nil if there is none.
-func (s *State) NodeGroup(id GroupID) *NodeGroup { return s.nodeGroups.get(id) }
+func (s *State) NodeGroup(id GroupID) *NodeGroup { return db(s).nodeGroups.get(id) }
 
 // NodeGroupByName returns a group, nil if there is none.
 func (s *State) NodeGroupByName(name string) *NodeGroup {
-	id, _ := s.index.nodeGroupNames.Get(name)
-	return s.nodeGroups.get(id)
+	id, _ := db(s).index.nodeGroupNames.Get(name)
+	return db(s).nodeGroups.get(id)
 }
 
 // NodeGroups visits all groups in the order of creation.
-func (s *State) NodeGroups(fn func(*NodeGroup) bool) { s.nodeGroups.scan(0, fn) }
+func (s *State) NodeGroups(fn func(*NodeGroup) bool) { db(s).nodeGroups.scan(0, fn) }
 
 // NodeGroupsAfter visits the groups that were made after one.
 func (s *State) NodeGroupsAfter(after GroupID, fn func(*NodeGroup) bool) {
-	s.nodeGroups.scan(after+1, fn)
+	db(s).nodeGroups.scan(after+1, fn)
 }
 
 // NodeGroupCount returns how many groups there are.
-func (s *State) NodeGroupCount() int { return s.nodeGroups.rows.Len() }
+func (s *State) NodeGroupCount() int { return db(s).nodeGroups.rows.Len() }
 
 // Job returns a job, nil if there is none.
-func (s *State) Job(id JobID) *Job { return s.jobs.get(id) }
+func (s *State) Job(id JobID) *Job { return db(s).jobs.get(id) }
 
 // JobByName returns a job of a namespace, nil if there is none.
 func (s *State) JobByName(ns NamespaceID, name string) *Job {
-	k, _ := s.index.jobNames.Get(jobName{ns, name, 0})
-	return s.jobs.get(k.id)
+	k, _ := db(s).index.jobNames.Get(jobName{ns, name, 0})
+	return db(s).jobs.get(k.id)
 }
 
 // Jobs visits jobs after one, in the order of submission.
-func (s *State) Jobs(after JobID, fn func(*Job) bool) { s.jobs.scan(after+1, fn) }
+func (s *State) Jobs(after JobID, fn func(*Job) bool) { db(s).jobs.scan(after+1, fn) }
 
 // JobCount returns how many jobs there are.
-func (s *State) JobCount() int { return s.jobs.rows.Len() }
+func (s *State) JobCount() int { return db(s).jobs.rows.Len() }
 
 // Deployment returns a deployment with its job, nil if there is none or its job is gone.
 func (s *State) Deployment(id DeploymentID) (*Job, *Deployment) {
@@ -54,34 +54,34 @@ func (s *State) GroupJobs(id GroupID, fn func(*Job) bool) { s.jobsOf(id, 0, fn) 
 func (s *State) QueuedJobs(after JobID, fn func(*Job) bool) { s.jobsOf(0, after, fn) }
 
 func (s *State) jobsOf(id GroupID, after JobID, fn func(*Job) bool) {
-	s.index.groupJobs.Ascend(groupJob{id, after + 1}, func(k groupJob) bool {
-		return k.group == id && fn(s.jobs.get(k.job))
+	db(s).index.groupJobs.Ascend(groupJob{id, after + 1}, func(k groupJob) bool {
+		return k.group == id && fn(db(s).jobs.get(k.job))
 	})
 }
 
 // Seat returns the reservation of a job, nil if it has none.
-func (s *State) Seat(job JobID) *Seat { return s.seats.get(job) }
+func (s *State) Seat(job JobID) *Seat { return db(s).seats.get(job) }
 
 // Seats visits all reservations by job.
-func (s *State) Seats(fn func(*Seat) bool) { s.seats.scan(0, fn) }
+func (s *State) Seats(fn func(*Seat) bool) { db(s).seats.scan(0, fn) }
 
 // Turn returns a turn, nil if there is none.
-func (s *State) Turn(id TurnID) *Turn { return s.turns.get(id) }
+func (s *State) Turn(id TurnID) *Turn { return db(s).turns.get(id) }
 
 // Turns visits turns after one, in the order of arrival.
-func (s *State) Turns(after TurnID, fn func(*Turn) bool) { s.turns.scan(after+1, fn) }
+func (s *State) Turns(after TurnID, fn func(*Turn) bool) { db(s).turns.scan(after+1, fn) }
 
 // JobTurns visits the live turns of a job in the order of arrival.
 func (s *State) JobTurns(job JobID, fn func(*Turn) bool) {
-	s.index.jobTurns.Ascend(jobTurn{job, 0}, func(k jobTurn) bool {
-		return k.job == job && fn(s.turns.get(k.turn))
+	db(s).index.jobTurns.Ascend(jobTurn{job, 0}, func(k jobTurn) bool {
+		return k.job == job && fn(db(s).turns.get(k.turn))
 	})
 }
 
 // HeldTurn returns the turn of a job that holds a group, nil if none does.
 func (s *State) HeldTurn(job JobID) *Turn {
-	id, _ := s.index.heldTurns.Get(job)
-	return s.turns.get(id)
+	id, _ := db(s).index.heldTurns.Get(job)
+	return db(s).turns.get(id)
 }
 
 // FirstTurns visits the oldest waiting turn of each deployment of a job.
@@ -89,11 +89,11 @@ func (s *State) FirstTurns(job JobID, fn func(*Turn) bool) {
 	last := DeploymentID(job+1)<<deploymentBits - 1
 	for next := DeploymentID(job) << deploymentBits; next <= last; {
 		var first waitingTurn
-		s.index.waitingTurns.Ascend(waitingTurn{next, 0}, func(k waitingTurn) bool {
+		db(s).index.waitingTurns.Ascend(waitingTurn{next, 0}, func(k waitingTurn) bool {
 			first = k
 			return false
 		})
-		if first.turn == 0 || first.deployment > last || !fn(s.turns.get(first.turn)) {
+		if first.turn == 0 || first.deployment > last || !fn(db(s).turns.get(first.turn)) {
 			return
 		}
 		next = first.deployment + 1
@@ -108,14 +108,14 @@ func (s *State) SettingUp(t *Turn) bool {
 
 // LiveTurns visits all turns that wait or hold a group.
 func (s *State) LiveTurns(fn func(*Turn) bool) {
-	s.index.jobTurns.Scan(func(k jobTurn) bool { return fn(s.turns.get(k.turn)) })
+	db(s).index.jobTurns.Scan(func(k jobTurn) bool { return fn(db(s).turns.get(k.turn)) })
 }
 
 // PutNodeGroup stores a group, which keeps its name.
 func (s *State) PutNodeGroup(r *NodeGroup) {
-	old := s.nodeGroups.put(s.enc, r.ID, r)
+	old := db(s).nodeGroups.put(db(s).enc, r.ID, r)
 	if old == nil {
-		s.index.nodeGroupNames.Set(r.Name, r.ID)
+		db(s).index.nodeGroupNames.Set(r.Name, r.ID)
 	}
 	s.setTimer(old.timer(), r.timer())
 	s.indexHook(old, r)
@@ -123,8 +123,8 @@ func (s *State) PutNodeGroup(r *NodeGroup) {
 
 // DeleteNodeGroup forgets a group.
 func (s *State) DeleteNodeGroup(id GroupID) {
-	if old := s.nodeGroups.delete(id); old != nil {
-		s.index.nodeGroupNames.Delete(old.Name)
+	if old := db(s).nodeGroups.delete(id); old != nil {
+		db(s).index.nodeGroupNames.Delete(old.Name)
 		s.setTimer(old.timer(), timer{})
 		s.indexHook(old, nil)
 	}
@@ -132,19 +132,19 @@ func (s *State) DeleteNodeGroup(id GroupID) {
 
 // GroupOfHook returns the group one of whose hooks an action runs, nil if it runs none.
 func (s *State) GroupOfHook(id ActionID) *NodeGroup {
-	g, _ := s.index.hookActions.Get(id)
-	return s.nodeGroups.get(g)
+	g, _ := db(s).index.hookActions.Get(id)
+	return db(s).nodeGroups.get(g)
 }
 
 func (s *State) indexHook(old, now *NodeGroup) {
 	if old != nil {
 		if run := old.Switch.Running(); run != nil {
-			s.index.hookActions.Delete(run.Action)
+			db(s).index.hookActions.Delete(run.Action)
 		}
 	}
 	if now != nil {
 		if run := now.Switch.Running(); run != nil {
-			s.index.hookActions.Set(run.Action, now.ID)
+			db(s).index.hookActions.Set(run.Action, now.ID)
 		}
 	}
 }
@@ -162,18 +162,18 @@ func (s *State) setTimer(old, now timer) {
 		return
 	}
 	if old.kind != 0 {
-		s.index.timers.Delete(old)
+		db(s).index.timers.Delete(old)
 	}
 	if now.kind != 0 {
-		s.index.timers.Set(now)
+		db(s).index.timers.Set(now)
 	}
 }
 
 // PutJob stores a job, which keeps its name.
 func (s *State) PutJob(r *Job) {
-	old := s.jobs.put(s.enc, r.ID, r)
+	old := db(s).jobs.put(db(s).enc, r.ID, r)
 	if old == nil {
-		s.index.jobNames.Set(jobName{r.Namespace, r.Name, r.ID})
+		db(s).index.jobNames.Set(jobName{r.Namespace, r.Name, r.ID})
 		s.refer(r.Namespace, 0, 1)
 	}
 	s.indexJob(old, r)
@@ -181,8 +181,8 @@ func (s *State) PutJob(r *Job) {
 
 // DeleteJob forgets a job.
 func (s *State) DeleteJob(id JobID) {
-	if old := s.jobs.delete(id); old != nil {
-		s.index.jobNames.Delete(jobName{old.Namespace, old.Name, old.ID})
+	if old := db(s).jobs.delete(id); old != nil {
+		db(s).index.jobNames.Delete(jobName{old.Namespace, old.Name, old.ID})
 		s.refer(old.Namespace, 0, -1)
 		s.indexJob(old, nil)
 	}
@@ -194,10 +194,10 @@ func (s *State) indexJob(old, now *Job) {
 		return
 	}
 	if old != nil && old.placeable() {
-		s.index.groupJobs.Delete(groupJob{old.Group, old.ID})
+		db(s).index.groupJobs.Delete(groupJob{old.Group, old.ID})
 	}
 	if now != nil && now.placeable() {
-		s.index.groupJobs.Set(groupJob{now.Group, now.ID})
+		db(s).index.groupJobs.Set(groupJob{now.Group, now.ID})
 	}
 }
 
@@ -218,14 +218,14 @@ func (s *State) jobTimer(r *Job) timer {
 }
 
 // PutSeat stores a reservation.
-func (s *State) PutSeat(r *Seat) { s.seats.put(s.enc, r.Job, r) }
+func (s *State) PutSeat(r *Seat) { db(s).seats.put(db(s).enc, r.Job, r) }
 
 // DeleteSeat forgets the reservation of a job.
-func (s *State) DeleteSeat(job JobID) { s.seats.delete(job) }
+func (s *State) DeleteSeat(job JobID) { db(s).seats.delete(job) }
 
 // PutTurn stores a turn.
 func (s *State) PutTurn(r *Turn) {
-	old := s.turns.put(s.enc, r.ID, r)
+	old := db(s).turns.put(db(s).enc, r.ID, r)
 	s.setTimer(s.turnTimer(old), s.turnTimer(r))
 	if old == nil || old.State != r.State {
 		s.indexTurn(r)
@@ -234,7 +234,7 @@ func (s *State) PutTurn(r *Turn) {
 
 func (s *State) indexTurn(r *Turn) {
 	job, _ := r.Deployment.Job()
-	x := &s.index
+	x := &db(s).index
 	include(x.jobTurns, jobTurn{job, r.ID}, r.State.Live())
 	include(x.waitingTurns, waitingTurn{r.Deployment, r.ID}, r.State == TurnWaiting)
 	if held, _ := x.heldTurns.Get(job); r.State == TurnHeld {
@@ -255,7 +255,7 @@ func include[T any](tree *btree.BTreeG[T], item T, in bool) {
 
 // DeleteTurn forgets a turn that has ended.
 func (s *State) DeleteTurn(id TurnID) {
-	if old := s.turns.delete(id); old != nil {
+	if old := db(s).turns.delete(id); old != nil {
 		s.setTimer(s.turnTimer(old), timer{})
 	}
 }

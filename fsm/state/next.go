@@ -27,10 +27,10 @@ type nextState struct {
 }
 
 var nextTables = []tableDef{
-	defineTable(tableNotes, func(s *State) *table[string, Note, *Note] { return &s.notes }, (*State).putNote),
+	defineTable(tableNotes, func(d *containers) *table[string, Note, *Note] { return &d.notes }, (*State).putNote),
 }
 
-func (s *State) putNote(r *Note) { s.notes.put(s.enc, r.Name, r) }
+func (s *State) putNote(r *Note) { db(s).notes.put(db(s).enc, r.Name, r) }
 
 // nextMeta has the next level's fields of Meta.
 type nextMeta struct {
@@ -48,7 +48,7 @@ func (s *State) PutNote(r *Note) {
 
 // Notes returns all notes, by name.
 func (s *State) Notes() (all []Note) {
-	s.notes.scan("", func(r *Note) bool {
+	db(s).notes.scan("", func(r *Note) bool {
 		all = append(all, *r)
 		return true
 	})

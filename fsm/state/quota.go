@@ -83,7 +83,7 @@ func (r *Quota) returnOf(now int64) (id ReturnID, due int64) {
 
 // Returns visits what comes back to a quota, in no order that matters.
 func (s *State) Returns(id QuotaID, fn func(*QuotaReturn) bool) {
-	s.returns.scan(ReturnID(id)<<returnSlotBits, func(r *QuotaReturn) bool { return r.ID.Quota() == id && fn(r) })
+	db(s).returns.scan(ReturnID(id)<<returnSlotBits, func(r *QuotaReturn) bool { return r.ID.Quota() == id && fn(r) })
 }
 
 // NextReturn returns when units of a window come back next.
@@ -98,40 +98,40 @@ func (s *State) NextReturn(id QuotaID) (due int64, ok bool) {
 }
 
 // Return returns a row of what comes back, nil if there is none.
-func (s *State) Return(id ReturnID) *QuotaReturn { return s.returns.get(id) }
+func (s *State) Return(id ReturnID) *QuotaReturn { return db(s).returns.get(id) }
 
 // Quota returns a quota, nil if there is none.
-func (s *State) Quota(id QuotaID) *Quota { return s.quotas.get(id) }
+func (s *State) Quota(id QuotaID) *Quota { return db(s).quotas.get(id) }
 
 // QuotaByName returns a quota, nil if there is none.
 func (s *State) QuotaByName(name string) *Quota {
-	id, _ := s.index.quotaNames.Get(name)
-	return s.quotas.get(id)
+	id, _ := db(s).index.quotaNames.Get(name)
+	return db(s).quotas.get(id)
 }
 
 // Quotas visits all quotas in the order of creation.
-func (s *State) Quotas(fn func(*Quota) bool) { s.quotas.scan(0, fn) }
+func (s *State) Quotas(fn func(*Quota) bool) { db(s).quotas.scan(0, fn) }
 
 // QuotaCount returns how many quotas there are.
-func (s *State) QuotaCount() int { return s.quotas.rows.Len() }
+func (s *State) QuotaCount() int { return db(s).quotas.rows.Len() }
 
 // QuotaUsers returns how many actions that have not ended name a quota.
 func (s *State) QuotaUsers(id QuotaID) int {
-	n, _ := s.index.quotaUsers.Get(id)
+	n, _ := db(s).index.quotaUsers.Get(id)
 	return n
 }
 
 // PutQuota stores a quota, which keeps its name.
 func (s *State) PutQuota(r *Quota) {
-	if s.quotas.put(s.enc, r.ID, r) == nil {
-		s.index.quotaNames.Set(r.Name, r.ID)
+	if db(s).quotas.put(db(s).enc, r.ID, r) == nil {
+		db(s).index.quotaNames.Set(r.Name, r.ID)
 	}
 }
 
 // DeleteQuota forgets a quota.
 func (s *State) DeleteQuota(id QuotaID) {
-	if old := s.quotas.delete(id); old != nil {
-		s.index.quotaNames.Delete(old.Name)
+	if old := db(s).quotas.delete(id); old != nil {
+		db(s).index.quotaNames.Delete(old.Name)
 	}
 }
 
@@ -139,7 +139,7 @@ func (s *State) DeleteQuota(id QuotaID) {
 func (s *State) ReturnLater(q *Quota, key, units uint32) {
 	id, due := q.returnOf(s.meta.Now)
 	r := &QuotaReturn{ID: id, Due: due, Units: make([]uint32, max(len(q.Uses), int(key)+1))}
-	if old := s.returns.get(id); old != nil {
+	if old := db(s).returns.get(id); old != nil {
 		copy(r.Units, old.Units)
 	}
 	r.Units[key] += units
@@ -148,17 +148,17 @@ func (s *State) ReturnLater(q *Quota, key, units uint32) {
 
 // PutReturn stores what comes back at one time.
 func (s *State) PutReturn(r *QuotaReturn) {
-	old := s.returns.put(s.enc, r.ID, r)
+	old := db(s).returns.put(db(s).enc, r.ID, r)
 	Assert(old == nil || old.Due == r.Due, "units of quota %d come back at %d and at %d", r.ID.Quota(), cmp.Or(old, r).Due, r.Due)
 	if old == nil {
-		s.index.timers.Set(timer{r.Due, TimerQuota, uint64(r.ID)})
+		db(s).index.timers.Set(timer{r.Due, TimerQuota, uint64(r.ID)})
 	}
 }
 
 // DeleteReturn forgets what has come back.
 func (s *State) DeleteReturn(id ReturnID) {
-	if old := s.returns.delete(id); old != nil {
-		s.index.timers.Delete(timer{old.Due, TimerQuota, uint64(id)})
+	if old := db(s).returns.delete(id); old != nil {
+		db(s).index.timers.Delete(timer{old.Due, TimerQuota, uint64(id)})
 	}
 }
 
@@ -168,11 +168,11 @@ func (s *State) countUsers(r *Action, by int) {
 		return
 	}
 	for _, use := range r.Needs.Quotas {
-		n, _ := s.index.quotaUsers.Get(use.Quota)
+		n, _ := db(s).index.quotaUsers.Get(use.Quota)
 		if n += by; n == 0 {
-			s.index.quotaUsers.Delete(use.Quota)
+			db(s).index.quotaUsers.Delete(use.Quota)
 		} else {
-			s.index.quotaUsers.Set(use.Quota, n)
+			db(s).index.quotaUsers.Set(use.Quota, n)
 		}
 	}
 }

@@ -109,67 +109,67 @@ func (r *Node) memoryRank() memoryRank {
 func (s *State) Meta() *Meta { return &s.meta }
 
 // Namespace returns a namespace, nil if there is none.
-func (s *State) Namespace(id NamespaceID) *Namespace { return s.namespaces.get(id) }
+func (s *State) Namespace(id NamespaceID) *Namespace { return db(s).namespaces.get(id) }
 
 // NamespaceByName returns a namespace, nil if there is none.
 func (s *State) NamespaceByName(name string) *Namespace {
-	id, _ := s.index.namespaceNames.Get(name)
-	return s.namespaces.get(id)
+	id, _ := db(s).index.namespaceNames.Get(name)
+	return db(s).namespaces.get(id)
 }
 
 // Namespaces visits all namespaces in the order of creation.
-func (s *State) Namespaces(fn func(*Namespace) bool) { s.namespaces.scan(0, fn) }
+func (s *State) Namespaces(fn func(*Namespace) bool) { db(s).namespaces.scan(0, fn) }
 
 // Pool returns a pool, nil if there is none.
-func (s *State) Pool(id PoolID) *Pool { return s.pools.get(id) }
+func (s *State) Pool(id PoolID) *Pool { return db(s).pools.get(id) }
 
 // PoolByName returns a pool, nil if there is none.
 func (s *State) PoolByName(name string) *Pool {
-	id, _ := s.index.poolNames.Get(name)
-	return s.pools.get(id)
+	id, _ := db(s).index.poolNames.Get(name)
+	return db(s).pools.get(id)
 }
 
 // Pools visits all pools in the order of creation.
-func (s *State) Pools(fn func(*Pool) bool) { s.pools.scan(0, fn) }
+func (s *State) Pools(fn func(*Pool) bool) { db(s).pools.scan(0, fn) }
 
 // Node returns a node, nil if there is none.
-func (s *State) Node(id NodeID) *Node { return s.nodes.get(id) }
+func (s *State) Node(id NodeID) *Node { return db(s).nodes.get(id) }
 
 // NodeByName returns a node, nil if there is none.
 func (s *State) NodeByName(name string) *Node {
-	id, _ := s.index.nodeNames.Get(name)
-	return s.nodes.get(id)
+	id, _ := db(s).index.nodeNames.Get(name)
+	return db(s).nodes.get(id)
 }
 
 // Nodes visits the nodes with IDs greater than after.
-func (s *State) Nodes(after NodeID, fn func(*Node) bool) { s.nodes.scan(after+1, fn) }
+func (s *State) Nodes(after NodeID, fn func(*Node) bool) { db(s).nodes.scan(after+1, fn) }
 
 // Trajectory returns a trajectory, nil if there is none.
-func (s *State) Trajectory(id TrajectoryID) *Trajectory { return s.trajectories.get(id) }
+func (s *State) Trajectory(id TrajectoryID) *Trajectory { return db(s).trajectories.get(id) }
 
 // Trajectories visits the trajectories with IDs greater than after.
 func (s *State) Trajectories(after TrajectoryID, fn func(*Trajectory) bool) {
-	s.trajectories.scan(after+1, fn)
+	db(s).trajectories.scan(after+1, fn)
 }
 
 // Action returns an action, nil if there is none.
-func (s *State) Action(id ActionID) *Action { return s.actions.get(id) }
+func (s *State) Action(id ActionID) *Action { return db(s).actions.get(id) }
 
 // Actions visits the actions with IDs greater than after.
-func (s *State) Actions(after ActionID, fn func(*Action) bool) { s.actions.scan(after+1, fn) }
+func (s *State) Actions(after ActionID, fn func(*Action) bool) { db(s).actions.scan(after+1, fn) }
 
 // Residents visits the trajectories that live on a node.
 func (s *State) Residents(node NodeID, fn func(*Trajectory) bool) {
-	s.index.residents.Ascend(resident{node, 0}, func(k resident) bool {
-		return k.node == node && fn(s.trajectories.get(k.id))
+	db(s).index.residents.Ascend(resident{node, 0}, func(k resident) bool {
+		return k.node == node && fn(db(s).trajectories.get(k.id))
 	})
 }
 
 // TrajectoryActions visits the kept actions of a trajectory with IDs greater
 // than after.
 func (s *State) TrajectoryActions(id TrajectoryID, after ActionID, fn func(*Action) bool) {
-	s.index.members.Ascend(member{id, after + 1}, func(m member) bool {
-		return m.trajectory == id && fn(s.actions.get(m.action))
+	db(s).index.members.Ascend(member{id, after + 1}, func(m member) bool {
+		return m.trajectory == id && fn(db(s).actions.get(m.action))
 	})
 }
 
@@ -184,14 +184,14 @@ func (s *State) LiveActions(id TrajectoryID) (out []*Action) {
 
 // VisitLive visits the actions of a trajectory that have not ended.
 func (s *State) VisitLive(id TrajectoryID, fn func(*Action) bool) {
-	s.index.live.Ascend(member{id, 0}, func(m member) bool {
-		return m.trajectory == id && fn(s.actions.get(m.action))
+	db(s).index.live.Ascend(member{id, 0}, func(m member) bool {
+		return m.trajectory == id && fn(db(s).actions.get(m.action))
 	})
 }
 
 // Attempt returns the live attempt of an action on a node, nil if there is none.
 func (s *State) Attempt(node NodeID, id ActionID) *Attempt {
-	if a := s.attempts.get(id); a != nil && a.Node == node {
+	if a := db(s).attempts.get(id); a != nil && a.Node == node {
 		return a
 	}
 	return nil
@@ -199,20 +199,20 @@ func (s *State) Attempt(node NodeID, id ActionID) *Attempt {
 
 // Attempts visits the live attempts of a node in the order of their actions.
 func (s *State) Attempts(node NodeID, fn func(*Attempt) bool) {
-	s.index.nodeAttempts.Ascend(nodeAttempt{node, 0}, func(k nodeAttempt) bool {
-		return k.node == node && fn(s.attempts.get(k.action))
+	db(s).index.nodeAttempts.Ascend(nodeAttempt{node, 0}, func(k nodeAttempt) bool {
+		return k.node == node && fn(db(s).attempts.get(k.action))
 	})
 }
 
 // Request returns what is remembered of a request ID, nil if nothing is.
-func (s *State) Request(id string) *Request { return s.requests.get(id) }
+func (s *State) Request(id string) *Request { return db(s).requests.get(id) }
 
 // RequestCount returns how many request IDs are remembered.
-func (s *State) RequestCount() int { return s.requests.rows.Len() }
+func (s *State) RequestCount() int { return db(s).requests.rows.Len() }
 
 // QueueLen returns how many actions wait in the queue of an instance.
 func (s *State) QueueLen(i Instance) int {
-	n, _ := s.index.queueLen.Get(i)
+	n, _ := db(s).index.queueLen.Get(i)
 	return n
 }
 
@@ -221,15 +221,15 @@ func (s *State) Waiting(i Instance) int { return s.QueueLen(i) + s.QueueLen(i.As
 
 // NamespaceQueued returns how many actions of a namespace are queued.
 func (s *State) NamespaceQueued(id NamespaceID) int {
-	n, _ := s.index.nsQueued.Get(id)
+	n, _ := db(s).index.nsQueued.Get(id)
 	return n
 }
 
 // PoolQueued returns how many actions of a pool are queued, whatever they wait for,
 // and how many of them wait for a quota and for GPUs.
 func (s *State) PoolQueued(id PoolID) (all, forQuotas, forGPUs int) {
-	all, _ = s.index.poolQueued.Get(id)
-	forQuotas, _ = s.index.poolForQuota.Get(id)
+	all, _ = db(s).index.poolQueued.Get(id)
+	forQuotas, _ = db(s).index.poolForQuota.Get(id)
 	s.GPUClasses(func(c *GPUClass) bool {
 		forGPUs += s.Waiting(GPUInstance(id, c.ID))
 		return true
@@ -240,37 +240,37 @@ func (s *State) PoolQueued(id PoolID) (all, forQuotas, forGPUs int) {
 // NodeQueued returns how many actions of the trajectories of a node are queued,
 // whatever they wait for.
 func (s *State) NodeQueued(id NodeID) int {
-	n, _ := s.index.nodeQueued.Get(id)
+	n, _ := db(s).index.nodeQueued.Get(id)
 	return n
 }
 
 // Counts returns totals over the cluster.
-func (s *State) Counts() Counts { return s.index.counts }
+func (s *State) Counts() Counts { return db(s).index.counts }
 
 // QueuedBytes and EndedBytes return what queued and ended actions hold.
-func (s *State) QueuedBytes() uint64 { return s.index.queuedBytes }
+func (s *State) QueuedBytes() uint64 { return db(s).index.queuedBytes }
 
 // EndedBytes returns how many bytes ended actions hold.
-func (s *State) EndedBytes() uint64 { return s.index.endedBytes }
+func (s *State) EndedBytes() uint64 { return db(s).index.endedBytes }
 
 // FirstRevision returns the revision of the oldest event that is kept.
-func (s *State) FirstRevision() uint64 { return s.events.first }
+func (s *State) FirstRevision() uint64 { return db(s).events.first }
 
 // Event returns the event with a revision, if it is kept.
 func (s *State) Event(rev uint64) (Event, bool) {
-	if rev < s.events.first || rev >= s.events.next {
+	if rev < db(s).events.first || rev >= db(s).events.next {
 		return Event{}, false
 	}
-	return *s.events.at(rev), true
+	return *db(s).events.at(rev), true
 }
 
 // WorkLeft reports whether an instance is on the work list.
-func (s *State) WorkLeft(i Instance) bool { return s.work.get(i) != nil }
+func (s *State) WorkLeft(i Instance) bool { return db(s).work.get(i) != nil }
 
 // Work returns the first instance on the work list at or after i.
 func (s *State) Work(i Instance) (Instance, bool) {
 	k, ok := i, false
-	s.work.scan(i, func(w *work) bool {
+	db(s).work.scan(i, func(w *work) bool {
 		k, ok = w.Instance, true
 		return false
 	})
@@ -278,33 +278,33 @@ func (s *State) Work(i Instance) (Instance, bool) {
 }
 
 // WorkCount returns how many instances are on the work list.
-func (s *State) WorkCount() int { return s.work.rows.Len() }
+func (s *State) WorkCount() int { return db(s).work.rows.Len() }
 
 // HasWork reports whether scheduling was left over for a later entry.
-func (s *State) HasWork() bool { return s.work.rows.Len() > 0 }
+func (s *State) HasWork() bool { return db(s).work.rows.Len() > 0 }
 
 // Timer returns the earliest timer.
 func (s *State) Timer() (due int64, kind TimerKind, id uint64, ok bool) {
-	t, ok := s.index.timers.Min()
+	t, ok := db(s).index.timers.Min()
 	return t.due, t.kind, t.id, ok
 }
 
 // Expiry returns the request that is forgotten next.
 func (s *State) Expiry() (due int64, id string, ok bool) {
-	e, ok := s.index.expiries.Min()
+	e, ok := db(s).index.expiries.Min()
 	return e.due, e.id, ok
 }
 
 // OldestEnded returns the kept action that ended first, and when it did.
 func (s *State) OldestEnded() (at int64, id ActionID, ok bool) {
-	e, ok := s.index.ended.Min()
+	e, ok := db(s).index.ended.Min()
 	return e.at, e.id, ok
 }
 
 // Queued visits the actions in an instance's queue from one on, oldest first, whatever
 // their namespaces.
 func (s *State) Queued(i Instance, from ActionID, fn func(ActionID) bool) {
-	s.index.queue.Ascend(queued{i, from}, func(q queued) bool { return q.instance == i && fn(q.id) })
+	db(s).index.queue.Ascend(queued{i, from}, func(q queued) bool { return q.instance == i && fn(q.id) })
 }
 
 // PendingTrajectory returns the first trajectory that waits for a node of the
@@ -321,27 +321,27 @@ func (s *State) AsideTrajectory(pool PoolID, from TrajectoryID) *Trajectory {
 
 func (s *State) pendingFrom(from pendingTrajectory) *Trajectory {
 	var hit pendingTrajectory
-	s.index.pending.Ascend(from, func(p pendingTrajectory) bool {
+	db(s).index.pending.Ascend(from, func(p pendingTrajectory) bool {
 		hit = p
 		return false
 	})
 	if hit.pool != from.pool || hit.aside != from.aside {
 		return nil
 	}
-	return s.trajectories.get(hit.id)
+	return db(s).trajectories.get(hit.id)
 }
 
 // UsableNodes returns how many nodes of a pool take new work.
 func (s *State) UsableNodes(pool PoolID) int {
-	n, _ := s.index.usable.Get(pool)
+	n, _ := db(s).index.usable.Get(pool)
 	return n
 }
 
 // NodesByFreeCores visits the usable nodes of a pool, most free cores first; among
 // equals the one with the most free memory.
 func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
-	s.index.freeCores.Ascend(coreRank{pool: pool, free: CoresPerNodeMax + 1}, func(k coreRank) bool {
-		return k.pool == pool && fn(s.nodes.get(k.node))
+	db(s).index.freeCores.Ascend(coreRank{pool: pool, free: CoresPerNodeMax + 1}, func(k coreRank) bool {
+		return k.pool == pool && fn(db(s).nodes.get(k.node))
 	})
 }
 
@@ -352,7 +352,7 @@ func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) 
 	at, more := coreRank{pool: pool, free: CoresPerNodeMax + 1}, true
 	for more {
 		more = false
-		s.index.freeCores.Ascend(at, func(k coreRank) bool {
+		db(s).index.freeCores.Ascend(at, func(k coreRank) bool {
 			if k.pool != pool || k.free < cores {
 				return false
 			}
@@ -360,7 +360,7 @@ func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) 
 				at, more = coreRank{pool: pool, free: k.free - 1, memory: 1<<64 - 1}, true
 				return false
 			}
-			return fn(s.nodes.get(k.node))
+			return fn(db(s).nodes.get(k.node))
 		})
 	}
 }
@@ -368,8 +368,8 @@ func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) 
 // NodesByFreeMemory visits the usable nodes of a pool, most free memory first;
 // among equals the one with the fewest trajectories per core.
 func (s *State) NodesByFreeMemory(pool PoolID, fn func(*Node) bool) {
-	s.index.freeMemory.Ascend(memoryRank{pool: pool, free: 1<<64 - 1}, func(k memoryRank) bool {
-		return k.pool == pool && fn(s.nodes.get(k.node))
+	db(s).index.freeMemory.Ascend(memoryRank{pool: pool, free: 1<<64 - 1}, func(k memoryRank) bool {
+		return k.pool == pool && fn(db(s).nodes.get(k.node))
 	})
 }
 
@@ -386,12 +386,12 @@ func (s *State) UsableShapes(pool PoolID, fn func(*Shape) bool) {
 
 // UsableAlike returns how many usable nodes of its pool have the shape of a node.
 func (s *State) UsableAlike(n *Node) int {
-	k, _ := s.index.shapes.Get(shape{pool: n.Pool, Shape: n.Shape()})
+	k, _ := db(s).index.shapes.Get(shape{pool: n.Pool, Shape: n.Shape()})
 	return k.usable
 }
 
 func (s *State) shapes(pool PoolID, fn func(*shape) bool) {
-	s.index.shapes.Ascend(shape{pool: pool, Shape: Shape{Cores: CoresPerNodeMax + 1}}, func(k shape) bool {
+	db(s).index.shapes.Ascend(shape{pool: pool, Shape: Shape{Cores: CoresPerNodeMax + 1}}, func(k shape) bool {
 		return k.pool == pool && fn(&k)
 	})
 }

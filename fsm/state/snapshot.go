@@ -45,11 +45,12 @@ func (s *State) Save(w io.Writer) error {
 	out := &saver{w: bufio.NewWriterSize(z, 1<<16), sum: xxhash.New()}
 	out.rows(tableMeta, 1, func(row func(coder)) { row(&s.meta) })
 	for i := range tables {
-		tables[i].save(s, out)
+		tables[i].save(db(s), out)
 	}
-	out.rows(tableEvents, s.events.next-s.events.first, func(row func(coder)) {
-		for rev := s.events.first; rev < s.events.next; rev++ {
-			row(s.events.at(rev))
+	events := &db(s).events
+	out.rows(tableEvents, events.next-events.first, func(row func(coder)) {
+		for rev := events.first; rev < events.next; rev++ {
+			row(events.at(rev))
 		}
 	})
 	if err := out.finish(s.Hash()); err != nil {
@@ -226,7 +227,7 @@ func (s *State) putEncoded(table byte, b []byte) error {
 	case tableMeta:
 		return decodeInto(b, new(Meta), func(r *Meta) {
 			s.meta = *r
-			s.events = newEventRing(0)
+			db(s).events = newEventRing(0)
 		})
 	case tableEvents:
 		return decodeInto(b, new(Event), s.restoreEvent)
@@ -238,11 +239,12 @@ func (s *State) putEncoded(table byte, b []byte) error {
 }
 
 func (s *State) restoreEvent(e *Event) {
-	if s.events.first == 0 {
-		s.events = newEventRing(e.Revision)
+	d := db(s)
+	if d.events.first == 0 {
+		d.events = newEventRing(e.Revision)
 	}
-	Assert(e.Revision == s.events.next, "event %d follows %d", e.Revision, s.events.next)
-	s.events.push(s.enc, *e, s.meta.Settings.EventsMax)
+	Assert(e.Revision == d.events.next, "event %d follows %d", e.Revision, d.events.next)
+	d.events.push(d.enc, *e, s.meta.Settings.EventsMax)
 }
 
 func decodeInto[R any, P rowOf[R]](b []byte, r P, store func(*R)) error {
@@ -256,8 +258,8 @@ func decodeInto[R any, P rowOf[R]](b []byte, r P, store func(*R)) error {
 }
 
 func (l *loader) finish(s *State) error {
-	if s.events.first == 0 {
-		s.events = newEventRing(s.meta.Revision + 1)
+	if db(s).events.first == 0 {
+		db(s).events = newEventRing(s.meta.Revision + 1)
 	}
 	var hash, sum [8]byte
 	if _, err := io.ReadFull(l.r, hash[:]); err != nil {

@@ -76,15 +76,15 @@ func (r *Node) domainRank(label string) domainRank {
 // InDomain returns how many open trajectories of t's group there are in a domain
 // of the label that t is spread over.
 func (s *State) InDomain(t *Trajectory, domain string) int {
-	k, _ := s.index.groups.Get(groupCount{namespace: t.Namespace, group: t.Spread.Group, label: t.Spread.Label, domain: domain})
+	k, _ := db(s).index.groups.Get(groupCount{namespace: t.Namespace, group: t.Spread.Group, label: t.Spread.Label, domain: domain})
 	return k.trajectories
 }
 
 // Spreads reports whether a trajectory that has not ended is spread over a label,
 // and over how many labels all of them are.
 func (s *State) Spreads(label string) (already bool, labels int) {
-	_, already = s.index.spreadLabels.Get(label)
-	return already, s.index.spreadLabels.Len()
+	_, already = db(s).index.spreadLabels.Get(label)
+	return already, db(s).index.spreadLabels.Len()
 }
 
 // Domains visits the domains of the usable nodes of a pool: of each the node that
@@ -94,11 +94,11 @@ func (s *State) Domains(pool PoolID, label string, fn func(*Node) bool) {
 	next := domainRank{label: label, memoryRank: memoryRank{pool: pool, free: 1<<64 - 1}}
 	for {
 		var hit domainRank
-		s.index.domains.Ascend(next, func(k domainRank) bool {
+		db(s).index.domains.Ascend(next, func(k domainRank) bool {
 			hit = k
 			return false
 		})
-		if hit.pool != pool || hit.label != label || !fn(s.nodes.get(hit.node)) {
+		if hit.pool != pool || hit.label != label || !fn(db(s).nodes.get(hit.node)) {
 			return
 		}
 		next.domain = hit.domain
@@ -110,15 +110,15 @@ func (s *State) Domains(pool PoolID, label string, fn func(*Node) bool) {
 // NodesByFreeMemory.
 func (s *State) NodesOfDomain(pool PoolID, label, domain string, fn func(*Node) bool) {
 	first := domainRank{label, domain, memoryRank{pool: pool, free: 1<<64 - 1}}
-	s.index.domains.Ascend(first, func(k domainRank) bool {
-		return k.pool == pool && k.label == label && k.domain == domain && fn(s.nodes.get(k.node))
+	db(s).index.domains.Ascend(first, func(k domainRank) bool {
+		return k.pool == pool && k.label == label && k.domain == domain && fn(db(s).nodes.get(k.node))
 	})
 }
 
 // reindexDomains moves a node that changed within its domains.
 func (s *State) reindexDomains(was, is *Node) {
-	s.index.spreadLabels.Scan(func(label string, _ int) bool {
-		move(s.index.domains, was, is, func(n *Node) domainRank { return n.domainRank(label) })
+	db(s).index.spreadLabels.Scan(func(label string, _ int) bool {
+		move(db(s).index.domains, was, is, func(n *Node) domainRank { return n.domainRank(label) })
 		return true
 	})
 }
@@ -141,9 +141,9 @@ func (s *State) countInGroup(r *Trajectory, by int) {
 	}
 	k := groupCount{r.Namespace, r.Spread.Group, r.Spread.Label, r.Spread.Domain, s.InDomain(r, r.Spread.Domain) + by}
 	if k.trajectories == 0 {
-		s.index.groups.Delete(k)
+		db(s).index.groups.Delete(k)
 	} else {
-		s.index.groups.Set(k)
+		db(s).index.groups.Set(k)
 	}
 }
 
@@ -154,16 +154,16 @@ func (s *State) countLabel(r *Trajectory, by int) {
 		return
 	}
 	label := r.Spread.Label
-	users, _ := s.index.spreadLabels.Get(label)
+	users, _ := db(s).index.spreadLabels.Get(label)
 	switch {
 	case users == 0:
-		s.eachUsable(func(n *Node) { s.index.domains.Set(n.domainRank(label)) })
+		s.eachUsable(func(n *Node) { db(s).index.domains.Set(n.domainRank(label)) })
 	case users+by == 0:
-		s.eachUsable(func(n *Node) { s.index.domains.Delete(n.domainRank(label)) })
-		s.index.spreadLabels.Delete(label)
+		s.eachUsable(func(n *Node) { db(s).index.domains.Delete(n.domainRank(label)) })
+		db(s).index.spreadLabels.Delete(label)
 		return
 	}
-	s.index.spreadLabels.Set(label, users+by)
+	db(s).index.spreadLabels.Set(label, users+by)
 }
 
 func (s *State) eachUsable(fn func(*Node)) {

@@ -4,7 +4,13 @@ package state
 // writer; Copy gives readers and snapshots one that stays as it is.
 type State struct {
 	meta Meta
+	// hidden is a *containers; see db. Its type is not here, or every package that
+	// uses a State would compile the methods of all its generic types once more.
+	hidden any
+}
 
+// containers are the tables of a state, and the indexes over them.
+type containers struct {
 	namespaces   table[NamespaceID, Namespace, *Namespace]
 	pools        table[PoolID, Pool, *Pool]
 	nodes        table[NodeID, Node, *Node]
@@ -30,38 +36,45 @@ type State struct {
 	enc   *codec
 }
 
+// db returns the containers of a state. It is not inlined, so that no other package
+// sees their types in the body of a method that is.
+//
+//go:noinline
+func db(s *State) *containers { return s.hidden.(*containers) }
+
 // New returns an empty state, as every replica starts with.
 func New() *State {
-	s := &State{events: newEventRing(1), enc: new(codec)}
+	d := &containers{events: newEventRing(1), enc: new(codec)}
 	for i := range tables {
-		tables[i].make(s)
+		tables[i].make(d)
 	}
 	for _, x := range indexed {
-		x.make(&s.index)
+		x.make(&d.index)
 	}
-	return s
+	return &State{hidden: d}
 }
 
 // Copy returns an independent state with the same content. It costs the same
 // however large the state is.
 func (s *State) Copy() *State {
-	c := *s
-	c.enc = new(codec)
+	d := *db(s)
+	d.enc = new(codec)
 	for i := range tables {
-		tables[i].fork(&c)
+		tables[i].fork(&d)
 	}
 	for _, x := range indexed {
-		x.fork(&c.index)
+		x.fork(&d.index)
 	}
-	return &c
+	return &State{meta: s.meta, hidden: &d}
 }
 
 // Hash returns the hash of the whole state. It is a sum, kept up to date by
 // every write, so asking costs nothing.
 func (s *State) Hash() uint64 {
-	sum := hashRow(new(codec), tableMeta, &s.meta) + s.events.hash
+	d := db(s)
+	sum := hashRow(new(codec), tableMeta, &s.meta) + d.events.hash
 	for i := range tables {
-		sum += tables[i].hash(s)
+		sum += tables[i].hash(d)
 	}
 	return sum
 }

@@ -277,8 +277,8 @@ func TestEventRing(t *testing.T) {
 			t.Fatalf("event %d is %v, %v", rev, e.Revision, ok)
 		}
 	}
-	if len(s.events.chunks) > 3 {
-		t.Fatalf("%d chunks are kept for 1500 events", len(s.events.chunks))
+	if len(db(s).events.chunks) > 3 {
+		t.Fatalf("%d chunks are kept for 1500 events", len(db(s).events.chunks))
 	}
 }
 

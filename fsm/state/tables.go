@@ -31,24 +31,24 @@ const (
 // those that the indexes of its rows look into. Two tables are not among them: that of
 // the cluster has one row, and that of events is a ring.
 var tables = append([]tableDef{
-	defineTable(tableNamespaces, func(s *State) *table[NamespaceID, Namespace, *Namespace] { return &s.namespaces }, (*State).PutNamespace),
-	defineTable(tablePools, func(s *State) *table[PoolID, Pool, *Pool] { return &s.pools }, (*State).PutPool),
-	defineTable(tableNodes, func(s *State) *table[NodeID, Node, *Node] { return &s.nodes }, (*State).PutNode),
-	defineTable(tableTrajectories, func(s *State) *table[TrajectoryID, Trajectory, *Trajectory] { return &s.trajectories }, (*State).PutTrajectory),
-	defineTable(tableActions, func(s *State) *table[ActionID, Action, *Action] { return &s.actions }, (*State).PutAction),
-	defineTable(tableAttempts, func(s *State) *table[ActionID, Attempt, *Attempt] { return &s.attempts }, (*State).PutAttempt),
-	defineTable(tableRequests, func(s *State) *table[string, Request, *Request] { return &s.requests }, (*State).PutRequest),
-	defineTable(tableWork, func(s *State) *table[Instance, work, *work] { return &s.work }, func(s *State, w *work) { s.PutWorkAfter(w.Instance, w.After) }),
-	defineTable(tableParked, func(s *State) *table[Instance, work, *work] { return &s.parked }, func(s *State, w *work) { s.Park(w.Instance) }),
-	defineTable(tableClasses, func(s *State) *table[ClassID, Class, *Class] { return &s.classes }, (*State).PutClass),
-	defineTable(tableGPUClasses, func(s *State) *table[GPUClassID, GPUClass, *GPUClass] { return &s.gpuClasses }, (*State).PutGPUClass),
-	defineTable(tableResidency, func(s *State) *table[NodeID, Residency, *Residency] { return &s.residency }, (*State).PutResidency),
-	defineTable(tableQuotas, func(s *State) *table[QuotaID, Quota, *Quota] { return &s.quotas }, (*State).PutQuota),
-	defineTable(tableReturns, func(s *State) *table[ReturnID, QuotaReturn, *QuotaReturn] { return &s.returns }, (*State).PutReturn),
-	defineTable(tableNodeGroups, func(s *State) *table[GroupID, NodeGroup, *NodeGroup] { return &s.nodeGroups }, (*State).PutNodeGroup),
-	defineTable(tableJobs, func(s *State) *table[JobID, Job, *Job] { return &s.jobs }, (*State).PutJob),
-	defineTable(tableSeats, func(s *State) *table[JobID, Seat, *Seat] { return &s.seats }, (*State).PutSeat),
-	defineTable(tableTurns, func(s *State) *table[TurnID, Turn, *Turn] { return &s.turns }, (*State).PutTurn),
+	defineTable(tableNamespaces, func(d *containers) *table[NamespaceID, Namespace, *Namespace] { return &d.namespaces }, (*State).PutNamespace),
+	defineTable(tablePools, func(d *containers) *table[PoolID, Pool, *Pool] { return &d.pools }, (*State).PutPool),
+	defineTable(tableNodes, func(d *containers) *table[NodeID, Node, *Node] { return &d.nodes }, (*State).PutNode),
+	defineTable(tableTrajectories, func(d *containers) *table[TrajectoryID, Trajectory, *Trajectory] { return &d.trajectories }, (*State).PutTrajectory),
+	defineTable(tableActions, func(d *containers) *table[ActionID, Action, *Action] { return &d.actions }, (*State).PutAction),
+	defineTable(tableAttempts, func(d *containers) *table[ActionID, Attempt, *Attempt] { return &d.attempts }, (*State).PutAttempt),
+	defineTable(tableRequests, func(d *containers) *table[string, Request, *Request] { return &d.requests }, (*State).PutRequest),
+	defineTable(tableWork, func(d *containers) *table[Instance, work, *work] { return &d.work }, func(s *State, w *work) { s.PutWorkAfter(w.Instance, w.After) }),
+	defineTable(tableParked, func(d *containers) *table[Instance, work, *work] { return &d.parked }, func(s *State, w *work) { s.Park(w.Instance) }),
+	defineTable(tableClasses, func(d *containers) *table[ClassID, Class, *Class] { return &d.classes }, (*State).PutClass),
+	defineTable(tableGPUClasses, func(d *containers) *table[GPUClassID, GPUClass, *GPUClass] { return &d.gpuClasses }, (*State).PutGPUClass),
+	defineTable(tableResidency, func(d *containers) *table[NodeID, Residency, *Residency] { return &d.residency }, (*State).PutResidency),
+	defineTable(tableQuotas, func(d *containers) *table[QuotaID, Quota, *Quota] { return &d.quotas }, (*State).PutQuota),
+	defineTable(tableReturns, func(d *containers) *table[ReturnID, QuotaReturn, *QuotaReturn] { return &d.returns }, (*State).PutReturn),
+	defineTable(tableNodeGroups, func(d *containers) *table[GroupID, NodeGroup, *NodeGroup] { return &d.nodeGroups }, (*State).PutNodeGroup),
+	defineTable(tableJobs, func(d *containers) *table[JobID, Job, *Job] { return &d.jobs }, (*State).PutJob),
+	defineTable(tableSeats, func(d *containers) *table[JobID, Seat, *Seat] { return &d.seats }, (*State).PutSeat),
+	defineTable(tableTurns, func(d *containers) *table[TurnID, Turn, *Turn] { return &d.turns }, (*State).PutTurn),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.
@@ -57,9 +57,9 @@ type tableDef struct {
 	// since is the feature level that the table came with.
 	since Level
 	// make gives a state an empty table, fork gives a copied state one of its own.
-	make, fork func(*State)
-	hash       func(*State) uint64
-	save       func(*State, *saver)
+	make, fork func(*containers)
+	hash       func(*containers) uint64
+	save       func(*containers, *saver)
 	// load decodes a row and stores it, indexes included.
 	load func(*State, []byte) error
 	// copyTo stores all rows in another state, indexes included.
@@ -68,17 +68,17 @@ type tableDef struct {
 	row func() coder
 }
 
-func defineTable[K cmp.Ordered, R any, P rowOf[R]](id byte, of func(*State) *table[K, R, P], put func(*State, P)) tableDef {
+func defineTable[K cmp.Ordered, R any, P rowOf[R]](id byte, of func(*containers) *table[K, R, P], put func(*State, P)) tableDef {
 	return tableDef{
 		id:    id,
 		since: LevelMin,
-		make:  func(s *State) { *of(s) = newTable[K, R, P](id) },
-		fork:  func(s *State) { t := of(s); t.rows = t.rows.Copy() },
-		hash:  func(s *State) uint64 { return of(s).hash },
-		save:  func(s *State, out *saver) { saveTable(out, of(s)) },
+		make:  func(d *containers) { *of(d) = newTable[K, R, P](id) },
+		fork:  func(d *containers) { t := of(d); t.rows = t.rows.Copy() },
+		hash:  func(d *containers) uint64 { return of(d).hash },
+		save:  func(d *containers, out *saver) { saveTable(out, of(d)) },
 		load:  func(s *State, b []byte) error { return decodeInto(b, P(new(R)), func(r *R) { put(s, r) }) },
 		copyTo: func(from, to *State) {
-			of(from).rows.Scan(func(_ K, c cell[R]) bool {
+			of(db(from)).rows.Scan(func(_ K, c cell[R]) bool {
 				put(to, c.row)
 				return true
 			})

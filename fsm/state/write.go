@@ -47,21 +47,21 @@ func (s *State) SetMeta(m Meta) { s.meta = m }
 
 // PutNamespace stores a namespace.
 func (s *State) PutNamespace(r *Namespace) {
-	s.namespaces.put(s.enc, r.ID, r)
-	s.index.namespaceNames.Set(r.Name, r.ID)
+	db(s).namespaces.put(db(s).enc, r.ID, r)
+	db(s).index.namespaceNames.Set(r.Name, r.ID)
 }
 
 // PutPool stores a pool.
 func (s *State) PutPool(r *Pool) {
-	s.pools.put(s.enc, r.ID, r)
-	s.index.poolNames.Set(r.Name, r.ID)
+	db(s).pools.put(db(s).enc, r.ID, r)
+	db(s).index.poolNames.Set(r.Name, r.ID)
 }
 
 // PutNode stores a node.
 func (s *State) PutNode(r *Node) {
-	old := s.nodes.put(s.enc, r.ID, r)
+	old := db(s).nodes.put(db(s).enc, r.ID, r)
 	if old == nil { // a node keeps its name
-		s.index.nodeNames.Set(r.Name, r.ID)
+		db(s).index.nodeNames.Set(r.Name, r.ID)
 	} else {
 		s.refer(0, old.Pool, -1)
 	}
@@ -71,15 +71,15 @@ func (s *State) PutNode(r *Node) {
 
 // DeleteNode forgets a node.
 func (s *State) DeleteNode(id NodeID) {
-	if old := s.nodes.delete(id); old != nil {
-		s.index.nodeNames.Delete(old.Name)
+	if old := db(s).nodes.delete(id); old != nil {
+		db(s).index.nodeNames.Delete(old.Name)
 		s.refer(0, old.Pool, -1)
 		s.reindexNode(old, nil)
 	}
 }
 
 func (s *State) reindexNode(old, r *Node) {
-	x := &s.index
+	x := &db(s).index
 	if old != nil && old.State == NodeUp {
 		x.counts.NodesUp--
 	}
@@ -114,10 +114,10 @@ func (s *State) countUsable(r *Node, by int) {
 	if r == nil {
 		return
 	}
-	if n, _ := s.index.usable.Get(r.Pool); n+by == 0 {
-		s.index.usable.Delete(r.Pool)
+	if n, _ := db(s).index.usable.Get(r.Pool); n+by == 0 {
+		db(s).index.usable.Delete(r.Pool)
 	} else {
-		s.index.usable.Set(r.Pool, n+by)
+		db(s).index.usable.Set(r.Pool, n+by)
 	}
 }
 
@@ -147,22 +147,22 @@ func (s *State) countShape(r *Node, by int) {
 		return
 	}
 	k := shape{pool: r.Pool, Shape: r.Shape()}
-	if old, ok := s.index.shapes.Get(k); ok {
+	if old, ok := db(s).index.shapes.Get(k); ok {
 		k.nodes, k.usable = old.nodes, old.usable
 	}
 	if r.Usable() {
 		k.usable += by
 	}
 	if k.nodes += by; k.nodes == 0 {
-		s.index.shapes.Delete(k)
+		db(s).index.shapes.Delete(k)
 	} else {
-		s.index.shapes.Set(k)
+		db(s).index.shapes.Set(k)
 	}
 }
 
 // PutTrajectory stores a trajectory.
 func (s *State) PutTrajectory(r *Trajectory) {
-	old := s.trajectories.put(s.enc, r.ID, r)
+	old := db(s).trajectories.put(db(s).enc, r.ID, r)
 	if old != nil {
 		s.unindexTrajectory(old)
 	} else {
@@ -170,22 +170,22 @@ func (s *State) PutTrajectory(r *Trajectory) {
 	}
 	s.reindexSpread(old, r)
 	if r.State == TrajectoryPending {
-		s.index.pending.Set(pendingTrajectory{r.Pool, r.Aside, r.ID})
+		db(s).index.pending.Set(pendingTrajectory{r.Pool, r.Aside, r.ID})
 	}
 	if !r.State.Ended() {
-		s.index.counts.OpenTrajectories++
+		db(s).index.counts.OpenTrajectories++
 		if r.Node != 0 {
-			s.index.residents.Set(resident{r.Node, r.ID})
+			db(s).index.residents.Set(resident{r.Node, r.ID})
 		}
 	}
 	if t, ok := s.trajectoryTimer(r); ok {
-		s.index.timers.Set(t)
+		db(s).index.timers.Set(t)
 	}
 }
 
 // DeleteTrajectory forgets a trajectory.
 func (s *State) DeleteTrajectory(id TrajectoryID) {
-	if old := s.trajectories.delete(id); old != nil {
+	if old := db(s).trajectories.delete(id); old != nil {
 		s.refer(old.Namespace, old.Pool, -1)
 		s.unindexTrajectory(old)
 		s.reindexSpread(old, nil)
@@ -194,16 +194,16 @@ func (s *State) DeleteTrajectory(id TrajectoryID) {
 
 func (s *State) unindexTrajectory(r *Trajectory) {
 	if r.State == TrajectoryPending {
-		s.index.pending.Delete(pendingTrajectory{r.Pool, r.Aside, r.ID})
+		db(s).index.pending.Delete(pendingTrajectory{r.Pool, r.Aside, r.ID})
 	}
 	if !r.State.Ended() {
-		s.index.counts.OpenTrajectories--
+		db(s).index.counts.OpenTrajectories--
 		if r.Node != 0 {
-			s.index.residents.Delete(resident{r.Node, r.ID})
+			db(s).index.residents.Delete(resident{r.Node, r.ID})
 		}
 	}
 	if t, ok := s.trajectoryTimer(r); ok {
-		s.index.timers.Delete(t)
+		db(s).index.timers.Delete(t)
 	}
 }
 
@@ -219,7 +219,7 @@ func (s *State) trajectoryTimer(r *Trajectory) (timer, bool) {
 
 // PutAction stores an action.
 func (s *State) PutAction(r *Action) {
-	old := s.actions.put(s.enc, r.ID, r)
+	old := db(s).actions.put(db(s).enc, r.ID, r)
 	if old != nil {
 		if s.sameIndexes(old, r) {
 			return
@@ -238,14 +238,14 @@ func (s *State) sameIndexes(a, b *Action) bool {
 
 // DeleteAction forgets an ended action.
 func (s *State) DeleteAction(id ActionID) {
-	if old := s.actions.delete(id); old != nil {
+	if old := db(s).actions.delete(id); old != nil {
 		s.refer(old.Namespace, old.Pool, -1)
 		s.unindexAction(old)
 	}
 }
 
 func (s *State) indexAction(r *Action) {
-	x := &s.index
+	x := &db(s).index
 	s.countUsers(r, 1)
 	if !r.State.Final() {
 		s.countLive(r.Class, 1)
@@ -276,7 +276,7 @@ func (s *State) indexAction(r *Action) {
 }
 
 func (s *State) unindexAction(r *Action) {
-	x := &s.index
+	x := &db(s).index
 	s.countUsers(r, -1)
 	if !r.State.Final() {
 		s.countLive(r.Class, -1)
@@ -305,7 +305,7 @@ func (s *State) unindexAction(r *Action) {
 }
 
 func (s *State) countQueued(r *Action, by int) {
-	x := &s.index
+	x := &db(s).index
 	x.counts.Queued += by
 	count(x.nsQueued, r.Namespace, by)
 	count(x.poolQueued, r.Pool, by)
@@ -335,31 +335,31 @@ func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
 
 // PutAttempt stores a live attempt.
 func (s *State) PutAttempt(r *Attempt) {
-	if old := s.attempts.put(s.enc, r.Action, r); old == nil || old.Node != r.Node {
+	if old := db(s).attempts.put(db(s).enc, r.Action, r); old == nil || old.Node != r.Node {
 		Assert(old == nil, "action %d has a live attempt on node %d already", r.Action, r.Node)
-		s.index.nodeAttempts.Set(nodeAttempt{r.Node, r.Action})
+		db(s).index.nodeAttempts.Set(nodeAttempt{r.Node, r.Action})
 	}
 }
 
 // DeleteAttempt removes an attempt whose end is known.
 func (s *State) DeleteAttempt(id ActionID) {
-	if old := s.attempts.delete(id); old != nil {
-		s.index.nodeAttempts.Delete(nodeAttempt{old.Node, id})
+	if old := db(s).attempts.delete(id); old != nil {
+		db(s).index.nodeAttempts.Delete(nodeAttempt{old.Node, id})
 	}
 }
 
 // PutRequest remembers a request.
 func (s *State) PutRequest(r *Request) {
-	if old := s.requests.put(s.enc, r.ID, r); old != nil {
-		s.index.expiries.Delete(expiry{old.Expires, old.ID})
+	if old := db(s).requests.put(db(s).enc, r.ID, r); old != nil {
+		db(s).index.expiries.Delete(expiry{old.Expires, old.ID})
 	}
-	s.index.expiries.Set(expiry{r.Expires, r.ID})
+	db(s).index.expiries.Set(expiry{r.Expires, r.ID})
 }
 
 // DeleteRequest forgets a request.
 func (s *State) DeleteRequest(id string) {
-	if old := s.requests.delete(id); old != nil {
-		s.index.expiries.Delete(expiry{old.Expires, old.ID})
+	if old := db(s).requests.delete(id); old != nil {
+		db(s).index.expiries.Delete(expiry{old.Expires, old.ID})
 	}
 }
 
@@ -373,27 +373,27 @@ func (s *State) PutWork(i Instance) {
 
 // PutWorkAfter puts an instance on the work list, to go on behind an ID.
 func (s *State) PutWorkAfter(i Instance, after uint64) {
-	s.work.put(s.enc, i, &work{i, after})
+	db(s).work.put(db(s).enc, i, &work{i, after})
 }
 
 // WorkAfter returns the ID behind which the work of an instance goes on.
 func (s *State) WorkAfter(i Instance) uint64 {
-	if w := s.work.get(i); w != nil {
+	if w := db(s).work.get(i); w != nil {
 		return w.After
 	}
 	return 0
 }
 
 // DeleteWork takes an instance off the work list.
-func (s *State) DeleteWork(i Instance) { s.work.delete(i) }
+func (s *State) DeleteWork(i Instance) { db(s).work.delete(i) }
 
 // Park keeps an instance whose pool is halted.
-func (s *State) Park(i Instance) { s.parked.put(s.enc, i, &work{Instance: i}) }
+func (s *State) Park(i Instance) { db(s).parked.put(db(s).enc, i, &work{Instance: i}) }
 
 // Unpark puts all parked instances back on the work list.
 func (s *State) Unpark() {
-	for _, i := range s.parked.rows.Keys() {
-		s.parked.delete(i)
+	for _, i := range db(s).parked.rows.Keys() {
+		db(s).parked.delete(i)
 		s.PutWork(i)
 	}
 }
@@ -402,6 +402,6 @@ func (s *State) Unpark() {
 func (s *State) AddEvent(e Event) uint64 {
 	s.meta.Revision++
 	e.Revision, e.Time = s.meta.Revision, s.meta.Now
-	s.events.push(s.enc, e, s.meta.Settings.EventsMax)
+	db(s).events.push(db(s).enc, e, s.meta.Settings.EventsMax)
 	return e.Revision
 }

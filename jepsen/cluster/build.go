@@ -20,9 +20,9 @@ type BuildOptions struct {
 	// Overlay is a file for go build -overlay, which replaces sources.
 	Overlay string
 	LDFlags string
-	Race    bool
-	// Static: nothing is linked dynamically, and every user may run it.
-	Static bool
+	// Race builds with the race detector, which needs a C compiler. Other binaries are
+	// static, and every user may run them.
+	Race bool
 }
 
 // Build builds a binary from the sources of this module into a folder and
@@ -36,7 +36,7 @@ func Build(ctx context.Context, dir string, o BuildOptions) (string, error) {
 		o.Name = filepath.Base(o.Package)
 	}
 	binary := filepath.Join(dir, o.Name)
-	args := []string{"build", "-o", binary, "-tags", strings.Join(o.Tags, ",")}
+	args := []string{"build", "-trimpath", "-o", binary, "-tags", strings.Join(o.Tags, ",")}
 	if o.Overlay != "" {
 		args = append(args, "-overlay", o.Overlay)
 	}
@@ -46,18 +46,12 @@ func Build(ctx context.Context, dir string, o BuildOptions) (string, error) {
 	if o.Race {
 		args = append(args, "-race")
 	}
-	if o.Static {
-		args = append(args, "-trimpath", "-ldflags", "-s -w")
-	}
 	build := exec.CommandContext(ctx, "go", append(args, o.Package)...)
-	if o.Static {
+	if !o.Race { // as `make build` does: one set of flags, so that each package is compiled once
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s (go mod download fetches what it needs): %w\n%s", o.Package, err, bytes.TrimSpace(out))
 	}
-	if o.Static {
-		return binary, os.Chmod(binary, 0o755)
-	}
-	return binary, nil
+	return binary, os.Chmod(binary, 0o755)
 }

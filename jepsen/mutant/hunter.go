@@ -111,7 +111,7 @@ func (h *Hunter) build(ctx context.Context, m *Mutant) (string, error) {
 	binary := filepath.Join(dir, "mutant")
 	args := append(goCommand(&m.Hunt), "-overlay", overlay, "-o", binary, target(&m.Hunt))
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = h.Root
+	cmd.Dir, cmd.Env = h.Root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build mutant %s: %w: %s", m.Name, err, bytes.TrimSpace(out))
 	}
@@ -121,11 +121,11 @@ func (h *Hunter) build(ctx context.Context, m *Mutant) (string, error) {
 func goCommand(hunt *Hunt) []string {
 	switch hunt.Engine {
 	case Processes:
-		return []string{"build", "-tags", "faults"}
+		return []string{"build", "-trimpath", "-tags", "faults"}
 	case Tests:
-		return []string{"test", "-c"}
+		return []string{"test", "-trimpath", "-c"}
 	}
-	return []string{"build"}
+	return []string{"build", "-trimpath"}
 }
 
 func target(hunt *Hunt) string {

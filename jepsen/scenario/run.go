@@ -98,7 +98,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if r.Ordinary {
-		if r.world.Intruder, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: hostile.Package, Static: true}); err != nil {
+		if r.world.Intruder, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: hostile.Package}); err != nil {
 			return err
 		}
 	}
@@ -119,7 +119,7 @@ func (r *run) openWitness(ctx context.Context) (*witness.Witness, error) {
 		return nil, err
 	}
 	r.close = append(r.close, w.Close)
-	w.Probe, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: witness.Package, Static: true})
+	w.Probe, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: witness.Package})
 	return w, err
 }
 

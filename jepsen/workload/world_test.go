@@ -37,7 +37,7 @@ func (b builder) Run() int {
 	defer os.RemoveAll(dir)
 	built.rota, err = look.Build(context.Background(), dir, look.BuildOptions{})
 	if err == nil {
-		built.probe, err = look.Build(context.Background(), dir, look.BuildOptions{Package: witness.Package, Static: true})
+		built.probe, err = look.Build(context.Background(), dir, look.BuildOptions{Package: witness.Package})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

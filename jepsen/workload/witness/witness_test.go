@@ -31,7 +31,7 @@ func (b builder) Run() int {
 	dir, err := os.MkdirTemp("", "rota-probe-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		probePath, err = cluster.Build(context.Background(), dir, cluster.BuildOptions{Package: Package, Static: true})
+		probePath, err = cluster.Build(context.Background(), dir, cluster.BuildOptions{Package: Package})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
