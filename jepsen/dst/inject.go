@@ -162,16 +162,17 @@ func (w *World) hitNode(e Event) bool {
 	return true
 }
 
-// Just before its node is given up, a machine is back, and commits take longer than a
-// leader waits between two looks at the leases.
+// When the machine is back, its node is about to be given up, and commits take longer than
+// a leader waits between two looks at the leases.
 const (
 	returnEarly  = 400 * millisecond
 	returnCommit = 2 * second
 	returnLasts  = 3 * second
 )
 
-// returnLate resets a machine that is back just before its node is given up: its
-// registration is on its way into the log when the leader decides.
+// returnLate resets a machine that registers again just before its node is given up: the
+// registration is on its way into the log when the leader decides. The machine has a faster
+// network by then, or it would keep its incarnation.
 func (w *World) returnLate(e Event) bool {
 	n, s := w.nodes[e.On], w.leading()
 	heard := w.heard[n.Name()]
@@ -181,6 +182,7 @@ func (w *World) returnLate(e Event) bool {
 	patience := w.config.settings.LeaseNs + w.config.settings.LeaseMarginNs
 	patience -= patience / 1_000_000 * w.config.ppm[s.id] // by the clock of the leader
 	n.Reboot()
+	w.faster[e.On]++
 	w.undoAfter(heard+patience-returnEarly-w.loop.Now(), func() {
 		w.commitMin += returnCommit
 		w.commitMax += returnCommit

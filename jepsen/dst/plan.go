@@ -68,7 +68,7 @@ const (
 	ActivateEarly   Kind = "feature level that not all know"
 	KillTrainer     Kind = "trainers are killed"
 	CutTrainer      Kind = "trainers are cut off"
-	ReturnLate      Kind = "machine is back as its node is given up"
+	ReturnLate      Kind = "changed machine is back as its node is given up"
 )
 
 // Event is one line of a plan.
@@ -228,8 +228,7 @@ func (p *Plan) upgrades(c config) {
 	}
 }
 
-// lateReturnsPerHour is how often a machine comes back just as its node is given
-// up: its registration is in the log, and not applied yet, when the leader decides.
+// lateReturnsPerHour is how often a changed machine is back just as its node is given up.
 const lateReturnsPerHour = 2
 
 func (p *Plan) lateReturns(c config) {

@@ -53,6 +53,7 @@ type World struct {
 	overtaken                         int // expiries of nodes that had come back
 	reads                             int
 	heard                             map[string]int64 // when a leader last renewed the lease of a node
+	faster                            []uint64         // bandwidth that nodes have gained
 	turnsLost                         int              // whose holders were silent
 	lates                             int              // entries of an earlier term that were appended
 	upgrades, stops                   int              // stops: at a feature level that the build did not know
@@ -80,7 +81,7 @@ type Flaws struct {
 func newWorld(c config, o Options) *World {
 	w := &World{
 		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMin: millisecond, commitMax: 10 * millisecond,
-		heard:  map[string]int64{},
+		heard: map[string]int64{}, faster: make([]uint64, c.nodes),
 		panics: map[uint64]plant{}, keep: o.story, happened: map[Kind]int{},
 	}
 	w.deciders = w.newDeciders()
