@@ -18,8 +18,8 @@ import (
 )
 
 // replicated are the folders whose code decides on every replica, and so must
-// decide the same on each.
-var replicated = []string{"fsm=", "fsm/state", "sched"}
+// decide the same on each; and the rules of servers that a simulation repeats.
+var replicated = []string{"fsm=", "fsm/state", "sched", "server/entry", "server/quorum"}
 
 // bannedImports maps packages that replicated code must not import to the
 // reason. One that ends in "/" stands for everything below it.

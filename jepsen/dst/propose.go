@@ -2,7 +2,6 @@ package dst
 
 import (
 	"slices"
-	"time"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
@@ -16,6 +15,7 @@ var limits = entry.Limits{QueueBytes: 1 << 20, EntryBytes: 16 << 10, EntryWeight
 // proposer waits for what becomes of its commands.
 type proposer struct {
 	commands []*logv1.Command
+	term     uint64 // in which the leader accepted them
 	// done gets the results if the commands are committed.
 	done func([]*logv1.Result, outcome)
 }
@@ -52,7 +52,7 @@ func (s *member) propose(c *logv1.Command, done func(*logv1.Result, outcome)) {
 func (s *member) proposeAll(commands []*logv1.Command, done func([]*logv1.Result, outcome)) {
 	switch {
 	case s.leads:
-		s.accept(proposer{commands, done})
+		s.accept(commands, done)
 	case s.knows < 0 || s.knows == s.id:
 		done(nil, refused)
 	default:
@@ -63,19 +63,19 @@ func (s *member) proposeAll(commands []*logv1.Command, done func([]*logv1.Result
 				back(nil, refused)
 				return
 			}
-			leader.accept(proposer{commands, back})
+			leader.accept(commands, back)
 		})
 	}
 }
 
 // accept queues the commands of a proposer at a leader.
-func (s *member) accept(p proposer) {
+func (s *member) accept(commands []*logv1.Command, done func([]*logv1.Result, outcome)) {
 	weight := 0
-	for _, c := range p.commands {
+	for _, c := range commands {
 		weight += fsm.Weight(c)
 	}
-	if !s.queue.Push(entry.NewProposal(p, s.term, p.commands, weight)) {
-		p.done(nil, refused)
+	if !s.queue.Push(entry.NewProposal(proposer{commands, s.term, done}, s.term, commands, weight)) {
+		done(nil, refused)
 		return
 	}
 	s.form(formPause)
@@ -139,11 +139,11 @@ func (s *member) early(e *logv1.Entry) {
 	}
 }
 
-// wall is the server's clock. It begins at wallStart.
-func (s *member) wall() time.Time { return time.Unix(0, wallStart+s.clock.Now()+s.jumped) }
+// shown is what the clock shows by which the server stamps entries.
+func (s *member) shown() int64 { return s.clock.Now() + s.jumped }
 
 func (s *member) moment() entry.Moment {
-	return entry.Moment{Now: s.wall(), Committed: s.committedTime()}
+	return entry.Moment{Elapsed: s.shown() - s.began, Committed: s.committedTime(), Wall: wallStart + s.shown()}
 }
 
 func (s *member) committedTime() (ns int64) {
@@ -167,10 +167,13 @@ func (s *member) commit(life int, f *flight) {
 	s.form(formPause)
 }
 
-// answer gives each proposer its results, and checks that they are its own: package entry
-// has to find them among those of everybody in the entry.
+// answer gives each proposer its results. It checks that they are its own, and that the
+// commands were accepted in the term in which they are committed.
 func (s *member) answer(f *flight, results []*logv1.Result) {
 	for p, own := range f.batch.Answers(results) {
+		if p.term != s.term {
+			s.w.fail("terms", "server %d commits in term %d what it accepted in term %d: %v", s.id, s.term, p.term, p.commands[0])
+		}
 		for i, c := range p.commands {
 			if !ownResult(f.entry.Commands, results, c, own[i]) {
 				s.w.fail("answers", "server %d answers the command %v with the result of another", s.id, c)

@@ -67,6 +67,7 @@ type leadership struct {
 	// cutOff: it was deposed, and those who know cannot reach it.
 	cutOff bool
 	stamp  *entry.Stamp
+	began  int64 // by its clock
 	flight *flight
 	// verify gathers the proof that the server leads. beats are the servers that have not
 	// answered a heartbeat yet, a bit for each.
@@ -162,7 +163,7 @@ func (s *member) lead(term uint64) {
 	s.knows = s.id
 	s.leadership = leadership{
 		leads: true, term: term, life: s.life + 1, table: s.table,
-		stamp: entry.NewStamp(term, s.committedTime(), s.wall()),
+		stamp: entry.NewStamp(term, s.committedTime()), began: s.shown(),
 	}
 	s.table.Lead()
 	s.leader = leader.New(leader.Config{

@@ -23,8 +23,8 @@ var servers = []Mutant{
 		Name: "log-time-twice-as-fast",
 		Bug:  "log time passes faster than the leader's clock, so that windows of quotas end too early",
 		Edits: []Edit{{"server/entry/form.go",
-			"	t := s.anchor + int64(m.Now.Sub(s.since))\n",
-			"	t := s.anchor + 2*int64(m.Now.Sub(s.since))\n"}},
+			"	t := s.anchor + m.Elapsed\n",
+			"	t := s.anchor + 2*m.Elapsed\n"}},
 		Hunt: run("resources"),
 	},
 	{
@@ -187,7 +187,7 @@ var servers = []Mutant{
 		Bug:  "what waits to be proposed when a leadership ends is committed under the next one",
 		Edits: []Edit{{"server/entry/form.go",
 			"	if b[0].Term != s.term {\n", "	if b[0].Term > s.term {\n"}},
-		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestAnEntryIsOfOneTerm"}},
+		Hunt: simulate(),
 	},
 	{
 		Name: "decided-in-another-term",

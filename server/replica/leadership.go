@@ -16,6 +16,7 @@ import (
 type leadership struct {
 	term   uint64
 	stamp  *entry.Stamp
+	began  time.Time
 	verify *verifier
 	ctx    context.Context
 }
@@ -76,7 +77,8 @@ func (r *Replica) establish(ctx context.Context) {
 	}
 	lead := &leadership{
 		term:  noop.term,
-		stamp: entry.NewStamp(noop.term, r.cfg.Machine.Now(), r.cfg.Now()),
+		stamp: entry.NewStamp(noop.term, r.cfg.Machine.Now()),
+		began: r.cfg.Now(),
 		ctx:   ctx,
 	}
 	lead.verify = newVerifier(r, lead)

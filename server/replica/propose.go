@@ -216,7 +216,7 @@ func (r *Replica) apply(b batch) (raft.ApplyFuture, error) {
 	if lead == nil || r.raft.CurrentTerm() != lead.term {
 		return nil, ErrNoLeader
 	}
-	e := entry.Form(b, lead.stamp, r.moment())
+	e := entry.Form(b, lead.stamp, r.moment(lead))
 	if e == nil {
 		return nil, ErrNoLeader
 	}
@@ -230,10 +230,10 @@ func (r *Replica) apply(b batch) (raft.ApplyFuture, error) {
 	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil
 }
 
-func (r *Replica) moment() entry.Moment {
-	m := entry.Moment{Now: r.cfg.Now(), Committed: r.cfg.Machine.Now()}
+func (r *Replica) moment(lead *leadership) entry.Moment {
+	m := entry.Moment{Elapsed: int64(r.cfg.Now().Sub(lead.began)), Committed: r.cfg.Machine.Now()}
 	if ns := time.Now().UnixNano(); ns > entry.WallFloor {
-		m.WallNS = ns
+		m.Wall = ns
 	}
 	return m
 }
