@@ -5,6 +5,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
+	"rota/fsm/sim"
 	"rota/fsm/state"
 	"rota/server/entry"
 )
@@ -121,6 +122,7 @@ func (s *member) takeOff() {
 		return
 	}
 	s.flight = f
+	s.replicate(sim.Entry{Index: s.rep.Applied() + 1, Term: s.term, Data: f.data}, busyPPM)
 	life, d := s.life, s.draw(2)
 	s.proc.After(d.Skewed(s.w.commitMin, s.w.commitMax), func() { s.commit(life, f) })
 }
@@ -163,6 +165,7 @@ func (s *member) commit(life int, f *flight) {
 		return
 	}
 	s.w.acknowledged = e.Index
+	s.announce(e.Index)
 	s.answer(f, s.w.results)
 	s.form(formPause)
 }

@@ -316,6 +316,7 @@ func (w *World) left() (what string) {
 func (w *World) compareAll() {
 	last := w.log.Last()
 	for _, s := range w.servers {
+		s.agrees(last)
 		if !s.applyTo(last) {
 			return
 		}

@@ -47,8 +47,11 @@ type member struct {
 	// promised is the newest term that the server has voted in or heard of. It is on its disk.
 	promised uint64
 	voters   quorum.Voters
-	sent     uint64 // counts messages to other servers
-	jumped   int64  // how far its clock has jumped
+	// tail is an entry that the server has stored and that may not be committed, in place of
+	// that of the committed log; index 0: there is none.
+	tail   sim.Entry
+	sent   uint64 // counts messages to other servers
+	jumped int64  // how far its clock has jumped
 	// appliedAt is what its clock showed when it applied the newest entry.
 	appliedAt int64
 	// late is an entry that was stamped under an earlier leadership of this server and
@@ -69,6 +72,7 @@ type leadership struct {
 	stamp  *entry.Stamp
 	began  int64 // by its clock
 	flight *flight
+	pipes  []pipe // to other servers
 	// verify gathers the proof that the server leads. beats are the servers that have not
 	// answered a heartbeat yet, a bit for each.
 	verify quorum.Leadership[confirmation]
@@ -107,7 +111,7 @@ func (s *member) draw(what uint64) sim.Draw {
 // applyTo applies the log up to an index.
 func (s *member) applyTo(index uint64) bool {
 	for s.broken == nil && s.rep.Applied() < index {
-		e := s.w.log.At(s.rep.Applied() + 1)
+		e := s.entryAt(s.rep.Applied() + 1)
 		results, err := s.rep.Apply(e)
 		if err != nil {
 			s.stops(err, s.w.wanted(e))
@@ -157,6 +161,7 @@ func (s *member) quote(index, hash uint64) {
 
 // lead begins a leadership that is ready: all that was committed is applied.
 func (s *member) lead(term uint64) {
+	s.agrees(s.w.log.Last())
 	if !s.applyTo(s.w.log.Last()) {
 		return
 	}
@@ -170,6 +175,9 @@ func (s *member) lead(term uint64) {
 		Machine: s.rep, Leases: s.table, Logger: hclog.NewNullLogger(),
 		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, Level: uint32(s.build)},
 	}, s.leaderTime())
+	s.openPipes(s.w.elected - 1)
+	s.replicate(s.w.log.At(s.w.elected), 500_000)
+	s.announce(s.w.elected)
 	s.drive(s.life)
 	s.form(formPause)
 }
@@ -248,6 +256,7 @@ func (s *member) stepDown() {
 // that was deposed hears of nothing.
 func (s *member) follow() {
 	if !s.stalled && !s.leads {
+		s.agrees(s.w.log.Last())
 		s.applyTo(s.w.log.Last())
 	}
 }
@@ -368,6 +377,7 @@ func (s *member) catchUp() {
 		return // it hears of nothing before it knows that it was deposed
 	}
 	last := s.w.log.Last()
+	s.agrees(last)
 	if leader := s.w.leading(); leader != nil && leader != s && last-s.rep.Applied() > 200 {
 		snap, err := leader.rep.Save()
 		if err == nil {

@@ -29,9 +29,10 @@ type World struct {
 	acked    []uint64
 
 	// What Raft would know: who leads, and what is committed.
-	leader int // -1: nobody
-	term   uint64
-	log    sim.Log
+	leader  int // -1: nobody
+	term    uint64
+	log     sim.Log
+	elected uint64 // index of the first entry of the newest term
 	// acknowledged is the newest entry whose proposers were answered.
 	acknowledged uint64
 	// A commit takes between commitMin and commitMax.
@@ -184,8 +185,9 @@ func (w *World) elect(id int) bool {
 	w.term++
 	w.elections++
 	w.trace("server %d is elected in term %d", id, w.term)
-	w.append(w.term, nil)
 	term, s := w.term, w.servers[id]
+	s.tail = sim.Entry{} // or its leader could have committed it
+	w.elected = w.append(w.term, nil).Index
 	if s.late != nil {
 		w.trace("an entry that server %d stamped in an earlier term is appended in term %d", id, term)
 		w.append(w.term, s.late)
@@ -286,6 +288,7 @@ func (w *World) append(term uint64, data []byte) sim.Entry {
 		index := e.Index
 		s.proc.After(d.Skewed(millisecond/2, 300*millisecond), func() {
 			if !s.stalled && !s.leads && s.rep.Applied() < index {
+				s.agrees(index)
 				s.applyTo(index)
 			}
 		})
