@@ -179,8 +179,7 @@ var servers = []Mutant{
 		Bug:  "a notice says that entries are committed which the follower was not sent",
 		Edits: []Edit{{"server/quorum/notices.go",
 			"	index := min(commit, n.last)\n", "	index := commit\n"}},
-		// Simulated followers have no entries that are not committed.
-		Hunt: Hunt{Engine: Tests, Args: []string{"server/quorum", "TestANoticeReachesNoFurtherThanWhatWasSent"}},
+		Hunt: simulate(),
 	},
 	{
 		Name: "queued-across-terms",
