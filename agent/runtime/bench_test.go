@@ -75,3 +75,13 @@ func BenchmarkThroughput(b *testing.B) {
 		nextExit(b, c)
 	}
 }
+
+// BenchmarkCall is the way to the supervisor and back, with nothing to do there.
+func BenchmarkCall(b *testing.B) {
+	c := dial(b, options(b.TempDir(), runtime.ModeAffinity))
+	for b.Loop() {
+		if err := c.Kill(b.Context(), key(1), runtime.ReasonCanceled); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,14 +1,17 @@
 package runtime
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"sync"
 
+	"github.com/containerd/ttrpc"
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/proto"
+
+	supervisorv1 "rota/api/gen/supervisor/v1"
 )
 
 // Options says which supervisor to use and how to start it if there is none.
@@ -22,32 +25,94 @@ type Options struct {
 // Client is a Runtime in a supervisor process, over its socket. All methods may
 // be called at the same time from many goroutines.
 type Client struct {
-	conn net.Conn
-	log  hclog.Logger
-	desc Description
-
-	writeMu sync.Mutex
-	buf     []byte
-
-	mu      sync.Mutex
-	nextID  uint64
-	pending map[uint64]*call
-	lost    bool
+	rpc     *ttrpc.Client
+	stream  ttrpc.ClientStream // of ends
+	log     hclog.Logger
+	desc    Description
+	session uint64
 
 	queue *exitQueue
 	exits chan Exit
-	done  chan struct{} // closed with the connection
-	quit  chan struct{} // closed by Close
-	once  sync.Once
+	done  chan struct{} // closed when the stream of ends has ended
+	// attached ends with Close.
+	attached context.Context
+	cancel   context.CancelFunc
 }
 
 var _ Runtime = (*Client)(nil)
 
-// call is a request that waits for its reply.
-type call struct {
-	reply *frame
-	exits []Exit
-	done  chan struct{}
+func newClient(conn net.Conn, log hclog.Logger) *Client {
+	c := &Client{
+		rpc:   ttrpc.NewClient(conn),
+		log:   log,
+		queue: newExitQueue(),
+		exits: make(chan Exit),
+		done:  make(chan struct{}),
+	}
+	c.attached, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// attach makes this process the agent of the supervisor, and returns what that is.
+func (c *Client) attach(ctx context.Context) (*supervisorv1.Supervisor, error) {
+	defer context.AfterFunc(ctx, c.cancel)()
+	var err error
+	c.stream, err = c.open(c.attached, methodAttach, &supervisorv1.AttachRequest{Version: protocolVersion})
+	if err != nil {
+		return nil, fromWire(ctx, err)
+	}
+	first := new(supervisorv1.AttachResponse)
+	if err := c.stream.RecvMsg(first); err != nil {
+		return nil, fromWire(ctx, err)
+	}
+	self := first.GetSupervisor()
+	if self == nil {
+		return nil, fmt.Errorf("%w: it does not say what it is", ErrVersion)
+	}
+	c.session = self.GetSession()
+	c.desc = Description{PID: int(self.GetPid()), Mode: self.GetMode(), NotEnforced: self.GetNotEnforced()}
+	go c.receive()
+	go c.pump()
+	return self, nil
+}
+
+// open begins a call that is answered with many messages.
+func (c *Client) open(ctx context.Context, method string, req proto.Message) (ttrpc.ClientStream, error) {
+	return c.rpc.NewStream(ctx, &ttrpc.StreamDesc{StreamingServer: true}, serviceName, method, req)
+}
+
+// call makes a call whose answer says nothing but that it was served.
+func (c *Client) call(ctx context.Context, method string, req, resp proto.Message) error {
+	return fromWire(ctx, c.rpc.Call(ctx, serviceName, method, req, resp))
+}
+
+// receive queues the ends that the supervisor sends.
+func (c *Client) receive() {
+	defer close(c.done)
+	defer c.queue.close()
+	for {
+		page := new(supervisorv1.AttachResponse)
+		if err := c.stream.RecvMsg(page); err != nil {
+			c.log.Debug("supervisor connection ended", "error", err)
+			return
+		}
+		c.queue.push(mapped(page.GetExits(), exitOf)...)
+	}
+}
+
+// pump hands ends to the reader of Exits, at the reader's pace. The end of the
+// connection is seen at once, however slow the reader is.
+func (c *Client) pump() {
+	defer close(c.exits)
+	for page := c.queue.take(); len(page) > 0; page = c.queue.take() {
+		for _, e := range page {
+			select {
+			case c.exits <- e:
+			case <-c.attached.Done():
+				return
+			}
+		}
+	}
 }
 
 // Describe implements Runtime.
@@ -63,30 +128,44 @@ func (c *Client) Start(ctx context.Context, spec Spec) error {
 	if err := spec.validate(); err != nil {
 		return err
 	}
-	_, err := c.do(ctx, &frame{Op: opStart, Spec: &spec})
-	return err
+	req := &supervisorv1.StartRequest{Session: c.session, Spec: wireSpec(&spec)}
+	if size := proto.Size(req); size > requestBytesMax {
+		return fmt.Errorf("%w: arguments and environment have %d bytes, at most %d", ErrInvalidSpec, size, requestBytesMax)
+	}
+	return c.call(ctx, methodStart, req, new(supervisorv1.StartResponse))
 }
 
 // Kill implements Runtime.
 func (c *Client) Kill(ctx context.Context, key Key, reason Reason) error {
-	_, err := c.do(ctx, &frame{Op: opKill, Keys: []Key{key}, Reason: reason})
-	return err
+	req := &supervisorv1.KillRequest{Session: c.session, Key: wireKey(key), Reason: uint32(reason)}
+	return c.call(ctx, methodKill, req, new(supervisorv1.KillResponse))
 }
 
 // List implements Runtime.
 func (c *Client) List(ctx context.Context) (running []Key, ended []Exit, err error) {
-	got, err := c.do(ctx, &frame{Op: opList})
-	if err != nil {
-		return nil, nil, err
+	stream, err := c.open(ctx, methodList, &supervisorv1.ListRequest{Session: c.session})
+	for err == nil {
+		page := new(supervisorv1.ListResponse)
+		if err = stream.RecvMsg(page); err == nil {
+			running = append(running, mapped(page.GetRunning(), keyOf)...)
+			ended = append(ended, mapped(page.GetEnded(), exitOf)...)
+		}
 	}
-	return got.reply.Keys, got.exits, nil
+	if !errors.Is(err, io.EOF) {
+		return nil, nil, fromWire(ctx, err)
+	}
+	return running, ended, nil
 }
+
+// forgetPage is how many keys one request, and one journal record, carries.
+const forgetPage = 512
 
 // Forget implements Runtime.
 func (c *Client) Forget(ctx context.Context, keys []Key) error {
 	for len(keys) > 0 {
 		n := min(len(keys), forgetPage)
-		if _, err := c.do(ctx, &frame{Op: opForget, Keys: keys[:n]}); err != nil {
+		req := &supervisorv1.ForgetRequest{Session: c.session, Keys: mapped(keys[:n], wireKey)}
+		if err := c.call(ctx, methodForget, req, new(supervisorv1.ForgetResponse)); err != nil {
 			return err
 		}
 		keys = keys[n:]
@@ -96,13 +175,13 @@ func (c *Client) Forget(ctx context.Context, keys []Key) error {
 
 // SetDeadline implements Runtime.
 func (c *Client) SetDeadline(ctx context.Context, boottimeNS int64) error {
-	_, err := c.do(ctx, &frame{Op: opDeadline, Deadline: boottimeNS})
-	return err
+	req := &supervisorv1.SetDeadlineRequest{Session: c.session, BoottimeNs: boottimeNS}
+	return c.call(ctx, methodSetDeadline, req, new(supervisorv1.SetDeadlineResponse))
 }
 
 // Stop implements Runtime.
 func (c *Client) Stop(ctx context.Context) error {
-	if _, err := c.do(ctx, &frame{Op: opStop}); err != nil {
+	if err := c.call(ctx, methodStop, &supervisorv1.StopRequest{Session: c.session}, new(supervisorv1.StopResponse)); err != nil {
 		return err
 	}
 	select {
@@ -115,134 +194,6 @@ func (c *Client) Stop(ctx context.Context) error {
 
 // Close implements Runtime.
 func (c *Client) Close() error {
-	c.once.Do(func() { close(c.quit) })
-	return c.conn.Close()
-}
-
-func newClient(conn net.Conn, log hclog.Logger) *Client {
-	return &Client{
-		conn: conn, log: log,
-		pending: make(map[uint64]*call),
-		queue:   newExitQueue(),
-		exits:   make(chan Exit),
-		done:    make(chan struct{}),
-		quit:    make(chan struct{}),
-	}
-}
-
-// run begins to read. Nothing else reads from then on.
-func (c *Client) run(r *bufio.Reader) {
-	go c.pump()
-	go func() {
-		err := c.read(r)
-		c.mu.Lock()
-		c.lost = true
-		for id, p := range c.pending {
-			close(p.done)
-			delete(c.pending, id)
-		}
-		c.mu.Unlock()
-		c.conn.Close()
-		close(c.done)
-		c.queue.close()
-		c.log.Debug("supervisor connection ended", "error", err)
-	}()
-}
-
-func (c *Client) read(r *bufio.Reader) error {
-	for {
-		f, err := readFrame(r)
-		if err != nil {
-			return err
-		}
-		switch f.Op {
-		case opExit:
-			c.queue.push(f.Exits...)
-		case opMore, opReply:
-			c.answer(f)
-		default:
-			return fmt.Errorf("unexpected frame %q", f.Op)
-		}
-	}
-}
-
-func (c *Client) answer(f *frame) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.pending[f.ID]
-	if p == nil {
-		return // its caller gave up
-	}
-	p.exits = append(p.exits, f.Exits...)
-	if f.Op == opReply {
-		p.reply = f
-		delete(c.pending, f.ID)
-		close(p.done)
-	}
-}
-
-// pump hands ends to whoever reads Exits, at that one's pace, so that replies
-// are not held up by it.
-func (c *Client) pump() {
-	defer close(c.exits)
-	for {
-		e, ok := c.queue.pop()
-		if !ok {
-			return
-		}
-		select {
-		case c.exits <- e:
-		case <-c.quit:
-			return
-		}
-	}
-}
-
-func (c *Client) do(ctx context.Context, f *frame) (*call, error) {
-	p := &call{done: make(chan struct{})}
-	c.mu.Lock()
-	if c.lost {
-		c.mu.Unlock()
-		return nil, ErrLost
-	}
-	c.nextID++
-	f.ID = c.nextID
-	c.pending[f.ID] = p
-	c.mu.Unlock()
-	if err := c.send(f); err != nil {
-		c.mu.Lock()
-		delete(c.pending, f.ID)
-		c.mu.Unlock()
-		return nil, err
-	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.pending, f.ID)
-		c.mu.Unlock()
-		return nil, ctx.Err()
-	}
-	if p.reply == nil {
-		return nil, ErrLost
-	}
-	return p, fromRemote(p.reply.Error)
-}
-
-func (c *Client) send(f *frame) error {
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	b, err := appendFrame(c.buf[:0], f)
-	if err != nil {
-		if errors.Is(err, errFrameSize) {
-			return fmt.Errorf("%w: %w", ErrInvalidSpec, err)
-		}
-		return err
-	}
-	c.buf = b
-	if _, err := c.conn.Write(b); err != nil {
-		c.conn.Close() // half a frame may be out
-		return fmt.Errorf("%w: %w", ErrLost, err)
-	}
-	return nil
+	c.cancel()
+	return c.rpc.Close()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -123,26 +122,6 @@ func TestCompactionKeepsWhatCounts(t *testing.T) {
 	}
 }
 
-func TestFramesAreBounded(t *testing.T) {
-	if _, err := appendFrame(nil, &frame{Op: opStart, Spec: &Spec{Argv: []string{strings.Repeat("x", frameBytesMax)}}}); !errors.Is(err, errFrameSize) {
-		t.Errorf("written: %v", err)
-	}
-	if _, err := readFrame(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})); !errors.Is(err, errFrameSize) {
-		t.Errorf("read: %v", err)
-	}
-	if _, err := readFrame(bytes.NewReader([]byte{0, 0, 0, 9, '{'})); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("cut short: %v", err)
-	}
-	// A page of the largest ends fits.
-	page := &frame{ID: 1, Op: opMore}
-	for range listPage {
-		page.Exits = append(page.Exits, Exit{Message: strings.Repeat("\x00", 1024), Stdout: make([]byte, tailBytes)})
-	}
-	if _, err := appendFrame(nil, page); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestOptionsSurviveTheCommandLine(t *testing.T) {
 	o, err := SuperviseOptions{
 		Dir: "/d", Linger: time.Second, Mode: ModeAffinity, CgroupParent: "a/b", User: "1:2",
@@ -201,27 +180,6 @@ func FuzzJournal(f *testing.F) {
 		again, end2, torn2 := replay(bytes.NewReader(data[:end]))
 		if end2 != end || torn2 || !reflect.DeepEqual(h, again) {
 			t.Fatal("the cut changed what was read")
-		}
-	})
-}
-
-func FuzzFrame(f *testing.F) {
-	for _, fr := range []*frame{{Op: opHello, Hello: &hello{}}, {ID: 1, Op: opStart, Spec: &Spec{Key: k(1)}}, {Op: opExit, Exits: []Exit{{}}}} {
-		b, _ := appendFrame(nil, fr)
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		fr, err := readFrame(bytes.NewReader(data))
-		if err != nil {
-			return
-		}
-		b, err := appendFrame(nil, fr)
-		if err != nil {
-			return // escaping can make it longer than allowed
-		}
-		again, err := readFrame(bytes.NewReader(b))
-		if err != nil || again.Op != fr.Op || again.ID != fr.ID {
-			t.Fatalf("%v: %+v became %+v", err, fr, again)
 		}
 	})
 }

@@ -1,15 +1,14 @@
 package runtime
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -171,19 +170,19 @@ func (d *dialer) connect(ctx context.Context) (*Client, error) {
 		return nil, err
 	}
 	c := newClient(conn, d.opts.Logger)
-	r := bufio.NewReader(conn)
-	h, err := d.handshake(ctx, c, r)
+	self, err := c.attach(ctx)
 	if err != nil {
-		conn.Close()
+		c.Close()
+		if errors.Is(err, ErrLost) && speaksFrames(ctx, d.opts.Dir) {
+			return nil, fmt.Errorf("%w: it is of an older release and ends with its last attempt", ErrVersion)
+		}
 		return nil, err
 	}
-	c.desc = Description{PID: h.PID, Mode: h.Mode, NotEnforced: h.NotEnforced}
-	c.run(r)
-	if h.Options == d.opts.SuperviseOptions {
+	if slices.Equal(self.GetArgs(), SuperviseArgs(d.opts.SuperviseOptions)) {
 		return c, nil
 	}
-	if h.Running > 0 {
-		d.opts.Logger.Warn("supervisor keeps its old options while attempts run", "pid", h.PID)
+	if self.GetRunning() > 0 {
+		d.opts.Logger.Warn("supervisor keeps its old options while attempts run", "pid", self.GetPid())
 		return c, nil
 	}
 	defer c.Close()
@@ -191,32 +190,6 @@ func (d *dialer) connect(ctx context.Context) (*Client, error) {
 		return nil, fmt.Errorf("replace supervisor: %w", err)
 	}
 	return nil, ErrStopping
-}
-
-func (d *dialer) handshake(ctx context.Context, c *Client, r *bufio.Reader) (*hello, error) {
-	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
-	defer func() {
-		if stop() {
-			c.conn.SetDeadline(time.Time{})
-		}
-	}()
-	if err := c.send(&frame{Op: opHello, Hello: &hello{Version: protocolVersion}}); err != nil {
-		return nil, err
-	}
-	f, err := readFrame(r)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err == io.EOF || errors.Is(err, syscall.ECONNRESET):
-		return nil, ErrLost
-	case err != nil:
-		return nil, fmt.Errorf("supervisor handshake: %w", err)
-	case f.Error != nil:
-		return nil, fromRemote(f.Error)
-	case f.Hello == nil:
-		return nil, fmt.Errorf("%w: no hello", ErrVersion)
-	}
-	return f.Hello, nil
 }
 
 // socketPath returns a path of the socket that is short enough for

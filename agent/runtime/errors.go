@@ -1,8 +1,12 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // What a supervisor refuses, and what can happen to a connection to it.
@@ -19,8 +23,8 @@ var (
 	ErrInvalidSpec = errors.New("invalid attempt")
 	// ErrStopping: the supervisor is ending.
 	ErrStopping = errors.New("supervisor is stopping; connect again")
-	// ErrLost: the connection to the supervisor broke. Whether the call had an
-	// effect is unknown; List after the next Dial says it.
+	// ErrLost: the connection to the supervisor broke, or another agent has taken it
+	// over. Whether the call had an effect is unknown; List after the next Dial says it.
 	ErrLost = errors.New("supervisor connection lost")
 	// ErrVersion: the running supervisor speaks another version of the protocol.
 	ErrVersion = errors.New("supervisor speaks another protocol version")
@@ -29,32 +33,27 @@ var (
 )
 
 // errorCodes are the errors that keep their identity across the socket.
-var errorCodes = map[string]error{
-	"duplicate":       ErrDuplicate,
-	"deadline_passed": ErrDeadlinePassed,
-	"too_many":        ErrTooMany,
-	"invalid_spec":    ErrInvalidSpec,
-	"stopping":        ErrStopping,
-	"version":         ErrVersion,
-	"journal":         ErrJournal,
+var errorCodes = map[codes.Code]error{
+	codes.AlreadyExists:      ErrDuplicate,
+	codes.FailedPrecondition: ErrDeadlinePassed,
+	codes.ResourceExhausted:  ErrTooMany,
+	codes.InvalidArgument:    ErrInvalidSpec,
+	codes.Unavailable:        ErrStopping,
+	codes.Aborted:            ErrLost,
+	codes.Unimplemented:      ErrVersion,
+	codes.DataLoss:           ErrJournal,
 }
 
-// remoteError is an error as it travels.
-type remoteError struct {
-	Code    string `json:"code,omitempty"`
-	Message string `json:"message"`
-}
-
-func toRemote(err error) *remoteError {
+func toWire(err error) error {
 	if err == nil {
 		return nil
 	}
 	for code, known := range errorCodes {
 		if errors.Is(err, known) {
-			return &remoteError{Code: code, Message: err.Error()}
+			return status.Error(code, err.Error())
 		}
 	}
-	return &remoteError{Message: err.Error()}
+	return status.Error(codes.Internal, err.Error())
 }
 
 // remote is an error that came over the socket: its own text, its old identity.
@@ -66,12 +65,21 @@ type remote struct {
 func (e *remote) Error() string { return e.text }
 func (e *remote) Unwrap() error { return e.cause }
 
-func fromRemote(r *remoteError) error {
-	if r == nil {
+// fromWire returns the error of a call: that of its context, what the supervisor
+// refused, or ErrLost.
+func fromWire(ctx context.Context, err error) error {
+	if err == nil {
 		return nil
 	}
-	if known, ok := errorCodes[r.Code]; ok {
-		return &remote{text: r.Message, cause: known}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return fmt.Errorf("supervisor: %s", r.Message)
+	refused, ok := status.FromError(err)
+	if !ok {
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	if known := errorCodes[refused.Code()]; known != nil {
+		return &remote{text: refused.Message(), cause: known}
+	}
+	return fmt.Errorf("supervisor: %s", refused.Message())
 }

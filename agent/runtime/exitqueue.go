@@ -2,9 +2,6 @@ package runtime
 
 import "sync"
 
-// forgetPage is how many keys one request, and one journal record, carries.
-const forgetPage = 512
-
 // exitQueue is a queue without a bound of its own: the supervisor bounds how
 // many ends there can be.
 type exitQueue struct {
@@ -29,7 +26,7 @@ func (q *exitQueue) push(e ...Exit) {
 	}
 }
 
-// close lets pop return what is left, then false.
+// close lets take return what is left, then nothing.
 func (q *exitQueue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -37,16 +34,24 @@ func (q *exitQueue) close() {
 	q.cond.Broadcast()
 }
 
-func (q *exitQueue) pop() (Exit, bool) {
+// drop closes the queue and forgets what is left.
+func (q *exitQueue) drop() {
+	q.close()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items = nil
+}
+
+// take waits for ends and returns at most a page of them, and none when the queue is
+// closed and empty.
+func (q *exitQueue) take() []Exit {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.items) == 0 && !q.closed {
 		q.cond.Wait()
 	}
-	if len(q.items) == 0 {
-		return Exit{}, false
-	}
-	e := q.items[0]
-	q.items = q.items[1:]
-	return e, true
+	n := min(len(q.items), exitPage)
+	page := q.items[:n:n]
+	q.items = q.items[n:]
+	return page
 }

@@ -1,178 +1,149 @@
 package runtime
 
 import (
-	"bufio"
-	"errors"
+	"context"
 	"fmt"
-	"net"
 	"os"
-	"sync"
 	"time"
+
+	"github.com/containerd/ttrpc"
+
+	supervisorv1 "rota/api/gen/supervisor/v1"
 )
 
 // session is the connection of one agent. Only the newest one counts: an agent
 // that was replaced loses its connection, and learns it by that.
 type session struct {
-	sup  *supervisor
-	conn net.Conn
-
-	mu     sync.Mutex
-	cond   *sync.Cond
-	queue  [][]byte // bounded by the attempts there can be
-	closed bool     // nothing is queued any more
-	wrote  chan struct{}
+	id uint64
+	// ends are those that the agent was not sent; bounded by the attempts there can be.
+	ends *exitQueue
+	done chan struct{} // closed when the stream has ended
 }
 
-func (s *supervisor) accept(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			s.log.Warn("accept", "error", err)
-			time.Sleep(10 * time.Millisecond) // out of descriptors, say
-			continue
-		}
-		ss := &session{sup: s, conn: conn, wrote: make(chan struct{})}
-		ss.cond = sync.NewCond(&ss.mu)
-		go ss.write()
-		go ss.serve()
+// finish sends the ends that are left, if the agent takes them soon.
+func (ss *session) finish() {
+	ss.ends.close()
+	select {
+	case <-ss.done:
+	case <-time.After(time.Second):
 	}
 }
 
-// helloWithin is how long a connection may take to say who it is.
-const helloWithin = 10 * time.Second
-
-func (ss *session) serve() {
-	r := bufio.NewReader(ss.conn)
-	err := ss.greet(r)
-	for err == nil {
-		var f *frame
-		if f, err = readFrame(r); err == nil {
-			err = ss.handle(f)
-		}
-	}
-	ss.sup.log.Info("agent connection ended", "error", err)
-	ss.sup.detach(ss)
-	ss.close()
-	<-ss.wrote
-	ss.conn.Close()
-}
-
-func (ss *session) greet(r *bufio.Reader) error {
-	ss.conn.SetReadDeadline(time.Now().Add(helloWithin))
-	defer ss.conn.SetReadDeadline(time.Time{})
-	f, err := readFrame(r)
+// newServer returns the server of the supervisor's socket.
+func newServer(s *supervisor) (*ttrpc.Server, error) {
+	server, err := ttrpc.NewServer()
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("make the server of the supervisor's socket: %w", err)
 	}
-	if f.Op != opHello || f.Hello == nil || f.Hello.Version != protocolVersion {
-		err := fmt.Errorf("%w: supervisor %d speaks version %d; it ends with its last attempt",
-			ErrVersion, os.Getpid(), protocolVersion)
-		ss.send(&frame{ID: f.ID, Op: opReply, Error: toRemote(err)})
-		return err
-	}
-	return ss.sup.attach(ss, f.ID)
+	server.RegisterService(serviceName, &ttrpc.ServiceDesc{Streams: map[string]ttrpc.Stream{
+		methodAttach:      {Handler: s.serveAttach, StreamingServer: true},
+		methodList:        {Handler: s.serveList, StreamingServer: true},
+		methodStart:       method(s, s.serveStart, &supervisorv1.StartResponse{}),
+		methodKill:        method(s, s.serveKill, &supervisorv1.KillResponse{}),
+		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
+		methodSetDeadline: method(s, s.serveSetDeadline, &supervisorv1.SetDeadlineResponse{}),
+		methodStop:        method(s, s.serveStop, &supervisorv1.StopResponse{}),
+	}})
+	return server, nil
 }
 
-// errReplaced ends the connection of an agent after whom another has come.
-var errReplaced = errors.New("another agent has connected")
-
-// handle answers one request. Requests are handled in the order they came, and
-// none of an agent that was replaced: what it asked for last may be in a buffer
-// still, while its successor has been told that it did not happen.
-func (ss *session) handle(f *frame) error {
-	ss.sup.serving.Lock()
-	defer ss.sup.serving.Unlock()
-	if !ss.sup.isCurrent(ss) {
-		return errReplaced
-	}
-	reply := &frame{ID: f.ID, Op: opReply}
-	var err error
-	switch f.Op {
-	case opStart:
-		err = ss.sup.startAttempt(f.Spec)
-	case opKill:
-		for _, k := range f.Keys {
-			err = errors.Join(err, ss.sup.killAttempt(k, f.Reason))
+// method makes a method of a function whose answer says nothing but that it was served.
+// To ttrpc it is a stream of one message: a method of its plain kind panics when a client
+// sends more than that (ttrpc 1.2.10).
+func method[Req any, P interface {
+	*Req
+	GetSession() uint64
+}](s *supervisor, serve func(P) error, resp any) ttrpc.Stream {
+	return ttrpc.Stream{Handler: func(_ context.Context, stream ttrpc.StreamServer) (any, error) {
+		req := P(new(Req))
+		if err := stream.RecvMsg(req); err != nil {
+			return nil, err
 		}
-	case opList:
-		reply.Keys = ss.list(f.ID)
-	case opForget:
-		err = ss.sup.forget(f.Keys)
-	case opDeadline:
-		err = ss.sup.setDeadline(f.Deadline)
-	case opStop:
-		// After the answer: the supervisor may be gone before anything that follows.
-		defer ss.sup.beginStop("told to stop by the agent")
-	default:
-		err = fmt.Errorf("unknown request %q", f.Op)
-	}
-	reply.Error = toRemote(err)
-	ss.send(reply)
-	return nil
+		return resp, s.request(req.GetSession(), func() error { return serve(req) })
+	}}
 }
 
-func (ss *session) list(id uint64) []Key {
-	running, ended := ss.sup.list()
-	for len(ended) > 0 {
-		n := min(len(ended), listPage)
-		ss.send(&frame{ID: id, Op: opMore, Exits: ended[:n]})
+// request serves a request of the agent, one at a time, and none of an agent that was
+// replaced: its successor has been told that the request did not happen.
+func (s *supervisor) request(session uint64, serve func() error) error {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	if !s.isCurrent(session) {
+		return toWire(fmt.Errorf("%w: another agent has connected", ErrLost))
+	}
+	return toWire(serve())
+}
+
+// serveAttach sends the ends of attempts for as long as the agent is the newest.
+func (s *supervisor) serveAttach(ctx context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.AttachRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	if req.GetVersion() != protocolVersion {
+		return nil, toWire(fmt.Errorf("%w: supervisor %d speaks version %d; it ends with its last attempt",
+			ErrVersion, os.Getpid(), protocolVersion))
+	}
+	ss, self, err := s.attach()
+	if err != nil {
+		return nil, toWire(err)
+	}
+	defer close(ss.done)
+	defer s.detach(ss)
+	defer context.AfterFunc(ctx, ss.ends.close)()
+	err = stream.SendMsg(&supervisorv1.AttachResponse{Supervisor: self})
+	for err == nil {
+		page := ss.ends.take()
+		if len(page) == 0 {
+			break
+		}
+		err = stream.SendMsg(&supervisorv1.AttachResponse{Exits: mapped(page, wireExit)})
+	}
+	s.log.Info("agent connection ended", "error", err)
+	return nil, nil //nolint:nilnil // the end of the stream
+}
+
+func (s *supervisor) serveList(_ context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.ListRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	var running []Key
+	var ended []Exit
+	err := s.request(req.GetSession(), func() error {
+		running, ended = s.list()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = stream.SendMsg(&supervisorv1.ListResponse{Running: mapped(running, wireKey)})
+	for err == nil && len(ended) > 0 {
+		n := min(len(ended), exitPage)
+		err = stream.SendMsg(&supervisorv1.ListResponse{Ended: mapped(ended[:n], wireExit)})
 		ended = ended[n:]
 	}
-	return running
+	return nil, err
 }
 
-// send queues a frame. It never waits for the agent, which may be stopped.
-func (ss *session) send(f *frame) {
-	b, err := appendFrame(nil, f)
-	if err != nil {
-		ss.sup.log.Error("frame cannot be sent", "op", f.Op, "error", err)
-		ss.conn.Close()
-		return
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if !ss.closed {
-		ss.queue = append(ss.queue, b)
-		ss.cond.Signal()
-	}
+func (s *supervisor) serveStart(req *supervisorv1.StartRequest) error {
+	return s.startAttempt(specOf(req.GetSpec()))
 }
 
-// write sends what is queued, all that has gathered at a time.
-func (ss *session) write() {
-	defer close(ss.wrote)
-	for {
-		ss.mu.Lock()
-		for len(ss.queue) == 0 && !ss.closed {
-			ss.cond.Wait()
-		}
-		queue := net.Buffers(ss.queue)
-		ss.queue = nil
-		ss.mu.Unlock()
-		if len(queue) == 0 {
-			return
-		}
-		if _, err := queue.WriteTo(ss.conn); err != nil {
-			ss.close()
-			ss.conn.Close()
-			return
-		}
-	}
+func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {
+	return s.killAttempt(keyOf(req.GetKey()), Reason(req.GetReason()))
 }
 
-func (ss *session) close() {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.closed = true
-	ss.cond.Broadcast()
+func (s *supervisor) serveForget(req *supervisorv1.ForgetRequest) error {
+	return s.forget(mapped(req.GetKeys(), keyOf))
 }
 
-// finish sends what is queued, if the agent takes it soon, and hangs up.
-func (ss *session) finish() {
-	ss.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	ss.close()
-	<-ss.wrote
-	ss.conn.Close()
+func (s *supervisor) serveSetDeadline(req *supervisorv1.SetDeadlineRequest) error {
+	return s.setDeadline(req.GetBoottimeNs())
+}
+
+// serveStop begins the end of the supervisor, which waits for the answer to be sent.
+func (s *supervisor) serveStop(*supervisorv1.StopRequest) error {
+	s.beginStop("told to stop by the agent")
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/ttrpc"
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
@@ -230,12 +231,17 @@ func (s *supervisor) recover(h *history) error {
 
 // serve listens until something ends the supervisor.
 func (s *supervisor) serve(ctx context.Context) error {
+	server, err := newServer(s)
+	if err != nil {
+		_ = s.shutDown(nil)
+		return err
+	}
 	l, err := s.listen()
 	if err != nil {
 		_ = s.shutDown(nil)
 		return err
 	}
-	go s.accept(l)
+	go server.Serve(context.WithoutCancel(ctx), frameRefuser{l}) // a signal does not cut the agent off
 	go s.alarm.watch(s.deadlinePassed)
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -245,7 +251,7 @@ func (s *supervisor) serve(ctx context.Context) error {
 			s.beginStop("told to stop by a signal")
 		case why := <-s.stop:
 			s.log.Info("stopping", "why", why)
-			return s.shutDown(l)
+			return s.shutDown(server)
 		case now := <-tick.C:
 			s.output.sweep(now)
 			s.isolation.owners.sweep(now)
@@ -304,23 +310,33 @@ func (s *supervisor) beginStopLocked(why string) {
 
 // shutDown kills everything, journals how it ended, and leaves nothing behind
 // but the journal and the output.
-func (s *supervisor) shutDown(l net.Listener) error {
+func (s *supervisor) shutDown(server *ttrpc.Server) error {
 	s.killAll(killOrder{ReasonSupervisorLost, "its supervisor was told to stop"})
 	s.runners.Wait()
-	if l != nil {
-		l.Close()
+	if server != nil {
 		os.Remove(filepath.Join(s.opts.Dir, socketName))
+		s.hangUp(server)
 	}
+	s.work.close()
+	s.isolation.close()
+	s.confine.close()
+	return s.journal.close()
+}
+
+// hangUp lets the agent have its answers and the ends that are left, if it takes them
+// soon.
+func (s *supervisor) hangUp(server *ttrpc.Server) {
 	s.mu.Lock()
 	session := s.session
 	s.mu.Unlock()
 	if session != nil {
 		session.finish()
 	}
-	s.work.close()
-	s.isolation.close()
-	s.confine.close()
-	return s.journal.close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		server.Close()
+	}
 }
 
 func (s *supervisor) killAll(o killOrder) {

@@ -2,8 +2,10 @@ package runtime
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 
+	supervisorv1 "rota/api/gen/supervisor/v1"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
@@ -12,9 +14,6 @@ import (
 
 // startAttempt records an attempt and begins it.
 func (s *supervisor) startAttempt(spec *Spec) error {
-	if spec == nil {
-		return fmt.Errorf("%w: no attempt in the request", ErrInvalidSpec)
-	}
 	if err := spec.validate(); err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (s *supervisor) finish(a *attempt, e Exit) {
 	a.spec = Spec{Key: e.Key} // its environment is not needed any more
 	s.running--
 	if s.session != nil {
-		s.session.send(&frame{Op: opExit, Exits: []Exit{e}})
+		s.session.ends.push(e)
 	}
 }
 
@@ -158,37 +157,37 @@ func (s *supervisor) setDeadline(boottimeNS int64) error {
 	return s.alarm.set(boottimeNS)
 }
 
-// attach makes a session the one that ends are sent to, first all those that are
-// known.
-func (s *supervisor) attach(ss *session, helloID uint64) error {
+// attach makes a new session the one that ends are sent to, first all those that are
+// known, and says what the supervisor is.
+func (s *supervisor) attach() (*session, *supervisorv1.Supervisor, error) {
 	s.serving.Lock() // after the request that is being handled
 	defer s.serving.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
-		ss.send(&frame{ID: helloID, Op: opReply, Error: toRemote(ErrStopping)})
-		return ErrStopping
+		return nil, nil, ErrStopping
 	}
 	if s.session != nil {
-		s.session.conn.Close()
+		s.session.ends.drop()
 	}
-	s.session = ss
-	ss.send(&frame{ID: helloID, Op: opReply, Hello: &hello{
-		Version: protocolVersion, PID: os.Getpid(), Running: s.running,
-		Mode: s.confine.mode(), NotEnforced: s.notEnforced(), Options: s.opts,
-	}})
+	s.session = &session{id: rand.Uint64(), ends: newExitQueue(), done: make(chan struct{})}
 	for _, a := range s.attempts {
 		if a.ended != nil {
-			ss.send(&frame{Op: opExit, Exits: []Exit{*a.ended}})
+			s.session.ends.push(*a.ended)
 		}
 	}
-	return nil
+	return s.session, &supervisorv1.Supervisor{
+		Session: s.session.id, Pid: int32(os.Getpid()), Running: uint32(s.running),
+		Mode: s.confine.mode(), NotEnforced: s.notEnforced(), Args: SuperviseArgs(s.opts),
+	}, nil
 }
 
-func (s *supervisor) isCurrent(ss *session) bool {
+// isCurrent reports whether a request is from the agent that attached last. Numbers of
+// sessions are random, so none is that of an earlier supervisor.
+func (s *supervisor) isCurrent(session uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.session == ss
+	return s.session != nil && s.session.id == session
 }
 
 func (s *supervisor) detach(ss *session) {

@@ -1,96 +1,81 @@
 package runtime
 
 import (
-	"encoding/binary"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	supervisorv1 "rota/api/gen/supervisor/v1"
 )
 
-// protocolVersion changes when frames change their meaning. A supervisor may be
-// older than its agent, by as long as its longest attempt.
-const protocolVersion = 1
+// This file turns what agent and supervisor tell each other into messages and back.
 
-// frameBytesMax bounds a frame: an attempt's arguments and environment, escaped.
-const frameBytesMax = 1 << 20
+// protocolVersion changes when messages change their meaning. A supervisor may be
+// older than its agent, by as long as its longest attempt. Version 1 was frames of
+// JSON.
+const protocolVersion = 2
 
-// listPage is how many ends one frame of a list carries: 4 KiB of output each,
-// in base64, plus the rest, stay far below frameBytesMax.
-const listPage = 64
-
-type op string
-
-// Requests carry an ID that the reply repeats; exits are sent unasked.
+// The service and its methods, as api/supervisor/v1 has them.
 const (
-	opHello    op = "hello"
-	opStart    op = "start"
-	opKill     op = "kill"
-	opList     op = "list"
-	opForget   op = "forget"
-	opDeadline op = "deadline"
-	opStop     op = "stop"
-	opReply    op = "reply"
-	opMore     op = "more" // part of a reply that has not come to its end
-	opExit     op = "exit"
+	serviceName       = "supervisor.v1.SupervisorService"
+	methodAttach      = "Attach"
+	methodStart       = "Start"
+	methodKill        = "Kill"
+	methodList        = "List"
+	methodForget      = "Forget"
+	methodSetDeadline = "SetDeadline"
+	methodStop        = "Stop"
 )
 
-// frame is every message in either direction.
-type frame struct {
-	ID       uint64       `json:"id,omitempty"`
-	Op       op           `json:"op"`
-	Hello    *hello       `json:"hello,omitempty"`
-	Spec     *Spec        `json:"spec,omitempty"`
-	Keys     []Key        `json:"keys,omitempty"`
-	Exits    []Exit       `json:"exits,omitempty"`
-	Reason   Reason       `json:"reason,omitempty"`
-	Deadline int64        `json:"deadline,omitempty"`
-	Error    *remoteError `json:"error,omitempty"`
+// requestBytesMax bounds a request: an attempt's arguments and environment.
+const requestBytesMax = 1 << 20
+
+// exitPage is how many ends one message carries, with at most 4 KiB of output each.
+const exitPage = 64
+
+func wireKey(k Key) *supervisorv1.Key {
+	return &supervisorv1.Key{Action: k.Action, Attempt: k.Attempt, Incarnation: k.Incarnation}
 }
 
-// hello opens a connection: the agent says what it speaks, the supervisor what
-// it speaks and is.
-type hello struct {
-	Version     int              `json:"version"`
-	PID         int              `json:"pid,omitempty"`
-	Running     int              `json:"running,omitempty"`
-	Mode        string           `json:"mode,omitempty"`
-	NotEnforced []string         `json:"not_enforced,omitempty"`
-	Options     SuperviseOptions `json:"options"`
+func keyOf(k *supervisorv1.Key) Key {
+	return Key{Action: k.GetAction(), Attempt: k.GetAttempt(), Incarnation: k.GetIncarnation()}
 }
 
-var errFrameSize = errors.New("frame is larger than allowed")
-
-// appendFrame appends the frame with its length in front.
-func appendFrame(b []byte, f *frame) ([]byte, error) {
-	body, err := json.Marshal(f)
-	if err != nil {
-		return b, fmt.Errorf("encode frame: %w", err)
+// mapped returns what f makes of each item.
+func mapped[A, B any](items []A, f func(A) B) []B {
+	out := make([]B, len(items))
+	for i, item := range items {
+		out[i] = f(item)
 	}
-	if len(body) > frameBytesMax {
-		return b, fmt.Errorf("%w: %d bytes, at most %d", errFrameSize, len(body), frameBytesMax)
-	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
-	return append(b, body...), nil
+	return out
 }
 
-// readFrame reads one frame. The memory it takes is bounded before it is taken.
-func readFrame(r io.Reader) (*frame, error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return nil, err
+func wireSpec(s *Spec) *supervisorv1.Spec {
+	return &supervisorv1.Spec{
+		Key: wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
+		Cpus:       mapped(s.CPUs, func(cpu int) uint32 { return uint32(cpu) }),
+		Trajectory: s.Trajectory, MemoryBytes: s.MemoryBytes, Timeout: durationpb.New(s.Timeout),
 	}
-	size := binary.BigEndian.Uint32(head[:])
-	if size > frameBytesMax {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", errFrameSize, size, frameBytesMax)
+}
+
+func specOf(s *supervisorv1.Spec) *Spec {
+	return &Spec{
+		Key: keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
+		CPUs:       mapped(s.GetCpus(), func(cpu uint32) int { return int(cpu) }),
+		Trajectory: s.GetTrajectory(), MemoryBytes: s.GetMemoryBytes(), Timeout: s.GetTimeout().AsDuration(),
 	}
-	body := make([]byte, size)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, fmt.Errorf("frame cut short: %w", err)
+}
+
+func wireExit(e Exit) *supervisorv1.Exit {
+	return &supervisorv1.Exit{
+		Key: wireKey(e.Key), Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), Signal: int32(e.Signal),
+		Message: e.Message, Exec: durationpb.New(e.Exec), Cpu: durationpb.New(e.CPU),
+		MemoryPeakBytes: e.MemoryPeak, Stdout: e.Stdout, Stderr: e.Stderr,
 	}
-	f := new(frame)
-	if err := json.Unmarshal(body, f); err != nil {
-		return nil, fmt.Errorf("decode frame: %w", err)
+}
+
+func exitOf(e *supervisorv1.Exit) Exit {
+	return Exit{
+		Key: keyOf(e.GetKey()), Reason: Reason(e.GetReason()), ExitCode: int(e.GetExitCode()), Signal: int(e.GetSignal()),
+		Message: e.GetMessage(), Exec: e.GetExec().AsDuration(), CPU: e.GetCpu().AsDuration(),
+		MemoryPeak: e.GetMemoryPeakBytes(), Stdout: e.GetStdout(), Stderr: e.GetStderr(),
 	}
-	return f, nil
 }

@@ -119,6 +119,8 @@ type server struct {
 	batchMax int
 	// one, if set, answers submissions one by one instead of the cluster.
 	one func(*rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult
+	// stale counts reads that may be of an older state, certain those that may not.
+	stale, certain atomic.Int32
 	// streamMax ends watches after so many messages; 0: never.
 	streamMax int
 	// leader is named in each answer.
@@ -205,6 +207,11 @@ func (s *server) BatchSubmitActions(_ context.Context, req *rotav1.BatchSubmitAc
 }
 
 func (s *server) GetAction(_ context.Context, req *rotav1.GetActionRequest) (*rotav1.GetActionResponse, error) {
+	if req.AllowStale {
+		s.stale.Add(1)
+	} else {
+		s.certain.Add(1)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if req.Id == 0 || req.Id > uint64(len(s.actions)) {

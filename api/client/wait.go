@@ -45,10 +45,14 @@ func (c *Client) waitOnce(ctx context.Context, id uint64) (*rotav1.Action, error
 	}
 	select {
 	case <-wake:
-		return got.Action, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	// An end never changes, so a server that may be behind the leader will do.
+	if now, err := c.Actions.GetAction(ctx, &rotav1.GetActionRequest{Id: id, AllowStale: true}); err == nil {
+		return now.Action, nil
+	}
+	return got.Action, nil
 }
 
 // waits is everybody who waits for the end of an action, by namespace.

@@ -101,6 +101,34 @@ func TestManyWaitOnOneStream(t *testing.T) {
 	}
 }
 
+// An end that was watched is read from any server, without a round to confirm the leader.
+func TestAnEndThatWasWatchedIsReadFromAnyServer(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	c := connectTo(t, s)
+	ids, err := c.Submit(t.Context(), spec(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		a, err := c.Wait(t.Context(), ids[0])
+		if err == nil && !Final(a.State) {
+			err = errors.New("the action has not ended")
+		}
+		done <- err
+	}()
+	waitUntil(t, func() bool { return cl.streams.Load() > 0 })
+	before := s.certain.Load()
+	cl.finish(ids[0])
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if certain, stale := s.certain.Load()-before, s.stale.Load(); certain != 0 || stale != 1 {
+		t.Errorf("%d reads confirmed the leader and %d did not", certain, stale)
+	}
+}
+
 func TestAWaitCanBeGivenUp(t *testing.T) {
 	cl := newCluster()
 	c := connectTo(t, cl.server(t))
