@@ -79,19 +79,19 @@ func (s *member) accept(commands []*logv1.Command, done func([]*logv1.Result, ou
 		done(nil, refused)
 		return
 	}
-	s.form(formPause)
+	s.form()
 }
 
 // formPause is how long a leader takes to make an entry.
 const formPause = 200_000
 
 // form makes an entry of what waits after a pause, if none is in flight.
-func (s *member) form(pause int64) {
-	if s.forming || s.flight != nil || s.queue.Bytes() == 0 {
+func (s *member) form() {
+	if s.forming || s.held || s.flight != nil || s.queue.Bytes() == 0 {
 		return
 	}
 	s.forming = true
-	s.proc.After(pause, func() {
+	s.proc.After(formPause, func() {
 		s.forming = false
 		s.takeOff()
 	})
@@ -100,7 +100,7 @@ func (s *member) form(pause int64) {
 // takeOff appends the next entry. A server that leads no more, or in another term, refuses
 // what it had accepted.
 func (s *member) takeOff() {
-	if s.flight != nil {
+	if s.flight != nil || s.held {
 		return
 	}
 	f := &flight{batch: s.queue.Take()}
@@ -112,7 +112,7 @@ func (s *member) takeOff() {
 	}
 	if f.entry == nil {
 		s.turnAway(f.batch, refused)
-		s.form(formPause)
+		s.form()
 		return
 	}
 	s.early(f.entry)
@@ -167,7 +167,7 @@ func (s *member) commit(life int, f *flight) {
 	s.w.acknowledged = e.Index
 	s.announce(e.Index)
 	s.answer(f, s.w.results)
-	s.form(formPause)
+	s.form()
 }
 
 // answer gives each proposer its results. It checks that they are its own, and that the
@@ -209,16 +209,16 @@ func (s *member) turnAway(b entry.Batch[proposer], o outcome) {
 	s.queue.Settle()
 }
 
-// latePPM is how often an entry that is lost waits for the next leadership, and holdPPM how
-// often the queue does, for up to holdMax.
+// How often an entry that is lost waits for the next leadership of its server, and how often
+// the queue does.
 const (
 	latePPM = 500_000
-	holdPPM = 300_000
-	holdMax = 10 * second
+	holdPPM = 700_000
 )
 
-// dropProposals is when a leadership ends. What was not appended is refused, if only later:
-// the server may lead again by then. Nobody can say what became of the entry in flight.
+// dropProposals is when a leadership ends. What was not appended is refused now, or when the
+// server leads again: nothing is formed until then. Nobody can say what became of the entry
+// in flight.
 func (s *member) dropProposals(f *flight) {
 	d := s.draw(5)
 	if f != nil {
@@ -227,9 +227,9 @@ func (s *member) dropProposals(f *flight) {
 		}
 		s.turnAway(f.batch, unknown)
 	}
-	pause := int64(formPause)
 	if d.Chance(holdPPM) {
-		pause = d.Skewed(pause, holdMax)
+		s.held = true
+		return
 	}
-	s.form(pause)
+	s.form()
 }

@@ -39,9 +39,9 @@ type member struct {
 	outdated bool
 	streams  []*stream
 	// queue is what waits for an entry. It outlives a leadership. forming: a pause is on
-	// after which the next entry is formed.
-	queue   *entry.Queue[proposer]
-	forming bool
+	// after which the next entry is formed. held: none is formed before the next leadership.
+	queue         *entry.Queue[proposer]
+	forming, held bool
 	// readers wait for an index from the leader.
 	readers quorum.Readers[confirmation]
 	// promised is the newest term that the server has voted in or heard of. It is on its disk.
@@ -179,7 +179,8 @@ func (s *member) lead(term uint64) {
 	s.replicate(s.w.log.At(s.w.elected), 500_000)
 	s.announce(s.w.elected)
 	s.drive(s.life)
-	s.form(formPause)
+	s.held = false
+	s.form()
 }
 
 // leaderTime is the server's clock, and what it takes for log time: that of the newest entry,
@@ -350,7 +351,8 @@ func (s *member) crash() {
 		st.sever()
 	}
 	s.streams, s.knows, s.late = nil, -1, nil
-	s.queue, s.forming, s.readers = entry.NewQueue[proposer](limits), false, quorum.Readers[confirmation]{}
+	s.queue, s.readers = entry.NewQueue[proposer](limits), quorum.Readers[confirmation]{}
+	s.forming, s.held = false, false
 	s.connectionsLost()
 }
 
