@@ -22,7 +22,7 @@ var quotas = []Mutant{
 	{
 		Name:  "window-forgotten-by-a-restore",
 		Bug:   "units that were in a window when a snapshot was taken never come back on who restores it",
-		Edits: []Edit{{"fsm/state/tables.go", "{ return &s.returns }, (*State).PutReturn)", "{ return &s.returns }, func(s *State, r *QuotaReturn) { s.returns.put(s.enc, r.ID, r) })"}},
+		Edits: []Edit{{"fsm/state/tables.go", "{ return &d.returns }, (*State).PutReturn)", "{ return &d.returns }, func(s *State, r *QuotaReturn) { db(s).returns.put(db(s).enc, r.ID, r) })"}},
 		Hunt:  simulate(),
 	},
 	{

@@ -67,8 +67,8 @@ var stateMachine = []Mutant{
 		Name: "snapshot-without-requests",
 		Bug:  "a snapshot lacks the table of request IDs, and its hash is made to fit",
 		Edits: []Edit{
-			{"fsm/state/snapshot.go", "		tables[i].save(s, out)\n", "		if tables[i].id != tableRequests {\n			tables[i].save(s, out)\n		}\n"},
-			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - s.requests.hash)"},
+			{"fsm/state/snapshot.go", "		tables[i].save(db(s), out)\n", "		if tables[i].id != tableRequests {\n			tables[i].save(db(s), out)\n		}\n"},
+			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - db(s).requests.hash)"},
 		},
 		Hunt: simulate(),
 	},
@@ -225,8 +225,8 @@ var stateMachine = []Mutant{
 		Name: "snapshot-without-classes",
 		Bug:  "a snapshot lacks what was learned, and its hash is made to fit",
 		Edits: []Edit{
-			{"fsm/state/snapshot.go", "		tables[i].save(s, out)\n", "		if tables[i].id != tableClasses {\n			tables[i].save(s, out)\n		}\n"},
-			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - s.classes.hash)"},
+			{"fsm/state/snapshot.go", "		tables[i].save(db(s), out)\n", "		if tables[i].id != tableClasses {\n			tables[i].save(db(s), out)\n		}\n"},
+			{"fsm/state/snapshot.go", "out.finish(s.Hash())", "out.finish(s.Hash() - db(s).classes.hash)"},
 		},
 		Hunt: simulate(),
 	},
