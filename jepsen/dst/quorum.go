@@ -1,8 +1,6 @@
 package dst
 
 import (
-	"slices"
-
 	"rota/fsm/sim"
 	"rota/server/quorum"
 )
@@ -14,13 +12,15 @@ import (
 // A deposed leader that does not know it yet is cut off from those who could tell it: from
 // the servers that know a later term. What they sent before still arrives.
 
-// Messages between servers.
+// Heartbeats and their answers: how often one is lost, comes twice or is late.
 const (
-	lossPPM  = 10_000
-	dupPPM   = 10_000
-	latePPM2 = 30_000
-	// lateMax is longer than most leaders believe to lead when they are deposed.
-	lateMax = 5 * second
+	beatLostPPM  = 10_000
+	beatTwicePPM = 10_000
+	beatLatePPM  = 30_000
+	// beatMax is usual, beatLateMax longer than most leaders believe to lead when they are
+	// deposed.
+	beatMax     = 20 * millisecond
+	beatLateMax = 5 * second
 	// beatPause is until a leader notices that a heartbeat was not answered.
 	beatPause = 200 * millisecond
 )
@@ -36,21 +36,25 @@ func (s *member) hop(to *member, fn func()) {
 func (s *member) carry(to *member, fn, lost func()) {
 	s.sent++
 	d := s.w.draws.Of(luckServer+uint64(s.id)<<8+16+s.sent&127, s.w.loop.Now())
-	if to.cutOff && s.promised > to.term || d.Chance(lossPPM) || !to.proc.Alive() {
+	if to.deafTo(s) || d.Chance(beatLostPPM) || !to.proc.Alive() {
 		lost()
 		return
 	}
 	to.proc.At(s.w.loop.Now()+lateness(&d), fn)
-	if d.Chance(dupPPM) {
+	if d.Chance(beatTwicePPM) {
 		to.proc.At(s.w.loop.Now()+lateness(&d), fn)
 	}
 }
 
+// deafTo reports whether nothing arrives from another server: this one was deposed, and that
+// one could tell it.
+func (s *member) deafTo(from *member) bool { return s.cutOff && from.promised > s.term }
+
 func lateness(d *sim.Draw) int64 {
-	if d.Chance(latePPM2) {
-		return d.Skewed(20*millisecond, lateMax)
+	if d.Chance(beatLatePPM) {
+		return d.Skewed(beatMax, beatLateMax)
 	}
-	return d.Skewed(millisecond/4, 20*millisecond)
+	return d.Skewed(millisecond/4, beatMax)
 }
 
 // promise is when a server votes in a term or hears of it.
@@ -69,28 +73,37 @@ func (s *member) promise(term uint64) {
 // lead is asked last, because its vote tells it that it does not. It reports whether there
 // is a majority.
 func (w *World) vote(candidate int) bool {
-	var voters []*member
+	var voters, leaders []*member
 	for i := range w.servers {
-		if s := w.servers[(candidate+i)%len(w.servers)]; s.proc.Runs() {
+		s := w.servers[(candidate+i)%len(w.servers)]
+		switch {
+		case !s.proc.Runs():
+		case s.leads && i > 0:
+			leaders = append(leaders, s)
+		default:
 			voters = append(voters, s)
 		}
 	}
+	voters = append(voters, leaders...)
 	need := len(w.servers)/2 + 1
 	if len(voters) < need {
 		return false
 	}
-	slices.SortStableFunc(voters[1:], func(a, b *member) int { return rank(a.leads) - rank(b.leads) })
 	for _, s := range voters[:need] {
 		s.promise(w.term + 1)
 	}
 	return true
 }
 
-func rank(leads bool) int {
-	if leads {
-		return 1
+// votersBut are the voters as a server sees them.
+func (w *World) votersBut(id int) quorum.Voters {
+	v := quorum.Voters{Self: true}
+	for i := range w.config.servers {
+		if i != id {
+			v.Others = append(v.Others, serverName(i))
+		}
 	}
-	return 0
+	return v
 }
 
 // ask has a majority confirm that this server leads. done gets the commit index of now, and

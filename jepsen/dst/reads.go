@@ -1,9 +1,6 @@
 package dst
 
-import (
-	"rota/fsm/sim"
-	"rota/server/quorum"
-)
+import "rota/fsm/sim"
 
 // Clients read at any server: at the one that leads, at one that wrongly believes to lead,
 // and at followers. A read has to see every entry that was acknowledged before it began,
@@ -106,15 +103,4 @@ func (s *member) call() {
 		}
 		leader.ask(back)
 	})
-}
-
-// votersBut are the voters as a server sees them.
-func (w *World) votersBut(id int) quorum.Voters {
-	v := quorum.Voters{Self: true}
-	for i := range w.config.servers {
-		if i != id {
-			v.Others = append(v.Others, serverName(i))
-		}
-	}
-	return v
 }

@@ -99,6 +99,9 @@ func (s *member) announce(index uint64) {
 
 // post is a message to a follower, which arrives behind earlier ones.
 func (s *member) post(to *member, fn func()) {
+	if to.deafTo(s) {
+		return
+	}
 	p, d := &s.pipes[to.id], s.draw(208+uint64(to.id))
 	p.arrives = max(p.arrives+1, s.w.loop.Now()+d.Skewed(millisecond/5, 5*millisecond))
 	to.proc.At(p.arrives, fn)
