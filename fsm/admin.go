@@ -100,7 +100,7 @@ func (x *execution) deleteNamespace(c *logv1.DeleteNamespace) *logv1.Result {
 		return r
 	}
 	if ns.Name == defaultName {
-		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE", "namespace %q is everybody's: it cannot be deleted", ns.Name)
+		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE", "namespace %q belongs to all clients: it cannot be deleted", ns.Name)
 	}
 	if n := x.s.NamespaceReferrers(ns.ID); n > 0 {
 		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE",

@@ -22,13 +22,13 @@ type execution struct {
 	budget   int
 	results  []*logv1.Result
 	effects  []Effect
-	// dirty are the instances whose queues this entry has to look at, dirtyNodes
+	// dirty are the queues that this entry has to look at, dirtyNodes
 	// the nodes whose desired state it changed; both in order of appearance.
-	dirty      orderedSet[state.Instance]
+	dirty      orderedSet[state.Queue]
 	dirtyNodes orderedSet[state.NodeID]
-	// asks are the pending trajectories that the actions of a submission are to join,
-	// with what they would ask for then; for look-up only.
-	asks map[state.TrajectoryID]*state.Trajectory
+	// requested are the pending trajectories that the actions of a submission are to join,
+	// with what they would request then; for look-up only.
+	requested map[state.TrajectoryID]*state.Trajectory
 }
 
 // stage is what an execution is doing, so that a panic can be put down to it.
@@ -236,8 +236,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.endTurn(v.EndTurn)
 	case *logv1.Command_SubmitHook:
 		return x.submitHook(v.SubmitHook)
-	case *logv1.Command_EndSwitch:
-		return x.endSwitch(v.EndSwitch)
+	case *logv1.Command_EndContextSwitch:
+		return x.endContextSwitch(v.EndContextSwitch)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}

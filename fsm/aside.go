@@ -13,7 +13,7 @@ import (
 const recallBatch = 64
 
 func (x *execution) setAside(a *state.Action) {
-	b := *x.unhold(a)
+	b := *x.unreserve(a)
 	b.Aside, b.Bypassed, b.BlockedAt = true, 0, 0
 	x.s.PutAction(&b)
 }
@@ -30,7 +30,7 @@ func (x *execution) setTrajectoryAside(t *state.Trajectory) {
 func (x *execution) usableChanged(n *state.Node) {
 	alike := x.s.UsableAlike(n)
 	if n.Usable() && alike == 1 {
-		x.recall(state.TrajectoriesAside(n.Pool))
+		x.recall(state.QueueOf(state.TrajectoriesAside, n.Pool))
 		for _, q := range x.queuesOf(n) {
 			x.recall(q.Aside())
 		}
@@ -43,26 +43,26 @@ func (x *execution) usableChanged(n *state.Node) {
 }
 
 // queuesOf returns the queues of actions that a node serves and that are not its own.
-func (x *execution) queuesOf(n *state.Node) []state.Instance {
-	queues := []state.Instance{state.PoolInstance(n.Pool), state.PoolCoreless(n.Pool)}
-	if q := n.GPUInstance(); q != 0 {
+func (x *execution) queuesOf(n *state.Node) []state.Queue {
+	queues := []state.Queue{state.QueueOf(state.PoolQueue, n.Pool), state.QueueOf(state.PoolCorelessQueue, n.Pool)}
+	if q := n.GPUQueue(); q != (state.Queue{}) {
 		queues = append(queues, q)
 	}
 	return queues
 }
 
-// recallQuotas has everybody looked at who waits beside the queue of a quota.
+// recallQuotas has all actions looked at that wait beside the queue of a quota.
 func (x *execution) recallQuotas() {
 	x.s.Quotas(func(q *state.Quota) bool {
-		x.recall(state.QuotaInstance(q.ID).Aside())
+		x.recall(state.QueueOf(state.QuotaQueue, q.ID).Aside())
 		return true
 	})
 }
 
-// recall has everybody in a room looked at, from the oldest on.
-func (x *execution) recall(room state.Instance) {
-	pool, trajectories := room.AsideTrajectories()
-	if trajectories && x.s.AsideTrajectory(pool, 0) == nil || !trajectories && x.s.QueueLen(room) == 0 {
+// recall has all of a room looked at, from the oldest on.
+func (x *execution) recall(room state.Queue) {
+	trajectories := room.Kind == state.TrajectoriesAside
+	if trajectories && x.s.AsideTrajectory(state.PoolID(room.ID), 0) == nil || !trajectories && x.s.QueueLen(room) == 0 {
 		return
 	}
 	x.s.PutWorkAfter(room, 0)
@@ -71,7 +71,7 @@ func (x *execution) recall(room state.Instance) {
 
 // lookAside calls back those in a room who could be served now. It reports whether the
 // budget ended before the room.
-func (x *execution) lookAside(room state.Instance) (more bool) {
+func (x *execution) lookAside(room state.Queue) (more bool) {
 	after := x.s.WorkAfter(room)
 	defer func() {
 		if more {
@@ -98,7 +98,7 @@ func (x *execution) lookAside(room state.Instance) (more bool) {
 // recallTrajectories calls back those trajectories of a pool that a usable node could
 // hold now.
 func (x *execution) recallTrajectories(pool state.PoolID) (more bool) {
-	room := state.TrajectoriesAside(pool)
+	room := state.QueueOf(state.TrajectoriesAside, pool)
 	after := x.s.WorkAfter(room)
 	for x.budget > 0 {
 		t := x.s.AsideTrajectory(pool, state.TrajectoryID(after)+1)
@@ -120,5 +120,5 @@ func (x *execution) callBack(t *state.Trajectory) {
 	u := *t
 	u.Aside = false
 	x.s.PutTrajectory(&u)
-	x.dirty.add(state.PoolInstance(t.Pool))
+	x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool))
 }

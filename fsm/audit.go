@@ -9,7 +9,7 @@ const auditKept = 16
 // replica alone cannot tell whether it or another is wrong, so every server
 // quotes its hash through the log, and one that differs from what a majority
 // quoted stops, even if it leads. It is not replicated state: a restarted
-// replica begins anew with the next checkpoint.
+// replica begins again with the next checkpoint.
 type audit struct {
 	checkpoints []checkpoint // ascending by index
 }

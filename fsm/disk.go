@@ -18,8 +18,8 @@ func (x *execution) reportDisk(c *logv1.ReportDisk) *logv1.Result {
 
 // setDrains says for which reasons a node gets no new work.
 func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
-	if a := x.s.Action(n.HeldFor); a != nil && (operator || lowDisk) {
-		x.unhold(a)
+	if a := x.s.Action(n.ReservedFor); a != nil && (operator || lowDisk) {
+		x.unreserve(a)
 		n = x.s.Node(n.ID)
 	}
 	m := *n
@@ -33,11 +33,11 @@ func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
 	x.drainsChanged(&m)
 }
 
-// drainsChanged has everybody looked at who may start on a node, which has begun or ceased
+// drainsChanged has all actions looked at that may start on a node, which has begun or ceased
 // to take new work.
 func (x *execution) drainsChanged(n *state.Node) {
 	x.usableChanged(n)
 	x.nodeFreed(n)
-	x.dirty.add(state.PoolInstance(n.Pool))
+	x.dirty.add(state.QueueOf(state.PoolQueue, n.Pool))
 	x.wakeCoreless(n.Pool)
 }

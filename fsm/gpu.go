@@ -170,8 +170,8 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 
 // nodeFreed looks at the queues of a node that something was given back on.
 func (x *execution) nodeFreed(n *state.Node) {
-	x.dirty.add(state.NodeInstance(n.ID))
-	if q := n.GPUInstance(); q != 0 && x.s.QueueLen(q) > 0 {
+	x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))
+	if q := n.GPUQueue(); q != (state.Queue{}) && x.s.QueueLen(q) > 0 {
 		x.dirty.add(q)
 	}
 }

@@ -58,9 +58,9 @@ func (x *execution) quotasExist(hook *logv1.Action) *logv1.Result {
 	return nil
 }
 
-// hand has a group change hands: by hooks, if there are any (context switch, PlexRL
-// §4.4). Who was woken sleeps before another wakes.
-func (x *execution) hand(g *state.NodeGroup, to state.DeploymentID, token uint64) {
+// contextSwitch brings a deployment onto a group, by hooks if there are any (PlexRL
+// §4.4). The deployment that is awake there is put to sleep before another is woken.
+func (x *execution) contextSwitch(g *state.NodeGroup, to state.DeploymentID, token uint64) {
 	if g.Resident == to {
 		return
 	}
@@ -76,7 +76,7 @@ func (x *execution) hand(g *state.NodeGroup, to state.DeploymentID, token uint64
 		g.Awake = x.awake(to)
 		return
 	}
-	g.Switch = &state.Switch{Token: token, To: to, Hooks: hooks, Began: x.now()}
+	g.ContextSwitch = &state.ContextSwitch{Token: token, To: to, Hooks: hooks, Began: x.now()}
 }
 
 // awake returns a deployment that was brought onto a group, if it is to be put to sleep
@@ -88,26 +88,25 @@ func (x *execution) awake(id state.DeploymentID) state.DeploymentID {
 	return 0
 }
 
-// endSwitch ends a change of hands. If somebody could not be woken, that is the end of
-// its turn; if somebody could not be put to sleep, the group is halted as well: its
-// memory may still be taken.
-func (x *execution) endSwitch(c *logv1.EndSwitch) *logv1.Result {
+// endContextSwitch ends a context switch. A failed wake hook ends the turn. A failed sleep
+// hook also halts the group: the engine may still hold its memory.
+func (x *execution) endContextSwitch(c *logv1.EndContextSwitch) *logv1.Result {
 	g := x.s.NodeGroup(state.GroupID(c.GroupId))
 	switch {
-	case g == nil || g.Switch == nil || g.Switch.Token != c.Token:
-		return switchOver(c.GroupId, c.Token)
-	case int(c.Failed) > len(g.Switch.Hooks) || len(c.Message) > messageBytesMax:
-		return refuse(codeInvalidArgument, "INVALID", "group %s changes hands by %d hooks, and a message has at most %d bytes", g.Name, len(g.Switch.Hooks), messageBytesMax)
+	case g == nil || g.ContextSwitch == nil || g.ContextSwitch.Token != c.Token:
+		return contextSwitchOver(c.GroupId, c.Token)
+	case int(c.Failed) > len(g.ContextSwitch.Hooks) || len(c.Message) > messageBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "the context switch of group %s has %d hooks, and a message at most %d bytes", g.Name, len(g.ContextSwitch.Hooks), messageBytesMax)
 	}
 	h := *g
-	h.Switch = nil
-	if c.Failed > 0 && !g.Switch.Hooks[c.Failed-1].Wakes {
+	h.ContextSwitch = nil
+	if c.Failed > 0 && !g.ContextSwitch.Hooks[c.Failed-1].Wakes {
 		h.Halted = c.Message
 	} else {
-		h.Awake = x.awake(g.Switch.To)
+		h.Awake = x.awake(g.ContextSwitch.To)
 	}
 	x.s.PutNodeGroup(&h)
-	x.dirty.add(state.GroupInstance(g.ID))
+	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 	if t := x.s.Turn(g.Turn); t != nil {
 		x.ready(*t, c)
 	}
@@ -115,7 +114,7 @@ func (x *execution) endSwitch(c *logv1.EndSwitch) *logv1.Result {
 }
 
 // ready has the holder of a group begin, or ends its turn if a hook has failed.
-func (x *execution) ready(t state.Turn, c *logv1.EndSwitch) {
+func (x *execution) ready(t state.Turn, c *logv1.EndContextSwitch) {
 	if c.Failed == 0 {
 		t.ReadyAt = x.now()
 		x.putTurn(&t)

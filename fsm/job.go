@@ -141,8 +141,8 @@ func (x *execution) changeJob(c *logv1.ChangeJob) *logv1.Result {
 // that holds the group is asked to stop, and keeps the group until it has.
 func (x *execution) leave(j *state.Job, s state.JobState) *state.Job {
 	if j.Group != 0 {
-		x.giveSeatBack(j)
-		x.dirty.add(state.GroupInstance(j.Group))
+		x.giveReservationBack(j)
+		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
 	}
 	k := *j
 	k.State, k.Group, k.Message = s, 0, ""

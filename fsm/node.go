@@ -86,7 +86,7 @@ func (x *execution) mayReturn(old *state.Node, c *logv1.RegisterNode) *logv1.Res
 
 // reserved returns the bytes that trajectories hold on a node.
 func (x *execution) reserved(n *state.Node) (bytes uint64) {
-	x.s.Residents(n.ID, func(t *state.Trajectory) bool {
+	x.s.NodeTrajectories(n.ID, func(t *state.Trajectory) bool {
 		bytes += t.Memory
 		return true
 	})
@@ -145,7 +145,7 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 // by its labels.
 func (x *execution) moveDomains(n *state.Node) {
 	var moved []*state.Trajectory
-	x.s.Residents(n.ID, func(t *state.Trajectory) bool {
+	x.s.NodeTrajectories(n.ID, func(t *state.Trajectory) bool {
 		if domain := domainOn(n, t); t.State == state.TrajectoryOpen && domain != t.Spread.Domain {
 			u := *t
 			u.Spread.Domain = domain
@@ -201,7 +201,7 @@ func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 		x.usableChanged(&m)
 	}
 	if !settled {
-		x.dirty.add(state.NodeTeardown(id))
+		x.dirty.add(state.QueueOf(state.NodeTeardown, id))
 	}
 }
 
@@ -210,11 +210,11 @@ func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 const lossCost = 4
 
 // tearDownNode settles the attempts of a lost node as far as the budget goes, and lets
-// go of an action it was kept for. It reports whether all are settled. The trajectories
+// go of an action it was reserved for. It reports whether all are settled. The trajectories
 // on it end first, so that no action of theirs is queued again.
 func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
-	if a := x.s.Action(n.HeldFor); a != nil {
-		x.unhold(a)
+	if a := x.s.Action(n.ReservedFor); a != nil {
+		x.unreserve(a)
 	}
 	for _, t := range x.openOn(n.ID, x.budget) {
 		x.budget--
@@ -228,9 +228,9 @@ func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
 	return x.s.Node(n.ID).Running == 0 && len(x.openOn(n.ID, 1)) == 0
 }
 
-// openOn returns up to so many of the trajectories on a node that are not being ended.
+// openOn returns up to most of the trajectories on a node that are not being ended.
 func (x *execution) openOn(id state.NodeID, most int) (open []*state.Trajectory) {
-	x.s.Residents(id, func(t *state.Trajectory) bool {
+	x.s.NodeTrajectories(id, func(t *state.Trajectory) bool {
 		if t.State == state.TrajectoryOpen && len(open) < most {
 			open = append(open, t)
 		}
@@ -239,7 +239,7 @@ func (x *execution) openOn(id state.NodeID, most int) (open []*state.Trajectory)
 	return open
 }
 
-// attemptsOn returns up to so many of the attempts on a node.
+// attemptsOn returns up to most of the attempts on a node.
 func (x *execution) attemptsOn(id state.NodeID, most int) (live []*state.Attempt) {
 	x.s.Attempts(id, func(t *state.Attempt) bool {
 		if len(live) < most {

@@ -36,7 +36,7 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 	return &logv1.Result{FirstId: uint64(m.LastGroup), Count: 1}
 }
 
-// deleteNodeGroup forgets a group that nobody is on.
+// deleteNodeGroup forgets a group that no job is on.
 func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 	g := x.s.NodeGroupByName(c.Name)
 	if g == nil {
@@ -49,7 +49,7 @@ func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "job %q is on node group %q: suspend, complete or move it first", on.Name, g.Name)
 	case g.Turn != 0:
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "turn %d holds node group %q: wait until it yields", g.Turn, g.Name)
-	case g.Switch != nil:
+	case g.ContextSwitch != nil:
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "hooks run for node group %q: wait until they have ended", g.Name)
 	}
 	x.s.DeleteNodeGroup(g.ID)
@@ -64,7 +64,7 @@ func (x *execution) resumeLedger() *logv1.Result {
 			h := *g
 			h.Halted = ""
 			x.s.PutNodeGroup(&h)
-			x.dirty.add(state.GroupInstance(g.ID))
+			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 			r.Count++
 		}
 		return true

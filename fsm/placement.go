@@ -21,7 +21,7 @@ const (
 // would never be looked at where room comes free all the time.
 func (x *execution) placeAgain() {
 	m := *x.s.Meta()
-	if x.s.WorkLeft(state.PlacementInstance()) {
+	if x.s.WorkLeft(state.Queue{Kind: state.JobQueue}) {
 		m.Placing.Again = true
 	} else {
 		m.PlaceCursor, m.Placing = 0, state.Placing{}
@@ -31,7 +31,7 @@ func (x *execution) placeAgain() {
 }
 
 // placeNew has those jobs looked at that were not yet.
-func (x *execution) placeNew() { x.dirty.add(state.PlacementInstance()) }
+func (x *execution) placeNew() { x.dirty.add(state.Queue{Kind: state.JobQueue}) }
 
 // placeJobs places queued jobs in the order in which they were submitted. One that
 // finds no place is passed by. It reports whether the budget ended before the queue.
@@ -78,13 +78,13 @@ func (x *execution) placeJob(j *state.Job) {
 		}
 		return
 	}
-	x.seat(&k, &search)
+	x.reserve(&k, &search)
 	k.State, k.Message = state.JobRunning, ""
 	if k.StartedAt == 0 {
 		k.StartedAt = x.now()
 	}
 	x.putJob(&k)
-	x.dirty.add(state.GroupInstance(k.Group))
+	x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 }
 
 // someGroups returns the best group so far and those to look at next, by ID, and whether
@@ -103,53 +103,53 @@ func (x *execution) someGroups(p state.Placing) (among []state.GroupID, last boo
 	return among, last
 }
 
-// seat reserves what was found for a job, unless it has no reservations.
-func (x *execution) seat(j *state.Job, found *sched.Search) {
+// reserve reserves the placement of a job, unless the job has no reservations.
+func (x *execution) reserve(j *state.Job, s *sched.Search) {
 	if j.Backfill {
-		j.Group = found.Best
+		j.Group = s.Best
 		return
 	}
-	err := found.Ledger.Reserve(found.Found.Placement)
-	state.Assert(err == nil, "what was found for job %d cannot be reserved: %v", j.ID, err)
-	take(j, &found.Found)
-	x.putSeats(found.Ledger, j.Group)
+	err := s.Ledger.Reserve(s.Placement.Fit)
+	state.Assert(err == nil, "the placement of job %d cannot be reserved: %v", j.ID, err)
+	setPlacement(j, &s.Placement)
+	x.putReservations(s.Ledger, j.Group)
 }
 
-// take notes where a job is, and why.
-func take(j *state.Job, f *ledger.Found) {
-	j.Group = state.GroupID(f.Group)
-	j.Shift, j.StretchPPM, j.Cost, j.InterferencePPM = f.Shift, f.StretchPPM, f.Cost, f.InterferencePPM
+// setPlacement notes where a job is, and why.
+func setPlacement(j *state.Job, p *ledger.Placement) {
+	j.Group = state.GroupID(p.Group)
+	j.Shift, j.StretchPPM, j.Cost, j.InterferencePPM = p.Shift, p.StretchPPM, p.Cost, p.InterferencePPM
 }
 
-// giveSeatBack returns what is reserved for a job.
-func (x *execution) giveSeatBack(j *state.Job) {
-	if x.s.Seat(j.ID) == nil {
+// giveReservationBack returns what is reserved for a job.
+func (x *execution) giveReservationBack(j *state.Job) {
+	if x.s.Reservation(j.ID) == nil {
 		return
 	}
 	l := sched.GroupLedger(x.s, x.s.NodeGroup(j.Group))
 	err := l.Release(ledger.JobID(j.ID))
-	state.Assert(err == nil, "the seat of job %d cannot be given back: %v", j.ID, err)
-	x.s.DeleteSeat(j.ID)
-	x.putSeats(l, j.Group)
+	state.Assert(err == nil, "the reservation of job %d cannot be given back: %v", j.ID, err)
+	x.s.DeleteReservation(j.ID)
+	x.putReservations(l, j.Group)
 	x.placeAgain()
 }
 
-// putSeats stores a group's rows as the ledger has them now, where they differ.
-func (x *execution) putSeats(l *ledger.Ledger, id state.GroupID) {
+// putReservations stores a group's rows as the ledger has them now, where they differ.
+func (x *execution) putReservations(l *ledger.Ledger, id state.GroupID) {
 	group, members := l.Members(ledger.GroupID(id))
 	if g := *x.s.NodeGroup(id); g.Period != group.Period {
 		g.Period = group.Period
 		x.s.PutNodeGroup(&g)
 	}
 	for i := range members {
-		seat := sched.Seat(&members[i])
-		if old := x.s.Seat(seat.Job); old == nil || !sameSeat(old, seat) {
-			x.s.PutSeat(seat)
+		reservation := sched.Reservation(&members[i])
+		if old := x.s.Reservation(reservation.Job); old == nil || !sameReservation(old, reservation) {
+			x.s.PutReservation(reservation)
 		}
 	}
 }
 
-func sameSeat(a, b *state.Seat) bool {
+func sameReservation(a, b *state.Reservation) bool {
 	return a.Group == b.Group && a.Dedicated == b.Dedicated && a.Anchor == b.Anchor && a.Index == b.Index &&
 		a.Began == b.Began && a.Waited == b.Waited && a.Cycle.Period == b.Cycle.Period &&
 		slices.Equal(a.Cycle.Segments, b.Cycle.Segments)
@@ -159,20 +159,20 @@ func sameSeat(a, b *state.Seat) bool {
 // cycle was not known has shown it: from then on others may share its group.
 func (x *execution) finishCycle(j *state.Job) {
 	j.Cycles++
-	seat := x.s.Seat(j.ID)
-	if seat == nil {
+	reservation := x.s.Reservation(j.ID)
+	if reservation == nil {
 		return
 	}
-	l := sched.GroupLedger(x.s, x.s.NodeGroup(seat.Group))
+	l := sched.GroupLedger(x.s, x.s.NodeGroup(reservation.Group))
 	now := sched.Slot(x.s, x.now())
-	if !seat.Dedicated {
+	if !reservation.Dedicated {
 		_, err := l.Finish(ledger.JobID(j.ID), now)
 		state.Assert(err == nil, "job %d cannot finish its cycle: %v", j.ID, err)
 	} else if !x.share(l, j, now) {
 		return
 	}
-	x.putSeats(l, seat.Group)
-	x.dirty.add(state.GroupInstance(seat.Group))
+	x.putReservations(l, reservation.Group)
+	x.dirty.add(state.QueueOf(state.TurnQueue, reservation.Group))
 }
 
 // share makes the profile of a job that had its group for itself, if its cycle went as
@@ -202,11 +202,11 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 		return refuse(codeNotFound, "JOB_NOT_FOUND", "job %d does not exist", c.JobId)
 	case c.Transfer < 0 || c.Was < 0 || c.Period < 1:
 		return refuse(codeInvalidArgument, "INVALID", "a move has a period, and nothing negative")
-	case x.s.Seat(j.ID) == nil || x.s.HeldTurn(j.ID) != nil:
+	case x.s.Reservation(j.ID) == nil || x.s.HeldTurn(j.ID) != nil:
 		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "job %q has no reservation, or holds its group", j.Name)
 	}
 	l := sched.GroupsLedger(x.s, []state.GroupID{state.GroupID(c.From), state.GroupID(c.To)})
-	found, err := l.Apply(ledger.Move{
+	placement, err := l.Apply(ledger.Move{
 		Job: ledger.JobID(c.JobId), From: ledger.GroupID(c.From), To: ledger.GroupID(c.To),
 		Was: c.Was, Period: c.Period, CostMax: c.CostMax, Transfer: c.Transfer,
 	})
@@ -214,11 +214,11 @@ func (x *execution) moveJob(c *logv1.MoveJob) *logv1.Result {
 		return refuse(codeFailedPrecondition, "MOVE_REFUSED", "%v", err)
 	}
 	k := *j
-	take(&k, &found)
+	setPlacement(&k, &placement)
 	x.putJob(&k)
 	for _, g := range []state.GroupID{j.Group, k.Group} {
-		x.putSeats(l, g)
-		x.dirty.add(state.GroupInstance(g))
+		x.putReservations(l, g)
+		x.dirty.add(state.QueueOf(state.TurnQueue, g))
 	}
 	x.placeAgain()
 	return &logv1.Result{Count: 1}

@@ -101,7 +101,7 @@ func randomLine(r *rapid.T, s *story) string {
 func randomElastic(r *rapid.T) string {
 	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
 	line := fmt.Sprintf("submit n=%d attempts=%d", 1+n("n", 4), 1+n("attempts", 1))
-	line += []string{fmt.Sprintf(" cores=%d max=%d", 1+n("cores", 1), 1+n("max", 4)), " set=1,2,4", " set=1,3", " set=2"}[n("amounts", 3)]
+	line += []string{fmt.Sprintf(" cores=%d max=%d", 1+n("cores", 1), 1+n("max", 4)), " set=1,2,4", " set=1,3", " set=2"}[n("degrees", 3)]
 	line += []string{"", " class=c0", " class=c1", " class=c2"}[n("class", 3)]
 	line += []string{"", fmt.Sprintf(" single=%ds", n("single", 20))}[n("duration", 1)]
 	return line + []string{"", " serial=0", " serial=300000", " points=2:900000,4:600000", " points=2:400000"}[n("curve", 4)]
@@ -288,7 +288,7 @@ func TestWorkIsBounded(t *testing.T) {
 // TestElasticActionsStart: however many come of whom it is known how long they
 // take, and however many wait by choice, everything starts in the end; one that
 // waits is bypassed no more than is allowed; and on a single node none starts
-// before an older one that asks for no more, but for those that may bide their time.
+// before an older one that asks for no more, but for those that may be deferred.
 func TestElasticActionsStart(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := newStory(t)

@@ -64,7 +64,7 @@ func (x *execution) updateQuota(c *logv1.UpdateQuota) *logv1.Result {
 	}
 	x.s.PutQuota(&n)
 	x.wake(n.ID)
-	x.recall(state.QuotaInstance(n.ID).Aside())
+	x.recall(state.QueueOf(state.QuotaQueue, n.ID).Aside())
 	return &logv1.Result{Count: 1}
 }
 
@@ -120,9 +120,9 @@ func (x *execution) quotas(row *state.Action, uses []*logv1.QuotaUse) *logv1.Res
 	return nil
 }
 
-// take gives an action the quota that it waits for, from one key. It goes on to
+// acquire gives an action the quota that it waits for, from one key. It goes on to
 // the next queue.
-func (x *execution) take(a *state.Action, key uint32) {
+func (x *execution) acquire(a *state.Action, key uint32) {
 	use, waits := a.Missing()
 	state.Assert(waits, "action %d waits for no quota", a.ID)
 	q := x.changeUse(use.Quota, key, func(u *state.KeyUse) { u.Held += use.Units })
@@ -178,8 +178,8 @@ func (x *execution) windowEnds(id state.ReturnID) {
 
 // wake has a quota looked at, if anything waits for it.
 func (x *execution) wake(id state.QuotaID) {
-	if i := state.QuotaInstance(id); x.s.QueueLen(i) > 0 {
-		x.dirty.add(i)
+	if q := state.QueueOf(state.QuotaQueue, id); x.s.QueueLen(q) > 0 {
+		x.dirty.add(q)
 	}
 }
 
@@ -193,7 +193,7 @@ func (x *execution) wakeQuotas() {
 
 // wakeCoreless has actions without cores looked at that wait for a node of a pool.
 func (x *execution) wakeCoreless(pool state.PoolID) {
-	if i := state.PoolCoreless(pool); x.s.QueueLen(i) > 0 {
-		x.dirty.add(i)
+	if q := state.QueueOf(state.PoolCorelessQueue, pool); x.s.QueueLen(q) > 0 {
+		x.dirty.add(q)
 	}
 }

@@ -6,30 +6,30 @@ import (
 	"rota/sched/place"
 )
 
-// schedule works through the dirty instances and then the work list, until the
+// schedule works through the dirty queues and then the work list, until the
 // budget is spent. What is left stays on the work list.
 func (x *execution) schedule() {
 	cursor := x.s.Meta().WorkCursor
 	for round := x.s.WorkCount(); round > 0; round-- {
-		i, ok := x.s.Work(cursor)
+		q, ok := x.s.Work(cursor)
 		if !ok {
-			if i, ok = x.s.Work(0); !ok {
+			if q, ok = x.s.Work(0); !ok {
 				break
 			}
 		}
-		x.dirty.add(i)
-		cursor = i + 1
+		x.dirty.add(q)
+		cursor = q.Key() + 1
 	}
 	for x.budget > 0 {
-		i, ok := x.dirty.pop()
+		q, ok := x.dirty.pop()
 		if !ok {
 			break
 		}
-		x.attend(i)
+		x.attend(q)
 	}
-	for _, i := range x.dirty.items {
-		x.s.PutWork(i)
-		cursor = min(cursor, i)
+	for _, q := range x.dirty.items {
+		x.s.PutWork(q)
+		cursor = min(cursor, q.Key())
 	}
 	if m := *x.s.Meta(); m.WorkCursor != cursor {
 		m.WorkCursor = cursor
@@ -37,107 +37,82 @@ func (x *execution) schedule() {
 	}
 }
 
-// attend does what one instance has to do, as far as the budget goes. An
-// instance of a halted pool is parked until an operator resumes the pool; that of a
-// halted quota is left alone.
-func (x *execution) attend(i state.Instance) {
-	pool := x.poolOf(i)
-	if p := x.s.Pool(pool); p != nil && p.Halted != "" {
-		x.s.DeleteWork(i)
-		x.s.Park(i)
+// attend does the work of one queue, as far as the budget goes. The queue of a halted
+// pool is parked until an operator resumes the pool. The queue of a halted quota or node
+// group, and that of jobs while placement is halted, are left alone.
+func (x *execution) attend(q state.Queue) {
+	b := x.subject(q)
+	if p := x.s.Pool(b.pool); p != nil && p.Halted != "" {
+		x.s.DeleteWork(q)
+		x.s.Park(q)
 		return
 	}
-	if x.halted(i) {
-		x.s.DeleteWork(i) // it is looked at again when it is resumed
+	if x.halted(b) {
+		x.s.DeleteWork(q) // it is looked at again when it is resumed
 		return
 	}
-	x.enter(stage{command: -1, pool: pool, quota: quotaOf(i), group: groupOf(i), placement: i.Placement()})
-	if x.work(i) {
-		x.s.PutWork(i)
-	} else if x.s.WorkLeft(i) {
-		x.s.DeleteWork(i)
+	x.enter(b)
+	if x.work(q) {
+		x.s.PutWork(q)
+	} else if x.s.WorkLeft(q) {
+		x.s.DeleteWork(q)
 	}
 }
 
-// halted reports whether an operator has to resume what an instance is about. Pools
-// are another matter: what they have to do is parked.
-func (x *execution) halted(i state.Instance) bool {
-	q, g := x.s.Quota(quotaOf(i)), x.s.NodeGroup(groupOf(i))
-	return q != nil && q.Halted != "" || g != nil && g.Halted != "" || i.Placement() && x.s.Meta().PlacementHalted != ""
-}
-
-// work does what an instance has to do, and reports whether there is more.
-func (x *execution) work(i state.Instance) (more bool) {
-	if id, ok := i.EndingTrajectory(); ok {
-		return x.tearDownTrajectory(id)
-	}
-	if id, ok := i.EndingNode(); ok {
-		n := x.s.Node(id)
-		return n != nil && n.State == state.NodeDown && !x.tearDownNode(n, "its node was lost")
-	}
-	if id, ok := i.NodeGroup(); ok {
-		x.nextTurn(id)
-		return false
-	}
-	if i.Placement() {
-		return x.placeJobs()
-	}
-	if pool, ok := i.AsideTrajectories(); ok {
-		return x.recallTrajectories(pool)
-	}
-	if _, room := i.BesideQueue(); room {
-		return x.lookAside(i)
-	}
-	return x.pass(i)
-}
-
-func quotaOf(i state.Instance) state.QuotaID {
-	i, _ = i.BesideQueue()
-	if id, ok := i.Quota(); ok {
-		return id
-	}
-	return 0
-}
-
-func groupOf(i state.Instance) state.GroupID {
-	if id, ok := i.NodeGroup(); ok {
-		return id
-	}
-	return 0
-}
-
-// poolOf returns the pool of an instance. Quotas have none: actions of all pools
-// wait for them.
-func (x *execution) poolOf(i state.Instance) state.PoolID {
-	i, _ = i.BesideQueue()
-	if id, ok := i.AsideTrajectories(); ok {
-		return id
-	}
-	if id, ok := i.Pool(); ok {
-		return id
-	}
-	if id, _, ok := i.GPU(); ok {
-		return id
-	}
-	if id, ok := i.CorelessPool(); ok {
-		return id
-	}
-	node, ok := i.Node()
-	if coreless, also := i.CorelessNode(); also {
-		node, ok = coreless, true
-	}
-	if ending, also := i.EndingNode(); also {
-		node, ok = ending, true
-	}
-	if n := x.s.Node(node); ok && n != nil {
-		return n.Pool
-	}
-	if id, ok := i.EndingTrajectory(); ok {
-		if t := x.s.Trajectory(id); t != nil {
-			return t.Pool
+// subject says what the work of a queue is about, so that a panic in it halts that.
+// Quotas have no pool: actions of all pools wait for them.
+func (x *execution) subject(q state.Queue) stage {
+	b := stage{command: -1}
+	switch q, _ = q.Beside(); q.Kind {
+	case state.PoolQueue, state.PoolCorelessQueue, state.TrajectoriesAside:
+		b.pool = state.PoolID(q.ID)
+	case state.GPUQueue:
+		b.pool, _ = q.GPUs()
+	case state.NodeQueue, state.NodeCorelessQueue, state.NodeTeardown:
+		if n := x.s.Node(state.NodeID(q.ID)); n != nil {
+			b.pool = n.Pool
 		}
+	case state.TrajectoryTeardown:
+		if t := x.s.Trajectory(state.TrajectoryID(q.ID)); t != nil {
+			b.pool = t.Pool
+		}
+	case state.QuotaQueue:
+		b.quota = state.QuotaID(q.ID)
+	case state.TurnQueue:
+		b.group = state.GroupID(q.ID)
+	case state.JobQueue:
+		b.placement = true
 	}
-	return 0
+	return b
+}
+
+// halted reports whether an operator has to resume what some work is about. Pools are
+// another matter: their work is parked.
+func (x *execution) halted(b stage) bool {
+	q, g := x.s.Quota(b.quota), x.s.NodeGroup(b.group)
+	return q != nil && q.Halted != "" || g != nil && g.Halted != "" || b.placement && x.s.Meta().PlacementHalted != ""
+}
+
+// work does the work of a queue, and reports whether there is more.
+func (x *execution) work(q state.Queue) (more bool) {
+	if _, room := q.Beside(); room {
+		return x.lookAside(q)
+	}
+	switch q.Kind {
+	case state.TrajectoryTeardown:
+		return x.tearDownTrajectory(state.TrajectoryID(q.ID))
+	case state.NodeTeardown:
+		n := x.s.Node(state.NodeID(q.ID))
+		return n != nil && n.State == state.NodeDown && !x.tearDownNode(n, "its node was lost")
+	case state.TurnQueue:
+		x.nextTurn(state.GroupID(q.ID))
+		return false
+	case state.JobQueue:
+		return x.placeJobs()
+	case state.TrajectoriesAside:
+		return x.recallTrajectories(state.PoolID(q.ID))
+	}
+	return x.pass(q)
 }
 
 // deciders are the schedulers of the feature levels that a machine knows, that of
@@ -162,8 +137,8 @@ func (k deciders) active(s *state.State) sched.Scheduler {
 
 // pass runs the active scheduler over one queue and carries out what it decides. It
 // reports whether the budget ended before the pass did.
-func (x *execution) pass(i state.Instance) (more bool) {
-	p := x.deciders.active(x.s)(x.s, i)
+func (x *execution) pass(q state.Queue) (more bool) {
+	p := x.deciders.active(x.s)(x.s, q)
 	for x.budget > 0 {
 		before := p.Examined()
 		d, ok := p.Next()
@@ -171,7 +146,7 @@ func (x *execution) pass(i state.Instance) (more bool) {
 		if !ok {
 			return false
 		}
-		if d.Start != nil && d.Start.Queue() != i {
+		if d.Start != nil && d.Start.Queue() != q {
 			x.movesUp(d.Start.Queue())
 		}
 		x.carryOut(d)
@@ -183,8 +158,8 @@ func (x *execution) pass(i state.Instance) (more bool) {
 // comes within the scheduler's reach by that: no pass has examined it yet. In
 // queues without a reach, others may also have waited for its sake. Nobody waits for
 // those who wait aside.
-func (x *execution) movesUp(q state.Instance) {
-	if _, room := q.BesideQueue(); !room && q != 0 && x.s.QueueLen(q) > sched.Reach(q) {
+func (x *execution) movesUp(q state.Queue) {
+	if _, room := q.Beside(); !room && q != (state.Queue{}) && x.s.QueueLen(q) > sched.Reach(q) {
 		x.dirty.add(q)
 	}
 }
@@ -197,10 +172,10 @@ func (x *execution) carryOut(d sched.Decision) {
 		x.place(d.Place, d.Node)
 	case d.Aside != nil:
 		x.setAside(d.Aside)
-	case d.Take != nil:
-		x.take(d.Take, d.Key)
-	case d.Hold != nil:
-		x.hold(d.Hold, d.Node)
+	case d.Acquire != nil:
+		x.acquire(d.Acquire, d.Key)
+	case d.Reserve != nil:
+		x.reserveNode(d.Reserve, d.Node)
 	case d.Start != nil:
 		for _, a := range d.Bypassed {
 			if a != nil {
@@ -220,41 +195,41 @@ func (x *execution) countBypass(a *state.Action) {
 	x.s.PutAction(&b)
 }
 
-// hold keeps a node free for a starved action, even if it was kept for a younger
-// one. Without a node the action's patience starts anew.
-func (x *execution) hold(a *state.Action, n *state.Node) {
+// reserveNode reserves a node for a starved action, even if it was reserved for a younger
+// one. Without a node the action's patience starts again.
+func (x *execution) reserveNode(a *state.Action, n *state.Node) {
 	b := *a
 	if n == nil {
 		b.Bypassed, b.BlockedAt = 0, 0
 		x.s.PutAction(&b)
 		return
 	}
-	if younger := x.s.Action(n.HeldFor); younger != nil {
-		x.dirty.add(x.unhold(younger).Queue())
+	if younger := x.s.Action(n.ReservedFor); younger != nil {
+		x.dirty.add(x.unreserve(younger).Queue())
 	}
-	b.HeldOn = n.ID
+	b.ReservedOn = n.ID
 	x.s.PutAction(&b)
 	m := *x.s.Node(n.ID)
-	m.HeldFor = a.ID
+	m.ReservedFor = a.ID
 	x.s.PutNode(&m)
 	if place.Fits(&m, &b) { // it waited by choice
-		x.dirty.add(state.NodeInstance(n.ID))
+		x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))
 	}
 }
 
-// unhold gives up what is kept free for an action, and returns its row as it is
+// unreserve gives up what is reserved for an action, and returns its row as it is
 // then.
-func (x *execution) unhold(a *state.Action) *state.Action {
-	if a.HeldOn == 0 {
+func (x *execution) unreserve(a *state.Action) *state.Action {
+	if a.ReservedOn == 0 {
 		return a
 	}
-	n := *x.s.Node(a.HeldOn)
-	n.HeldFor = 0
+	n := *x.s.Node(a.ReservedOn)
+	n.ReservedFor = 0
 	x.s.PutNode(&n)
 	x.nodeFreed(&n)
 	x.wakeCoreless(n.Pool)
 	b := *a
-	b.HeldOn, b.Bypassed, b.BlockedAt = 0, 0, 0
+	b.ReservedOn, b.Bypassed, b.BlockedAt = 0, 0, 0
 	x.s.PutAction(&b)
 	return &b
 }

@@ -44,7 +44,7 @@ func TestANodeIsKeptForTheStarved(t *testing.T) {
 	s.lines(t, "register node=large numa=4 memory=2000", "submit cores=1 memory=1500", "submit cores=1 memory=1000")
 	s.wantState(t, 2, state.ActionQueued)
 	for range 2000 {
-		if s.now += int64(time.Second); s.state.Action(2).HeldOn != 0 {
+		if s.now += int64(time.Second); s.state.Action(2).ReservedOn != 0 {
 			break
 		}
 		s.lines(t, "submit cores=1 memory=80")
@@ -132,7 +132,7 @@ func TestATrajectoryAsksForLessWhenAnActionEnds(t *testing.T) {
 	s := newStory(t)
 	s.lines(t, "register node=fast numa=8 memory=900", "register node=slow numa=2 memory=100", "open memory=900", "open memory=100",
 		"open memory=50", "submit traj=3 cores=8", "submit traj=3 cores=2", "expire node=fast inc=1", "close id=2")
-	if got := s.state.Trajectory(3); got.State != state.TrajectoryPending || !got.Aside || got.AsksCores != 8 {
+	if got := s.state.Trajectory(3); got.State != state.TrajectoryPending || !got.Aside || got.RequestedCores != 8 {
 		t.Fatalf("trajectory 3 is %+v", got)
 	}
 	s.lines(t, "cancel ids=1")

@@ -28,7 +28,7 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	if r := x.admit(c.Actions); r != nil {
 		return r
 	}
-	x.asks = make(map[state.TrajectoryID]*state.Trajectory)
+	x.requested = make(map[state.TrajectoryID]*state.Trajectory)
 	rows := make([]state.Action, len(c.Actions))
 	for i, a := range c.Actions {
 		if r := x.newAction(&rows[i], ns, a, len(rows)); r != nil {
@@ -117,27 +117,27 @@ func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *l
 	}
 	row.Trajectory, row.Pool, row.Node = t.ID, t.Pool, t.Node
 	if t.State == state.TrajectoryPending { // its node has to do for all its actions
-		asks := x.asking(t)
-		ask(asks, row)
-		return x.satisfiable(x.s.Pool(t.Pool), place.Whole(asks))
+		requested := x.requestedBy(t)
+		addRequest(requested, row)
+		return x.satisfiable(x.s.Pool(t.Pool), place.Whole(requested))
 	}
 	return nil
 }
 
-// asking returns a copy of a pending trajectory's row for the actions of a submission
+// requestedBy returns a copy of a pending trajectory's row for the actions of a submission
 // to be added to, as if they had been accepted.
-func (x *execution) asking(t *state.Trajectory) *state.Trajectory {
-	if x.asks[t.ID] == nil {
+func (x *execution) requestedBy(t *state.Trajectory) *state.Trajectory {
+	if x.requested[t.ID] == nil {
 		u := *t
-		x.asks[t.ID] = &u
+		x.requested[t.ID] = &u
 	}
-	return x.asks[t.ID]
+	return x.requested[t.ID]
 }
 
-// ask notes what an action asks of the node of its trajectory.
-func ask(t *state.Trajectory, a *state.Action) {
-	t.AsksCores = max(t.AsksCores, a.CoresMin)
-	t.AsksBandwidth = max(t.AsksBandwidth, a.Bandwidth())
+// addRequest notes what an action asks of the node of its trajectory.
+func addRequest(t *state.Trajectory, a *state.Action) {
+	t.RequestedCores = max(t.RequestedCores, a.CoresMin)
+	t.RequestedBandwidth = max(t.RequestedBandwidth, a.Bandwidth())
 }
 
 func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
@@ -188,11 +188,11 @@ func (x *execution) enqueue(a *state.Action) {
 		t := *x.s.Trajectory(a.Trajectory)
 		t.Live++
 		if t.State == state.TrajectoryPending {
-			ask(&t, a)
+			addRequest(&t, a)
 		}
 		x.s.PutTrajectory(&t)
 	}
-	if q := a.Queue(); q != 0 {
+	if q := a.Queue(); q != (state.Queue{}) {
 		x.dirty.add(q)
 	}
 }

@@ -47,7 +47,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel},
 	}
 	x.putTrajectory(t)
-	x.dirty.add(state.PoolInstance(p.ID))
+	x.dirty.add(state.QueueOf(state.PoolQueue, p.ID))
 	x.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
 }
@@ -86,12 +86,12 @@ func (x *execution) place(t *state.Trajectory, n *state.Node) {
 		x.s.PutAction(&b)
 		x.dirty.add(b.Queue())
 	}
-	x.dirty.add(state.NodeInstance(n.ID))
+	x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))
 }
 
 // waitsNoMore clears what is known only of those that wait for a node.
 func waitsNoMore(t *state.Trajectory) {
-	t.AsksCores, t.AsksBandwidth, t.Aside = 0, 0, false
+	t.RequestedCores, t.RequestedBandwidth, t.Aside = 0, 0, false
 }
 
 // domainOn returns the failure domain of a trajectory on a node.
@@ -123,7 +123,7 @@ func (x *execution) beginClose(t *state.Trajectory, reason state.EndReason) {
 	waitsNoMore(&u)
 	u.State, u.EndReason = state.TrajectoryClosing, reason
 	x.putTrajectory(&u)
-	x.dirty.add(state.TrajectoryTeardown(t.ID))
+	x.dirty.add(state.QueueOf(state.TrajectoryTeardown, t.ID))
 	if t.State == state.TrajectoryPending {
 		x.memoryFreed(t.Pool) // the next in line may need less
 	}

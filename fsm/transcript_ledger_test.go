@@ -40,7 +40,7 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 		job, deployment, _ := strings.Cut(a.text("of"), "/")
 		return &logv1.Command{Verb: &logv1.Command_AcquireTurn{AcquireTurn: &logv1.AcquireTurn{
 			Request: a.request(), Namespace: a.text("ns"), Job: job, Deployment: deployment, Operation: uint32(a.num("op", 1)),
-			Step: a.num("step", 0), ExpectNs: a.dur("expect"), SetUpNs: a.dur("setup"), LimitNs: a.dur("limit"), Stoppable: a.text("stoppable") != "",
+			Step: a.num("step", 0), ExpectNs: a.dur("expect"), SetUpNs: a.dur("setup"), LimitNs: a.dur("limit"), Preemptible: a.text("preemptible") != "",
 		}}}
 	case "yield", "lost", "give-up":
 		reason := map[string]logv1.TurnEnd{"yield": endYielded, "lost": endLost, "give-up": endCanceled}[verb]
@@ -53,8 +53,8 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 			GroupId: a.num("group", 0), Token: a.num("token", 0), Number: uint32(a.num("number", 0)),
 		}}}
 	}
-	if verb == "end-switch" {
-		return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{
+	if verb == "end-context-switch" {
+		return &logv1.Command{Verb: &logv1.Command_EndContextSwitch{EndContextSwitch: &logv1.EndContextSwitch{
 			GroupId: a.num("group", 0), Token: a.num("token", 0), Failed: uint32(a.num("failed", 0)), Message: a.text("message"),
 		}}}
 	}
@@ -155,7 +155,7 @@ func (s *story) showLedger() string {
 		if g.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", g.Halted)
 		}
-		if w := g.Switch; w != nil {
+		if w := g.ContextSwitch; w != nil {
 			fmt.Fprintf(&out, ", hooks run for token %d:", w.Token)
 			for i, h := range w.Hooks {
 				fmt.Fprintf(&out, " %s of %s", hookKind(h), deploymentName(s.state, h.Deployment))
@@ -172,10 +172,10 @@ func (s *story) showLedger() string {
 	})
 	s.state.Jobs(0, func(j *state.Job) bool {
 		fmt.Fprintf(&out, "job %s: %s, cycles %d, held for %v, turns %d", j.Name, jobStates[j.State], j.Cycles, time.Duration(j.HeldNS), j.Turns)
-		if seat := s.state.Seat(j.ID); seat != nil && seat.Dedicated {
-			fmt.Fprintf(&out, ", alone on %s", s.state.NodeGroup(seat.Group).Name)
-		} else if seat != nil {
-			fmt.Fprintf(&out, ", on %s from slot %d every %d: %v, waited %d", s.state.NodeGroup(seat.Group).Name, seat.Anchor, seat.Cycle.Period, seat.Cycle.Segments, seat.Waited)
+		if reservation := s.state.Reservation(j.ID); reservation != nil && reservation.Dedicated {
+			fmt.Fprintf(&out, ", alone on %s", s.state.NodeGroup(reservation.Group).Name)
+		} else if reservation != nil {
+			fmt.Fprintf(&out, ", on %s from slot %d every %d: %v, waited %d", s.state.NodeGroup(reservation.Group).Name, reservation.Anchor, reservation.Cycle.Period, reservation.Cycle.Segments, reservation.Waited)
 		}
 		if j.Message != "" {
 			fmt.Fprintf(&out, ": %s", j.Message)

@@ -257,8 +257,8 @@ func (s *story) show() string {
 		if n.LowDisk {
 			fmt.Fprintf(&out, ", low on disk, drained besides: %v", n.Drained)
 		}
-		if n.HeldFor != 0 {
-			fmt.Fprintf(&out, ", held for %d", n.HeldFor)
+		if n.ReservedFor != 0 {
+			fmt.Fprintf(&out, ", reserved for %d", n.ReservedFor)
 		}
 		if n.Bandwidth > 0 {
 			fmt.Fprintf(&out, ", free bandwidth %d", n.FreeBandwidth)
@@ -279,7 +279,7 @@ func (s *story) show() string {
 		return true
 	})
 	s.state.Pools(func(p *state.Pool) bool {
-		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.Waiting(state.PoolInstance(p.ID)))
+		fmt.Fprintf(&out, "pool %s: %d queued", p.Name, s.state.Waiting(state.QueueOf(state.PoolQueue, p.ID)))
 		if p.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", p.Halted)
 		}
@@ -296,7 +296,7 @@ func (s *story) show() string {
 	})
 	s.state.Quotas(func(q *state.Quota) bool {
 		held, windowed, limit := q.Total()
-		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.Waiting(state.QuotaInstance(q.ID)))
+		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.Waiting(state.QueueOf(state.QuotaQueue, q.ID)))
 		if q.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", q.Halted)
 		}

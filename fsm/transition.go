@@ -13,7 +13,7 @@ import (
 // grant starts an attempt of a queued action on cores, and GPUs if it needs some,
 // of a node.
 func (x *execution) grant(d sched.Decision) {
-	a, cores := x.unhold(d.Start), d.Cores
+	a, cores := x.unreserve(d.Start), d.Cores
 	n := x.s.Node(d.Node.ID)
 	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores.Len() >= int(a.CoresMin) && (a.CoresMin > 0 || cores == state.CoreSet{}),
 		"cores of node %s granted to action %d are not free", n.Name, a.ID)
@@ -79,7 +79,7 @@ func (x *execution) release(t *state.Attempt) {
 func (x *execution) memoryFreed(pool state.PoolID) {
 	x.wakeCoreless(pool)
 	if x.s.PendingTrajectory(pool, 0) != nil {
-		x.dirty.add(state.PoolInstance(pool))
+		x.dirty.add(state.QueueOf(state.PoolQueue, pool))
 	}
 }
 
@@ -97,10 +97,10 @@ func (x *execution) stop(a *state.Action, reason state.EndReason) {
 // end gives an action its final state. Its attempt, if it had one, must have
 // been released.
 func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
-	b := *x.unhold(a)
+	b := *x.unreserve(a)
 	if b.State == state.ActionQueued {
 		x.movesUp(b.Queue())
-		if a.Bypassed > 0 { // it may have held up one that a node is kept for
+		if a.Bypassed > 0 { // it may have held up one that a node is reserved for
 			x.dirty.add(b.Queue())
 		}
 	}
@@ -117,30 +117,30 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	}
 	x.s.PutTrajectory(&t)
 	if t.Live == 0 && t.State == state.TrajectoryClosing {
-		x.dirty.add(state.TrajectoryTeardown(t.ID))
+		x.dirty.add(state.QueueOf(state.TrajectoryTeardown, t.ID))
 	}
 	if t.State == state.TrajectoryPending {
-		x.asksLess(&t, &b)
+		x.requestsLess(&t, &b)
 	}
 }
 
-// asksLess corrects what a pending trajectory asks for when one of its actions has
+// requestsLess corrects what a pending trajectory asks for when one of its actions has
 // ended, and looks at it again if it was set aside for that.
-func (x *execution) asksLess(t *state.Trajectory, a *state.Action) {
-	if a.CoresMin < t.AsksCores && a.Bandwidth() < t.AsksBandwidth {
+func (x *execution) requestsLess(t *state.Trajectory, a *state.Action) {
+	if a.CoresMin < t.RequestedCores && a.Bandwidth() < t.RequestedBandwidth {
 		return
 	}
 	less := *t
 	waitsNoMore(&less)
 	x.s.VisitLive(t.ID, func(b *state.Action) bool {
-		ask(&less, b)
-		return less.AsksCores < t.AsksCores || less.AsksBandwidth < t.AsksBandwidth
+		addRequest(&less, b)
+		return less.RequestedCores < t.RequestedCores || less.RequestedBandwidth < t.RequestedBandwidth
 	})
-	if less.AsksCores == t.AsksCores && less.AsksBandwidth == t.AsksBandwidth {
+	if less.RequestedCores == t.RequestedCores && less.RequestedBandwidth == t.RequestedBandwidth {
 		return
 	}
 	x.s.PutTrajectory(&less)
-	x.dirty.add(state.PoolInstance(t.Pool))
+	x.dirty.add(state.QueueOf(state.PoolQueue, t.Pool))
 }
 
 // lost settles an action whose attempt was lost: another attempt if its policy

@@ -50,12 +50,12 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 	x.s.SetMeta(m)
 	t := &state.Turn{
 		ID: m.LastTurn, Deployment: k.Deployment(i), Operation: uint8(c.Operation), State: state.TurnWaiting, Step: k.Step,
-		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Stoppable: c.Stoppable, ArrivedAt: x.now(),
+		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Preemptible: c.Preemptible, ArrivedAt: x.now(),
 	}
 	t.Learn(&k)
 	x.putTurn(t)
 	if k.Group != 0 {
-		x.dirty.add(state.GroupInstance(k.Group))
+		x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 	}
 	x.remember(c.Request, state.VerbAcquireTurn, uint64(t.ID), 1)
 	return &logv1.Result{FirstId: uint64(t.ID), Count: 1}
@@ -64,7 +64,7 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 func isTurnTime(ns int64) bool { return ns >= 0 && ns <= turnNSMax }
 
 // step notes which step of its training a job is at. The first turn of the next one
-// ends the cycle before; a step that goes back is a restart, and begins one anew.
+// ends the cycle before; a step that goes back is a restart, and begins a new one.
 func (x *execution) step(j *state.Job, step uint64) {
 	if step == 0 || step == j.Step {
 		return
@@ -77,7 +77,7 @@ func (x *execution) step(j *state.Job, step uint64) {
 
 // grantTurn gives a group to a turn.
 func (x *execution) grantTurn(t *state.Turn, g *state.NodeGroup) {
-	state.Assert(g.Turn == 0 && g.Switch == nil && t.State == state.TurnWaiting && g.Halted == "", "turn %d is granted group %s, which turn %d holds", t.ID, g.Name, g.Turn)
+	state.Assert(g.Turn == 0 && g.ContextSwitch == nil && t.State == state.TurnWaiting && g.Halted == "", "turn %d is granted group %s, which turn %d holds", t.ID, g.Name, g.Turn)
 	m := *x.s.Meta()
 	m.LastToken++
 	x.s.SetMeta(m)
@@ -86,7 +86,7 @@ func (x *execution) grantTurn(t *state.Turn, g *state.NodeGroup) {
 	u.SetUp = g.Resident != t.Deployment
 	x.putTurn(&u)
 	h := *g
-	x.hand(&h, t.Deployment, u.Token)
+	x.contextSwitch(&h, t.Deployment, u.Token)
 	h.Turn, h.Resident, h.WakeAt = t.ID, t.Deployment, 0
 	x.s.PutNodeGroup(&h)
 }
@@ -139,7 +139,7 @@ func (x *execution) endTurn(c *logv1.EndTurn) *logv1.Result {
 }
 
 // leaveGroup frees the group of a turn, and learns from it. If its holder was lost,
-// nobody knows what is on the nodes.
+// the state of the nodes is unknown.
 func (x *execution) leaveGroup(t *state.Turn, c *logv1.EndTurn) {
 	g := *x.s.NodeGroup(t.Group)
 	state.Assert(g.Turn == t.ID, "turn %d yields group %s, which turn %d holds", t.ID, g.Name, g.Turn)
@@ -148,7 +148,7 @@ func (x *execution) leaveGroup(t *state.Turn, c *logv1.EndTurn) {
 		g.Resident = 0
 	}
 	x.s.PutNodeGroup(&g)
-	x.dirty.add(state.GroupInstance(g.ID))
+	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 
 	id, i := t.Deployment.Job()
 	j := *x.s.Job(id)
@@ -208,7 +208,7 @@ func (x *execution) overTurn(t *state.Turn, s state.TurnState) {
 	}
 	x.s.PutJob(&j)
 	if j.Group != 0 { // the next of its deployment comes up
-		x.dirty.add(state.GroupInstance(j.Group))
+		x.dirty.add(state.QueueOf(state.TurnQueue, j.Group))
 	}
 }
 
@@ -225,7 +225,7 @@ func (x *execution) turnDue(t *state.Turn) {
 // groupDue looks at a group again.
 func (x *execution) groupDue(g *state.NodeGroup) {
 	x.wakeGroupAt(g, 0)
-	x.dirty.add(state.GroupInstance(g.ID))
+	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 }
 
 // putTurn stores a turn whose state changed, with the event that says so.

@@ -2,9 +2,9 @@ package sched
 
 import "rota/fsm/state"
 
-// Scheduler is the scheduler of a feature level: it begins a pass over an instance.
+// Scheduler is the scheduler of a feature level: it begins a pass over a queue.
 // The view may change between decisions, by what was decided.
-type Scheduler func(view *state.State, i state.Instance) Decider
+type Scheduler func(view *state.State, q state.Queue) Decider
 
 // Decider is a pass: it yields decisions until there is none left.
 type Decider interface {
@@ -42,16 +42,14 @@ func Deciders() (d []Scheduler) {
 	return d
 }
 
-func newDecider(view *state.State, i state.Instance) Decider {
-	if id, ok := i.Quota(); ok {
-		return newQuotaPass(view, id)
+func newDecider(view *state.State, q state.Queue) Decider {
+	switch q.Kind {
+	case state.QuotaQueue:
+		return newQuotaPass(view, state.QuotaID(q.ID))
+	case state.GPUQueue:
+		return newGPUPass(view, q)
+	case state.PoolCorelessQueue, state.NodeCorelessQueue:
+		return newCorelessPass(view, q)
 	}
-	if _, _, ok := i.GPU(); ok {
-		return newGPUPass(view, i)
-	}
-	_, pool := i.CorelessPool()
-	if _, node := i.CorelessNode(); pool || node {
-		return newCorelessPass(view, i)
-	}
-	return NewPass(view, i)
+	return NewPass(view, q)
 }

@@ -20,25 +20,25 @@ func CurveOf(p *state.Profile) scale.Curve {
 	return t
 }
 
-// AmountsOf returns the amounts of its key resource that an action can use: GPUs
+// DoPSetOf returns the degrees of its key resource that an action can use: GPUs
 // if it has any, else cores.
-func AmountsOf(a *state.Action) scale.Amounts {
+func DoPSetOf(a *state.Action) scale.DoPSet {
 	set := keySet(a)
 	if len(set) == 0 {
-		amounts, err := scale.Range(int32(a.CoresMin), int32(a.CoresMax))
+		dops, err := scale.Range(int32(a.CoresMin), int32(a.CoresMax))
 		state.Assert(err == nil, "action %d: %v", a.ID, err)
-		return amounts
+		return dops
 	}
 	units := make([]int32, len(set))
 	for i, u := range set {
 		units[i] = int32(u)
 	}
-	amounts, err := scale.Set(units...)
+	dops, err := scale.Set(units...)
 	state.Assert(err == nil, "action %d: %v", a.ID, err)
-	return amounts
+	return dops
 }
 
-// keySet has the allowed amounts of the key resource, none if it is a range.
+// keySet has the allowed degrees of the key resource, none if it is a range.
 func keySet(a *state.Action) []uint32 {
 	switch {
 	case a.Needs == nil:
@@ -78,7 +78,7 @@ type kind struct {
 func (d *demands) of(a *state.Action) scale.Demand {
 	profile := profileOf(a)
 	if profile == nil && a.Class == 0 {
-		return scale.Unknown(AmountsOf(a))
+		return scale.Unknown(DoPSetOf(a))
 	}
 	if profile != nil || len(keySet(a)) > 0 {
 		known, ok := d.own[a.ID]
@@ -86,7 +86,7 @@ func (d *demands) of(a *state.Action) scale.Demand {
 			if d.own == nil {
 				d.own = make(map[state.ActionID]scale.Demand)
 			}
-			known = demandOf(AmountsOf(a), profile, d.seen(a))
+			known = demandOf(DoPSetOf(a), profile, d.seen(a))
 			d.own[a.ID] = known
 		}
 		return known
@@ -98,7 +98,7 @@ func (d *demands) of(a *state.Action) scale.Demand {
 	if d.known == nil {
 		d.known = make(map[kind]scale.Demand)
 	}
-	d.known[k] = demandOf(AmountsOf(a), nil, d.seen(a))
+	d.known[k] = demandOf(DoPSetOf(a), nil, d.seen(a))
 	return d.known[k]
 }
 
@@ -140,20 +140,20 @@ func (d *demands) seen(a *state.Action) []scale.Seen {
 	return seen
 }
 
-// duration returns how long an action takes with so many units, if that is known.
+// duration returns how long an action takes with a number of units, if that is known.
 func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
 	if a.Class == 0 && profileOf(a) == nil {
 		return 0, false
 	}
-	amounts, err := scale.Range(units, units)
+	dops, err := scale.Range(units, units)
 	state.Assert(err == nil, "action %d: %v", a.ID, err)
-	one := demandOf(amounts, profileOf(a), d.seen(a))
+	one := demandOf(dops, profileOf(a), d.seen(a))
 	return one.Duration(units)
 }
 
 // demandOf puts together what a client and a class know. What the client says
 // comes first; what it leaves out is taken from the class.
-func demandOf(a scale.Amounts, p *state.Profile, seen []scale.Seen) scale.Demand {
+func demandOf(a scale.DoPSet, p *state.Profile, seen []scale.Seen) scale.Demand {
 	if p == nil {
 		p = &state.Profile{}
 	}
@@ -167,7 +167,7 @@ func demandOf(a scale.Amounts, p *state.Profile, seen []scale.Seen) scale.Demand
 	case curve != nil:
 	case p.SingleNS > 0 && len(seen) > 1:
 		d, err = scale.Learned(a, rescaled(seen, p.SingleNS))
-	case p.SingleNS > 0: // it is not known to be faster with its least amount
+	case p.SingleNS > 0: // it is not known to be faster with its least degree
 		d, err = scale.Rigid(a, p.SingleNS)
 	case len(seen) > 1:
 		d, err = scale.Learned(a, seen)
@@ -178,7 +178,7 @@ func demandOf(a scale.Amounts, p *state.Profile, seen []scale.Seen) scale.Demand
 	return d
 }
 
-// learnedWith returns how long an action takes with so many units, by what was
+// learnedWith returns how long an action takes with a number of units, by what was
 // seen.
 func learnedWith(units int32, seen []scale.Seen) int64 {
 	one, err := scale.Range(units, units)

@@ -24,7 +24,7 @@ const (
 // holds until the state is another than it was made for.
 type plan struct {
 	through state.ActionID // the newest action that it is about; 0: there is no plan
-	// greedy: nobody is known to be elastic. Each takes what is free.
+	// greedy: no action is known to be elastic. Each gets what is free.
 	greedy bool
 	grants map[state.ActionID]grant // for look-up only
 }
@@ -53,7 +53,7 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 	}
 	g, ok := p.plan.grants[a.ID]
 	if !ok {
-		// Nobody younger starts but by the plan.
+		// Younger actions start only by the plan.
 		p.over = len(p.plan.grants) == 0 && p.plan.through == newest
 		return nil, 0
 	}
@@ -69,24 +69,24 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 // newest is not older than any action.
 const newest = ^state.ActionID(0)
 
-// widest returns the width of an action of which nobody knows what more cores
+// widest returns the width of an action of which it is unknown what more cores
 // would bring: all that are free, if it can use them. One that more does not help
-// gets its least amount.
+// gets its least degree.
 func (p *Pass) widest(a *state.Action, has, free int) int {
-	amounts := AmountsOf(a)
-	if amounts.Len() == 1 {
-		return int(amounts.Least())
+	dops := DoPSetOf(a)
+	if dops.Len() == 1 {
+		return int(dops.Least())
 	}
 	if d := p.demands.of(a); !d.Rigid() {
-		return max(has, int(amounts.Least()))
+		return max(has, int(dops.Least()))
 	}
-	return p.explore(a, amounts, amounts.AtMost(has+free), has+free)
+	return p.explore(a, dops, dops.AtMost(has+free), has+free)
 }
 
 // explore returns another width than an action would get if its class learns by
 // that. A class that has seen one width only needs a second to know a curve: half
 // of it. One that still gains at the end of its curve is tried beyond.
-func (p *Pass) explore(a *state.Action, amounts scale.Amounts, width, free int) int {
+func (p *Pass) explore(a *state.Action, dops scale.DoPSet, width, free int) int {
 	c := p.view.Class(a.Class)
 	if c == nil || len(c.Seen) == 0 {
 		return width
@@ -98,9 +98,9 @@ func (p *Pass) explore(a *state.Action, amounts scale.Amounts, width, free int) 
 	switch {
 	case int(last.Units) != width:
 	case len(c.Seen) > 1:
-		return max(width, amounts.AtMost(min(2*width, free)))
+		return max(width, dops.AtMost(min(2*width, free)))
 	case last.Attempts >= exploreAfter:
-		if half := amounts.AtMost(width / 2); half > 0 {
+		if half := dops.AtMost(width / 2); half > 0 {
 			return half
 		}
 	}
@@ -114,12 +114,12 @@ func (p *Pass) makePlan(a *state.Action) {
 		p.plan = plan{through: through, greedy: true}
 		return
 	}
-	m := p.newMeeting(a)
+	m := p.newBatch(a)
 	if !m.anyElastic() {
 		p.plan = plan{through: m.last(), greedy: true}
 		return
 	}
-	p.examined += len(m.waiters)
+	p.examined += len(m.candidates)
 	p.plan = plan{through: newest, grants: make(map[state.ActionID]grant)}
 	if m.cut {
 		p.plan.through = m.last()
@@ -173,72 +173,72 @@ func (p *Pass) room() (most, all int) {
 	return most, min(all, LookAhead)
 }
 
-// meeting is those that could start together, and the nodes on which they could.
-type meeting struct {
+// batch is the actions that could start together, and the nodes on which they could.
+type batch struct {
 	*Pass
-	spots   []spot
-	waiters []waiter
-	mean    int64 // known duration of those who wait
-	cut     bool  // there may be more who could start
+	nodes      []candidateNode
+	candidates []candidate
+	mean       int64 // known duration of the actions that wait
+	cut        bool  // there may be more candidates
 }
 
-// spot is a node with what the plan leaves of it.
-type spot struct {
+// candidateNode is a node with what the plan leaves of it.
+type candidateNode struct {
 	node      *state.Node
 	free      int    // cores
 	memory    uint64 // bytes
 	bandwidth uint64 // bits/s
-	wants     []int  // those who are to start there, by their place in the meeting
+	wants     []int  // the candidates that are to start there, by their place in the batch
 	usage     *usage // nil until it is looked at
 }
 
-// spotOf is a node that nobody was given anything of yet.
-func spotOf(n *state.Node) spot {
-	return spot{node: n, free: n.Free.Len(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
+// candidateNodeOf is a node of which the plan has given nothing yet.
+func candidateNodeOf(n *state.Node) candidateNode {
+	return candidateNode{node: n, free: n.Free.Len(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
 }
 
-// anew is the spot without those who were to start there.
-func (s *spot) anew() spot {
-	out := spotOf(s.node)
+// emptied is the node without the candidates that were to start there.
+func (s *candidateNode) emptied() candidateNode {
+	out := candidateNodeOf(s.node)
 	out.usage = s.usage
 	return out
 }
 
 // fits is place.Fits with what the plan leaves.
-func (s *spot) fits(a *state.Action) bool {
-	kept := s.node.HeldFor != 0 && s.node.HeldFor < a.ID
-	return !kept && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
+func (s *candidateNode) fits(a *state.Action) bool {
+	reserved := s.node.ReservedFor != 0 && s.node.ReservedFor < a.ID
+	return !reserved && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
 }
 
-// take gives one of the waiters its least amount.
-func (s *spot) take(i int, a *state.Action) {
+// assign gives one of the candidates its least degree.
+func (s *candidateNode) assign(i int, a *state.Action) {
 	s.free -= int(a.CoresMin)
 	s.memory -= place.Reserves(a)
 	s.bandwidth -= a.Bandwidth()
 	s.wants = append(s.wants, i)
 }
 
-// waiter is an action that could start, or waits behind those that could.
-type waiter struct {
+// candidate is an action that could start, or waits behind those that could.
+type candidate struct {
 	action *state.Action
 	demand scale.Demand
 	own    bool // it waits for this node alone
-	spot   int  // where it is to start; -1: nowhere
+	node   int  // where it is to start; -1: nowhere
 	waits  bool // it could start, and better waits for more
 	starts bool
 }
 
-// newMeeting reads those that could start together with a, with their least
-// amounts, and some of those behind them.
-func (p *Pass) newMeeting(a *state.Action) *meeting {
-	m := &meeting{Pass: p}
-	p.findSpots(m, a)
+// newBatch reads the actions that could start together with a, with their least
+// degrees, and some of the actions behind them.
+func (p *Pass) newBatch(a *state.Action) *batch {
+	m := &batch{Pass: p}
+	p.findNodes(m, a)
 	m.mean = p.meanDuration(a)
 	m.join(a, p.node != 0 && a.Trajectory != 0)
 	unfit := make([]int, len(p.queues))
 	behind := 0
 	for i := 0; behind < LookAhead && (i < len(p.ahead) || p.readAhead()); i++ {
-		if len(m.waiters)-behind == scale.CandidatesMax {
+		if len(m.candidates)-behind == scale.CandidatesMax {
 			m.cut = true
 			break
 		}
@@ -250,8 +250,8 @@ func (p *Pass) newMeeting(a *state.Action) *meeting {
 		if m.join(b, p.node != 0 && e.line == 0) {
 			continue
 		}
-		if len(m.spots) >= sharesMax { // it may fit another node
-			m.waiters = m.waiters[:len(m.waiters)-1]
+		if len(m.nodes) >= sharesMax { // it may fit another node
+			m.candidates = m.candidates[:len(m.candidates)-1]
 			m.cut = true
 			break
 		}
@@ -261,58 +261,58 @@ func (p *Pass) newMeeting(a *state.Action) *meeting {
 	return m
 }
 
-// findSpots finds the nodes to share out: those with most free cores, and in any case
+// findNodes finds the nodes to share out: those with most free cores, and in any case
 // the one on which a could start.
-func (p *Pass) findSpots(m *meeting, a *state.Action) {
+func (p *Pass) findNodes(m *batch, a *state.Action) {
 	if p.node != 0 {
-		m.spots = []spot{spotOf(p.view.Node(p.node))}
+		m.nodes = []candidateNode{candidateNodeOf(p.view.Node(p.node))}
 		return
 	}
 	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
 		if n.Free != (state.CoreSet{}) {
-			m.spots = append(m.spots, spotOf(n))
+			m.nodes = append(m.nodes, candidateNodeOf(n))
 		}
-		return n.Free != state.CoreSet{} && len(m.spots) < sharesMax
+		return n.Free != state.CoreSet{} && len(m.nodes) < sharesMax
 	})
 	n := p.nodeFor(a)
-	if n != nil && !slices.ContainsFunc(m.spots, func(s spot) bool { return s.node.ID == n.ID }) {
-		m.spots = append(m.spots, spotOf(n))
+	if n != nil && !slices.ContainsFunc(m.nodes, func(s candidateNode) bool { return s.node.ID == n.ID }) {
+		m.nodes = append(m.nodes, candidateNodeOf(n))
 	}
 }
 
 // join adds an action and reports whether it could start.
-func (m *meeting) join(a *state.Action, own bool) bool {
-	m.waiters = append(m.waiters, waiter{action: a, demand: m.demands.of(a), own: own, spot: -1})
-	return m.assign(len(m.waiters)-1, 0)
+func (m *batch) join(a *state.Action, own bool) bool {
+	m.candidates = append(m.candidates, candidate{action: a, demand: m.demands.of(a), own: own, node: -1})
+	return m.assign(len(m.candidates)-1, 0)
 }
 
-// assign gives an action a place: among the spots from first on the one with the
-// most free cores that it fits, as in package place.
-func (m *meeting) assign(i, first int) bool {
-	w := &m.waiters[i]
-	w.spot = -1
-	for j := first; j < len(m.spots); j++ {
-		if s := &m.spots[j]; s.fits(w.action) && (w.spot < 0 || s.free > m.spots[w.spot].free) {
-			w.spot = j
+// assign gives an action a node: of those from first on that it fits, the one with the
+// most free cores, as in package place.
+func (m *batch) assign(i, first int) bool {
+	w := &m.candidates[i]
+	w.node = -1
+	for j := first; j < len(m.nodes); j++ {
+		if s := &m.nodes[j]; s.fits(w.action) && (w.node < 0 || s.free > m.nodes[w.node].free) {
+			w.node = j
 		}
 	}
-	if w.spot < 0 {
+	if w.node < 0 {
 		return false
 	}
-	s := &m.spots[w.spot]
+	s := &m.nodes[w.node]
 	if w.waits = m.waits(i, s); w.waits {
-		w.spot = -1
+		w.node = -1
 		return false
 	}
-	s.take(i, w.action)
+	s.assign(i, w.action)
 	return true
 }
 
-func (m *meeting) last() state.ActionID { return m.waiters[len(m.waiters)-1].action.ID }
+func (m *batch) last() state.ActionID { return m.candidates[len(m.candidates)-1].action.ID }
 
-func (m *meeting) anyElastic() bool {
-	for i := range m.waiters {
-		if w := &m.waiters[i]; (w.spot >= 0 || w.waits) && w.demand.Elastic() {
+func (m *batch) anyElastic() bool {
+	for i := range m.candidates {
+		if w := &m.candidates[i]; (w.node >= 0 || w.waits) && w.demand.Elastic() {
 			return true
 		}
 	}
@@ -321,27 +321,27 @@ func (m *meeting) anyElastic() bool {
 
 // decide goes from node to node, the one with the most free cores first. Those
 // that better wait there are offered to the nodes after it.
-func (m *meeting) decide() {
+func (m *batch) decide() {
 	if m.elastic == nil {
 		m.elastic = new(scale.Elastic)
 	}
 	offers := 0
-	for j := range m.spots {
+	for j := range m.nodes {
 		all := m.decideOn(j)
-		if !all && j+1 < len(m.spots) && offers < offersMax {
+		if !all && j+1 < len(m.nodes) && offers < offersMax {
 			m.offer(j + 1)
 			offers++
 		}
 	}
 }
 
-// offer places everybody anew who does not start yet, on the spots from first on.
-func (m *meeting) offer(first int) {
-	for j := first; j < len(m.spots); j++ {
-		m.spots[j] = m.spots[j].anew()
+// offer assigns the candidates that do not start yet again, to the nodes from first on.
+func (m *batch) offer(first int) {
+	for j := first; j < len(m.nodes); j++ {
+		m.nodes[j] = m.nodes[j].emptied()
 	}
-	for i := range m.waiters {
-		if !m.waiters[i].starts {
+	for i := range m.candidates {
+		if !m.candidates[i].starts {
 			m.assign(i, first)
 		}
 	}
@@ -349,16 +349,16 @@ func (m *meeting) offer(first int) {
 
 // decideOn decides who starts on one node and how wide (§4.2, Algorithm 1). It
 // reports whether all do that are to.
-func (m *meeting) decideOn(j int) (all bool) {
-	s := &m.spots[j]
+func (m *batch) decideOn(j int) (all bool) {
+	s := &m.nodes[j]
 	if len(s.wants) == 0 {
 		return true
 	}
-	g := scale.Group{Free: s.node.Free.Len(), Candidates: len(s.wants)}
+	g := scale.Input{Free: s.node.Free.Len(), Candidates: len(s.wants)}
 	for k, i := range s.wants {
-		a := m.waiters[i].action
+		a := m.candidates[i].action
 		p := m.price(i, s)
-		g.Queue = append(g.Queue, p.Narrow(m.waiters[i].demand))
+		g.Queue = append(g.Queue, p.Narrow(m.candidates[i].demand))
 		if m.served(a, s.node) {
 			g.Must = k + 1
 		}
@@ -373,7 +373,7 @@ func (m *meeting) decideOn(j int) (all bool) {
 		left -= int(w)
 	}
 	for k, w := range widths {
-		x := &m.waiters[s.wants[k]]
+		x := &m.candidates[s.wants[k]]
 		width := m.widen(x, int(w), left)
 		left -= width - int(w)
 		x.starts = true
@@ -382,36 +382,36 @@ func (m *meeting) decideOn(j int) (all bool) {
 	return len(widths) == len(s.wants)
 }
 
-// widen gives an action what nobody is known to gain from: as without a plan if
-// nobody knows what more would bring, and to learn.
-func (m *meeting) widen(x *waiter, width, left int) int {
+// widen gives an action cores that no candidate is known to gain from: as without a
+// plan if its gain is unknown, and to learn.
+func (m *batch) widen(x *candidate, width, left int) int {
 	if x.demand.Rigid() {
 		return m.widest(x.action, width, left)
 	}
-	return m.explore(x.action, x.demand.Amounts(), width, width+left)
+	return m.explore(x.action, x.demand.DoPSet(), width, width+left)
 }
 
 // addBehind adds those that wait behind the candidates of a node. Those that any
 // node of the pool may run are shared among its nodes.
-func (m *meeting) addBehind(g *scale.Group, s *spot) {
+func (m *batch) addBehind(g *scale.Input, s *candidateNode) {
 	nodes := max(1, m.view.UsableNodes(m.pool))
 	own, pooled := 0, 0
-	for i := range m.waiters {
-		switch w := &m.waiters[i]; {
+	for i := range m.candidates {
+		switch w := &m.candidates[i]; {
 		case w.own:
 			own++
-			if w.spot < 0 {
+			if w.node < 0 {
 				g.Queue = append(g.Queue, w.demand)
 			}
-		case !w.starts && w.spot < 0 && pooled%nodes == 0:
+		case !w.starts && w.node < 0 && pooled%nodes == 0:
 			g.Queue = append(g.Queue, w.demand)
 			fallthrough
 		default:
 			pooled++
 		}
 	}
-	g.Behind = m.view.QueueLen(state.NodeInstance(s.node.ID)) - own
-	if rest := m.view.QueueLen(state.PoolInstance(m.pool)) - pooled; rest > 0 && !s.node.Draining {
+	g.Behind = m.view.QueueLen(state.QueueOf(state.NodeQueue, s.node.ID)) - own
+	if rest := m.view.QueueLen(state.QueueOf(state.PoolQueue, m.pool)) - pooled; rest > 0 && !s.node.Draining {
 		g.Behind += rest / nodes
 	}
 }

@@ -60,7 +60,7 @@ func (w *world) start(d Decision) {
 
 // widths runs a pass and returns how wide each action starts, by ID; 0 for those
 // that wait.
-func (w *world) widths(i state.Instance) []int {
+func (w *world) widths(i state.Queue) []int {
 	out := make([]int, w.last)
 	for p := NewPass(w.State, i); ; {
 		d, ok := p.Next()
@@ -109,11 +109,11 @@ func TestDemands(t *testing.T) {
 		{"a duration, and a class that saw one width", &state.Profile{SingleNS: 100}, seen[:1], [4]int64{100, 100, 100, 100}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			amounts, err := scale.Range(1, 4)
+			dops, err := scale.Range(1, 4)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := demandOf(amounts, c.profile, c.seen)
+			d := demandOf(dops, c.profile, c.seen)
 			if d.Rigid() != c.rigid {
 				t.Errorf("rigid: %v", d.Rigid())
 			}
@@ -132,13 +132,13 @@ func TestWorkedExample(t *testing.T) {
 	w.queue(amdahl(8, 30, 0))
 	w.queue(amdahl(8, 8, 0))
 	w.queue(amdahl(8, 8, 1_000_000))
-	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[5 2 1]" {
+	if got := fmt.Sprint(w.widths(state.QueueOf(state.PoolQueue, 1))); got != "[5 2 1]" {
 		t.Errorf("widths %s, want [5 2 1]", got)
 	}
 	w = newWorld(8)
 	w.queue(sized([]uint32{1, 7}, 14, 0))
 	w.queue(sized([]uint32{1, 7}, 14, 0))
-	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[7 0]" {
+	if got := fmt.Sprint(w.widths(state.QueueOf(state.PoolQueue, 1))); got != "[7 0]" {
 		t.Errorf("widths %s, want [7 0]", got)
 	}
 }
@@ -149,7 +149,7 @@ func TestThoseWhoWaitAreOfferedToOtherNodes(t *testing.T) {
 	w := newWorld(7, 1)
 	w.queue(sized([]uint32{1, 7}, 14, 0))
 	w.queue(sized([]uint32{1, 7}, 14, 0))
-	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[7 1]" {
+	if got := fmt.Sprint(w.widths(state.QueueOf(state.PoolQueue, 1))); got != "[7 1]" {
 		t.Errorf("widths %s, want [7 1]", got)
 	}
 }
@@ -161,7 +161,7 @@ func TestWhoMustStartIsNotEvicted(t *testing.T) {
 	a := sized([]uint32{1, 7}, 14, 0)
 	a.Bypassed, a.BlockedAt = w.Meta().Settings.BypassMax, w.Meta().Now
 	w.queue(a)
-	if got := w.widths(state.PoolInstance(1)); got[0] != 7 || got[1] != 1 {
+	if got := w.widths(state.QueueOf(state.PoolQueue, 1)); got[0] != 7 || got[1] != 1 {
 		t.Errorf("widths %v, want [7 1]", got)
 	}
 }
@@ -172,7 +172,7 @@ func TestUnknownTakesWhatIsLeft(t *testing.T) {
 	w := newWorld(8)
 	w.queue(state.Action{CoresMin: 1, CoresMax: 8})
 	w.queue(amdahl(3, 10, 0))
-	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[5 3]" {
+	if got := fmt.Sprint(w.widths(state.QueueOf(state.PoolQueue, 1))); got != "[5 3]" {
 		t.Errorf("widths %s, want [5 3]", got)
 	}
 }
@@ -189,7 +189,7 @@ func TestBandwidthCounts(t *testing.T) {
 		a.Needs.Bandwidth = 100
 		w.queue(a)
 	}
-	if got := fmt.Sprint(w.widths(state.PoolInstance(1))); got != "[4 0]" {
+	if got := fmt.Sprint(w.widths(state.QueueOf(state.PoolQueue, 1))); got != "[4 0]" {
 		t.Errorf("widths %s, want [4 0]", got)
 	}
 }
@@ -211,7 +211,7 @@ func TestExploration(t *testing.T) {
 		w := newWorld(8)
 		w.PutClass(&state.Class{ID: 1, Namespace: 1, Name: "c", Seen: c.seen})
 		w.queue(state.Action{CoresMin: 1, CoresMax: 8, Class: 1})
-		if got := w.widths(state.PoolInstance(1))[0]; got != c.want {
+		if got := w.widths(state.QueueOf(state.PoolQueue, 1))[0]; got != c.want {
 			t.Errorf("%v: %d cores, want %d", c.seen, got, c.want)
 		}
 	}
@@ -281,7 +281,7 @@ func BenchmarkElasticPass(b *testing.B) {
 				b.ReportAllocs()
 				starts := 0
 				for b.Loop() {
-					p := NewPass(w.State, state.NodeInstance(1))
+					p := NewPass(w.State, state.QueueOf(state.NodeQueue, 1))
 					if _, ok := p.Next(); !ok {
 						b.Fatal("nothing starts")
 					}
@@ -315,7 +315,7 @@ func BenchmarkSharing(b *testing.B) {
 		w.queue(amdahl(16, 1+rng.Int64N(60), rng.Int64N(400_000)))
 	}
 	for b.Loop() {
-		NewPass(w.State, state.PoolInstance(1)).Next()
+		NewPass(w.State, state.QueueOf(state.PoolQueue, 1)).Next()
 	}
 }
 
@@ -333,7 +333,7 @@ func (w *world) running(a state.Action, cores int, since int64) {
 	w.PutAttempt(t)
 }
 
-// TestWaitingForMore: an action that could start bides its time if more cores are
+// TestWaitingForMore: an action that could start is deferred if more cores are
 // about to come free, those that do not gain from them start meanwhile and do not
 // count as bypassing it, and that for a minute only.
 func TestWaitingForMore(t *testing.T) {
@@ -357,17 +357,17 @@ func TestWaitingForMore(t *testing.T) {
 			a := amdahl(8, 30, 100_000)
 			a.SubmittedAt = w.Meta().Now - c.waited*second
 			if c.starved {
-				a.HeldOn = 1
+				a.ReservedOn = 1
 			}
 			id := w.queue(a)
 			w.queue(state.Action{CoresMin: 1, CoresMax: 1, SubmittedAt: w.Meta().Now})
 			if c.starved {
 				n := *w.Node(1)
-				n.HeldFor = id
+				n.ReservedFor = id
 				w.PutNode(&n)
 			}
 			got, counted := make([]int, w.last), false
-			for p := NewPass(w.State, state.PoolInstance(1)); ; {
+			for p := NewPass(w.State, state.QueueOf(state.PoolQueue, 1)); ; {
 				d, ok := p.Next()
 				if !ok {
 					break
@@ -388,7 +388,7 @@ func TestWaitingForMore(t *testing.T) {
 func TestWhatRunsHasAPrice(t *testing.T) {
 	w := newWorld(256)
 	w.queue(amdahl(32, 100, 70_000))
-	if got := w.widths(state.PoolInstance(1))[0]; got != 32 {
+	if got := w.widths(state.QueueOf(state.PoolQueue, 1))[0]; got != 32 {
 		t.Errorf("alone it gets %d cores, want all 32", got)
 	}
 	w = newWorld(256)
@@ -396,7 +396,7 @@ func TestWhatRunsHasAPrice(t *testing.T) {
 		w.running(amdahl(32, 100, 70_000), 4, 0)
 	}
 	w.queue(amdahl(32, 100, 70_000))
-	if got := w.widths(state.PoolInstance(1))[32]; got != 6 {
+	if got := w.widths(state.QueueOf(state.PoolQueue, 1))[32]; got != 6 {
 		t.Errorf("beside 32 others it gets %d cores, want 6", got)
 	}
 }

@@ -25,10 +25,10 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 	if pool.Halted != "" {
 		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
 	}
-	if ending(v, a) && a.Queue() != 0 {
+	if ending(v, a) && a.Queue() != (state.Queue{}) {
 		return fmt.Sprintf("waits to be canceled with its trajectory %d, which is being closed", a.Trajectory)
 	}
-	if use, ok := a.Missing(); ok && a.Queue() != 0 {
+	if use, ok := a.Missing(); ok && a.Queue() != (state.Queue{}) {
 		return explainQuota(v, a, use, max(now, v.Meta().Now))
 	}
 	switch {
@@ -88,8 +88,8 @@ func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
 		cores(a.CoresMin), n.Name, n.Free.Len(), running, ahead(v, a))
 }
 
-// behindUnfit reports whether so many older actions do not fit anywhere that no
-// pass comes to this one.
+// behindUnfit reports whether so many older actions fit nowhere that a pass ends before
+// it comes to this one.
 func behindUnfit(v *state.State, a *state.Action) bool {
 	unfit := 0
 	for _, id := range order.Oldest(v, a.Queue(), 0, aheadCounted) {
@@ -114,10 +114,10 @@ func explainPinned(v *state.State, a *state.Action) string {
 			besides(a), n.Name, freeOf(shape.Cores, shape.Memory, shape.Bandwidth, a))
 	}
 	if b := a.Bandwidth(); b > n.FreeBandwidth && n.Free.Len() >= int(a.CoresMin) {
-		return fmt.Sprintf("waits for %d bit/s on node %s, which has %d free%s%s", b, n.Name, n.FreeBandwidth, kept(n, a), ahead(v, a))
+		return fmt.Sprintf("waits for %d bit/s on node %s, which has %d free%s%s", b, n.Name, n.FreeBandwidth, reservedFor(n, a), ahead(v, a))
 	}
 	return fmt.Sprintf("waits for %s on node %s, which has %d free%s%s",
-		cores(a.CoresMin), n.Name, n.Free.Len(), kept(n, a), ahead(v, a))
+		cores(a.CoresMin), n.Name, n.Free.Len(), reservedFor(n, a), ahead(v, a))
 }
 
 // besides names what an action needs of its node beside GPUs.
@@ -142,7 +142,7 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 	usable, fleet := false, newGPUFleet(v, a.Queue())
 	others := 0
 	for i := range fleet.nodes {
-		if fleet.nodes[i].row.HeldFor != 0 {
+		if fleet.nodes[i].row.ReservedFor != 0 {
 			others++
 		}
 	}
@@ -150,19 +150,19 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 	switch {
 	case !usable:
 		return fmt.Sprintf("%s: pool %q has no node with them that is up and not draining", what, pool.Name)
-	case a.HeldOn != 0:
-		n := v.Node(a.HeldOn)
-		return fmt.Sprintf("%s on node %s, which is kept free for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Free.Len())))
+	case a.ReservedOn != 0:
+		n := v.Node(a.ReservedOn)
+		return fmt.Sprintf("%s on node %s, which is reserved for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Free.Len())))
 	}
 	free := gpuView{fleet: fleet, open: true}.Free()
 	if _, _, ok := free.Take(levelOf(d.Degrees[0])); ok && fleet.hasFor(a) {
-		return what + ": it is let wait for the sake of those before it, which gain more from the GPUs" + ahead(v, a)
+		return what + ": starting it now would delay older actions, which gain more from the GPUs" + ahead(v, a)
 	} else if ok {
 		return fmt.Sprintf("%s with %s free on the same node%s", what, besides(a), ahead(v, a))
 	}
 	what = fmt.Sprintf("%s; free are %d chunks of 8, %d of 4, %d of 2 and %d of 1", what, free[3], free[2], free[1], free[0])
 	if others > 0 {
-		what += fmt.Sprintf(", and those of %s for older actions", keptNodes(others))
+		what += fmt.Sprintf(", and those of %s for older actions", reservedNodes(others))
 	}
 	return what + ahead(v, a)
 }
@@ -172,31 +172,31 @@ func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
 	switch {
 	case !most.usable:
 		return noNode(pool)
-	case a.HeldOn != 0:
-		n := v.Node(a.HeldOn)
-		return fmt.Sprintf("waits for %s on node %s, which is kept free for it and has %s free",
+	case a.ReservedOn != 0:
+		n := v.Node(a.ReservedOn)
+		return fmt.Sprintf("waits for %s on node %s, which is reserved for it and has %s free",
 			besides(a), n.Name, freeOf(n.Free.Len(), n.FreeMemory, n.FreeBandwidth, a))
 	case most.cores < int(a.CoresMin):
 		return fmt.Sprintf("waits for %s on one node of pool %q, where the most free are %d%s",
 			cores(a.CoresMin), pool.Name, most.cores, ahead(v, a))
-	case most.memory < place.Reserves(a) || most.bandwidth < a.Bandwidth() || most.kept == 0:
+	case most.memory < place.Reserves(a) || most.bandwidth < a.Bandwidth() || most.reserved == 0:
 		return fmt.Sprintf("waits for a node of pool %q with %s free together: those with the cores have %s at most%s",
 			pool.Name, besides(a), freeOf(most.cores, most.memory, most.bandwidth, a), ahead(v, a))
 	}
 	return fmt.Sprintf("waits for %s on one node of pool %q: what is free is on %s for older actions%s",
-		besides(a), pool.Name, keptNodes(most.kept), ahead(v, a))
+		besides(a), pool.Name, reservedNodes(most.reserved), ahead(v, a))
 }
 
 func noNode(pool *state.Pool) string {
 	return fmt.Sprintf("waits for a node: pool %q has none that is up and not draining", pool.Name)
 }
 
-// keptNodes is "1 node that is kept".
-func keptNodes(n int) string {
+// reservedNodes is "1 node that is reserved".
+func reservedNodes(n int) string {
 	if n == 1 {
-		return "1 node that is kept"
+		return "1 node that is reserved"
 	}
-	return fmt.Sprintf("%d nodes that are kept", n)
+	return fmt.Sprintf("%d nodes that are reserved", n)
 }
 
 // freeMost is what is free of a pool's nodes: the most of each resource, not all of
@@ -206,7 +206,7 @@ type freeMost struct {
 	cores  int
 	// Of the nodes with the cores that an action asks for.
 	memory, bandwidth uint64
-	kept              int // how many have all that it asks for, and are kept for others
+	reserved          int // how many have all that it asks for, and are reserved for others
 }
 
 // mostFree looks at no more nodes than the scheduler does.
@@ -218,8 +218,8 @@ func mostFree(v *state.State, a *state.Action) (most freeMost) {
 			return false
 		}
 		most.memory, most.bandwidth = max(most.memory, n.FreeMemory), max(most.bandwidth, n.FreeBandwidth)
-		if n.HeldFor != 0 && n.HeldFor < a.ID && n.FreeMemory >= place.Reserves(a) && n.FreeBandwidth >= a.Bandwidth() {
-			most.kept++
+		if n.ReservedFor != 0 && n.ReservedFor < a.ID && n.FreeMemory >= place.Reserves(a) && n.FreeBandwidth >= a.Bandwidth() {
+			most.reserved++
 		}
 		left--
 		return left > 0
@@ -254,9 +254,9 @@ func explainCoreless(v *state.State, a *state.Action, pool *state.Pool) string {
 	switch n, _ := place.Coreless(v, a); {
 	case most == "":
 		return noNode(pool)
-	case a.HeldOn != 0:
-		n := v.Node(a.HeldOn)
-		return fmt.Sprintf("waits for %d bytes of memory on node %s, which is kept free for it and has %d free", a.Memory, n.Name, n.FreeMemory)
+	case a.ReservedOn != 0:
+		n := v.Node(a.ReservedOn)
+		return fmt.Sprintf("waits for %d bytes of memory on node %s, which is reserved for it and has %d free", a.Memory, n.Name, n.FreeMemory)
 	case n != nil:
 		return fmt.Sprintf("waits for its turn: it could start on node %s%s", n.Name, ahead(v, a))
 	}
@@ -312,14 +312,14 @@ func cores(n uint32) string {
 	return fmt.Sprintf("%d cores", n)
 }
 
-func kept(n *state.Node, a *state.Action) string {
+func reservedFor(n *state.Node, a *state.Action) string {
 	switch {
-	case n.HeldFor == a.ID:
-		return " and is kept free for it"
-	case n.HeldFor == 0 || n.HeldFor > a.ID:
+	case n.ReservedFor == a.ID:
+		return " and is reserved for it"
+	case n.ReservedFor == 0 || n.ReservedFor > a.ID:
 		return ""
 	}
-	return fmt.Sprintf(" and is kept for action %d", n.HeldFor)
+	return fmt.Sprintf(" and is reserved for action %d", n.ReservedFor)
 }
 
 // older counts the older actions in the same queue, as far as aheadCounted.

@@ -29,8 +29,8 @@ func ExplainTurn(v *state.State, t *state.Turn) string {
 		return fmt.Sprintf("waits for node group %s, which turn %d was asked to give back%s", g.Name, holder.ID, others(v, g, t))
 	case holder != nil:
 		return fmt.Sprintf("waits for node group %s, which turn %d of job %s has%s", g.Name, holder.ID, holderJob(v, holder), others(v, g, t))
-	case g.Switch != nil:
-		return fmt.Sprintf("waits for node group %s, where hooks of turn %d still run, which is over%s", g.Name, g.Switch.Token, others(v, g, t))
+	case g.ContextSwitch != nil:
+		return fmt.Sprintf("waits for node group %s, where hooks of an ended turn (token %d) still run%s", g.Name, g.ContextSwitch.Token, others(v, g, t))
 	}
 	return fmt.Sprintf("waits for its time on node group %s, which is reserved for another job before the turn would end%s", g.Name, others(v, g, t))
 }
@@ -38,7 +38,7 @@ func ExplainTurn(v *state.State, t *state.Turn) string {
 func explainUnplaced(v *state.State, j *state.Job) string {
 	switch {
 	case j.State == state.JobSuspended:
-		return fmt.Sprintf("waits for somebody to resume job %s, which is suspended", j.Name)
+		return fmt.Sprintf("waits until job %s, which is suspended, is resumed", j.Name)
 	case v.Meta().PlacementHalted != "":
 		return fmt.Sprintf("waits for an operator: placement is halted (%s)", v.Meta().PlacementHalted)
 	case j.Message != "":

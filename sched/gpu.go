@@ -33,7 +33,7 @@ type GPUs struct {
 // its chunk, of those of all nodes (gpuview.go).
 type gpuPass struct {
 	Pass
-	instance state.Instance
+	queue    state.Queue
 	nodes    *gpuFleet
 	batch    []planned
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
@@ -44,9 +44,9 @@ type gpuPass struct {
 	stale    []state.NodeID
 }
 
-func newGPUPass(view *state.State, i state.Instance) *gpuPass {
-	pool, class, _ := i.GPU()
-	p := &gpuPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, instance: i}
+func newGPUPass(view *state.State, q state.Queue) *gpuPass {
+	pool, class := q.GPUs()
+	p := &gpuPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, queue: q}
 	if row := view.Pool(pool); row == nil || row.Halted != "" || view.GPUClass(class) == nil {
 		p.over = true
 	}
@@ -75,14 +75,14 @@ func (p *gpuPass) Next() (Decision, bool) {
 			}
 			continue
 		}
-		return p.startOrKeep(a, n, c), true
+		return p.startOrReserve(a, n, c), true
 	}
 }
 
 // refresh brings the nodes up to date with what was decided last.
 func (p *gpuPass) refresh() {
 	if p.nodes == nil {
-		p.nodes = newGPUFleet(p.view, p.instance)
+		p.nodes = newGPUFleet(p.view, p.queue)
 		p.examined += len(p.nodes.nodes)
 	}
 	for _, id := range p.stale {
@@ -107,7 +107,7 @@ func (p *gpuPass) nextPlanned() (*state.Action, uint32) {
 		}
 		p.evicting = p.evicting || next.units == 0
 		switch {
-		case a.HeldOn != 0:
+		case a.ReservedOn != 0:
 			return a, a.GPUs().Degrees[0]
 		case !p.evicting:
 			return a, next.units
@@ -120,7 +120,7 @@ func (p *gpuPass) nextBatch() bool {
 	if p.evicting {
 		return false
 	}
-	ids := order.Oldest(p.view, p.instance, p.last, gpuBatch)
+	ids := order.Oldest(p.view, p.queue, p.last, gpuBatch)
 	if len(ids) == 0 {
 		return false
 	}
@@ -130,15 +130,15 @@ func (p *gpuPass) nextBatch() bool {
 }
 
 // doesNotFit remembers the oldest action that does not fit. If it waits for
-// nothing but cores, memory or bandwidth beside free GPUs, their node is kept for
-// it at once: to have GPUs idle is the dearest.
+// nothing but cores, memory or bandwidth beside free GPUs, their node is reserved for
+// it at once: idle GPUs cost most.
 func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 	if d, ok := p.aside(a); ok {
 		return d, true
 	}
 	first := p.unfit == 0
 	p.unfit++
-	if a.HeldOn != 0 {
+	if a.ReservedOn != 0 {
 		return Decision{}, false
 	}
 	if p.blocked == 0 {
@@ -151,40 +151,40 @@ func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 	if n == nil {
 		return Decision{}, false
 	}
-	return p.keepFor(n, a), true
+	return p.reserveFor(n, a), true
 }
 
-// startOrKeep starts a on n unless that would bypass an older action once too
-// often: then a node is kept for that one first.
-func (p *gpuPass) startOrKeep(a *state.Action, n *state.Node, g *GPUs) Decision {
+// startOrReserve starts a on n unless that would bypass an older action once too
+// often: then a node is reserved for that one first.
+func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decision {
 	d := Decision{Start: a, Node: n, GPUs: g, Cores: place.Cores(n.NUMA, n.Free, int(a.CoresMin))}
 	if p.blocked != 0 {
 		if head := p.view.Action(p.blocked); !p.passes(&d, 0, head) {
-			return p.keepFor(p.toKeep(head), head)
+			return p.reserveFor(p.toReserve(head), head)
 		}
 	}
 	if a.CoresMin > 0 || place.Reserves(a) > 0 || a.Bandwidth() > 0 {
 		if pinned := p.pinnedBefore(a, n); !p.passes(&d, 1, pinned) {
-			return p.keepFor(n, pinned)
+			return p.reserveFor(n, pinned)
 		}
 		if other := p.poolBefore(a, n, nil); !p.passes(&d, 2, other) {
-			return p.keepFor(p.toHold(other), other)
+			return p.reserveFor(p.toReserve(other), other)
 		}
 		if other := p.corelessBefore(a, n); !p.passes(&d, 3, other) {
-			return p.keepFor(p.toHold(other), other)
+			return p.reserveFor(p.toReserve(other), other)
 		}
 	}
-	p.stale = append(p.stale, n.ID, a.HeldOn)
+	p.stale = append(p.stale, n.ID, a.ReservedOn)
 	return d
 }
 
-// toKeep returns the node to keep for a starved action: of those that could ever
-// run it and are not kept for another, the one with the most free GPUs; nil if
+// toReserve returns the node to reserve for a starved action: of those that could ever
+// run it and are not reserved for another, the one with the most free GPUs; nil if
 // there is none.
-func (p *gpuPass) toKeep(a *state.Action) (hit *state.Node) {
-	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+func (p *gpuPass) toReserve(a *state.Action) (hit *state.Node) {
+	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
-		if n.HeldFor == 0 && place.CouldRun(p.view, n, a) {
+		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) {
 			hit = n
 		}
 		return hit == nil
@@ -200,7 +200,7 @@ func (p *gpuPass) reachOut(a *state.Action) bool {
 	}
 	var hit *state.Node
 	level := levelOf(a.GPUs().Degrees[0])
-	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
 		_, has := chunk.Set(n.GPUs.Free).Allocate(level)
 		if has && n.GPUs.Memory >= a.GPUs().Memory && place.Fits(n, a) && !p.nodes.knows(n.ID) {
@@ -216,9 +216,9 @@ func (p *gpuPass) reachOut(a *state.Action) bool {
 	return true
 }
 
-// keepFor has a node kept free for an action, unless an older one that is pinned
-// to the node needs it more, and the pass begin anew.
-func (p *gpuPass) keepFor(n *state.Node, a *state.Action) Decision {
+// reserveFor has a node reserved for an action, unless an older one that is pinned
+// to the node needs it more, and the pass begin again.
+func (p *gpuPass) reserveFor(n *state.Node, a *state.Action) Decision {
 	if n != nil {
 		if older := p.pinnedBefore(a, n); older != nil && !p.mayBypass(older) {
 			a = older
@@ -226,7 +226,7 @@ func (p *gpuPass) keepFor(n *state.Node, a *state.Action) Decision {
 		p.stale = append(p.stale, n.ID)
 	}
 	p.blocked, p.last, p.unfit, p.evicting, p.batch, p.misses = 0, 0, 0, false, nil, nil
-	return Decision{Hold: a, Node: n}
+	return Decision{Reserve: a, Node: n}
 }
 
 func levelOf(units uint32) chunk.Level {

@@ -9,7 +9,7 @@ import (
 
 // gpuWorld is nodes with eight free GPUs each, four models in the memory of each,
 // and actions that wait.
-func gpuWorld(nodes, actions int, elastic bool) (*state.State, state.Instance) {
+func gpuWorld(nodes, actions int, elastic bool) (*state.State, state.Queue) {
 	s := state.New()
 	s.SetMeta(state.Meta{ClusterID: "bench", Settings: state.Settings{}.WithDefaults(), Level: state.LevelMin, Now: 1})
 	s.PutPool(&state.Pool{ID: 1, Name: "default"})
@@ -34,7 +34,7 @@ func gpuWorld(nodes, actions int, elastic bool) (*state.State, state.Instance) {
 		}
 		s.PutAction(&state.Action{ID: state.ActionID(i + 1), Namespace: 1, Pool: 1, State: state.ActionQueued, CoresMin: 1, CoresMax: 1, Needs: n})
 	}
-	return s, state.GPUInstance(1, 1)
+	return s, state.QueueOfGPUs(1, 1)
 }
 
 // BenchmarkGPUPass is the decision of a pass: the plan of all that wait, and the

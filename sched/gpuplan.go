@@ -24,7 +24,7 @@ type planned struct {
 }
 
 // plan says how many GPUs each of a batch is to get, and what that makes
-// together: the least where nobody is known to be elastic, else as ARL-Tangram's
+// together: the least where no action is known to be elastic, else as ARL-Tangram's
 // Algorithms 1 and 4 have it.
 func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts) {
 	left, elastic := gpuView{fleet: p.nodes, open: true}.Free(), false
@@ -33,7 +33,7 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 		a := p.view.Action(id)
 		least := a.GPUs().Degrees[0]
 		batch = append(batch, planned{action: a, units: least})
-		if a.HeldOn != 0 || !p.nodes.hasFor(a) {
+		if a.ReservedOn != 0 || !p.nodes.hasFor(a) {
 			continue
 		}
 		if after, _, ok := left.Take(levelOf(least)); ok {
@@ -53,13 +53,13 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 	return batch, rest
 }
 
-// hasFor reports whether some node that is kept for nobody has a chunk for the
+// hasFor reports whether some node that is not reserved has a chunk for the
 // action, and all else that it needs.
 func (f *gpuFleet) hasFor(a *state.Action) bool {
 	level := levelOf(a.GPUs().Degrees[0])
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		if n.row.HeldFor != 0 || !place.Fits(n.row, a) {
+		if n.row.ReservedFor != 0 || !place.Fits(n.row, a) {
 			continue
 		}
 		if _, ok := n.chunks.Free.Allocate(level); ok {
@@ -73,14 +73,14 @@ func (f *gpuFleet) hasFor(a *state.Action) bool {
 // wait.
 func (p *gpuPass) arrange(batch []planned, candidates []int) {
 	resident := p.nodes.idle()
-	g := scale.Group{Candidates: len(candidates), Behind: max(0, p.view.QueueLen(p.instance)-len(candidates))}
+	g := scale.Input{Candidates: len(candidates), Behind: max(0, p.view.QueueLen(p.queue)-len(candidates))}
 	degrees := make([]chunk.Degrees, len(candidates))
 	for j, i := range candidates {
 		a := batch[i].action
 		d := withSetUp(p.demands.of(a), a.GPUs(), resident)
-		amounts := d.Amounts()
+		dops := d.DoPSet()
 		g.Queue = append(g.Queue, d)
-		degrees[j] = chunk.Degrees{Least: int(amounts.Least()), Most: int(amounts.Most())}
+		degrees[j] = chunk.Degrees{Least: int(dops.Least()), Most: int(dops.Most())}
 	}
 	free := gpuView{fleet: p.nodes, open: true}.Free()
 	op, ok := chunk.NewOperator(free, degrees, gpuStates)
@@ -139,9 +139,9 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale
 	if len(ns) == 0 {
 		return d
 	}
-	amounts, err := scale.Set(units...)
+	dops, err := scale.Set(units...)
 	state.Assert(err == nil, "numbers of GPUs %v: %v", units, err)
-	demand, err := scale.NewDemand(amounts, ns)
+	demand, err := scale.NewDemand(dops, ns)
 	state.Assert(err == nil, "durations %v: %v", ns, err)
 	return demand
 }
@@ -150,7 +150,7 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale
 // mean of those that wait.
 func (p *gpuPass) ends(queue []scale.Demand) (ends []int64) {
 	mean, now, nodes := scale.Mean(queue), p.view.Meta().Now, gpuNodes
-	p.view.NodesByFreeGPUs(p.instance, func(n *state.Node) bool {
+	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		if n.GPUs.Free == state.AllGPUs(n.GPUs.Count) {
 			return true
 		}

@@ -31,16 +31,16 @@ type gpuNode struct {
 // model says it takes, it counts for this part of the largest GPU of its class.
 const residentsPerGPU = 16
 
-func newGPUFleet(v *state.State, i state.Instance) *gpuFleet {
+func newGPUFleet(v *state.State, q state.Queue) *gpuFleet {
 	f := &gpuFleet{numbers: make(map[string]chunk.Variant)}
-	pool, class, _ := i.GPU()
+	pool, class := q.GPUs()
 	v.Shapes(pool, func(s *state.Shape) bool {
 		if s.GPUs.Class == class {
 			f.least = max(f.least, (s.GPUs.Memory+residentsPerGPU-1)/residentsPerGPU)
 		}
 		return true
 	})
-	v.NodesByFreeGPUs(i, func(n *state.Node) bool {
+	v.NodesByFreeGPUs(q, func(n *state.Node) bool {
 		if n.GPUs.Free == 0 {
 			return false
 		}
@@ -76,7 +76,7 @@ func (f *gpuFleet) variant(model string) chunk.Variant {
 	return v
 }
 
-// reload reads a node anew that a decision was about.
+// reload reads a node again that a decision was about.
 func (f *gpuFleet) reload(v *state.State, id state.NodeID) {
 	if i, known := f.find(id); known {
 		f.nodes[i] = f.node(v, v.Node(id))
@@ -110,9 +110,9 @@ func (f *gpuFleet) footprint(bytes uint64) uint64 {
 	return max(bytes, f.least)
 }
 
-// want is what an action asks the allocator for.
-func (f *gpuFleet) want(d *state.GPUDemand, units uint32) chunk.Want {
-	return chunk.Want{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: d.SetUpNS}
+// request is the chunk that an action needs.
+func (f *gpuFleet) request(d *state.GPUDemand, units uint32) chunk.Request {
+	return chunk.Request{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: d.SetUpNS}
 }
 
 // shortOfOthers returns a node whose free GPUs would do for an action, and which
@@ -123,7 +123,7 @@ func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.No
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		_, has := n.chunks.Free.Allocate(level)
-		if !has || n.row.HeldFor != 0 || place.Fits(n.row, a) || !place.CouldRun(v, n.row, a) {
+		if !has || n.row.ReservedFor != 0 || place.Fits(n.row, a) || !place.CouldRun(v, n.row, a) {
 			continue
 		}
 		if hit == nil || n.row.Free.Len() > hit.Free.Len() {
@@ -137,19 +137,19 @@ func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.No
 type gpuView struct {
 	fleet  *gpuFleet
 	action *state.Action
-	// open leaves out what is kept for anybody.
+	// open leaves out what is reserved for anybody.
 	open bool
 }
 
 func (w gpuView) may(n *gpuNode) bool {
-	return !(w.open && n.row.HeldFor != 0) && place.Fits(n.row, w.action)
+	return !(w.open && n.row.ReservedFor != 0) && place.Fits(n.row, w.action)
 }
 
 // Free implements chunk.View. What others were promised may be where this action
 // cannot run.
 func (w gpuView) Free() (sum chunk.Counts) {
 	for i := range w.fleet.nodes {
-		if n := &w.fleet.nodes[i]; w.open && n.row.HeldFor == 0 || !w.open && w.may(n) {
+		if n := &w.fleet.nodes[i]; w.open && n.row.ReservedFor == 0 || !w.open && w.may(n) {
 			sum = sum.Add(n.chunks.Free.Counts())
 		}
 	}
@@ -177,7 +177,7 @@ func (w gpuView) visit(visit, which func(*chunk.Node) bool) {
 	}
 }
 
-// choose picks the node and the chunk for an action that is to get so many GPUs,
+// choose picks the node and the chunk for an action that is to get a number of GPUs,
 // or fewer if there are none. What younger ones were promised it may take if it
 // fits nowhere else: it is older.
 func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, bool) {
@@ -187,28 +187,28 @@ func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, boo
 		if k > units {
 			continue
 		}
-		want := p.nodes.want(d, k)
-		if k == units && a.HeldOn == 0 {
-			want.Rest = p.rest
-			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, want); ok {
-				return p.taken(c, want)
+		request := p.nodes.request(d, k)
+		if k == units && a.ReservedOn == 0 {
+			request.Rest = p.rest
+			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, request); ok {
+				return p.taken(c, request)
 			}
-			want.Rest = chunk.Counts{}
+			request.Rest = chunk.Counts{}
 		}
-		if c, ok := chunk.Choose(gpuView{p.nodes, a, false}, want); ok {
-			return p.taken(c, want)
+		if c, ok := chunk.Choose(gpuView{p.nodes, a, false}, request); ok {
+			return p.taken(c, request)
 		}
 	}
 	return nil, nil, false
 }
 
 // taken puts the allocator's decision into the words of the state.
-func (p *gpuPass) taken(c chunk.Decision, want chunk.Want) (*state.Node, *GPUs, bool) {
+func (p *gpuPass) taken(c chunk.Decision, request chunk.Request) (*state.Node, *GPUs, bool) {
 	chunkOf := func(c chunk.Chunk) state.Chunk {
 		return state.Chunk{First: uint32(c.Start), Units: uint32(c.Units())}
 	}
 	n := p.view.Node(state.NodeID(c.Node))
-	g := &GPUs{Chunk: chunkOf(c.Chunk), Hit: c.Hit, SetUpNS: c.SetUp, Bytes: want.Bytes}
+	g := &GPUs{Chunk: chunkOf(c.Chunk), Hit: c.Hit, SetUpNS: c.SetUp, Bytes: request.Bytes}
 	if g.Bytes == 0 {
 		g.Bytes = n.GPUs.Memory
 	}

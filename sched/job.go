@@ -14,10 +14,10 @@ type Search struct {
 	// Best is the group that suits the job best or, if Err is set, that came nearest;
 	// 0 if there is none.
 	Best state.GroupID
-	// Found is the placement, and Ledger what it can be reserved in. Jobs without a
+	// Placement is where and when, and Ledger what it can be reserved in. Jobs without a
 	// reservation have neither.
-	Found  ledger.Found
-	Ledger *ledger.Ledger
+	Placement ledger.Placement
+	Ledger    *ledger.Ledger
 	// Err says what would have to change for one of the groups to take the job.
 	Err error
 	// Steps is how many groups and jobs were looked at.
@@ -35,17 +35,17 @@ func PlaceJob(v *state.State, j *state.Job, among []state.GroupID) Search {
 	ready := ledger.Cover(m.Settings.LedgerSlotNS, m.Now)
 	s := Search{Ledger: GroupsLedger(v, among)}
 	if j.Cycle.Period == 0 {
-		s.Found.Placement, s.Err = s.Ledger.PlaceCold(ledger.JobID(j.ID), j.Nodes, ready)
+		s.Placement.Fit, s.Err = s.Ledger.PlaceCold(ledger.JobID(j.ID), j.Nodes, ready)
 	} else {
-		kept, steps := Kept(v, j.ID)
+		promise, steps := Promised(v, j.ID)
 		s.Steps = steps
-		s.Found, s.Err = s.Ledger.Place(ledger.Ask{
-			Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v), Kept: kept,
+		s.Placement, s.Err = s.Ledger.Place(ledger.Request{
+			Job: ledger.JobID(j.ID), Cycle: LedgerCycle(j.Cycle), Ready: ready, Policy: Policy(v), Promise: promise,
 		})
 	}
-	_, residents := s.Ledger.Rows()
-	s.Steps += len(among) + len(residents)
-	s.Best = state.GroupID(s.Found.Group)
+	_, reservations := s.Ledger.Rows()
+	s.Steps += len(among) + len(reservations)
+	s.Best = state.GroupID(s.Placement.Group)
 	if refusal := (*ledger.Refusal)(nil); errors.As(s.Err, &refusal) {
 		s.Best = state.GroupID(refusal.Group)
 	}
@@ -55,14 +55,14 @@ func PlaceJob(v *state.State, j *state.Job, among []state.GroupID) Search {
 // keptMax bounds how many queued jobs are looked at for one that was passed too long.
 const keptMax = 16
 
-// Kept returns the group that a job has to leave to one that was submitted before it, and
+// Promised returns the group that a job has to leave to one that was submitted before it, and
 // that others have passed for a horizon of the ledger. A job for which there is no room
 // does not hold up those behind it, so these could take whatever comes free for ever:
 // small jobs, for instance, so that no group ever has room for a large one. A single
 // group is kept at a time, for the oldest: the one that is held least. Its jobs leave it
 // sooner or later, and no others come. All other groups are as free as before. Steps is
 // how many groups and jobs were looked at.
-func Kept(v *state.State, than state.JobID) (kept ledger.Kept, steps int) {
+func Promised(v *state.State, than state.JobID) (promise ledger.Promise, steps int) {
 	m, left := v.Meta(), keptMax
 	v.QueuedJobs(0, func(j *state.Job) bool {
 		if left--; left < 0 || j.ID >= than {
@@ -72,15 +72,15 @@ func Kept(v *state.State, than state.JobID) (kept ledger.Kept, steps int) {
 			return true
 		}
 		group, n := leastHeld(v, width(j))
-		kept = ledger.Kept{Group: ledger.GroupID(group), For: ledger.JobID(j.ID)}
+		promise = ledger.Promise{Group: ledger.GroupID(group), For: ledger.JobID(j.ID)}
 		steps += n
 		return group == 0
 	})
-	return kept, steps
+	return promise, steps
 }
 
-// leastHeld returns the group, of those that have so many nodes, which is held for the
-// least part of its period; 0 if none has, or if it is one that nobody has reserved: who
+// leastHeld returns the group, of those with enough nodes, that is held for the
+// least part of its period; 0 if none has, or if no job has reserved it: a job that
 // needs no more than that is not kept waiting.
 func leastHeld(v *state.State, nodes int64) (id state.GroupID, steps int) {
 	least := int64(0)
@@ -90,7 +90,7 @@ func leastHeld(v *state.State, nodes int64) (id state.GroupID, steps int) {
 			return true
 		}
 		use := useOf(v, g)
-		if steps += use.jobs; use.seats == 0 {
+		if steps += use.jobs; use.reservations == 0 {
 			id = 0
 			return false
 		}
@@ -147,21 +147,21 @@ func placeBackfill(v *state.State, j *state.Job, among []state.GroupID) (s Searc
 
 // groupUse is what a group has to do.
 type groupUse struct {
-	held  int64 // for how much of its period it is reserved, in ppm
-	jobs  int   // that are on it
-	seats int   // of them, that have a reservation
+	held         int64 // for how much of its period it is reserved, in ppm
+	jobs         int   // that are on it
+	reservations int   // of them, that have a reservation
 }
 
-func (u groupUse) backfill() int { return u.jobs - u.seats }
+func (u groupUse) backfill() int { return u.jobs - u.reservations }
 
 func useOf(v *state.State, g *state.NodeGroup) (u groupUse) {
 	slots := int64(0)
 	v.GroupJobs(g.ID, func(j *state.Job) bool {
 		u.jobs++
-		if seat := v.Seat(j.ID); seat != nil {
-			u.seats++
-			for _, s := range seat.Cycle.Segments {
-				slots += s.Length * (g.Period / seat.Cycle.Period)
+		if reservation := v.Reservation(j.ID); reservation != nil {
+			u.reservations++
+			for _, s := range reservation.Cycle.Segments {
+				slots += s.Length * (g.Period / reservation.Cycle.Period)
 			}
 		}
 		return true

@@ -6,7 +6,7 @@ import (
 	"rota/fsm/state"
 )
 
-// TestLeastHeld: the group that is kept for a job is the one that is held least, of those
+// TestLeastHeld: the group that is reserved for a job is the one that is held least, of those
 // that are wide enough; none, if one of these has room for anybody.
 func TestLeastHeld(t *testing.T) {
 	v := state.New()
@@ -21,7 +21,7 @@ func TestLeastHeld(t *testing.T) {
 		for _, held := range g.held {
 			job++
 			v.PutJob(&state.Job{ID: job, Name: string(rune('a' + job)), State: state.JobRunning, Group: id})
-			v.PutSeat(&state.Seat{Job: job, Group: id, Cycle: state.Cycle{Period: 100, Segments: []state.Segment{{Length: held, Nodes: 1}}}})
+			v.PutReservation(&state.Reservation{Job: job, Group: id, Cycle: state.Cycle{Period: 100, Segments: []state.Segment{{Length: held, Nodes: 1}}}})
 		}
 	}
 	for _, c := range []struct {

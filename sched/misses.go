@@ -17,15 +17,15 @@ const missesMax = LookAhead
 func (m misses) covers(a *state.Action) bool {
 	for _, b := range m {
 		if a.CoresMin >= b.CoresMin && place.Reserves(a) >= place.Reserves(b) && a.Bandwidth() >= b.Bandwidth() &&
-			a.ID > b.ID && asksNoLess(a.GPUs(), b.GPUs()) {
+			a.ID > b.ID && requestsNoLess(a.GPUs(), b.GPUs()) {
 			return true
 		}
 	}
 	return false
 }
 
-// asksNoLess compares two demands for GPUs of one class; nil asks for none.
-func asksNoLess(a, b *state.GPUDemand) bool {
+// requestsNoLess compares two demands for GPUs of one class; nil asks for none.
+func requestsNoLess(a, b *state.GPUDemand) bool {
 	return b == nil || a != nil && a.Degrees[0] >= b.Degrees[0] && a.Memory >= b.Memory
 }
 

@@ -8,11 +8,11 @@ import (
 	"rota/sched/scale"
 )
 
-// bideNS is how long after its submission an action may be let wait though it
-// could start, and others that start meanwhile not count as bypassing it.
-const bideNS = 60_000_000_000
+// deferNSMax is how long after its submission an action may be deferred though it could
+// start. Actions that start meanwhile do not count as bypassing it.
+const deferNSMax = 60_000_000_000
 
-// usage is what uses the cores of a node, and who waits for them.
+// usage is the attempts that use the cores of a node, and the actions that wait for them.
 type usage struct {
 	ends    []scale.End // of what runs, sorted
 	elastic int         // how many of those could have been narrower
@@ -21,13 +21,13 @@ type usage struct {
 }
 
 // usageOf finds out about the usage of a node, once.
-func (m *meeting) usageOf(s *spot) *usage {
+func (m *batch) usageOf(s *candidateNode) *usage {
 	if s.usage != nil {
 		return s.usage
 	}
-	u := &usage{waiting: m.view.QueueLen(state.NodeInstance(s.node.ID))}
+	u := &usage{waiting: m.view.QueueLen(state.QueueOf(state.NodeQueue, s.node.ID))}
 	if !s.node.Draining {
-		u.waiting += m.view.QueueLen(state.PoolInstance(m.pool)) / max(1, m.view.UsableNodes(m.pool))
+		u.waiting += m.view.QueueLen(state.QueueOf(state.PoolQueue, m.pool)) / max(1, m.view.UsableNodes(m.pool))
 	}
 	u.work = int64(min(u.waiting, workMax)) * min(m.mean, workNSMax)
 	m.view.Attempts(s.node.ID, func(t *state.Attempt) bool {
@@ -56,9 +56,9 @@ const (
 	workNSMax = 1 << 42
 )
 
-// left is how long an attempt will go on, as far as is known. What is not takes a
-// mean duration. Who is late may be as late again.
-func (m *meeting) left(t *state.Attempt) int64 {
+// left is how long an attempt will go on. An action without a known duration counts as
+// average. An overdue action is assumed to need as long again.
+func (m *batch) left(t *state.Attempt) int64 {
 	ns, known := m.demands.duration(m.view.Action(t.Action), int32(KeyUnits(t)))
 	if !known {
 		ns = m.mean
@@ -68,7 +68,7 @@ func (m *meeting) left(t *state.Attempt) int64 {
 }
 
 // meanDuration is that of an action and of those behind it, with the least
-// amounts, as far as it is known.
+// degrees, as far as it is known.
 func (p *Pass) meanDuration(a *state.Action) int64 {
 	sum, known := int64(0), int64(0)
 	for i := 0; ; i++ {
@@ -86,18 +86,18 @@ func (p *Pass) meanDuration(a *state.Action) int64 {
 
 // price is what cores of a node cost the others when one of those who wait has
 // them: those behind it, and those to come.
-func (m *meeting) price(i int, s *spot) scale.Price {
+func (m *batch) price(i int, s *candidateNode) scale.Price {
 	u, cores := m.usageOf(s), s.node.Cores().Len()
-	behind := max(0, u.waiting-1-i/len(m.spots))
+	behind := max(0, u.waiting-1-i/len(m.nodes))
 	p := scale.PriceAmong(cores, behind, u.elastic, u.work)
-	p.Alone = m.served(m.waiters[i].action, s.node)
+	p.Alone = m.served(m.candidates[i].action, s.node)
 	return p
 }
 
 // waits reports whether an action that fits a node had better wait there for more
-// cores. For ends, that is: where nothing runs nobody waits.
-func (m *meeting) waits(i int, s *spot) bool {
-	w := &m.waiters[i]
+// cores. For ends, that is: where nothing runs no action waits.
+func (m *batch) waits(i int, s *candidateNode) bool {
+	w := &m.candidates[i]
 	if !w.demand.Elastic() {
 		return false
 	}
@@ -108,5 +108,5 @@ func (m *meeting) waits(i int, s *spot) bool {
 // served reports whether it is an action's turn on a node, by patience: nobody who
 // is younger starts there before it does.
 func (p *Pass) served(a *state.Action, n *state.Node) bool {
-	return a.HeldOn == n.ID || !p.mayBypass(a)
+	return a.ReservedOn == n.ID || !p.mayBypass(a)
 }

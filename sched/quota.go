@@ -21,7 +21,7 @@ type quotaPass struct {
 }
 
 func newQuotaPass(view *state.State, id state.QuotaID) *quotaPass {
-	return &quotaPass{view: view, id: id, queue: line{instance: state.QuotaInstance(id)}}
+	return &quotaPass{view: view, id: id, queue: line{key: state.QueueOf(state.QuotaQueue, id)}}
 }
 
 // Examined implements Decider.
@@ -52,7 +52,7 @@ func (p *quotaPass) Next() (Decision, bool) {
 			return Decision{}, false
 		}
 		p.queue.drop()
-		return Decision{Take: a, Key: key}, true
+		return Decision{Acquire: a, Key: key}, true
 	}
 }
 
@@ -69,7 +69,7 @@ func servable(v *state.State, a *state.Action) (ok bool, steps int) {
 // Recalled returns the actions that waited aside, in the room of a queue behind an
 // action, of the next n those that could be served now; last is the newest of the n, 0 if
 // there are no more. What was looked at is in steps.
-func Recalled(v *state.State, room state.Instance, after state.ActionID, n int) (back []*state.Action, last state.ActionID, steps int) {
+func Recalled(v *state.State, room state.Queue, after state.ActionID, n int) (back []*state.Action, last state.ActionID, steps int) {
 	for _, id := range order.Oldest(v, room, after, n) {
 		a := v.Action(id)
 		ok, looked := servable(v, a)
@@ -89,9 +89,12 @@ type corelessPass struct {
 	queue line
 }
 
-func newCorelessPass(view *state.State, i state.Instance) *corelessPass {
-	pool, _ := i.CorelessPool()
-	return &corelessPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, queue: line{instance: i}}
+func newCorelessPass(view *state.State, q state.Queue) *corelessPass {
+	var pool state.PoolID
+	if q.Kind == state.PoolCorelessQueue {
+		pool = state.PoolID(q.ID)
+	}
+	return &corelessPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, queue: line{key: q}}
 }
 
 // Examined implements Decider.
@@ -119,7 +122,7 @@ func (p *corelessPass) Next() (Decision, bool) {
 		d := Decision{Start: a, Node: n}
 		if place.Reserves(a) > 0 {
 			if older := p.poolBefore(a, n, place.Reserves); !p.passes(&d, 0, older) {
-				return p.hold(older)
+				return p.reserve(older)
 			}
 		}
 		p.queue.drop()
@@ -142,13 +145,13 @@ func (p *corelessPass) nodeFor(a *state.Action) *state.Node {
 // corelessBefore returns the action without cores that waits for memory and could
 // do with that of n, if it is older than a, which takes some of it.
 func (p *Pass) corelessBefore(a *state.Action, n *state.Node) *state.Action {
-	i := state.PoolCoreless(p.pool)
+	i := state.QueueOf(state.PoolCorelessQueue, p.pool)
 	if place.Reserves(a) == 0 || p.view.QueueLen(i) == 0 {
 		return nil
 	}
 	p.examined++
 	first := p.view.Action(order.Oldest(p.view, i, 0, 1)[0])
-	if shape := n.Shape(); first.ID > a.ID || first.HeldOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
+	if shape := n.Shape(); first.ID > a.ID || first.ReservedOn != 0 || first.Memory == 0 || !place.Holds(&shape, first) {
 		return nil
 	}
 	return first

@@ -8,16 +8,15 @@ import (
 )
 
 // LookAhead is how many waiting actions that do not fit a pass examines in each
-// queue before it gives up. So whoever takes an action out of a queue that is
+// queue before it gives up. So code that takes an action out of a queue that is
 // longer has to have it looked at again: another has come within reach.
 const LookAhead = 32
 
 // Reach is how many actions of a queue a pass over it is sure to look at. Of those
 // that are served strictly in order that is none, so that the next is looked at
 // when the first leaves it.
-func Reach(i state.Instance) int {
-	_, pool := i.Pool()
-	if _, node := i.Node(); pool || node {
+func Reach(q state.Queue) int {
+	if q.Kind == state.PoolQueue || q.Kind == state.NodeQueue {
 		return LookAhead
 	}
 	return 0
@@ -35,9 +34,9 @@ type Decision struct {
 	// on GPUs one of the pool, and one without cores that waits for memory.
 	Bypassed [4]*state.Action
 
-	// Hold keeps Node free for a starved action; with Node nil no node could be
-	// found, and its patience starts anew.
-	Hold *state.Action
+	// Reserve reserves Node for a starved action; with Node nil no node could be
+	// found, and its patience starts again.
+	Reserve *state.Action
 
 	// Place gives a pending trajectory its Node; with Node nil it is set aside, because
 	// no usable node could ever hold it.
@@ -47,13 +46,13 @@ type Decision struct {
 	// serve it, until that changes.
 	Aside *state.Action
 
-	// Take gives an action the quota that it waits for, from this key.
-	Take *state.Action
-	Key  uint32
+	// Acquire gives an action the quota that it waits for, from this key.
+	Acquire *state.Action
+	Key     uint32
 }
 
-// Pass goes once through the queues of an instance: those of a node and of its
-// pool, or that of a pool alone.
+// Pass goes once through the queues of a node and of its pool, or through that of a pool
+// alone.
 type Pass struct {
 	view     *state.State
 	node     state.NodeID // 0 in a pass over a pool
@@ -77,7 +76,7 @@ type entry struct {
 
 // line is one queue on the way through it, oldest first.
 type line struct {
-	instance state.Instance
+	key      state.Queue
 	next     []state.ActionID // read ahead
 	last     state.ActionID   // newest read
 	unfit    int              // how many did not start
@@ -85,24 +84,24 @@ type line struct {
 	examined int // of those read one by one
 }
 
-// NewPass returns a pass over an instance. Halted pools and nodes that are down
+// NewPass returns a pass over the queue of a node or of a pool. Halted pools and nodes that are down
 // have nothing to decide. The view may change between calls of Next, by what was
 // decided.
-func NewPass(view *state.State, i state.Instance) *Pass {
+func NewPass(view *state.State, q state.Queue) *Pass {
 	p := &Pass{view: view, demands: demands{view: view}}
-	if id, ok := i.Node(); ok {
-		n := view.Node(id)
+	p.queues = []line{{key: q}}
+	if q.Kind == state.NodeQueue {
+		n := view.Node(state.NodeID(q.ID))
 		if n == nil || n.State != state.NodeUp {
+			p.queues = nil
 			return p
 		}
-		p.node, p.pool = id, n.Pool
-		p.queues = []line{{instance: i}}
+		p.node, p.pool = n.ID, n.Pool
 		if !n.Draining {
-			p.queues = append(p.queues, line{instance: state.PoolInstance(n.Pool)})
+			p.queues = append(p.queues, line{key: state.QueueOf(state.PoolQueue, n.Pool)})
 		}
 	} else {
-		p.pool, _ = i.Pool()
-		p.queues = []line{{instance: i}}
+		p.pool = state.PoolID(q.ID)
 	}
 	if pool := view.Pool(p.pool); pool == nil || pool.Halted != "" {
 		p.queues = nil
@@ -140,7 +139,7 @@ func (p *Pass) Next() (Decision, bool) {
 			p.block(a)
 			continue
 		}
-		if d, ok := p.startOrHold(a, n, width); ok {
+		if d, ok := p.startOrReserve(a, n, width); ok {
 			return d, true
 		}
 	}
@@ -219,7 +218,7 @@ func (q *line) more(v order.Queue) bool {
 // read reads some actions ahead if none is left.
 func (q *line) read(v order.Queue, ahead int) bool {
 	if len(q.next) == 0 && !q.ended {
-		q.next = order.Oldest(v, q.instance, q.last, ahead)
+		q.next = order.Oldest(v, q.key, q.last, ahead)
 		q.ended = len(q.next) < ahead
 		if len(q.next) > 0 {
 			q.last = q.next[len(q.next)-1]
@@ -262,7 +261,7 @@ func (p *Pass) nodeFor(a *state.Action) *state.Node {
 // aside decides that an action waits aside, if it may run on any node of its pool and
 // no usable one could ever run it. What cannot be served must not hold up others.
 func (p *Pass) aside(a *state.Action) (Decision, bool) {
-	if a.Trajectory != 0 || a.HeldOn != 0 {
+	if a.Trajectory != 0 || a.ReservedOn != 0 {
 		return Decision{}, false
 	}
 	ok, steps := place.Servable(p.view, a)
@@ -270,10 +269,10 @@ func (p *Pass) aside(a *state.Action) (Decision, bool) {
 	return Decision{Aside: a}, !ok
 }
 
-// block remembers an action that does not start. One that has a node kept for it
-// elsewhere is served there and holds up nobody here.
+// block remembers an action that does not start. One that has a node reserved for it
+// elsewhere is served there and holds up no others here.
 func (p *Pass) block(a *state.Action) {
-	if a.HeldOn == 0 {
+	if a.ReservedOn == 0 {
 		p.passed = append(p.passed, a.ID)
 	}
 }
@@ -282,38 +281,38 @@ func (p *Pass) block(a *state.Action) {
 // start on n, nil if none would.
 func (p *Pass) headFor(n *state.Node) *state.Action {
 	for _, id := range p.passed {
-		if a := p.view.Action(id); !p.bides(a, n) {
+		if a := p.view.Action(id); !p.defers(a, n) {
 			return a
 		}
 	}
 	return nil
 }
 
-// bides reports whether an action could start on n and is let wait, which it may
-// for a while: nobody bypasses it.
-func (p *Pass) bides(a *state.Action, n *state.Node) bool {
-	return p.mayBide(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
+// defers reports whether an action could start on n and is deferred, which it may be
+// for a while: no action bypasses it.
+func (p *Pass) defers(a *state.Action, n *state.Node) bool {
+	return p.mayDefer(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
 }
 
-func (p *Pass) mayBide(a *state.Action) bool {
-	return p.view.Meta().Now-a.SubmittedAt < bideNS
+func (p *Pass) mayDefer(a *state.Action) bool {
+	return p.view.Meta().Now-a.SubmittedAt < deferNSMax
 }
 
-// startOrHold starts a on n with so many cores, unless that would bypass an older action once too
-// often: then a node is kept for that one first.
-func (p *Pass) startOrHold(a *state.Action, n *state.Node, width int) (Decision, bool) {
+// startOrReserve starts a on n with width cores, unless that would bypass an older
+// action once too often: then a node is reserved for that one first.
+func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
 	if head := p.headFor(n); !p.passes(&d, 0, head) {
-		return p.hold(head)
+		return p.reserve(head)
 	}
 	// A pass over n has what is pinned to n in its own queue.
 	if p.node == 0 {
 		if head := p.pinnedBefore(a, n); !p.passes(&d, 1, head) {
-			return p.keep(n, head)
+			return p.reserveNode(n, head)
 		}
 	}
 	if head := p.corelessBefore(a, n); !p.passes(&d, 3, head) {
-		return p.hold(head)
+		return p.reserve(head)
 	}
 	d.Cores = place.Cores(n.NUMA, n.Free, width)
 	return d, true
@@ -337,7 +336,7 @@ func (p *Pass) mayBypass(a *state.Action) bool {
 // pinnedBefore returns the oldest action that waits for n alone, if it is older
 // than a.
 func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
-	i := state.NodeInstance(n.ID)
+	i := state.QueueOf(state.NodeQueue, n.ID)
 	if p.view.QueueLen(i) == 0 {
 		return nil
 	}
@@ -347,17 +346,17 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 			return nil
 		}
 		last = oldest[0]
-		if b := p.view.Action(last); !ending(p.view, b) && !p.bides(b, n) {
+		if b := p.view.Action(last); !ending(p.view, b) && !p.defers(b, n) {
 			return b
 		}
 	}
 }
 
 // poolBefore returns the oldest action without GPUs that any node of the pool may
-// run and that could do with n, if it is older than a. With asks, it is one that
-// asks for some of that.
-func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Action) uint64) *state.Action {
-	i := state.PoolInstance(p.pool)
+// run and that could do with n, if it is older than a. With demand, it is one that
+// needs some of that.
+func (p *Pass) poolBefore(a *state.Action, n *state.Node, demand func(*state.Action) uint64) *state.Action {
+	i := state.QueueOf(state.PoolQueue, p.pool)
 	if p.view.QueueLen(i) == 0 {
 		return nil
 	}
@@ -367,45 +366,45 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, asks func(*state.Actio
 			break
 		}
 		p.examined++
-		if b := p.view.Action(id); b.HeldOn == 0 && place.Holds(&shape, b) && (asks == nil || asks(b) > 0) && !p.bides(b, n) {
+		if b := p.view.Action(id); b.ReservedOn == 0 && place.Holds(&shape, b) && (demand == nil || demand(b) > 0) && !p.defers(b, n) {
 			return b
 		}
 	}
 	return nil
 }
 
-// hold serves an action whose patience has ended by keeping a node free for it:
+// reserve serves an action whose patience has ended by reserving a node for it:
 // its own if it is pinned, else one that could hold it and that no older pinned
 // one needs more.
-func (p *Pass) hold(head *state.Action) (Decision, bool) {
+func (p *Pass) reserve(head *state.Action) (Decision, bool) {
 	if head.Trajectory == 0 {
-		n := p.toHold(head)
+		n := p.toReserve(head)
 		if n == nil {
-			return p.keep(nil, head)
+			return p.reserveNode(nil, head)
 		}
 		if older := p.pinnedBefore(head, n); older != nil && !p.mayBypass(older) {
-			return p.keep(n, older)
+			return p.reserveNode(n, older)
 		}
-		return p.keep(n, head)
+		return p.reserveNode(n, head)
 	}
-	if n := p.view.Node(p.node); n.HeldFor == 0 || n.HeldFor > head.ID {
-		return p.keep(n, head)
+	if n := p.view.Node(p.node); n.ReservedFor == 0 || n.ReservedFor > head.ID {
+		return p.reserveNode(n, head)
 	}
-	p.over = true // kept for an older one: at least nothing younger starts in this pass
+	p.over = true // reserved for an older one: at least nothing younger starts in this pass
 	return Decision{}, false
 }
 
-func (p *Pass) toHold(a *state.Action) *state.Node {
-	n, steps := place.ToHold(p.view, a)
+func (p *Pass) toReserve(a *state.Action) *state.Node {
+	n, steps := place.ToReserve(p.view, a)
 	p.examined += steps
 	return n
 }
 
-// keep has a node kept free, and the pass look at everything again.
-func (p *Pass) keep(n *state.Node, head *state.Action) (Decision, bool) {
+// reserveNode has a node reserved, and the pass look at everything again.
+func (p *Pass) reserveNode(n *state.Node, head *state.Action) (Decision, bool) {
 	p.passed, p.ahead, p.plan, p.misses = nil, nil, plan{}, nil
 	for i := range p.queues {
-		p.queues[i] = line{instance: p.queues[i].instance}
+		p.queues[i] = line{key: p.queues[i].key}
 	}
-	return Decision{Hold: head, Node: n}, true
+	return Decision{Reserve: head, Node: n}, true
 }

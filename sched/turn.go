@@ -26,7 +26,7 @@ type TurnDecision struct {
 // Those whose time it is come first. A turn is due if its job has not held the group
 // since its newest reservation began, however late it is, or if it ends within that
 // reservation. Any other is early and gets the group only if it ends before the next
-// reservation of another job: so it delays nobody who comes in time. Jobs without a
+// reservation of another job: so it delays no job that comes in time. Jobs without a
 // reservation are always early: they have what is left over (backfill). Among those
 // who are due, and else among those who are early, the order is HRRS.
 func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
@@ -36,11 +36,11 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 	d := TurnDecision{Examined: len(p.heads)}
 	switch {
 	case len(p.heads) == 0,
-		holder == nil && g.Switch != nil, // hooks of a turn that is over still run
-		holder != nil && (!holder.Stoppable || holder.Stop):
+		holder == nil && g.ContextSwitch != nil, // hooks of a turn that is over still run
+		holder != nil && (!holder.Preemptible || holder.Stop):
 		return d
 	}
-	p.reserved = p.reservations()
+	p.reserved = p.intervals()
 	p.newest = p.begun()
 	best := p.best(p.due, holder)
 	if best == nil && holder == nil {
@@ -62,7 +62,7 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 func Foreseen(v *state.State, g *state.NodeGroup) (next *state.Job, at int64) {
 	p := turnPass{view: v, group: g, now: v.Meta().Now, slot: v.Meta().Settings.LedgerSlotNS}
 	resident, _ := g.Resident.Job()
-	for _, r := range p.reservations() {
+	for _, r := range p.intervals() {
 		if start := r.Start * p.slot; start > p.now && state.JobID(r.Job) != resident {
 			return v.Job(state.JobID(r.Job)), start
 		}
@@ -103,14 +103,14 @@ func (p *turnPass) collect() {
 	})
 }
 
-// reservations returns what is reserved from a period ago on, at least until each job
+// intervals returns what is reserved from a period ago on, at least until each job
 // has had its next: one that was placed just now may begin more than a period later.
-func (p *turnPass) reservations() []ledger.Reserved {
+func (p *turnPass) intervals() []ledger.Reserved {
 	at, period := p.now/p.slot, p.group.Period
 	last := at
 	p.view.GroupJobs(p.group.ID, func(j *state.Job) bool {
-		if seat := p.view.Seat(j.ID); seat != nil {
-			last = max(last, seat.Anchor)
+		if reservation := p.view.Reservation(j.ID); reservation != nil {
+			last = max(last, reservation.Anchor)
 		}
 		return true
 	})
@@ -147,9 +147,9 @@ func saturate(a, b int64) int64 {
 // due reports whether it is a turn's time.
 func (p *turnPass) due(t *state.Turn) bool {
 	id, _ := t.Deployment.Job()
-	seat := p.view.Seat(id)
-	if seat == nil || seat.Dedicated {
-		return seat != nil
+	reservation := p.view.Reservation(id)
+	if reservation == nil || reservation.Dedicated {
+		return reservation != nil
 	}
 	r, begun := p.newest[id]
 	return begun && (p.view.Job(id).YieldedAt <= r.Start*p.slot || saturate(p.now, p.service(t)) <= r.End*p.slot)
@@ -170,7 +170,7 @@ func (p *turnPass) fits(t *state.Turn) bool {
 // best returns which of those that qualify is next, nil if none is, or if the holder
 // is to go on.
 func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *state.Turn {
-	g := order.Group{Now: p.now, Resident: uint64(p.group.Resident)}
+	g := order.Input{Now: p.now, Resident: uint64(p.group.Resident)}
 	var turns []*state.Turn
 	for _, t := range p.heads {
 		if qualifies(t) {
@@ -181,7 +181,7 @@ func (p *turnPass) best(qualifies func(*state.Turn) bool, holder *state.Turn) *s
 	if holder != nil {
 		running := orderTurn(holder)
 		running.Exec = max(0, p.left(holder))
-		g.Running, g.Stoppable = &running, true
+		g.Running, g.Preemptible = &running, true
 	}
 	if i := new(order.HRRS).Next(&g); i >= 0 {
 		return turns[i]
@@ -206,7 +206,7 @@ func orderTurn(t *state.Turn) order.Turn {
 // In a group that is dedicated to a job that never changes anything.
 func (p *turnPass) boundary() (at int64) {
 	for _, r := range p.reserved {
-		if s := p.view.Seat(state.JobID(r.Job)); s.Dedicated {
+		if s := p.view.Reservation(state.JobID(r.Job)); s.Dedicated {
 			return 0
 		}
 		for _, slot := range []int64{r.Start, r.End} {

@@ -45,7 +45,7 @@ func newDialer(f pki.Files) (dialer, error) {
 	return d, nil
 }
 
-// serverTLS is what the port asks of everybody; nil without TLS.
+// serverTLS is what the port asks of every client; nil without TLS.
 func serverTLS(f pki.Files) (*tls.Config, error) {
 	if !f.Enabled() {
 		return nil, nil

@@ -12,14 +12,14 @@ import (
 // not wait: for its group, or for the hooks that make the group ready.
 func explainTurn(st *state.State, t *state.Turn, now int64) string {
 	g := st.NodeGroup(t.Group)
-	if t.State != state.TurnHeld || g == nil || !st.SettingUp(t) || g.Switch == nil {
+	if t.State != state.TurnHeld || g == nil || !st.SettingUp(t) || g.ContextSwitch == nil {
 		return sched.ExplainTurn(st, t)
 	}
-	for i, h := range g.Switch.Hooks {
-		if i == len(g.Switch.Runs) {
+	for i, h := range g.ContextSwitch.Hooks {
+		if i == len(g.ContextSwitch.Runs) {
 			return explainUnaccepted(st, g, leader.HookName(st, h))
 		}
-		run := &g.Switch.Runs[i]
+		run := &g.ContextSwitch.Runs[i]
 		if run.State == state.ActionSucceeded {
 			continue
 		}

@@ -45,7 +45,7 @@ func (l *leases) verify(ctx context.Context) error {
 	return err
 }
 
-// askAgain sends who asked back to whoever leads, where that may help.
+// askAgain sends the caller back to the leader, where that may help.
 func askAgain(err error) error {
 	if errors.Is(err, lease.ErrNotLeading) || errors.Is(err, lease.ErrExpiring) {
 		return fmt.Errorf("%w: %w", errNoLeader, err)

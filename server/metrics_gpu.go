@@ -31,17 +31,17 @@ func (gpuMetrics) Describe(out chan<- *prometheus.Desc) {
 func (m gpuMetrics) Collect(out chan<- prometheus.Metric) {
 	var all []prometheus.Metric
 	m.s.machine.View(func(st *state.State) {
-		count, held := map[state.Instance]uint32{}, map[state.Instance]uint32{}
+		count, held := map[state.Queue]uint32{}, map[state.Queue]uint32{}
 		st.Nodes(0, func(n *state.Node) bool {
 			if n.State == state.NodeUp && n.GPUs.Count > 0 {
-				count[n.GPUInstance()] += n.GPUs.Count
-				held[n.GPUInstance()] += n.GPUs.Count - uint32(n.GPUs.Free.Len())
+				count[n.GPUQueue()] += n.GPUs.Count
+				held[n.GPUQueue()] += n.GPUs.Count - uint32(n.GPUs.Free.Len())
 			}
 			return true
 		})
 		st.Pools(func(p *state.Pool) bool {
 			st.GPUClasses(func(c *state.GPUClass) bool {
-				at := state.GPUInstance(p.ID, c.ID)
+				at := state.QueueOfGPUs(p.ID, c.ID)
 				gauge := func(d *prometheus.Desc, v int) {
 					all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), p.Name, c.Name))
 				}

@@ -39,7 +39,7 @@ func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
 			gauge(quotaLimit, limit)
 			gauge(quotaHeld, held)
 			gauge(quotaWindow, windowed)
-			gauge(quotaWaiting, uint64(st.Waiting(state.QuotaInstance(q.ID))))
+			gauge(quotaWaiting, uint64(st.Waiting(state.QueueOf(state.QuotaQueue, q.ID))))
 			return true
 		})
 	})

@@ -63,7 +63,7 @@ func (p peer) RenewLeases(ctx context.Context, req *peerv1.RenewLeasesRequest) (
 	return resp, nil
 }
 
-// only turns away whoever has none of the roles, before anything is decoded.
+// only turns away clients with none of the roles, before anything is decoded.
 func (s *Server) only(next http.Handler, roles ...pki.Role) http.Handler {
 	if !s.cfg.TLS.Enabled() {
 		return next // the port is on loopback only

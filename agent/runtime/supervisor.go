@@ -241,7 +241,7 @@ func (s *supervisor) serve(ctx context.Context) error {
 		_ = s.shutDown(nil)
 		return err
 	}
-	go server.Serve(context.WithoutCancel(ctx), frameRefuser{l}) // a signal does not cut the agent off
+	go func() { _ = server.Serve(context.WithoutCancel(ctx), frameRefuser{l}) }() // a signal does not cut the agent off
 	go s.alarm.watch(s.deadlinePassed)
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()

@@ -111,7 +111,7 @@ func handshake(addr string, conf *tls.Config) error {
 	return err
 }
 
-// speaksTLS reports whether whoever listens at an address answers a TLS handshake, if
+// speaksTLS reports whether the process at an address answers a TLS handshake, if
 // only to refuse it.
 func speaksTLS(addr string) bool {
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: probeTimeout}, Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // nothing is sent
@@ -126,7 +126,7 @@ func speaksTLS(addr string) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// speaksPlaintext reports whether whoever listens at an address answers HTTP without TLS.
+// speaksPlaintext reports whether the process at an address answers HTTP without TLS.
 func speaksPlaintext(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, probeTimeout)
 	if err != nil {

@@ -79,7 +79,7 @@ type batcher struct {
 	flying  int // goroutines that send
 }
 
-// add queues a submission and makes sure that somebody sends it.
+// add queues a submission and makes sure that it is sent.
 func (b *batcher) add(s *submission) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +121,7 @@ func (b *batcher) take() []*submission {
 		}
 		b.pending[0] = nil
 		b.pending = b.pending[1:]
-		if s.ctx.Err() == nil { // else nobody waits for it any more
+		if s.ctx.Err() == nil { // else no caller waits for it any more
 			batch = append(batch, s)
 		}
 	}
@@ -213,7 +213,7 @@ func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 	switch {
 	case detail.Reason == "REQUEST_EXPIRED" && !s.unsure && s.req.ExpireTime != nil:
 		// No try can have been accepted, so our clock was behind, which we had
-		// perhaps from a server that was behind itself: read it anew.
+		// perhaps from a server that was behind itself: read it again.
 		c.clock.forget()
 		s.req.ExpireTime = nil
 		delay = max(delay, clockRetry)

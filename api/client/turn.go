@@ -17,7 +17,7 @@ import (
 
 var (
 	// ErrTurnLost says that a turn ended without its holder, or may have: its lease
-	// was not renewed in time, or somebody ended it. Another deployment may hold the
+	// was not renewed in time, or another client ended it. Another deployment may hold the
 	// group. A LostError says which.
 	ErrTurnLost = errors.New("the turn was lost")
 	// ErrTurnSetUp says that a hook failed, so that the group could not be made ready.
@@ -171,7 +171,7 @@ func (c *Client) acquire(ctx context.Context, req *rotav1.AcquireTurnRequest) (*
 		return nil, err
 	}
 	h := &holder{c: c, turn: resp.Turn, lease: resp.LeaseDuration.AsDuration(), margin: resp.LeaseMargin.AsDuration()}
-	if !resp.Replayed { // else its lease began with an earlier call, whose time nobody knows
+	if !resp.Replayed { // else its lease began with an earlier call, at an unknown time
 		h.renewedFrom(sent)
 	}
 	return h, nil
@@ -332,9 +332,9 @@ func (h *holder) end(token uint64) string {
 	case t.State == rotav1.TurnState_TURN_STATE_LOST:
 		return "the cluster gave it up, since its lease was not renewed in time"
 	case t.State == rotav1.TurnState_TURN_STATE_CANCELED:
-		return "it was canceled, by somebody else or since its job was completed"
+		return "it was canceled by another client, or because its job was completed"
 	case t.State == rotav1.TurnState_TURN_STATE_YIELDED:
-		return "somebody else has yielded it"
+		return "another client yielded it"
 	case t.Token != token && token != 0:
 		return fmt.Sprintf("another token counts: %d, not %d", t.Token, token)
 	case t.Stop:

@@ -55,7 +55,7 @@ func (c *Client) waitOnce(ctx context.Context, id uint64) (*rotav1.Action, error
 	return got.Action, nil
 }
 
-// waits is everybody who waits for the end of an action, by namespace.
+// waits are the callers that wait for the end of an action, by namespace.
 type waits struct {
 	client *Client
 
@@ -146,7 +146,7 @@ func (g *waitGroup) wake(id uint64) {
 }
 
 // endIfEmpty ends the watch of a group without members. The next Wait starts
-// another: a stream is cheap, a stream that nobody reads is not.
+// another: a stream is cheap, a stream without a reader is not.
 func (w *waits) endIfEmpty(namespace string, g *waitGroup) {
 	if len(g.members) == 0 {
 		g.stop()

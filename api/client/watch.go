@@ -61,7 +61,7 @@ func (w *watch) stream(ctx context.Context, yield func(*rotav1.ActionEvent, erro
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		w.p = w.c.persist() // from here on anew
+		w.p = w.c.persist() // counted from here on
 		msg := stream.Msg()
 		for _, e := range msg.Events {
 			if !yield(e, nil) {

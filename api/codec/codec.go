@@ -37,7 +37,7 @@ func ForClient() connect.ClientOption {
 // Binary is the binary encoding of protocol buffers.
 //
 // Other than the standard codec it accepts strings that are not valid UTF-8:
-// whoever keeps a string has to check it.
+// the code that stores a string has to check it.
 type Binary struct{}
 
 // Name returns the name that Connect knows the encoding by.

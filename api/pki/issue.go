@@ -144,7 +144,7 @@ func sign(dir string, c Certificate, write func(Files, *x509.Certificate, *tls.C
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 		err = addHosts(template, append([]string{"localhost", "127.0.0.1", "::1", c.Name}, c.Hosts...))
 	} else if len(c.Hosts) > 0 {
-		err = fmt.Errorf("nobody dials a process of role %q, so its certificate has no hosts", c.Role)
+		err = fmt.Errorf("no process dials role %q, so its certificate has no hosts", c.Role)
 	}
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ hashicorp/raft, disks and sockets are not part of it: see "rota-jepsen run".
 	fs.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "how many seeds to simulate at the same time")
 	fs.StringVar(&f.scenario, "scenario", "random", "random: everything at once; partitions: nodes are cut off for longer than their lease")
 	fs.DurationVar(&f.shrink, "shrink", time.Minute, "how long to look for a smaller plan that fails too")
-	fs.Uint64Var(&f.checkEvery, "check-every", 16, "compute indexes and hashes anew after each so many entries (rows are checked after every one)")
+	fs.Uint64Var(&f.checkEvery, "check-every", 16, "compute indexes and hashes again after this number of entries (rows are checked after every one)")
 	fs.BoolVar(&f.untilViolation, "until-violation", false, "begin no seed any more once one has failed")
 	fs.BoolVar(&f.story, "story", false, "tell what happens in a single seed even if it does not fail")
 	fs.StringVarP(&f.output, "output", "o", "text", "text, or json: ends with one line of JSON")

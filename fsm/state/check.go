@@ -32,7 +32,7 @@ func (s *State) CheckRows() error {
 	for _, check := range []func() error{
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
-		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkSeats, s.checkTurns,
+		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (s *State) CheckRows() error {
 }
 
 // checkNodes: each core of a node is free or held by exactly one attempt of the
-// node's incarnation; memory that is not free is reserved by somebody.
+// node's incarnation; all memory that is not free is reserved.
 func (s *State) checkNodes() (err error) {
 	s.Nodes(0, func(n *Node) bool { err = s.checkNode(n); return err == nil })
 	return err
@@ -64,7 +64,7 @@ func (s *State) checkNode(n *Node) error {
 		return err == nil
 	})
 	var trajectories, open uint32
-	s.Residents(n.ID, func(t *Trajectory) bool {
+	s.NodeTrajectories(n.ID, func(t *Trajectory) bool {
 		trajectories++
 		reserved += t.Memory
 		if t.State == TrajectoryOpen {
@@ -83,21 +83,21 @@ func (s *State) checkNode(n *Node) error {
 		return fmt.Errorf("node %s: counts %d running and %d trajectories, has %d and %d", n.Name, n.Running, n.Trajectories, running, trajectories)
 	case n.LowDisk && !n.Draining || n.Drained && !n.LowDisk:
 		return fmt.Errorf("node %s: low on disk %v, drained besides %v, gets no new work %v", n.Name, n.LowDisk, n.Drained, n.Draining)
-	case n.State == NodeDown && s.endLater(NodeTeardown(n.ID)): // its attempts are being settled
+	case n.State == NodeDown && s.endLater(QueueOf(NodeTeardown, n.ID)): // its attempts are being settled
 	case n.State == NodeDown && running > 0:
 		return fmt.Errorf("node %s is down and still runs %d attempts", n.Name, running)
 	case n.State == NodeDown && open > 0:
 		return fmt.Errorf("node %s is down and keeps %d open trajectories", n.Name, open)
 	case n.ID > s.meta.LastNode || n.Incarnation > s.meta.LastIncarnation:
 		return fmt.Errorf("node %s has ID %d and incarnation %d, the newest are %d and %d", n.Name, n.ID, n.Incarnation, s.meta.LastNode, s.meta.LastIncarnation)
-	case n.HeldFor != 0 && (s.Action(n.HeldFor) == nil || s.Action(n.HeldFor).HeldOn != n.ID):
-		return fmt.Errorf("node %s is held for action %d, which does not know", n.Name, n.HeldFor)
+	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
+		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
 	return s.checkGPUs(n)
 }
 
 // endLater reports whether a teardown goes on in a later entry.
-func (s *State) endLater(i Instance) bool { return s.WorkLeft(i) || db(s).parked.get(i) != nil }
+func (s *State) endLater(q Queue) bool { return s.WorkLeft(q) || db(s).parked.get(q.Key()) != nil }
 
 // checkActions: an action runs exactly if it has a live attempt, and has a
 // result exactly if it has ended.
@@ -113,8 +113,8 @@ func (s *State) checkActions() (err error) {
 			err = fmt.Errorf("action %d: state %d, result %v", a.ID, a.State, a.Result != nil)
 		case s.Namespace(a.Namespace) == nil || s.Pool(a.Pool) == nil:
 			err = fmt.Errorf("action %d: namespace or pool does not exist", a.ID)
-		case a.HeldOn != 0 && (s.Node(a.HeldOn) == nil || s.Node(a.HeldOn).HeldFor != a.ID):
-			err = fmt.Errorf("action %d has node %d held, which does not know", a.ID, a.HeldOn)
+		case a.ReservedOn != 0 && (s.Node(a.ReservedOn) == nil || s.Node(a.ReservedOn).ReservedFor != a.ID):
+			err = fmt.Errorf("action %d has node %d reserved, which does not know", a.ID, a.ReservedOn)
 		case !a.State.Final() && a.Trajectory != 0 && (s.Trajectory(a.Trajectory) == nil || s.Trajectory(a.Trajectory).Node != a.Node):
 			err = fmt.Errorf("action %d is not on the node of its trajectory", a.ID)
 		case len(a.QuotaKeys) != int(a.QuotasHeld), a.State == ActionRunning && a.missing() != 0, a.State.Final() && a.QuotasHeld > 0:
@@ -172,7 +172,7 @@ func (s *State) checkTrajectories() (err error) {
 	return err
 }
 
-// checkIndexes compares what was derived with what is derived from the rows anew.
+// checkIndexes compares what was derived with what is derived again from the rows.
 func (s *State) checkIndexes(fresh *State) error {
 	if a, b := db(fresh).index.counts, db(s).index.counts; a != b {
 		return fmt.Errorf("counts %+v, rows say %+v", b, a)
@@ -208,7 +208,7 @@ func (s *State) checkEvents() error {
 	return nil
 }
 
-// rebuild stores every row anew, which computes indexes and hashes afresh.
+// rebuild stores every row again, which computes indexes and hashes afresh.
 // Events are left out.
 func (s *State) rebuild() *State {
 	f := New()

@@ -19,7 +19,7 @@ func (s *State) checkGpuClasses() (err error) {
 }
 
 // checkGPUs: each GPU of a node is free or held by exactly one attempt, in an
-// aligned chunk; bandwidth that is not free is held by somebody.
+// aligned chunk; all bandwidth that is not free is held.
 func (s *State) checkGPUs(n *Node) (err error) {
 	g, held, bandwidth := n.GPUs, GPUSet(0), uint64(0)
 	if (g.Class == 0) != (g == GPUs{}) || g.Class != 0 && (s.GPUClass(g.Class) == nil || g.Count == 0 || g.Memory == 0) {

@@ -8,11 +8,11 @@ import (
 )
 
 // checkNodeGroups: a group is held by a turn that knows, no two by the same, and is
-// reserved for one job at a time (over-commitment), by whatever is in the seats.
+// reserved for one job at a time (over-commitment), by whatever is in the reservations.
 func (s *State) checkNodeGroups() (err error) {
-	seats := make(map[GroupID][]*Seat)
-	s.Seats(func(r *Seat) bool {
-		seats[r.Group] = append(seats[r.Group], r)
+	reservations := make(map[GroupID][]*Reservation)
+	s.Reservations(func(r *Reservation) bool {
+		reservations[r.Group] = append(reservations[r.Group], r)
 		return true
 	})
 	s.NodeGroups(func(g *NodeGroup) bool {
@@ -24,12 +24,12 @@ func (s *State) checkNodeGroups() (err error) {
 			err = fmt.Errorf("group %s is held by turn %d, which does not know", g.Name, g.Turn)
 		case g.Turn != 0 && g.Resident != t.Deployment:
 			err = fmt.Errorf("group %s is held by turn %d and another deployment is resident", g.Name, g.Turn)
-		case g.Switch != nil && (len(g.Switch.Hooks) == 0 || g.Switch.Token > s.meta.LastToken || g.Turn != 0 && t.Token != g.Switch.Token):
-			err = fmt.Errorf("group %s changes hands by %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.Switch.Hooks), g.Switch.Token, g.Turn)
-		case (g.Period == 0) != (len(seats[g.ID]) == 0):
-			err = fmt.Errorf("group %s has a period of %d and %d seats", g.Name, g.Period, len(seats[g.ID]))
+		case g.ContextSwitch != nil && (len(g.ContextSwitch.Hooks) == 0 || g.ContextSwitch.Token > s.meta.LastToken || g.Turn != 0 && t.Token != g.ContextSwitch.Token):
+			err = fmt.Errorf("group %s has a context switch of %d hooks for token %d, which is not its turn %d's or beyond the last", g.Name, len(g.ContextSwitch.Hooks), g.ContextSwitch.Token, g.Turn)
+		case (g.Period == 0) != (len(reservations[g.ID]) == 0):
+			err = fmt.Errorf("group %s has a period of %d and %d reservations", g.Name, g.Period, len(reservations[g.ID]))
 		default:
-			err = errors.Join(checkGroupSeats(g, seats[g.ID]), s.checkHookRuns(g))
+			err = errors.Join(checkGroupReservations(g, reservations[g.ID]), s.checkHookRuns(g))
 		}
 		return err == nil
 	})
@@ -39,12 +39,12 @@ func (s *State) checkNodeGroups() (err error) {
 // checkHookRuns: hooks run one after the other while none has failed, and one that has
 // not ended has an action that has not.
 func (s *State) checkHookRuns(g *NodeGroup) error {
-	if g.Switch == nil {
+	if g.ContextSwitch == nil {
 		return nil
 	}
-	runs := g.Switch.Runs
-	if len(runs) > len(g.Switch.Hooks) {
-		return fmt.Errorf("group %s has run %d of %d hooks", g.Name, len(runs), len(g.Switch.Hooks))
+	runs := g.ContextSwitch.Runs
+	if len(runs) > len(g.ContextSwitch.Hooks) {
+		return fmt.Errorf("group %s has run %d of %d hooks", g.Name, len(runs), len(g.ContextSwitch.Hooks))
 	}
 	for i, run := range runs {
 		last := i == len(runs)-1
@@ -58,17 +58,17 @@ func (s *State) checkHookRuns(g *NodeGroup) error {
 	return nil
 }
 
-// checkGroupSeats lays all members out over one period of the group: no slot may be
+// checkGroupReservations lays all members out over one period of the group: no slot may be
 // taken twice.
-func checkGroupSeats(g *NodeGroup, seats []*Seat) error {
+func checkGroupReservations(g *NodeGroup, reservations []*Reservation) error {
 	type span struct {
 		from, to int64
 		job      JobID
 	}
 	var spans []span
-	for _, r := range seats {
-		if r.Dedicated && len(seats) > 1 {
-			return fmt.Errorf("group %s is dedicated to job %d and has %d seats", g.Name, r.Job, len(seats))
+	for _, r := range reservations {
+		if r.Dedicated && len(reservations) > 1 {
+			return fmt.Errorf("group %s is dedicated to job %d and has %d reservations", g.Name, r.Job, len(reservations))
 		}
 		n := g.Period / max(1, r.Cycle.Period)
 		if n < 1 || r.Index < 0 || r.Index >= n {
@@ -98,10 +98,10 @@ func checkGroupSeats(g *NodeGroup, seats []*Seat) error {
 	return nil
 }
 
-// checkJobs: one that runs has a group and, unless it is backfill, a seat there.
+// checkJobs: one that runs has a group and, unless it is backfill, a reservation there.
 func (s *State) checkJobs() (err error) {
 	s.Jobs(0, func(j *Job) bool {
-		seat := s.Seat(j.ID)
+		reservation := s.Reservation(j.ID)
 		var turns uint32
 		s.JobTurns(j.ID, func(*Turn) bool { turns++; return true })
 		switch {
@@ -109,8 +109,8 @@ func (s *State) checkJobs() (err error) {
 			err = fmt.Errorf("job %d is called %q, which is another's name, has no namespace or is beyond the last ID %d", j.ID, j.Name, s.meta.LastJob)
 		case (j.State == JobRunning) != (j.Group != 0) || j.Group != 0 && s.NodeGroup(j.Group) == nil:
 			err = fmt.Errorf("job %d in state %d is on group %d", j.ID, j.State, j.Group)
-		case (seat != nil) != (j.State == JobRunning && !j.Backfill):
-			err = fmt.Errorf("job %d in state %d: it has a seat: %v", j.ID, j.State, seat != nil)
+		case (reservation != nil) != (j.State == JobRunning && !j.Backfill):
+			err = fmt.Errorf("job %d in state %d: it has a reservation: %v", j.ID, j.State, reservation != nil)
 		case turns != j.Turns:
 			err = fmt.Errorf("job %d has %d live turns, its row says %d", j.ID, turns, j.Turns)
 		case j.Deleting && (j.State != JobCompleted || turns == 0):
@@ -121,11 +121,11 @@ func (s *State) checkJobs() (err error) {
 	return err
 }
 
-// checkSeats: each is of a job that is on the group.
-func (s *State) checkSeats() (err error) {
-	s.Seats(func(r *Seat) bool {
+// checkReservations: each is of a job that is on the group.
+func (s *State) checkReservations() (err error) {
+	s.Reservations(func(r *Reservation) bool {
 		if j := s.Job(r.Job); j == nil || j.Group != r.Group {
-			err = fmt.Errorf("job %d has a seat on group %d, and is not there", r.Job, r.Group)
+			err = fmt.Errorf("job %d has a reservation on group %d, and is not there", r.Job, r.Group)
 		}
 		return err == nil
 	})

@@ -68,7 +68,7 @@ func (s *State) checkRequests() (err error) {
 }
 
 // checkWork: the work list has kinds of work that exist.
-func (s *State) checkWork() error { return checkInstances(&db(s).work) }
+func (s *State) checkWork() error { return checkQueues(&db(s).work) }
 
 // checkParked: work is parked only while some pool is halted.
 func (s *State) checkParked() error {
@@ -78,32 +78,17 @@ func (s *State) checkParked() error {
 		return !halted
 	})
 	if n := db(s).parked.rows.Len(); n > 0 && !halted {
-		return fmt.Errorf("%d instances are parked, and no pool is halted", n)
+		return fmt.Errorf("%d queues are parked, and no pool is halted", n)
 	}
-	return checkInstances(&db(s).parked)
+	return checkQueues(&db(s).parked)
 }
 
-func checkInstances(t *table[Instance, work, *work]) (err error) {
+func checkQueues(t *table[QueueKey, work, *work]) (err error) {
 	t.scan(0, func(w *work) bool {
-		if !w.Instance.known() {
-			err = fmt.Errorf("instance %x is of no known kind", uint64(w.Instance))
+		if !w.Queue.Queue().known() {
+			err = fmt.Errorf("queue %x is of no known kind", uint64(w.Queue))
 		}
 		return err == nil
 	})
 	return err
-}
-
-func (i Instance) known() bool {
-	i, _ = i.BesideQueue()
-	_, pool := i.Pool()
-	_, node := i.Node()
-	_, trajectory := i.EndingTrajectory()
-	_, _, gpu := i.GPU()
-	_, quota := i.Quota()
-	_, corelessPool := i.CorelessPool()
-	_, corelessNode := i.CorelessNode()
-	_, group := i.NodeGroup()
-	_, aside := i.AsideTrajectories()
-	_, lost := i.EndingNode()
-	return pool || node || lost || trajectory || gpu || quota || corelessPool || corelessNode || group || aside || i.Placement()
 }

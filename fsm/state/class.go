@@ -23,7 +23,7 @@ type Class struct {
 	Seen      []WidthSeen // ascending by units, at most 16
 }
 
-// WidthSeen is what was learned from the attempts with so many units of the key
+// WidthSeen is what was learned from the attempts with this number of units of the key
 // resource that succeeded.
 type WidthSeen struct {
 	Units    uint32

@@ -62,7 +62,7 @@ type Chunk struct{ First, Units uint32 }
 // GPUs returns the chunk as a set.
 func (r Chunk) GPUs() GPUSet { return AllGPUs(r.Units) << r.First }
 
-// Aligned reports whether the chunk may exist on a node with so many GPUs.
+// Aligned reports whether the chunk may exist on a node with that number of GPUs.
 func (r Chunk) Aligned(count uint32) bool {
 	return bits.OnesCount32(r.Units) == 1 && r.Units <= ChunkMax && r.First%r.Units == 0 && r.First < count && r.First+r.Units <= count
 }
@@ -121,24 +121,6 @@ func (r *Residency) code(c *codec) {
 	})
 }
 
-// gpuInstance is the kind of the queue of a class of GPUs: the pool and then the
-// class are below it.
-const (
-	gpuInstance  = Instance(4) << instanceKind
-	gpuClassBits = 24
-)
-
-// GPUInstance is the queue of actions that wait for GPUs of a class of a pool.
-func GPUInstance(pool PoolID, class GPUClassID) Instance {
-	return gpuInstance | Instance(pool)<<gpuClassBits | Instance(class)
-}
-
-// GPU returns the pool and the class of such a queue.
-func (i Instance) GPU() (PoolID, GPUClassID, bool) {
-	id := i & instanceID
-	return PoolID(id >> gpuClassBits), GPUClassID(id & (1<<gpuClassBits - 1)), i>>instanceKind == 4
-}
-
 // PutGPUClass stores a class of GPUs.
 func (s *State) PutGPUClass(r *GPUClass) {
 	db(s).gpuClasses.put(db(s).enc, r.ID, r)
@@ -180,14 +162,14 @@ func (s *State) ModelsOn(id NodeID) []Resident {
 
 // gpuRank orders the usable nodes of a queue of GPUs by what is free.
 type gpuRank struct {
-	instance Instance
-	free     int
-	node     NodeID
+	queue QueueKey
+	free  int
+	node  NodeID
 }
 
 func (a gpuRank) less(b gpuRank) bool {
-	if a.instance != b.instance {
-		return a.instance < b.instance
+	if a.queue != b.queue {
+		return a.queue < b.queue
 	}
 	if a.free != b.free {
 		return a.free > b.free
@@ -195,21 +177,21 @@ func (a gpuRank) less(b gpuRank) bool {
 	return a.node < b.node
 }
 
-func (r *Node) gpuRank() gpuRank { return gpuRank{r.GPUInstance(), r.GPUs.Free.Len(), r.ID} }
+func (r *Node) gpuRank() gpuRank { return gpuRank{r.GPUQueue().Key(), r.GPUs.Free.Len(), r.ID} }
 
-// GPUInstance is the queue that the node's GPUs serve; 0 if it has none.
-func (r *Node) GPUInstance() Instance {
+// GPUQueue is the queue that the node's GPUs serve, none if it has no GPUs.
+func (r *Node) GPUQueue() Queue {
 	if r.GPUs.Class == 0 {
-		return 0
+		return Queue{}
 	}
-	return GPUInstance(r.Pool, r.GPUs.Class)
+	return QueueOfGPUs(r.Pool, r.GPUs.Class)
 }
 
 // NodesByFreeGPUs visits the usable nodes of a queue of GPUs, most free GPUs
 // first.
-func (s *State) NodesByFreeGPUs(i Instance, fn func(*Node) bool) {
-	db(s).index.freeGPUs.Ascend(gpuRank{instance: i, free: GPUsPerNodeMax + 1}, func(k gpuRank) bool {
-		return k.instance == i && fn(db(s).nodes.get(k.node))
+func (s *State) NodesByFreeGPUs(q Queue, fn func(*Node) bool) {
+	db(s).index.freeGPUs.Ascend(gpuRank{queue: q.Key(), free: GPUsPerNodeMax + 1}, func(k gpuRank) bool {
+		return k.queue == q.Key() && fn(db(s).nodes.get(k.node))
 	})
 }
 

@@ -22,9 +22,9 @@ type indexes struct {
 	freeMemory *btree.BTreeG[memoryRank]
 	freeGPUs   *btree.BTreeG[gpuRank]
 	shapes     *btree.BTreeG[shape]
-	// queue has the queued actions of every instance in FCFS order.
+	// queue has the queued actions of every queue in FCFS order.
 	queue    *btree.BTreeG[queued]
-	queueLen *btree.Map[Instance, int]
+	queueLen *btree.Map[QueueKey, int]
 	nsQueued *btree.Map[NamespaceID, int]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
 	// trajectories of a node: whatever they wait for.
@@ -33,7 +33,7 @@ type indexes struct {
 	// pending has the trajectories that wait for a node.
 	pending      *btree.BTreeG[pendingTrajectory]
 	nodeAttempts *btree.BTreeG[nodeAttempt]
-	residents    *btree.BTreeG[resident]
+	hosted       *btree.BTreeG[hosted]
 	// members has the kept actions of trajectories, live those that have not ended.
 	members  *btree.BTreeG[member]
 	live     *btree.BTreeG[member]
@@ -94,8 +94,8 @@ type (
 		nodes, usable int
 	}
 	queued struct {
-		instance Instance
-		id       ActionID
+		queue QueueKey
+		id    ActionID
 	}
 	pendingTrajectory struct {
 		pool  PoolID
@@ -106,8 +106,8 @@ type (
 		node   NodeID
 		action ActionID
 	}
-	// resident is a trajectory that lives on a node.
-	resident struct {
+	// hosted is a trajectory that lives on a node.
+	hosted struct {
 		node NodeID
 		id   TrajectoryID
 	}
@@ -170,14 +170,14 @@ var indexed = [...]index{
 	ordered("freeGPUs", func(x *indexes) **btree.BTreeG[gpuRank] { return &x.freeGPUs }, gpuRank.less),
 	ordered("shapes", func(x *indexes) **btree.BTreeG[shape] { return &x.shapes }, shape.less),
 	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
-	mapped("queueLen", func(x *indexes) **btree.Map[Instance, int] { return &x.queueLen }),
+	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
 	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
 	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),
 	ordered("pending", func(x *indexes) **btree.BTreeG[pendingTrajectory] { return &x.pending }, pendingTrajectory.less),
 	ordered("nodeAttempts", func(x *indexes) **btree.BTreeG[nodeAttempt] { return &x.nodeAttempts }, nodeAttempt.less),
-	ordered("residents", func(x *indexes) **btree.BTreeG[resident] { return &x.residents }, resident.less),
+	ordered("hosted", func(x *indexes) **btree.BTreeG[hosted] { return &x.hosted }, hosted.less),
 	ordered("members", func(x *indexes) **btree.BTreeG[member] { return &x.members }, member.less),
 	ordered("live", func(x *indexes) **btree.BTreeG[member] { return &x.live }, member.less),
 	ordered("timers", func(x *indexes) **btree.BTreeG[timer] { return &x.timers }, timer.less),
@@ -234,8 +234,8 @@ func (a shape) less(b shape) bool {
 }
 
 func (a queued) less(b queued) bool {
-	if a.instance != b.instance {
-		return a.instance < b.instance
+	if a.queue != b.queue {
+		return a.queue < b.queue
 	}
 	return a.id < b.id
 }
@@ -257,7 +257,7 @@ func (a nodeAttempt) less(b nodeAttempt) bool {
 	return a.action < b.action
 }
 
-func (a resident) less(b resident) bool {
+func (a hosted) less(b hosted) bool {
 	if a.node != b.node {
 		return a.node < b.node
 	}

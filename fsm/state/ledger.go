@@ -66,9 +66,9 @@ type NodeGroup struct {
 	ID    GroupID
 	Name  string
 	Nodes int64
-	// Period of all jobs with a seat, in slots; 0 if there are none.
+	// Period of all jobs with a reservation, in slots; 0 if there are none.
 	Period int64
-	// Resident is the deployment whose state is on the nodes; 0: nobody knows.
+	// Resident is the deployment whose state is on the nodes; 0: unknown.
 	Resident DeploymentID
 	// Turn is the one that holds the group.
 	Turn TurnID
@@ -78,15 +78,16 @@ type NodeGroup struct {
 	Halted string
 	// HookPool is the pool whose agents run hooks.
 	HookPool string
-	// Awake is the deployment that was woken here and not put to sleep since; 0: none.
+	// Awake is the deployment that was brought here and not put to sleep since; 0: none
+	// that has a sleep hook.
 	Awake DeploymentID
-	// Switch is under way; nil: none is.
-	Switch *Switch
+	// ContextSwitch is the one under way, nil if there is none.
+	ContextSwitch *ContextSwitch
 }
 
-// Switch is the change of a group from one deployment to another, by hooks. Nothing is
-// granted while it lasts, even if its turn is over meanwhile.
-type Switch struct {
+// ContextSwitch brings one deployment onto a group instead of another, by hooks. Nothing is
+// granted while it lasts, even if its turn ends meanwhile.
+type ContextSwitch struct {
 	// Token of the grant that it is for.
 	Token uint64
 	// To is the deployment that it is for.
@@ -108,7 +109,7 @@ type HookRun struct {
 }
 
 // Running returns the hook that was queued and has not ended, nil if there is none.
-func (r *Switch) Running() *HookRun {
+func (r *ContextSwitch) Running() *HookRun {
 	if r == nil || len(r.Runs) == 0 || r.Runs[len(r.Runs)-1].State != 0 {
 		return nil
 	}
@@ -117,7 +118,7 @@ func (r *Switch) Running() *HookRun {
 
 // NextHook returns the number of the hook that may be queued now, counted from 0; -1 if
 // the one before has not ended or has failed, or all were queued.
-func (r *Switch) NextHook() int {
+func (r *ContextSwitch) NextHook() int {
 	n := len(r.Runs)
 	if n == len(r.Hooks) || n > 0 && r.Runs[n-1].State != ActionSucceeded {
 		return -1
@@ -125,7 +126,7 @@ func (r *Switch) NextHook() int {
 	return n
 }
 
-// Hook is one step of a switch.
+// Hook is one step of a context switch.
 type Hook struct {
 	Namespace  NamespaceID
 	Deployment DeploymentID
@@ -245,9 +246,9 @@ func (id DeploymentID) Job() (JobID, int) {
 	return JobID(id >> deploymentBits), int(id&(1<<deploymentBits-1)) - 1
 }
 
-// Seat is the reservation of a job: its cycle, on a group, since when it repeats. In
+// Reservation is what a job has reserved of a group: its cycle, and since when it repeats. In
 // slots.
-type Seat struct {
+type Reservation struct {
 	Job       JobID
 	Group     GroupID
 	Cycle     Cycle
@@ -267,7 +268,7 @@ type Turn struct {
 	Step       uint64
 	// Declared or learned; a LimitNS of 0 is none.
 	ExecNS, SetUpNS, LimitNS int64
-	Stoppable                bool
+	Preemptible              bool
 	// Group that it holds or held; SetUp says that the deployment was not resident.
 	Group GroupID
 	SetUp bool

@@ -59,11 +59,11 @@ func (s *State) jobsOf(id GroupID, after JobID, fn func(*Job) bool) {
 	})
 }
 
-// Seat returns the reservation of a job, nil if it has none.
-func (s *State) Seat(job JobID) *Seat { return db(s).seats.get(job) }
+// Reservation returns the reservation of a job, nil if it has none.
+func (s *State) Reservation(job JobID) *Reservation { return db(s).reservations.get(job) }
 
-// Seats visits all reservations by job.
-func (s *State) Seats(fn func(*Seat) bool) { db(s).seats.scan(0, fn) }
+// Reservations visits all reservations by job.
+func (s *State) Reservations(fn func(*Reservation) bool) { db(s).reservations.scan(0, fn) }
 
 // Turn returns a turn, nil if there is none.
 func (s *State) Turn(id TurnID) *Turn { return db(s).turns.get(id) }
@@ -103,7 +103,7 @@ func (s *State) FirstTurns(job JobID, fn func(*Turn) bool) {
 // SettingUp reports whether hooks still make a group ready for a turn.
 func (s *State) SettingUp(t *Turn) bool {
 	g := s.NodeGroup(t.Group)
-	return t.State == TurnHeld && g.Switch != nil && g.Switch.Token == t.Token
+	return t.State == TurnHeld && g.ContextSwitch != nil && g.ContextSwitch.Token == t.Token
 }
 
 // LiveTurns visits all turns that wait or hold a group.
@@ -138,12 +138,12 @@ func (s *State) GroupOfHook(id ActionID) *NodeGroup {
 
 func (s *State) indexHook(old, now *NodeGroup) {
 	if old != nil {
-		if run := old.Switch.Running(); run != nil {
+		if run := old.ContextSwitch.Running(); run != nil {
 			db(s).index.hookActions.Delete(run.Action)
 		}
 	}
 	if now != nil {
-		if run := now.Switch.Running(); run != nil {
+		if run := now.ContextSwitch.Running(); run != nil {
 			db(s).index.hookActions.Set(run.Action, now.ID)
 		}
 	}
@@ -217,11 +217,11 @@ func (s *State) jobTimer(r *Job) timer {
 	return timer{r.EndedAt + s.meta.Settings.RetentionNS, TimerDropJob, uint64(r.ID)}
 }
 
-// PutSeat stores a reservation.
-func (s *State) PutSeat(r *Seat) { db(s).seats.put(db(s).enc, r.Job, r) }
+// PutReservation stores a reservation.
+func (s *State) PutReservation(r *Reservation) { db(s).reservations.put(db(s).enc, r.Job, r) }
 
-// DeleteSeat forgets the reservation of a job.
-func (s *State) DeleteSeat(job JobID) { db(s).seats.delete(job) }
+// DeleteReservation forgets the reservation of a job.
+func (s *State) DeleteReservation(job JobID) { db(s).reservations.delete(job) }
 
 // PutTurn stores a turn.
 func (s *State) PutTurn(r *Turn) {
@@ -323,24 +323,6 @@ func (a waitingTurn) less(b waitingTurn) bool {
 	return a.turn < b.turn
 }
 
-// Kinds of the queues of those that wait for a group of nodes, jobs and turns.
-const (
-	groupInstance     = Instance(7) << instanceKind
-	placementInstance = Instance(8) << instanceKind
-)
-
-// GroupInstance is the queue of turns that wait for a group.
-func GroupInstance(id GroupID) Instance { return groupInstance | Instance(id) }
-
-// NodeGroup returns the group of a group's queue.
-func (i Instance) NodeGroup() (GroupID, bool) { return GroupID(i & instanceID), i>>instanceKind == 7 }
-
-// PlacementInstance is the queue of jobs that wait for a group.
-func PlacementInstance() Instance { return placementInstance }
-
-// Placement reports whether it is the queue of jobs that wait for a group.
-func (i Instance) Placement() bool { return i == placementInstance }
-
 func (r *NodeGroup) code(c *codec) {
 	number(c, &r.ID)
 	c.text(&r.Name)
@@ -352,9 +334,9 @@ func (r *NodeGroup) code(c *codec) {
 	c.text(&r.Halted)
 	c.text(&r.HookPool)
 	number(c, &r.Awake)
-	optional(c, &r.Switch, (*Switch).code)
-	if r.Switch != nil {
-		trailingList(c, &r.Switch.Runs, func(c *codec, h *HookRun) {
+	optional(c, &r.ContextSwitch, (*ContextSwitch).code)
+	if r.ContextSwitch != nil {
+		trailingList(c, &r.ContextSwitch.Runs, func(c *codec, h *HookRun) {
 			number(c, &h.Action)
 			number(c, &h.State)
 			number(c, &h.Reason)
@@ -363,7 +345,7 @@ func (r *NodeGroup) code(c *codec) {
 	}
 }
 
-func (r *Switch) code(c *codec) {
+func (r *ContextSwitch) code(c *codec) {
 	number(c, &r.Token)
 	number(c, &r.To)
 	list(c, &r.Hooks, func(c *codec, h *Hook) {
@@ -425,7 +407,7 @@ func (r *Job) code(c *codec) {
 	number(c, &r.Revision)
 }
 
-func (r *Seat) code(c *codec) {
+func (r *Reservation) code(c *codec) {
 	number(c, &r.Job)
 	number(c, &r.Group)
 	r.Cycle.code(c)
@@ -444,7 +426,7 @@ func (r *Turn) code(c *codec) {
 	for _, v := range []*int64{&r.ExecNS, &r.SetUpNS, &r.LimitNS} {
 		signed(c, v)
 	}
-	c.flag(&r.Stoppable)
+	c.flag(&r.Preemptible)
 	number(c, &r.Group)
 	c.flag(&r.SetUp)
 	c.flag(&r.Stop)

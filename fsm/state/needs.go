@@ -30,7 +30,7 @@ type Profile struct {
 	Points    []CurvePoint
 }
 
-// CurvePoint is the efficiency with so many units, in parts per million.
+// CurvePoint is the efficiency with a number of units, in parts per million.
 type CurvePoint struct {
 	Units uint32
 	Ratio int64

@@ -8,32 +8,32 @@ const actionOverhead = 256
 // needsOverhead is what each part of its needs costs.
 const needsOverhead = 64
 
-// Queue returns the queue an action waits in by its own row, or the room beside it: 0
+// Queue returns the queue an action waits in by its own row, or the room beside it: none
 // while its trajectory has no node, then those of its quotas one after the other.
-func (r *Action) Queue() Instance {
+func (r *Action) Queue() Queue {
 	if r.Aside {
 		return r.queue().Aside()
 	}
 	return r.queue()
 }
 
-func (r *Action) queue() Instance {
+func (r *Action) queue() Queue {
 	pinned, quota := r.Trajectory != 0, r.missing()
 	switch {
 	case pinned && r.Node == 0:
-		return 0
+		return Queue{}
 	case quota != 0:
-		return QuotaInstance(quota)
+		return QueueOf(QuotaQueue, quota)
 	case r.Needs.gpus() != nil:
-		return GPUInstance(r.Pool, r.Needs.GPUs.Class)
+		return QueueOfGPUs(r.Pool, r.Needs.GPUs.Class)
 	case r.CoresMin == 0 && pinned:
-		return NodeCoreless(r.Node)
+		return QueueOf(NodeCorelessQueue, r.Node)
 	case r.CoresMin == 0:
-		return PoolCoreless(r.Pool)
+		return QueueOf(PoolCorelessQueue, r.Pool)
 	case pinned:
-		return NodeInstance(r.Node)
+		return QueueOf(NodeQueue, r.Node)
 	}
-	return PoolInstance(r.Pool)
+	return QueueOf(PoolQueue, r.Pool)
 }
 
 func (r *Action) size() uint64 {
@@ -158,9 +158,9 @@ func (s *State) Action(id ActionID) *Action { return db(s).actions.get(id) }
 // Actions visits the actions with IDs greater than after.
 func (s *State) Actions(after ActionID, fn func(*Action) bool) { db(s).actions.scan(after+1, fn) }
 
-// Residents visits the trajectories that live on a node.
-func (s *State) Residents(node NodeID, fn func(*Trajectory) bool) {
-	db(s).index.residents.Ascend(resident{node, 0}, func(k resident) bool {
+// NodeTrajectories visits the trajectories that live on a node.
+func (s *State) NodeTrajectories(node NodeID, fn func(*Trajectory) bool) {
+	db(s).index.hosted.Ascend(hosted{node, 0}, func(k hosted) bool {
 		return k.node == node && fn(db(s).trajectories.get(k.id))
 	})
 }
@@ -210,14 +210,14 @@ func (s *State) Request(id string) *Request { return db(s).requests.get(id) }
 // RequestCount returns how many request IDs are remembered.
 func (s *State) RequestCount() int { return db(s).requests.rows.Len() }
 
-// QueueLen returns how many actions wait in the queue of an instance.
-func (s *State) QueueLen(i Instance) int {
-	n, _ := db(s).index.queueLen.Get(i)
+// QueueLen returns how many actions wait in a queue.
+func (s *State) QueueLen(q Queue) int {
+	n, _ := db(s).index.queueLen.Get(q.Key())
 	return n
 }
 
-// Waiting returns how many actions wait in the queue of an instance or beside it.
-func (s *State) Waiting(i Instance) int { return s.QueueLen(i) + s.QueueLen(i.Aside()) }
+// Waiting returns how many actions wait in a queue or beside it.
+func (s *State) Waiting(q Queue) int { return s.QueueLen(q) + s.QueueLen(q.Aside()) }
 
 // NamespaceQueued returns how many actions of a namespace are queued.
 func (s *State) NamespaceQueued(id NamespaceID) int {
@@ -231,7 +231,7 @@ func (s *State) PoolQueued(id PoolID) (all, forQuotas, forGPUs int) {
 	all, _ = db(s).index.poolQueued.Get(id)
 	forQuotas, _ = db(s).index.poolForQuota.Get(id)
 	s.GPUClasses(func(c *GPUClass) bool {
-		forGPUs += s.Waiting(GPUInstance(id, c.ID))
+		forGPUs += s.Waiting(QueueOfGPUs(id, c.ID))
 		return true
 	})
 	return all, forQuotas, forGPUs
@@ -264,20 +264,19 @@ func (s *State) Event(rev uint64) (Event, bool) {
 	return *db(s).events.at(rev), true
 }
 
-// WorkLeft reports whether an instance is on the work list.
-func (s *State) WorkLeft(i Instance) bool { return db(s).work.get(i) != nil }
+// WorkLeft reports whether a queue is on the work list.
+func (s *State) WorkLeft(q Queue) bool { return db(s).work.get(q.Key()) != nil }
 
-// Work returns the first instance on the work list at or after i.
-func (s *State) Work(i Instance) (Instance, bool) {
-	k, ok := i, false
-	db(s).work.scan(i, func(w *work) bool {
-		k, ok = w.Instance, true
+// Work returns the first queue on the work list at or after a key.
+func (s *State) Work(from QueueKey) (q Queue, ok bool) {
+	db(s).work.scan(from, func(w *work) bool {
+		q, ok = w.Queue.Queue(), true
 		return false
 	})
-	return k, ok
+	return q, ok
 }
 
-// WorkCount returns how many instances are on the work list.
+// WorkCount returns how many queues are on the work list.
 func (s *State) WorkCount() int { return db(s).work.rows.Len() }
 
 // HasWork reports whether scheduling was left over for a later entry.
@@ -301,10 +300,10 @@ func (s *State) OldestEnded() (at int64, id ActionID, ok bool) {
 	return e.at, e.id, ok
 }
 
-// Queued visits the actions in an instance's queue from one on, oldest first, whatever
-// their namespaces.
-func (s *State) Queued(i Instance, from ActionID, fn func(ActionID) bool) {
-	db(s).index.queue.Ascend(queued{i, from}, func(q queued) bool { return q.instance == i && fn(q.id) })
+// Queued visits the actions in a queue from one on, oldest first, whatever their
+// namespaces.
+func (s *State) Queued(q Queue, from ActionID, fn func(ActionID) bool) {
+	db(s).index.queue.Ascend(queued{q.Key(), from}, func(k queued) bool { return k.queue == q.Key() && fn(k.id) })
 }
 
 // PendingTrajectory returns the first trajectory that waits for a node of the
@@ -345,7 +344,7 @@ func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
 	})
 }
 
-// NodesWith visits, in the order of NodesByFreeCores, the nodes with so many free
+// NodesWith visits, in the order of NodesByFreeCores, the nodes with that many free
 // cores and bytes of free memory. It takes a search for each number of free cores,
 // however many nodes lack the memory.
 func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) bool) {

@@ -115,9 +115,9 @@ type Node struct {
 	RegisteredAt       int64
 	// Running counts its live attempts, Trajectories those that live on it.
 	Running, Trajectories uint32
-	// HeldFor is the starved action this node is kept free for.
-	HeldFor ActionID
-	GPUs    GPUs
+	// ReservedFor is the starved action this node is reserved for.
+	ReservedFor ActionID
+	GPUs        GPUs
 	// Bandwidth of its network in bits a second: all of it, and what no attempt
 	// holds.
 	Bandwidth, FreeBandwidth uint64
@@ -159,10 +159,10 @@ type Trajectory struct {
 	Spread        Spread
 	// While it is pending: the most cores and bits/s that one of its live actions asks
 	// for. Its node has to have both.
-	AsksCores     uint32
-	AsksBandwidth uint64
+	RequestedCores     uint32
+	RequestedBandwidth uint64
 	// Aside: it is pending, and no node that takes new work could ever hold it. It
-	// holds up nobody until there is such a node.
+	// holds up no others until there is such a node.
 	Aside bool
 }
 
@@ -191,8 +191,8 @@ type Action struct {
 	// head of its queue, did not fit; BlockedAt is when the first did.
 	Bypassed  uint32
 	BlockedAt int64
-	// HeldOn is the node that is kept free for it.
-	HeldOn NodeID
+	// ReservedOn is the node that is reserved for it.
+	ReservedOn NodeID
 	// CancelReason is why the running attempt was told to stop; 0: it was not.
 	CancelReason EndReason
 	// Spec is an encoded rota.v1.ActionSpec, opaque to the state machine.
@@ -208,7 +208,7 @@ type Action struct {
 	// QuotaKeys are the keys that the units it holds are of, from 0 on. They are
 	// shared between versions of the row.
 	QuotaKeys []uint32
-	// Aside: it is queued, and waits in the room beside its queue (Instance.Aside).
+	// Aside: it is queued, and waits in the room beside its queue (Queue.Aside).
 	Aside bool
 }
 
@@ -332,7 +332,7 @@ type Meta struct {
 	LastPool        PoolID
 	LastNode        NodeID
 	// WorkCursor is where the next round over the work list begins.
-	WorkCursor Instance
+	WorkCursor QueueKey
 	// Applied is the Raft index of the newest applied entry.
 	Applied   uint64
 	LastQuota QuotaID
@@ -363,89 +363,6 @@ type Placing struct {
 	// Again says that room has come free since the round of all queued jobs began, so
 	// that there is to be another one.
 	Again bool
-}
-
-// Instance is something with work of its own to do: a key resource with its
-// queue (a pool, for actions that may run on any of its nodes; a node, for those
-// pinned to it; a quota), or something that is being torn down. Actions without
-// cores of their own have queues of their own, so that they never wait behind
-// those that want cores. The kind is in the top byte, the ID below.
-type Instance uint64
-
-const (
-	instanceKind       = 56
-	nodeInstance       = Instance(1) << instanceKind
-	trajectoryTeardown = Instance(2) << instanceKind
-	quotaInstance      = Instance(3) << instanceKind
-	poolCoreless       = Instance(5) << instanceKind
-	nodeCoreless       = Instance(6) << instanceKind
-	trajectoriesAside  = Instance(9) << instanceKind
-	nodeTeardown       = Instance(10) << instanceKind
-	instanceID         = Instance(1)<<instanceKind - 1
-)
-
-// asideBit marks the room beside a queue.
-const asideBit = Instance(1) << 63
-
-// Aside is the room beside a queue: those wait there that nothing in office could
-// ever serve, so that they hold up nobody. They go back when that changes.
-func (i Instance) Aside() Instance { return i | asideBit }
-
-// BesideQueue returns the queue that the instance is the room of, if it is one.
-func (i Instance) BesideQueue() (Instance, bool) { return i &^ asideBit, i&asideBit != 0 }
-
-// TrajectoriesAside stands for the pending trajectories of a pool that no node in
-// office could ever hold.
-func TrajectoriesAside(id PoolID) Instance { return trajectoriesAside | Instance(id) }
-
-// AsideTrajectories returns the pool of such an instance.
-func (i Instance) AsideTrajectories() (PoolID, bool) {
-	return PoolID(i & instanceID), i>>instanceKind == 9
-}
-
-// PoolInstance is the queue of actions that any node of the pool may run.
-func PoolInstance(id PoolID) Instance { return Instance(id) }
-
-// NodeInstance is the queue of actions that are pinned to the node.
-func NodeInstance(id NodeID) Instance { return nodeInstance | Instance(id) }
-
-// TrajectoryTeardown is the end of the actions of a closing trajectory.
-func TrajectoryTeardown(id TrajectoryID) Instance { return trajectoryTeardown | Instance(id) }
-
-// NodeTeardown is the end of what a lost node ran.
-func NodeTeardown(id NodeID) Instance { return nodeTeardown | Instance(id) }
-
-// EndingNode returns the node of a node's teardown.
-func (i Instance) EndingNode() (NodeID, bool) { return NodeID(i & instanceID), i>>instanceKind == 10 }
-
-// QuotaInstance is the queue of actions that wait for a quota.
-func QuotaInstance(id QuotaID) Instance { return quotaInstance | Instance(id) }
-
-// PoolCoreless is the queue of actions without cores that any node of the pool may
-// run.
-func PoolCoreless(id PoolID) Instance { return poolCoreless | Instance(id) }
-
-// NodeCoreless is the queue of actions without cores that are pinned to the node.
-func NodeCoreless(id NodeID) Instance { return nodeCoreless | Instance(id) }
-
-// Quota returns the quota of a quota's queue.
-func (i Instance) Quota() (QuotaID, bool) { return QuotaID(i & instanceID), i>>instanceKind == 3 }
-
-// CorelessPool returns the pool of a queue of actions without cores.
-func (i Instance) CorelessPool() (PoolID, bool) { return PoolID(i & instanceID), i>>instanceKind == 5 }
-
-// CorelessNode returns the node of a queue of actions without cores.
-func (i Instance) CorelessNode() (NodeID, bool) { return NodeID(i & instanceID), i>>instanceKind == 6 }
-
-// Pool returns the pool of a pool's queue.
-func (i Instance) Pool() (PoolID, bool) { return PoolID(i), i>>instanceKind == 0 }
-
-// Node returns the node of a node's queue.
-func (i Instance) Node() (NodeID, bool) { return NodeID(i & instanceID), i>>instanceKind == 1 }
-
-// EndingTrajectory returns the trajectory of a trajectory's teardown.
-func (i Instance) EndingTrajectory() (TrajectoryID, bool) {
-	return TrajectoryID(i & instanceID), i>>instanceKind == 2
 }
 
 // WithDefaults puts the defaults where a setting is zero.

@@ -37,7 +37,7 @@ func (r *Node) code(c *codec) {
 	signed(c, &r.RegisteredAt)
 	number(c, &r.Running)
 	number(c, &r.Trajectories)
-	number(c, &r.HeldFor)
+	number(c, &r.ReservedFor)
 	r.GPUs.code(c)
 	number(c, &r.Bandwidth)
 	number(c, &r.FreeBandwidth)
@@ -60,8 +60,8 @@ func (r *Trajectory) code(c *codec) {
 	signed(c, &r.OpenedAt)
 	signed(c, &r.EndedAt)
 	r.Spread.code(c)
-	trailing(c, &r.AsksCores, number)
-	trailing(c, &r.AsksBandwidth, number)
+	trailing(c, &r.RequestedCores, number)
+	trailing(c, &r.RequestedBandwidth, number)
 	trailing(c, &r.Aside, (*codec).flag)
 }
 
@@ -83,7 +83,7 @@ func (r *Action) code(c *codec) {
 	signed(c, &r.EndedAt)
 	number(c, &r.Bypassed)
 	signed(c, &r.BlockedAt)
-	number(c, &r.HeldOn)
+	number(c, &r.ReservedOn)
 	number(c, &r.CancelReason)
 	c.bytes(&r.Spec)
 	number(c, &r.Revision)
@@ -198,14 +198,14 @@ func (r *Settings) code(c *codec) {
 	number(c, &r.LedgerPolicy)
 }
 
-// work is a row of the work list: an instance whose queue has to be looked at.
+// work is a row of the work list: a queue that has to be looked at.
 type work struct {
-	Instance Instance
+	Queue QueueKey
 	// After is where the work goes on, in a waiting room: behind this ID.
 	After uint64
 }
 
 func (r *work) code(c *codec) {
-	number(c, &r.Instance)
+	number(c, &r.Queue)
 	trailing(c, &r.After, number)
 }

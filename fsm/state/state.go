@@ -18,8 +18,8 @@ type containers struct {
 	actions      table[ActionID, Action, *Action]
 	attempts     table[ActionID, Attempt, *Attempt]
 	requests     table[string, Request, *Request]
-	work         table[Instance, work, *work]
-	parked       table[Instance, work, *work]
+	work         table[QueueKey, work, *work]
+	parked       table[QueueKey, work, *work]
 	gpuClasses   table[GPUClassID, GPUClass, *GPUClass]
 	residency    table[NodeID, Residency, *Residency]
 	quotas       table[QuotaID, Quota, *Quota]
@@ -28,7 +28,7 @@ type containers struct {
 	classes      table[ClassID, Class, *Class]
 	nodeGroups   table[GroupID, NodeGroup, *NodeGroup]
 	jobs         table[JobID, Job, *Job]
-	seats        table[JobID, Seat, *Seat]
+	reservations table[JobID, Reservation, *Reservation]
 	turns        table[TurnID, Turn, *Turn]
 	nextState    //nolint:unused // empty but in a build for the fault suite
 

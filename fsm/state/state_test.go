@@ -31,8 +31,8 @@ func sample() *State {
 		Result: &Result{Reason: EndSignaled, ExitCode: -1, Signal: 9, Message: "m", Stdout: []byte{0}, ExecNS: math.MinInt64, MemoryPeak: math.MaxUint64},
 	})
 	s.PutRequest(&Request{ID: "r", Expires: 50, Verb: VerbSubmit, Digest: 1 << 60, FirstID: 1, Count: 3})
-	s.PutWork(NodeInstance(1))
-	s.Park(TrajectoryTeardown(1))
+	s.PutWork(QueueOf(NodeQueue, 1))
+	s.Park(QueueOf(TrajectoryTeardown, 1))
 	for range 3 {
 		s.AddEvent(Event{Kind: EventAction, Subject: 1, State: uint8(ActionRunning), ExitCode: -7})
 	}
@@ -134,14 +134,14 @@ func TestEveryTableIsHashedAndSaved(t *testing.T) {
 		{"actions", func(s *State) { s.PutAction(&Action{ID: 9}) }},
 		{"attempts", func(s *State) { s.PutAttempt(&Attempt{Action: 9}) }},
 		{"requests", func(s *State) { s.PutRequest(&Request{ID: "x"}) }},
-		{"work", func(s *State) { s.PutWork(PoolInstance(2)) }},
-		{"parked", func(s *State) { s.Park(PoolInstance(2)) }},
+		{"work", func(s *State) { s.PutWork(QueueOf(PoolQueue, 2)) }},
+		{"parked", func(s *State) { s.Park(QueueOf(PoolQueue, 2)) }},
 		{"node groups", func(s *State) { s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4, WakeAt: 7}) }},
 		{"jobs", func(s *State) {
 			s.PutJob(&Job{ID: 1, Name: "j", State: JobQueued, Deployments: []Deployment{{Name: "d", ExecNS: []int64{1, 2}}}, Ran: []Ran{{1, 2, 3}}})
 		}},
-		{"seats", func(s *State) {
-			s.PutSeat(&Seat{Job: 1, Cycle: Cycle{Period: 9, Segments: []Segment{{1, 2, 3}}}})
+		{"reservations", func(s *State) {
+			s.PutReservation(&Reservation{Job: 1, Cycle: Cycle{Period: 9, Segments: []Segment{{1, 2, 3}}}})
 		}},
 		{"turns", func(s *State) { s.PutTurn(&Turn{ID: 1, Deployment: 257, State: TurnWaiting}) }},
 		{"events", func(s *State) { s.AddEvent(Event{Kind: EventNode}) }},
@@ -190,22 +190,22 @@ func TestEveryTableIsChecked(t *testing.T) {
 		{"state 1, live attempt true", func(s *State) { a := *s.Action(1); a.State = ActionQueued; s.PutAction(&a) }},
 		{"of no running action", func(s *State) { s.PutAttempt(&Attempt{Action: 8, Node: 7, Cores: CoreRange(1, 1)}) }},
 		{"stands for 4", func(s *State) { s.PutRequest(&Request{ID: "x", Verb: VerbSubmit, FirstID: 7, Count: 4}) }},
-		{"of no known kind", func(s *State) { s.PutWork(1 << 60) }},
+		{"of no known kind", func(s *State) { s.PutWork(Queue{Kind: queueKinds}) }},
 		{"no pool is halted", func(s *State) { s.PutPool(&Pool{ID: 1, Name: "default"}) }},
 		{"beyond the last ID", func(s *State) { s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4}) }},
-		{"it has a seat: true", func(s *State) {
+		{"it has a reservation: true", func(s *State) {
 			withJob(s)
 			j := *s.Job(1)
 			j.State, j.Group = JobSuspended, 0
 			s.PutJob(&j)
 		}},
-		{"is not there", func(s *State) { s.PutSeat(&Seat{Job: 9, Group: 9}) }},
+		{"is not there", func(s *State) { s.PutReservation(&Reservation{Job: 9, Group: 9}) }},
 		{"reserved for jobs 1 and 2", func(s *State) {
 			withJob(s)
-			j, seat := *s.Job(1), *s.Seat(1)
-			j.ID, j.Name, seat.Job, seat.Anchor = 2, "other", 2, 55
+			j, reservation := *s.Job(1), *s.Reservation(1)
+			j.ID, j.Name, reservation.Job, reservation.Anchor = 2, "other", 2, 55
 			s.PutJob(&j)
-			s.PutSeat(&seat)
+			s.PutReservation(&reservation)
 		}},
 		{"before an older one", func(s *State) {
 			withJob(s)
@@ -226,7 +226,7 @@ func TestEveryTableIsChecked(t *testing.T) {
 	}
 }
 
-// withJob adds a job with a seat from slot 5 to 15 of each 50.
+// withJob adds a job with a reservation from slot 5 to 15 of each 50.
 func withJob(s *State) {
 	m := *s.Meta()
 	m.LastGroup, m.LastJob, m.LastTurn, m.LastToken = 1, 2, 2, 1
@@ -234,7 +234,7 @@ func withJob(s *State) {
 	cycle := Cycle{Period: 50, Segments: []Segment{{0, 10, 4}}}
 	s.PutNodeGroup(&NodeGroup{ID: 1, Name: "g", Nodes: 4, Period: 50})
 	s.PutJob(&Job{ID: 1, Namespace: 1, Name: "j", State: JobRunning, Group: 1, Nodes: 4, Cycle: cycle, Deployments: []Deployment{{Name: "actor"}}})
-	s.PutSeat(&Seat{Job: 1, Group: 1, Cycle: cycle, Anchor: 5})
+	s.PutReservation(&Reservation{Job: 1, Group: 1, Cycle: cycle, Anchor: 5})
 }
 
 // TestCopyStays: a copy keeps its content whatever is written to the original.

@@ -23,7 +23,7 @@ const (
 	tableResidency    byte = 17
 	tableNodeGroups   byte = 18
 	tableJobs         byte = 19
-	tableSeats        byte = 20
+	tableReservations byte = 20
 	tableTurns        byte = 21
 )
 
@@ -38,8 +38,8 @@ var tables = append([]tableDef{
 	defineTable(tableActions, func(d *containers) *table[ActionID, Action, *Action] { return &d.actions }, (*State).PutAction),
 	defineTable(tableAttempts, func(d *containers) *table[ActionID, Attempt, *Attempt] { return &d.attempts }, (*State).PutAttempt),
 	defineTable(tableRequests, func(d *containers) *table[string, Request, *Request] { return &d.requests }, (*State).PutRequest),
-	defineTable(tableWork, func(d *containers) *table[Instance, work, *work] { return &d.work }, func(s *State, w *work) { s.PutWorkAfter(w.Instance, w.After) }),
-	defineTable(tableParked, func(d *containers) *table[Instance, work, *work] { return &d.parked }, func(s *State, w *work) { s.Park(w.Instance) }),
+	defineTable(tableWork, func(d *containers) *table[QueueKey, work, *work] { return &d.work }, func(s *State, w *work) { s.PutWorkAfter(w.Queue.Queue(), w.After) }),
+	defineTable(tableParked, func(d *containers) *table[QueueKey, work, *work] { return &d.parked }, func(s *State, w *work) { s.Park(w.Queue.Queue()) }),
 	defineTable(tableClasses, func(d *containers) *table[ClassID, Class, *Class] { return &d.classes }, (*State).PutClass),
 	defineTable(tableGPUClasses, func(d *containers) *table[GPUClassID, GPUClass, *GPUClass] { return &d.gpuClasses }, (*State).PutGPUClass),
 	defineTable(tableResidency, func(d *containers) *table[NodeID, Residency, *Residency] { return &d.residency }, (*State).PutResidency),
@@ -47,7 +47,7 @@ var tables = append([]tableDef{
 	defineTable(tableReturns, func(d *containers) *table[ReturnID, QuotaReturn, *QuotaReturn] { return &d.returns }, (*State).PutReturn),
 	defineTable(tableNodeGroups, func(d *containers) *table[GroupID, NodeGroup, *NodeGroup] { return &d.nodeGroups }, (*State).PutNodeGroup),
 	defineTable(tableJobs, func(d *containers) *table[JobID, Job, *Job] { return &d.jobs }, (*State).PutJob),
-	defineTable(tableSeats, func(d *containers) *table[JobID, Seat, *Seat] { return &d.seats }, (*State).PutSeat),
+	defineTable(tableReservations, func(d *containers) *table[JobID, Reservation, *Reservation] { return &d.reservations }, (*State).PutReservation),
 	defineTable(tableTurns, func(d *containers) *table[TurnID, Turn, *Turn] { return &d.turns }, (*State).PutTurn),
 }, nextTables...)
 

@@ -175,7 +175,7 @@ func (s *State) PutTrajectory(r *Trajectory) {
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories++
 		if r.Node != 0 {
-			db(s).index.residents.Set(resident{r.Node, r.ID})
+			db(s).index.hosted.Set(hosted{r.Node, r.ID})
 		}
 	}
 	if t, ok := s.trajectoryTimer(r); ok {
@@ -199,7 +199,7 @@ func (s *State) unindexTrajectory(r *Trajectory) {
 	if !r.State.Ended() {
 		db(s).index.counts.OpenTrajectories--
 		if r.Node != 0 {
-			db(s).index.residents.Delete(resident{r.Node, r.ID})
+			db(s).index.hosted.Delete(hosted{r.Node, r.ID})
 		}
 	}
 	if t, ok := s.trajectoryTimer(r); ok {
@@ -260,8 +260,8 @@ func (s *State) indexAction(r *Action) {
 	case r.State == ActionQueued:
 		s.countQueued(r, 1)
 		x.queuedBytes += r.size()
-		if q := r.Queue(); q != 0 {
-			x.queue.Set(queued{q, r.ID})
+		if q := r.Queue(); q != (Queue{}) {
+			x.queue.Set(queued{q.Key(), r.ID})
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Set(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -289,8 +289,8 @@ func (s *State) unindexAction(r *Action) {
 	case r.State == ActionQueued:
 		s.countQueued(r, -1)
 		x.queuedBytes -= r.size()
-		if q := r.Queue(); q != 0 {
-			x.queue.Delete(queued{q, r.ID})
+		if q := r.Queue(); q != (Queue{}) {
+			x.queue.Delete(queued{q.Key(), r.ID})
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Delete(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -313,11 +313,10 @@ func (s *State) countQueued(r *Action, by int) {
 		count(x.nodeQueued, r.Node, by)
 	}
 	q := r.Queue()
-	if q != 0 {
-		count(x.queueLen, q, by)
+	if q != (Queue{}) {
+		count(x.queueLen, q.Key(), by)
 	}
-	beside, _ := q.BesideQueue()
-	if _, quota := beside.Quota(); quota {
+	if beside, _ := q.Beside(); beside.Kind == QuotaQueue {
 		count(x.poolForQuota, r.Pool, by)
 	}
 }
@@ -363,38 +362,38 @@ func (s *State) DeleteRequest(id string) {
 	}
 }
 
-// PutWork puts an instance on the work list that later entries continue. One that is
-// there stays as it is.
-func (s *State) PutWork(i Instance) {
-	if !s.WorkLeft(i) {
-		s.PutWorkAfter(i, 0)
+// PutWork puts a queue on the work list that later entries continue. One that is there
+// stays as it is.
+func (s *State) PutWork(q Queue) {
+	if !s.WorkLeft(q) {
+		s.PutWorkAfter(q, 0)
 	}
 }
 
-// PutWorkAfter puts an instance on the work list, to go on behind an ID.
-func (s *State) PutWorkAfter(i Instance, after uint64) {
-	db(s).work.put(db(s).enc, i, &work{i, after})
+// PutWorkAfter puts a queue on the work list, to go on behind an ID.
+func (s *State) PutWorkAfter(q Queue, after uint64) {
+	db(s).work.put(db(s).enc, q.Key(), &work{q.Key(), after})
 }
 
-// WorkAfter returns the ID behind which the work of an instance goes on.
-func (s *State) WorkAfter(i Instance) uint64 {
-	if w := db(s).work.get(i); w != nil {
+// WorkAfter returns the ID behind which the work of a queue goes on.
+func (s *State) WorkAfter(q Queue) uint64 {
+	if w := db(s).work.get(q.Key()); w != nil {
 		return w.After
 	}
 	return 0
 }
 
-// DeleteWork takes an instance off the work list.
-func (s *State) DeleteWork(i Instance) { db(s).work.delete(i) }
+// DeleteWork takes a queue off the work list.
+func (s *State) DeleteWork(q Queue) { db(s).work.delete(q.Key()) }
 
-// Park keeps an instance whose pool is halted.
-func (s *State) Park(i Instance) { db(s).parked.put(db(s).enc, i, &work{Instance: i}) }
+// Park sets a queue aside whose pool is halted.
+func (s *State) Park(q Queue) { db(s).parked.put(db(s).enc, q.Key(), &work{Queue: q.Key()}) }
 
-// Unpark puts all parked instances back on the work list.
+// Unpark puts all parked queues back on the work list.
 func (s *State) Unpark() {
-	for _, i := range db(s).parked.rows.Keys() {
-		db(s).parked.delete(i)
-		s.PutWork(i)
+	for _, k := range db(s).parked.rows.Keys() {
+		db(s).parked.delete(k)
+		s.PutWork(k.Queue())
 	}
 }
 

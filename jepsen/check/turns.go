@@ -151,7 +151,7 @@ func nothingReserved(e *evidence, f *findings) {
 	if !t.complete || e.Healing.Settled == 0 || t.last.JobCount() > 0 {
 		return
 	}
-	t.last.Seats(func(r *state.Seat) bool {
+	t.last.Reservations(func(r *state.Reservation) bool {
 		f.add(nil, "group %d is reserved in the end for job %d, which is gone", r.Group, r.Job)
 		return true
 	})

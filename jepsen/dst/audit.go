@@ -59,7 +59,7 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	a.level = s.Meta().Level
 	for i, c := range entry.Commands {
 		a.w.witness.queuedHook(c.GetSubmitHook(), results[i])
-		a.w.witness.handedOver(c.GetEndSwitch(), results[i])
+		a.w.witness.handedOver(c.GetEndContextSwitch(), results[i])
 		a.w.countOvertaken(c.GetExpireNode(), s)
 	}
 	a.w.witness.changesHands(s)

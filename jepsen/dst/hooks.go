@@ -19,8 +19,8 @@ type handover struct {
 // changesHands notes which groups change hands in a state.
 func (w *witness) changesHands(s *state.State) {
 	s.NodeGroups(func(g *state.NodeGroup) bool {
-		if g.Switch != nil && w.handovers[g.Switch.Token] == nil {
-			w.handovers[g.Switch.Token] = &handover{hooks: len(g.Switch.Hooks)}
+		if g.ContextSwitch != nil && w.handovers[g.ContextSwitch.Token] == nil {
+			w.handovers[g.ContextSwitch.Token] = &handover{hooks: len(g.ContextSwitch.Hooks)}
 		}
 		return true
 	})
@@ -37,7 +37,7 @@ func (w *witness) queuedHook(c *logv1.SubmitHook, r *logv1.Result) {
 
 // handedOver: a change of hands has ended. If it went well, each of its hooks has come to
 // its end.
-func (w *witness) handedOver(c *logv1.EndSwitch, r *logv1.Result) {
+func (w *witness) handedOver(c *logv1.EndContextSwitch, r *logv1.Result) {
 	if c == nil || r.GetRefusal() != nil || c.Failed > 0 {
 		return
 	}

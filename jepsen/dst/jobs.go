@@ -107,13 +107,13 @@ func (c *client) operateJob(luck uint64) {
 func (c *client) moveJob(id state.JobID, d *sim.Draw) {
 	v := &logv1.MoveJob{JobId: uint64(id), CostMax: d.Skewed(0, 1_000_000_000), Transfer: d.Skewed(0, 20)}
 	c.w.view(func(s *state.State) {
-		seat := s.Seat(id)
-		if seat == nil {
+		reservation := s.Reservation(id)
+		if reservation == nil {
 			return
 		}
-		v.From, v.Period = uint64(seat.Group), seat.Cycle.Period
+		v.From, v.Period = uint64(reservation.Group), reservation.Cycle.Period
 		s.NodeGroups(func(g *state.NodeGroup) bool {
-			if g.ID != seat.Group && (v.To == 0 || d.Chance(500_000)) {
+			if g.ID != reservation.Group && (v.To == 0 || d.Chance(500_000)) {
 				v.To, v.Was = uint64(g.ID), g.Period
 				if g.Period > 0 && d.Chance(500_000) {
 					v.Period = g.Period

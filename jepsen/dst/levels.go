@@ -24,7 +24,7 @@ func (w *World) newDeciders() []sched.Scheduler {
 	all := schedtest.Deciders(levelMax)
 	for i, decide := range all {
 		level := state.LevelMin + state.Level(i)
-		all[i] = func(view *state.State, i state.Instance) sched.Decider {
+		all[i] = func(view *state.State, i state.Queue) sched.Decider {
 			if active := view.Meta().Level; active != level {
 				w.fail("scheduler", "that of level %d decides while level %d is active", level, active)
 			}

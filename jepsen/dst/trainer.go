@@ -156,7 +156,7 @@ func (t *trainer) acquire() {
 	t.asked++
 	d, o, life, asked := t.draw(0), t.operations[t.next], t.life, t.asked
 	v := &logv1.AcquireTurn{
-		Job: t.job.Name, Deployment: o.deployment, Operation: o.kind, Step: t.step, Stoppable: d.Chance(600_000),
+		Job: t.job.Name, Deployment: o.deployment, Operation: o.kind, Step: t.step, Preemptible: d.Chance(600_000),
 		Request: &logv1.Request{Id: fmt.Sprintf("turn-%x-%d-%d", t.luck, t.life, t.asked), Digest: t.luck},
 	}
 	if d.Chance(700_000) {

@@ -60,7 +60,7 @@ func (m *Model) newTurn(j *job, c *logv1.AcquireTurn) *turn {
 	m.lastTurn++
 	t := &turn{job: j, Turn: state.Turn{
 		ID: m.lastTurn, Deployment: j.Deployment(i), Operation: uint8(c.Operation), State: state.TurnWaiting, Step: j.Step,
-		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Stoppable: c.Stoppable, ArrivedAt: m.now,
+		ExecNS: c.ExpectNs, SetUpNS: c.SetUpNs, LimitNS: c.LimitNs, Preemptible: c.Preemptible, ArrivedAt: m.now,
 	}}
 	if t.ExecNS == 0 && int(c.Operation) < len(d.ExecNS) {
 		t.ExecNS = d.ExecNS[c.Operation]
@@ -87,9 +87,9 @@ func (m *Model) beginStep(j *job, step uint64) {
 	if j.Step > 0 && step > j.Step {
 		j.Cycles++
 	}
-	if j.Step > 0 && step > j.Step && j.seat != nil {
+	if j.Step > 0 && step > j.Step && j.reservation != nil {
 		j.finished = true
-		j.profiled = j.profiled || j.seat.Dedicated && j.Clean && len(j.Ran) > 0
+		j.profiled = j.profiled || j.reservation.Dedicated && j.Clean && len(j.Ran) > 0
 		j.ran = j.Ran
 		j.group.moved = true
 	}

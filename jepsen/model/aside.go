@@ -104,7 +104,7 @@ func (m *Model) compareAside(p *pool) error {
 		}
 	}
 	for _, t := range p.pending {
-		if t.Aside = m.s.Trajectory(t.ID).Aside; t.Aside && t.couldLive() && !m.s.WorkLeft(state.TrajectoriesAside(p.id)) {
+		if t.Aside = m.s.Trajectory(t.ID).Aside; t.Aside && t.couldLive() && !m.s.WorkLeft(state.QueueOf(state.TrajectoriesAside, p.id)) {
 			return fmt.Errorf("trajectory %d waits aside, and a node could hold it", t.ID)
 		}
 	}

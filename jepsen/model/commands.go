@@ -91,8 +91,8 @@ func (m *Model) ledgerCommand(c *logv1.Command, got *logv1.Result) error {
 		return m.endTurn(v.EndTurn, got)
 	case *logv1.Command_SubmitHook:
 		return m.submitHook(v.SubmitHook, got)
-	case *logv1.Command_EndSwitch:
-		return m.endSwitch(v.EndSwitch, got)
+	case *logv1.Command_EndContextSwitch:
+		return m.endContextSwitch(v.EndContextSwitch, got)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return result(got, &logv1.Result{})
 	}
@@ -119,7 +119,7 @@ var codes = map[string]uint32{
 	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5, "NODE_GROUP_NOT_FOUND": 5, "JOB_NOT_FOUND": 5, "TURN_NOT_FOUND": 5,
 	"NODE_GROUP_EXISTS": 6, "JOB_EXISTS": 6,
 	"TOO_MANY_NODE_GROUPS": 8, "TOO_MANY_JOBS": 8, "TOO_MANY_DEPLOYMENTS": 8, "TOO_MANY_TURNS": 8,
-	"NODE_GROUP_IN_USE": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9, "TURN_SETTING_UP": 9, "SWITCH_OVER": 9,
+	"NODE_GROUP_IN_USE": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9, "TURN_SETTING_UP": 9, "CONTEXT_SWITCH_OVER": 9,
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
 	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,

@@ -45,7 +45,7 @@ func (m *Model) finish() error {
 			m.learnPatience(&n.queue)
 			m.learnPasses(&n.coreless)
 		}
-		m.learnHolds(p)
+		m.learnReserved(p)
 		if err := m.compareAside(p); err != nil && !p.halted {
 			return err
 		}
@@ -104,7 +104,7 @@ func (m *Model) learnStops() {
 		if t.State != state.TrajectoryClosing {
 			continue
 		}
-		all := !m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) && !t.pool.halted
+		all := !m.s.WorkLeft(state.QueueOf(state.TrajectoryTeardown, t.ID)) && !t.pool.halted
 		for _, a := range t.live {
 			if a.State == state.ActionRunning && a.CancelReason == 0 && (all || m.s.Action(a.ID).CancelReason == state.EndTrajectoryEnded) {
 				a.CancelReason = state.EndTrajectoryEnded
@@ -114,21 +114,21 @@ func (m *Model) learnStops() {
 	}
 }
 
-// learnHolds takes over which nodes of a pool are kept for whom, which no event
+// learnReserved takes over which nodes of a pool are reserved for whom, which no event
 // says.
-func (m *Model) learnHolds(p *pool) {
+func (m *Model) learnReserved(p *pool) {
 	for _, n := range p.nodes {
-		held := m.heldFor(n)
+		held := m.reservedFor(n)
 		n.served = false
-		if n.HeldFor == held {
+		if n.ReservedFor == held {
 			continue
 		}
-		if a := m.actions[n.HeldFor]; a != nil && a.HeldOn == n.ID {
-			a.HeldOn, a.passed = 0, 0
+		if a := m.actions[n.ReservedFor]; a != nil && a.ReservedOn == n.ID {
+			a.ReservedOn, a.passed = 0, 0
 		}
-		n.HeldFor = held
+		n.ReservedFor = held
 		if a := m.actions[held]; a != nil {
-			a.HeldOn, a.passed = n.ID, 0
+			a.ReservedOn, a.passed = n.ID, 0
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (m *Model) compareAction(a *action) error {
 	}
 	x, y := *got, a.Action
 	x.Spec, x.Result, y.Spec, y.Result = nil, nil, nil, nil
-	x.Bypassed, x.BlockedAt, x.HeldOn = y.Bypassed, y.BlockedAt, y.HeldOn
+	x.Bypassed, x.BlockedAt, x.ReservedOn = y.Bypassed, y.BlockedAt, y.ReservedOn
 	switch {
 	case !sameAction(&x, &y):
 		return fmt.Errorf("action %d is %+v, must be %+v", a.ID, x, y)
@@ -202,15 +202,15 @@ func (m *Model) compareTrajectory(t *trajectory) error {
 		return fmt.Errorf("trajectory %d is missing", t.ID)
 	}
 	if t.State == state.TrajectoryPending {
-		t.AsksCores, t.AsksBandwidth = t.asks()
+		t.RequestedCores, t.RequestedBandwidth = t.asks()
 		t.Aside = got.Aside // which is judged with its pool
 	} else {
-		t.AsksCores, t.AsksBandwidth, t.Aside = 0, 0, false
+		t.RequestedCores, t.RequestedBandwidth, t.Aside = 0, 0, false
 	}
 	if *got != t.Trajectory {
 		return fmt.Errorf("trajectory %d is %+v, must be %+v", t.ID, *got, t.Trajectory)
 	}
-	if t.State != state.TrajectoryClosing || t.pool.halted || m.s.WorkLeft(state.TrajectoryTeardown(t.ID)) {
+	if t.State != state.TrajectoryClosing || t.pool.halted || m.s.WorkLeft(state.QueueOf(state.TrajectoryTeardown, t.ID)) {
 		return nil
 	}
 	if len(t.live) == 0 {
@@ -240,7 +240,7 @@ func (m *Model) compareNode(n *node) error {
 		x.State == y.State && x.Draining == y.Draining && x.Address == y.Address && x.Runtime == y.Runtime &&
 		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
-		x.Running == y.Running && x.Trajectories == y.Trajectories && x.HeldFor == y.HeldFor &&
+		x.Running == y.Running && x.Trajectories == y.Trajectories && x.ReservedFor == y.ReservedFor &&
 		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
 		x.LowDisk == y.LowDisk && x.Drained == y.Drained
 	if !same {

@@ -379,11 +379,11 @@ var disagreements = []disagreement{
 		}},
 	{name: "a token again", setup: commands{groupOf(4), jobOf("a")}, last: commands{acquireOf("a", "d")}, wants: "token",
 		forge: func(s *state.State, _ []*logv1.Result) { editMeta(s, func(m *state.Meta) { m.LastToken-- }) }},
-	{name: "a seat of a job that is suspended", setup: commands{groupOf(4), jobOf("a")}, last: commands{suspendOf("a")}, wants: "seat",
-		forge: func(s *state.State, _ []*logv1.Result) { s.PutSeat(&state.Seat{Job: 1, Group: 1}) }},
+	{name: "a reservation of a job that is suspended", setup: commands{groupOf(4), jobOf("a")}, last: commands{suspendOf("a")}, wants: "reservation",
+		forge: func(s *state.State, _ []*logv1.Result) { s.PutReservation(&state.Reservation{Job: 1, Group: 1}) }},
 	{name: "a group for itself that is not empty", setup: commands{groupOf(4), jobOf("a")}, wants: "which has jobs",
 		sabotage: func(s *state.State) {
-			s.DeleteSeat(1)
+			s.DeleteReservation(1)
 			g := *s.NodeGroup(1)
 			g.Period = 0
 			s.PutNodeGroup(&g)

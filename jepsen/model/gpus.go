@@ -250,13 +250,13 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 			unsure = true
 			continue
 		}
-		if a.HeldOn == 0 && ahead > window && !somebodyIsElastic(a) {
+		if a.ReservedOn == 0 && ahead > window && !somebodyIsElastic(a) {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
-		if older.asksForNoMore(a, at) && a.HeldOn == 0 {
+		if older.asksForNoMore(a, at) && a.ReservedOn == 0 {
 			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
 		}
-		if head == nil && older.HeldOn == 0 && !unsure {
+		if head == nil && older.ReservedOn == 0 && !unsure {
 			head = older
 		}
 	}
@@ -274,11 +274,11 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 	return nil
 }
 
-// released: the node that was kept for it is not any more, maybe since before what is
+// released: the node that was reserved for it is not any more, maybe since before what is
 // judged.
 func (m *Model) released(a *action) bool {
 	row := m.s.Action(a.ID)
-	return a.HeldOn != 0 && (row == nil || row.HeldOn != a.HeldOn)
+	return a.ReservedOn != 0 && (row == nil || row.ReservedOn != a.ReservedOn)
 }
 
 // asksForNoMore: it could have had what a younger one was given.
@@ -289,11 +289,11 @@ func (a *action) asksForNoMore(younger *action, at *state.Attempt) bool {
 }
 
 // waitsForNode is the oldest action without GPUs that waits for a node, or for any
-// that could hold it, and has none kept for it.
+// that could hold it, and has none reserved for it.
 func (m *Model) waitsForNode(n *node) (oldest *action) {
 	oldest = m.oldestOf(n.queue.waiting, n)
 	for _, a := range m.inLine(n.pool.queue.waiting, window) {
-		if a.HeldOn == 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
+		if a.ReservedOn == 0 && n.couldHold(&a.Action) && !m.defers(a, n) {
 			if oldest == nil || a.ID < oldest.ID {
 				oldest = a
 			}
@@ -342,7 +342,7 @@ func (m *Model) noGPUsForgotten(p *pool) error {
 			}
 			forAnother := slices.ContainsFunc(a.runOnItsClass(), func(r *action) bool { return r.ID < a.ID })
 			if !forAnother || !somebodyIsElastic(a) {
-				return fmt.Errorf("action %d waits for %d GPUs, node %s has %v free and is kept for nobody else", a.ID, a.GPUs().Degrees[0], n.Name, n.GPUs.Free.Slice())
+				return fmt.Errorf("action %d waits for %d GPUs, node %s has %v free and is reserved for nobody else", a.ID, a.GPUs().Degrees[0], n.Name, n.GPUs.Free.Slice())
 			}
 		}
 	}
@@ -352,7 +352,7 @@ func (m *Model) noGPUsForgotten(p *pool) error {
 // startsOn is a node on which an action that waits for GPUs could start.
 func (a *action) startsOn(p *pool) *node {
 	for _, n := range p.nodes {
-		kept := n.HeldFor != 0 && n.HeldFor != a.ID
+		kept := n.ReservedFor != 0 && n.ReservedFor != a.ID
 		if n.usable() && !kept && n.GPUs.Class == a.GPUs().Class && n.hasChunk(a.GPUs().Degrees[0]) && n.footprint(a) <= n.GPUs.Memory &&
 			n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= a.reserves() && n.FreeBandwidth >= a.Bandwidth() {
 			return n

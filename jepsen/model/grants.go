@@ -40,8 +40,8 @@ func (g *nodeGroup) service(t *turn) int64 {
 // isDue: what is reserved for its job now is for this turn.
 func (m *Model) isDue(t *turn) bool {
 	j, slot := t.job, m.settings.LedgerSlotNS
-	if j.seat == nil || j.seat.Dedicated {
-		return j.seat != nil
+	if j.reservation == nil || j.reservation.Dedicated {
+		return j.reservation != nil
 	}
 	var last *span
 	for _, s := range j.spans(m.slot()) {
@@ -56,7 +56,7 @@ func (m *Model) isDue(t *turn) bool {
 func (m *Model) fitsBefore(t *turn) bool {
 	slot := m.settings.LedgerSlotNS
 	for _, o := range t.job.group.jobs {
-		if o == t.job || o.seat == nil {
+		if o == t.job || o.reservation == nil {
 			continue
 		}
 		for _, s := range o.spans(m.slot()) {
@@ -119,8 +119,8 @@ func (m *Model) grantTurn(e state.Event) error {
 		return fmt.Errorf("turn %d was granted, and its job %d does not run", t.ID, t.job.ID)
 	case g.Halted != "":
 		return fmt.Errorf("turn %d was granted, and group %s is halted", t.ID, g.Name)
-	case g.Switch != nil:
-		return fmt.Errorf("turn %d was granted on group %s, where hooks run for token %d", t.ID, g.Name, g.Switch.Token)
+	case g.ContextSwitch != nil:
+		return fmt.Errorf("turn %d was granted on group %s, where hooks run for token %d", t.ID, g.Name, g.ContextSwitch.Token)
 	case g.turn != nil:
 		return fmt.Errorf("turn %d was granted on group %s, which turn %d holds", t.ID, g.Name, g.turn.ID)
 	}
@@ -164,7 +164,7 @@ func (m *Model) isNext(g *nodeGroup, t *turn) error {
 func (m *Model) explain(g *nodeGroup) string {
 	text := fmt.Sprintf("at %d, slot %d of %d ns, period %d, resident %d", m.now, m.slot(), m.settings.LedgerSlotNS, g.Period, g.Resident)
 	for _, j := range g.jobs {
-		text += fmt.Sprintf("; job %d yielded at %d, seat %+v", j.ID, j.YieldedAt, j.seat)
+		text += fmt.Sprintf("; job %d yielded at %d, reservation %+v", j.ID, j.YieldedAt, j.reservation)
 		for _, t := range j.turns {
 			text += fmt.Sprintf(", turn %d state %d of deployment %d arrived at %d, needs %d+%d", t.ID, t.State, t.Deployment, t.ArrivedAt, t.ExecNS, t.SetUpNS)
 		}
@@ -175,7 +175,7 @@ func (m *Model) explain(g *nodeGroup) string {
 // nobodyWaitsInVain: a group that is free has nobody who should hold it, and will be
 // looked at again when that changes.
 func (m *Model) nobodyWaitsInVain(g *nodeGroup) error {
-	if g.turn != nil || g.Switch != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
+	if g.turn != nil || g.ContextSwitch != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
 		return nil
 	}
 	if due, all := m.next(g); len(all) > 0 {
@@ -196,7 +196,7 @@ func (m *Model) nobodyWaitsInVain(g *nodeGroup) error {
 func (m *Model) boundary(g *nodeGroup) (at int64) {
 	slot := m.settings.LedgerSlotNS
 	for _, j := range g.jobs {
-		if j.seat == nil || j.seat.Dedicated {
+		if j.reservation == nil || j.reservation.Dedicated {
 			continue
 		}
 		for _, s := range j.spans(m.slot()) {
@@ -213,8 +213,8 @@ func (m *Model) boundary(g *nodeGroup) (at int64) {
 // stopTurn: who holds a group is asked to stop for one that is due and goes before it.
 func (m *Model) stopTurn(t *turn) error {
 	g := m.nodeGroup(t.Group)
-	if !t.Stoppable || t.Stop {
-		return fmt.Errorf("turn %d was asked to stop, and is not stoppable, or was asked before", t.ID)
+	if !t.Preemptible || t.Stop {
+		return fmt.Errorf("turn %d was asked to stop, and is not preemptible, or was asked before", t.ID)
 	}
 	t.Stop = true
 	if m.unsure(g) {

@@ -8,7 +8,7 @@ import (
 	"rota/fsm/state"
 )
 
-// Hooks: what runs when a group changes hands (docs/ledger.md). While it does nobody
+// Hooks: what runs at a context switch (docs/ledger.md). While it does nobody
 // uses the group, and it is given to nobody else.
 
 const (
@@ -76,23 +76,23 @@ func (m *Model) changeHands(g *nodeGroup, t *turn) {
 		g.Awake = m.sleeper(t.Deployment)
 		return
 	}
-	g.Switch = &state.Switch{Token: t.Token, To: t.Deployment, Hooks: hooks, Began: m.now}
+	g.ContextSwitch = &state.ContextSwitch{Token: t.Token, To: t.Deployment, Hooks: hooks, Began: m.now}
 }
 
 func (t *turn) settingUp(g *nodeGroup) bool {
-	return t.held() && g.Switch != nil && g.Switch.Token == t.Token
+	return t.held() && g.ContextSwitch != nil && g.ContextSwitch.Token == t.Token
 }
 
-func (m *Model) endSwitch(c *logv1.EndSwitch, got *logv1.Result) error {
+func (m *Model) endContextSwitch(c *logv1.EndContextSwitch, got *logv1.Result) error {
 	g := m.nodeGroup(state.GroupID(c.GroupId))
-	if g == nil || g.Switch == nil || g.Switch.Token != c.Token {
-		return refused(got, "SWITCH_OVER")
+	if g == nil || g.ContextSwitch == nil || g.ContextSwitch.Token != c.Token {
+		return refused(got, "CONTEXT_SWITCH_OVER")
 	}
-	w := g.Switch
+	w := g.ContextSwitch
 	if int(c.Failed) > len(w.Hooks) || len(c.Message) > failureMax {
 		return refused(got, "INVALID")
 	}
-	g.Switch = nil
+	g.ContextSwitch = nil
 	if c.Failed != 0 && !w.Hooks[c.Failed-1].Wakes {
 		g.Halted = c.Message
 	} else {
@@ -110,10 +110,10 @@ func (m *Model) endSwitch(c *logv1.EndSwitch, got *logv1.Result) error {
 // none fails.
 func (m *Model) submitHook(c *logv1.SubmitHook, got *logv1.Result) error {
 	g := m.nodeGroup(state.GroupID(c.GroupId))
-	if g == nil || g.Switch == nil || g.Switch.Token != c.Token {
-		return refused(got, "SWITCH_OVER")
+	if g == nil || g.ContextSwitch == nil || g.ContextSwitch.Token != c.Token {
+		return refused(got, "CONTEXT_SWITCH_OVER")
 	}
-	w, n := g.Switch, int(c.Number)
+	w, n := g.ContextSwitch, int(c.Number)
 	if n >= 1 && n <= len(w.Runs) {
 		return result(got, &logv1.Result{FirstId: uint64(w.Runs[n-1].Action), Count: 1, Replayed: true})
 	}
@@ -145,11 +145,11 @@ func (m *Model) submitHook(c *logv1.SubmitHook, got *logv1.Result) error {
 // hookOver notes the end of an action with the group whose hook it was, if with any.
 func (m *Model) hookOver(a *action) {
 	for _, g := range m.groups {
-		if g.Switch == nil {
+		if g.ContextSwitch == nil {
 			continue
 		}
-		for i := range g.Switch.Runs {
-			if run := &g.Switch.Runs[i]; run.Action == a.ID {
+		for i := range g.ContextSwitch.Runs {
+			if run := &g.ContextSwitch.Runs[i]; run.Action == a.ID {
 				run.State = a.State
 				if a.Result != nil {
 					run.Reason, run.ExitCode = a.Result.Reason, a.Result.ExitCode
@@ -160,7 +160,7 @@ func (m *Model) hookOver(a *action) {
 }
 
 // setUp is what becomes of the turn that a group was made ready for.
-func (m *Model) setUp(t *turn, c *logv1.EndSwitch) error {
+func (m *Model) setUp(t *turn, c *logv1.EndContextSwitch) error {
 	if c.Failed == 0 {
 		t.ReadyAt = m.now
 		return m.tellTurn(t)
@@ -174,7 +174,7 @@ func (m *Model) setUp(t *turn, c *logv1.EndSwitch) error {
 	return m.forgetDeleted(t.job)
 }
 
-func sameSwitch(a, b *state.Switch) bool {
+func sameContextSwitch(a, b *state.ContextSwitch) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

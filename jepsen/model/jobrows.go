@@ -42,14 +42,14 @@ func (m *Model) ledgerStillDue(d deadline) bool {
 // compareLedger compares what the entry changed of groups, jobs and turns.
 func (m *Model) compareLedger() error {
 	for _, g := range m.groups {
-		if g.seats() == 0 {
+		if g.reservations() == 0 {
 			g.Period = 0
 		}
 		if err := m.compareNodeGroup(g); err != nil {
 			return err
 		}
 		if g.moved {
-			if err := m.judgeSeats(g); err != nil {
+			if err := m.judgeReservations(g); err != nil {
 				return err
 			}
 		}
@@ -79,7 +79,7 @@ func (m *Model) placesTheSimple() error {
 	}
 	for _, j := range m.jobByID {
 		for _, g := range m.groups {
-			if j.State == state.JobQueued && (j.Backfill || g.seats() == 0) && g.Nodes >= j.width() {
+			if j.State == state.JobQueued && (j.Backfill || g.reservations() == 0) && g.Nodes >= j.width() {
 				return fmt.Errorf("job %d is queued, and group %s has room for it: %q", j.ID, g.Name, m.s.Job(j.ID).Message)
 			}
 		}
@@ -93,8 +93,8 @@ func (m *Model) compareNodeGroup(g *nodeGroup) error {
 		return fmt.Errorf("group %s is missing", g.Name)
 	}
 	x, y := *got, g.NodeGroup
-	same := sameSwitch(x.Switch, y.Switch)
-	x.WakeAt, y.WakeAt, x.Switch, y.Switch = 0, 0, nil, nil
+	same := sameContextSwitch(x.ContextSwitch, y.ContextSwitch)
+	x.WakeAt, y.WakeAt, x.ContextSwitch, y.ContextSwitch = 0, 0, nil, nil
 	if !same || x != y {
 		return fmt.Errorf("group %s is %+v, must be %+v", g.Name, x, y)
 	}
@@ -121,13 +121,13 @@ func (m *Model) compareJob(j *job) error {
 	if !same || fmt.Sprint(x) != fmt.Sprint(y) {
 		return fmt.Errorf("job %d is %+v, must be %+v", j.ID, *got, j.Job)
 	}
-	return m.compareSeat(j)
+	return m.compareReservation(j)
 }
 
-// compareSeat: who does not run has none.
-func (m *Model) compareSeat(j *job) error {
-	if row := m.s.Seat(j.ID); (row != nil) != (j.seat != nil) {
-		return fmt.Errorf("job %d in state %d has seat %+v, must be %+v", j.ID, j.State, row, j.seat)
+// compareReservation: who does not run has none.
+func (m *Model) compareReservation(j *job) error {
+	if row := m.s.Reservation(j.ID); (row != nil) != (j.reservation != nil) {
+		return fmt.Errorf("job %d in state %d has reservation %+v, must be %+v", j.ID, j.State, row, j.reservation)
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (m *Model) compareAllOfLedger() error {
 		if err := m.compareNodeGroup(g); err != nil {
 			return err
 		}
-		if err := m.judgeSeats(g); err != nil {
+		if err := m.judgeReservations(g); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Node groups and training jobs: who may be where. Which group a job gets, and from
-// when, the model takes over and judges (seats.go).
+// when, the model takes over and judges (reservations.go).
 
 const (
 	nodeGroupsMax     = 1024
@@ -51,7 +51,7 @@ type (
 		state.NodeGroup
 		jobs []*job // that run on it
 		turn *turn  // the one that holds it
-		// moved: seats on it may have changed in this entry.
+		// moved: reservations on it may have changed in this entry.
 		moved bool
 	}
 	jobName struct {
@@ -60,10 +60,10 @@ type (
 	}
 	job struct {
 		state.Job
-		group *nodeGroup  // nil unless it runs
-		seat  *state.Seat // nil: none
-		was   *state.Seat // before this entry, if it has moved
-		turns []*turn     // that live, in the order of arrival
+		group       *nodeGroup         // nil unless it runs
+		reservation *state.Reservation // nil: none
+		was         *state.Reservation // before this entry, if it has moved
+		turns       []*turn            // that live, in the order of arrival
 		// What happened to it in this entry: a cycle was finished, maybe the first; it
 		// was placed, or moved.
 		finished, profiled, placed bool
@@ -159,7 +159,7 @@ func (m *Model) deleteNodeGroup(c *logv1.DeleteNodeGroup, got *logv1.Result) err
 	switch {
 	case g == nil:
 		return refused(got, "NODE_GROUP_NOT_FOUND")
-	case len(g.jobs) > 0 || g.turn != nil || g.Switch != nil:
+	case len(g.jobs) > 0 || g.turn != nil || g.ContextSwitch != nil:
 		return refused(got, "NODE_GROUP_IN_USE")
 	}
 	m.groups = remove(m.groups, g)
@@ -353,14 +353,14 @@ func (m *Model) complete(j *job) error {
 	return nil
 }
 
-// leaveGroup returns the seat of a job at once. Who holds the group is to stop.
+// leaveGroup returns the reservation of a job at once. Who holds the group is to stop.
 func (m *Model) leaveGroup(j *job, s state.JobState) error {
 	if j.group != nil {
 		if err := m.keepProfile(j); err != nil {
 			return err
 		}
 		j.group.jobs = remove(j.group.jobs, j)
-		j.group, j.Group, j.seat = nil, 0, nil
+		j.group, j.Group, j.reservation = nil, 0, nil
 		j.settle()
 	}
 	j.State, j.Message = s, ""
@@ -393,14 +393,14 @@ func (m *Model) dropJob(j *job) error {
 }
 
 // moveJob: the plan was made elsewhere. Whether it still holds is taken over, and what
-// it leads to is judged with the seats.
+// it leads to is judged with the reservations.
 func (m *Model) moveJob(c *logv1.MoveJob, got *logv1.Result) error {
 	j := m.jobByID[state.JobID(c.JobId)]
 	var v verdict
 	v.refuse(j == nil, "JOB_NOT_FOUND")
 	v.tolerate(j == nil, "MOVE_REFUSED")
 	if j != nil {
-		v.refuse(j.seat == nil || j.Group != state.GroupID(c.From) || j.seat.Dedicated || slices.ContainsFunc(j.turns, (*turn).held), "MOVE_REFUSED")
+		v.refuse(j.reservation == nil || j.Group != state.GroupID(c.From) || j.reservation.Dedicated || slices.ContainsFunc(j.turns, (*turn).held), "MOVE_REFUSED")
 		to := m.nodeGroup(state.GroupID(c.To))
 		v.refuse(to == nil || to == j.group || to.Period != c.Was, "MOVE_REFUSED")
 	}
@@ -414,7 +414,7 @@ func (m *Model) moveJob(c *logv1.MoveJob, got *logv1.Result) error {
 	from.moved = true
 	m.joinGroup(j, to)
 	to.Period = c.Period // another move of the same entry may be planned upon it
-	if !slices.ContainsFunc(from.jobs, func(o *job) bool { return o.seat != nil }) {
+	if !slices.ContainsFunc(from.jobs, func(o *job) bool { return o.reservation != nil }) {
 		from.Period = 0
 	}
 	if err := m.tellJob(j); err != nil {

@@ -46,11 +46,11 @@ func TestRandomLedgers(t *testing.T) {
 	}
 }
 
-// shared counts the groups that several jobs have seats on.
+// shared counts the groups that several jobs have reservations on.
 func (w *world) shared() (n int) {
-	seats := map[state.GroupID]int{}
-	w.s.Seats(func(r *state.Seat) bool {
-		if seats[r.Group]++; seats[r.Group] == 2 {
+	reservations := map[state.GroupID]int{}
+	w.s.Reservations(func(r *state.Reservation) bool {
+		if reservations[r.Group]++; reservations[r.Group] == 2 {
 			n++
 		}
 		return true
@@ -62,7 +62,7 @@ func (w *world) shared() (n int) {
 func (w *world) ledgerCommand() *logv1.Command {
 	switch n := w.rand.IntN(70); {
 	case n >= 60:
-		return w.endOfSwitch()
+		return w.endOfContextSwitch()
 	case n < 25:
 		return w.acquisition()
 	case n < 45:
@@ -128,7 +128,7 @@ func (w *world) jobSubmission() *logv1.Command {
 func (w *world) acquisition() *logv1.Command {
 	c := &logv1.AcquireTurn{
 		Request: w.request(), Job: w.jobName(), Deployment: w.pick("a", "a", "b", "c"), Operation: uint32(1 + w.rand.IntN(7)),
-		SetUpNs: w.rand.Int64N(2) * w.somewhere(5*second), LimitNs: w.rand.Int64N(2) * w.somewhere(30*second), Stoppable: w.rand.IntN(2) == 0,
+		SetUpNs: w.rand.Int64N(2) * w.somewhere(5*second), LimitNs: w.rand.Int64N(2) * w.somewhere(30*second), Preemptible: w.rand.IntN(2) == 0,
 		ExpectNs: w.rand.Int64N(3) * w.somewhere(10*second),
 	}
 	if j := w.s.JobByName(1, c.Job); j != nil {
@@ -176,16 +176,16 @@ func (w *world) someHooks() (all []*logv1.DeploymentHooks) {
 	return all
 }
 
-// endOfSwitch ends the hooks of a group, mostly those that run.
-func (w *world) endOfSwitch() *logv1.Command {
-	c := &logv1.EndSwitch{GroupId: 1}
+// endOfContextSwitch ends the hooks of a group, mostly those that run.
+func (w *world) endOfContextSwitch() *logv1.Command {
+	c := &logv1.EndContextSwitch{GroupId: 1}
 	w.s.NodeGroups(func(g *state.NodeGroup) bool {
-		if g.Switch == nil || w.rand.IntN(4) == 0 {
+		if g.ContextSwitch == nil || w.rand.IntN(4) == 0 {
 			return true
 		}
-		c.GroupId, c.Token = uint64(g.ID), g.Switch.Token
+		c.GroupId, c.Token = uint64(g.ID), g.ContextSwitch.Token
 		if w.rand.IntN(4) == 0 {
-			c.Failed, c.Message = uint32(1+w.rand.IntN(len(g.Switch.Hooks))), "it failed"
+			c.Failed, c.Message = uint32(1+w.rand.IntN(len(g.ContextSwitch.Hooks))), "it failed"
 		}
 		return w.rand.IntN(2) == 0
 	})
@@ -195,7 +195,7 @@ func (w *world) endOfSwitch() *logv1.Command {
 	case 1:
 		c.Failed = 3
 	}
-	return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: c}}
+	return &logv1.Command{Verb: &logv1.Command_EndContextSwitch{EndContextSwitch: c}}
 }
 
 // endOfTurn ends a turn that holds a group or waits, mostly with the right token.

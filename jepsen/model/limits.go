@@ -17,7 +17,7 @@ const (
 	poolsMax          = 64
 	nodesMax          = 65536
 	trajectoryLiveMax = 4096
-	residentsMax      = 4096
+	hostedMax         = 4096
 	stepsPerEntry     = 4096
 	window            = 32 // oldest actions of a queue that are considered
 	choices           = 64 // nodes of which one is chosen
@@ -28,7 +28,7 @@ const (
 	classMemory       = 64 // attempts that a mean is made of
 	exploreAfter      = 3  // attempts with one width before another is tried
 	execMax           = 1 << 52
-	bideMax           = 60 * 1_000_000_000 // how long one may be let wait that could start
+	deferMax          = 60 * 1_000_000_000 // how long one may be let wait that could start
 	unitsMax          = 1 << 20
 	pointsMax         = 64
 	allowedCoresMax   = 64

@@ -111,7 +111,7 @@ func (m *Model) Step(index, term uint64, e *logv1.Entry, results []*logv1.Result
 		}
 	}
 	m.learnHalted()
-	m.learnSeats()
+	m.learnReservations()
 	if err := m.schedule(); err != nil {
 		return fmt.Errorf("entry %d, scheduling: %w", index, err)
 	}

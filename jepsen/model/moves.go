@@ -92,7 +92,7 @@ func (m *Model) release(a *action) {
 func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event {
 	if a.State == state.ActionQueued {
 		m.leaveQueue(a)
-		if a.HeldOn != 0 { // its node is free for others again
+		if a.ReservedOn != 0 { // its node is free for others again
 			m.onlyArrivals = false
 		}
 	}
@@ -183,7 +183,7 @@ func (m *Model) beginClose(t *trajectory, reason state.EndReason) state.Event {
 // loseNode settles everything that ran or lived on a node. Its trajectories end
 // first, so that none of their actions is queued again.
 func (m *Model) loseNode(n *node) (changes []change) {
-	for _, t := range n.residents {
+	for _, t := range n.hosted {
 		if t.State < state.TrajectoryClosing {
 			changes = append(changes, change{m.beginClose(t, state.EndNodeLost), nil})
 		}

@@ -105,7 +105,7 @@ func (m *Model) enter(n *node, row state.Node, p *pool) *node {
 		m.nodes[row.Name], m.nodeByID[row.ID] = n, n
 	} else {
 		row.ID, row.Draining, row.Trajectories = n.ID, n.OperatorDrains(), n.Trajectories
-		row.HeldFor = n.HeldFor // until it is learned that it is no more
+		row.ReservedFor = n.ReservedFor // until it is learned that it is no more
 		row.FreeMemory -= n.reservedBytes()
 		m.touchPool(n.pool)
 		n.pool.nodes = remove(n.pool.nodes, n)
@@ -174,7 +174,7 @@ func (m *Model) removeNode(c *logv1.RemoveNode, got *logv1.Result) error {
 	}
 	var v verdict
 	v.refuse(n.State == state.NodeUp, "NODE_UP")
-	v.refuse(len(n.residents) > 0, "NODE_TEARDOWN")
+	v.refuse(len(n.hosted) > 0, "NODE_TEARDOWN")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}

@@ -342,11 +342,11 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 }
 
 // waitsForMemory is the oldest action that waits for cores and memory of any node
-// that could hold it, has none kept for it and does not bide its time. Those without
+// that could hold it, has none reserved for it and is not deferred. Those without
 // cores take no memory before it for ever.
 func (m *Model) waitsForMemory(n *node) *action {
 	for _, a := range m.inLine(n.pool.queue.waiting, window) {
-		if a.HeldOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) && !m.bides(a, n) {
+		if a.ReservedOn == 0 && a.reserves() > 0 && n.couldHold(&a.Action) && !m.defers(a, n) {
 			if m.justJoined(a) {
 				return nil
 			}
@@ -361,7 +361,7 @@ func (m *Model) justJoined(a *action) bool { return a.joined == m.applied }
 
 // takesCoreless: an action without cores and without a trajectory could start there.
 func (m *Model) takesCoreless(n *node, a *action) bool {
-	kept := n.HeldFor != 0 && n.HeldFor != a.ID || m.heldFor(n) != 0 && m.heldFor(n) != a.ID
+	kept := n.ReservedFor != 0 && n.ReservedFor != a.ID || m.reservedFor(n) != 0 && m.reservedFor(n) != a.ID
 	return n.usable() && n.FreeMemory >= a.Memory && (a.Memory == 0 || !kept)
 }
 

@@ -24,13 +24,13 @@ type (
 	}
 	node struct {
 		state.Node
-		pool      *pool
-		queue     queue // of the trajectories that live here
-		coreless  queue // of those that have no cores
-		running   []*action
-		residents []*trajectory
-		models    []state.Resident // in the memory of its GPUs
-		touched   bool
+		pool     *pool
+		queue    queue // of the trajectories that live here
+		coreless queue // of those that have no cores
+		running  []*action
+		hosted   []*trajectory
+		models   []state.Resident // in the memory of its GPUs
+		touched  bool
 		// chose are those that could have started here and wait for more cores.
 		chose  map[state.ActionID]bool
 		served bool // one that had been bypassed started on it in this entry
@@ -159,7 +159,7 @@ func (n *node) couldHold(a *state.Action) bool {
 }
 
 func (n *node) reservedBytes() (bytes uint64) {
-	for _, t := range n.residents {
+	for _, t := range n.hosted {
 		bytes += t.Memory
 	}
 	return bytes

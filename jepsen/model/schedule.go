@@ -75,7 +75,7 @@ func (m *Model) grant(e state.Event) error {
 	n.take(a, at.Chunk, m.now)
 	if a.GPUs() != nil {
 		a.setUp = at.SetUpNS
-		m.onlyArrivals = m.onlyArrivals && a.HeldOn == 0
+		m.onlyArrivals = m.onlyArrivals && a.ReservedOn == 0
 	}
 	n.Running++
 	n.running = append(n.running, a)
@@ -182,14 +182,14 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 
 // bestNode: where an action that just arrived, and that nothing older waits
 // with, is placed freely, it is on the node with the most free cores that has the
-// memory and is not kept. Nodes may be kept for a moment for who has no cores.
+// memory and is not reserved. Nodes may be reserved for a moment for who has no cores.
 func (m *Model) bestNode(a *action, n *node) error {
 	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a ||
 		m.mayBeElastic(a.pool) || a.pool.coreless.olderThan(a) {
 		return nil
 	}
 	for _, o := range a.pool.nodes {
-		kept := o.HeldFor != 0 || m.heldFor(o) != 0 || len(o.queue.waiting) > 0 // or about to be
+		kept := o.ReservedFor != 0 || m.reservedFor(o) != 0 || len(o.queue.waiting) > 0 // or about to be
 		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.FreeBandwidth >= a.Bandwidth() && o.Free.Len() > n.Free.Len() {
 			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
 		}
@@ -197,10 +197,10 @@ func (m *Model) bestNode(a *action, n *node) error {
 	return nil
 }
 
-// heldFor is the action that a node is kept for after the entry.
-func (m *Model) heldFor(n *node) state.ActionID {
+// reservedFor is the action that a node is reserved for after the entry.
+func (m *Model) reservedFor(n *node) state.ActionID {
 	if row := m.s.Node(n.ID); row != nil {
-		return row.HeldFor
+		return row.ReservedFor
 	}
 	return 0
 }
@@ -215,12 +215,12 @@ func (m *Model) place(e state.Event) error {
 		return fmt.Errorf("trajectory %d was opened, which is not the oldest that waits", e.Subject)
 	case n == nil || !n.usable() || n.pool != t.pool || t.pool.halted:
 		return fmt.Errorf("trajectory %d was opened on node %d, which takes none of its pool", t.ID, e.Node)
-	case n.FreeMemory < t.Memory || len(n.residents) >= residentsMax || !n.hosts(t):
-		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.residents))
+	case n.FreeMemory < t.Memory || len(n.hosted) >= hostedMax || !n.hosts(t):
+		return fmt.Errorf("trajectory %d of %d bytes was opened on node %s with %d free and %d trajectories", t.ID, t.Memory, n.Name, n.FreeMemory, len(n.hosted))
 	}
 	if better := m.betterHome(t, n); better != nil {
 		return fmt.Errorf("trajectory %d was opened on node %s with %d bytes free, %d trajectories and %d of its group in its domain, node %s has %d, %d and %d",
-			t.ID, n.Name, n.FreeMemory, len(n.residents), m.together(t, n), better.Name, better.FreeMemory, len(better.residents), m.together(t, better))
+			t.ID, n.Name, n.FreeMemory, len(n.hosted), m.together(t, n), better.Name, better.FreeMemory, len(better.hosted), m.together(t, better))
 	}
 	t.pool.pending = remove(t.pool.pending, t)
 	t.State, t.Node = state.TrajectoryOpen, n.ID
@@ -229,7 +229,7 @@ func (m *Model) place(e state.Event) error {
 	}
 	n.FreeMemory -= t.Memory
 	n.Trajectories++
-	n.residents = append(n.residents, t)
+	n.hosted = append(n.hosted, t)
 	for _, a := range t.live {
 		a.Node = n.ID
 		m.queueOf(a).add(a)
@@ -260,9 +260,9 @@ func (m *Model) betterHome(t *trajectory, n *node) *node {
 	if len(t.pool.nodes) > choices {
 		return nil
 	}
-	load := func(n *node) int { return len(n.residents) * 1_000_000 / max(1, n.Cores().Len()) }
+	load := func(n *node) int { return len(n.hosted) * 1_000_000 / max(1, n.Cores().Len()) }
 	for _, o := range t.pool.nodes {
-		if !o.usable() || len(o.residents) >= residentsMax || o.FreeMemory < t.Memory || !o.hosts(t) {
+		if !o.usable() || len(o.hosted) >= hostedMax || o.FreeMemory < t.Memory || !o.hosts(t) {
 			continue
 		}
 		if cmp.Or(cmp.Compare(m.together(t, o), m.together(t, n)), cmp.Compare(n.FreeMemory, o.FreeMemory), cmp.Compare(load(o), load(n))) < 0 {
@@ -291,7 +291,7 @@ func (m *Model) closed(e state.Event) error {
 	if n := m.nodeByID[t.Node]; n != nil {
 		n.FreeMemory += t.Memory
 		n.Trajectories--
-		n.residents = remove(n.residents, t)
+		n.hosted = remove(n.hosted, t)
 		m.touchNode(n)
 		m.onlyArrivals = false
 	}

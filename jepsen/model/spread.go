@@ -41,7 +41,7 @@ func (m *Model) together(t *trajectory, n *node) (count int) {
 
 // relabel follows the labels of a node in the rows of what is open there.
 func (m *Model) relabel(n *node) {
-	for _, t := range n.residents {
+	for _, t := range n.hosted {
 		if t.State == state.TrajectoryOpen && t.spread() && t.Spread.Domain != n.label(t.Spread.Label) {
 			t.Spread.Domain = n.label(t.Spread.Label)
 			m.touchTrajectory(t)

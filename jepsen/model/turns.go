@@ -37,7 +37,7 @@ func (m *Model) ending(a *action) bool {
 	return a.Trajectory != 0 && m.trajectories[a.Trajectory].State != state.TrajectoryOpen
 }
 
-// oldestFor is the oldest action that waits for a node and does not bide its time:
+// oldestFor is the oldest action that waits for a node and is not deferred:
 // for it alone, or for any node of its pool. Nil if there is none, or if it has
 // only just come to wait.
 func (m *Model) oldestFor(n *node) (oldest *action) {
@@ -58,7 +58,7 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 		if m.ending(a) || m.staysAside(a) {
 			continue
 		}
-		if !m.bides(a, n) {
+		if !m.defers(a, n) {
 			return a
 		}
 		if left--; left == 0 {
@@ -68,27 +68,27 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 	return nil
 }
 
-// bides: it could start on the node, would be faster with more cores, and has not
+// defers: it could start on the node, would be faster with more cores, and has not
 // waited for long. Nobody bypasses it while it does.
-func (m *Model) bides(a *action, n *node) bool {
+func (m *Model) defers(a *action, n *node) bool {
 	fits := a.CoresMin <= uint32(n.Free.Len()) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
-	holder := m.actions[n.HeldFor] // which may have started meanwhile
+	holder := m.actions[n.ReservedFor] // which may have started meanwhile
 	kept := holder != nil && holder.ID < a.ID && holder.State == state.ActionQueued
-	return a.informed() && fits && !kept && m.now-a.SubmittedAt < bideMax
+	return a.informed() && fits && !kept && m.now-a.SubmittedAt < deferMax
 }
 
 // pass counts the start of a younger action before the oldest one. When its
-// patience has ended, that is allowed only if no node can be kept for it.
+// patience has ended, that is allowed only if no node can be reserved for it.
 func (m *Model) pass(oldest, a *action, n *node) error {
-	if oldest.HeldOn != 0 {
-		return nil // a node is kept for it; nothing younger starts there
+	if oldest.ReservedOn != 0 {
+		return nil // a node is reserved for it; nothing younger starts there
 	}
 	ended := oldest.passed > 0 && (oldest.passed >= m.settings.BypassMax || m.now-oldest.passedAt >= m.settings.BypassNSMax)
 	if ended {
-		// One that started by the end of the entry may have had a node kept meanwhile.
-		if row := m.s.Action(oldest.ID); row.State == state.ActionQueued && (row.HeldOn == 0 || row.HeldOn == n.ID) {
-			if free := m.couldBeKept(oldest); free != nil && !(free == n && a.passed > 0) { // else it was kept for a until now
-				return fmt.Errorf("action %d was granted on node %s and bypasses action %d, bypassed %d times since %d already (limits %d, %d ns), with node %s free to be kept for it",
+		// One that started by the end of the entry may have had a node reserved meanwhile.
+		if row := m.s.Action(oldest.ID); row.State == state.ActionQueued && (row.ReservedOn == 0 || row.ReservedOn == n.ID) {
+			if free := m.couldBeReserved(oldest); free != nil && !(free == n && a.passed > 0) { // else it was reserved for a until now
+				return fmt.Errorf("action %d was granted on node %s and bypasses action %d, bypassed %d times since %d already (limits %d, %d ns), with node %s free to be reserved for it",
 					a.ID, n.Name, oldest.ID, oldest.passed, oldest.passedAt, m.settings.BypassMax, m.settings.BypassNSMax, free.Name)
 			}
 		}
@@ -103,7 +103,7 @@ func (m *Model) pass(oldest, a *action, n *node) error {
 }
 
 // learnPatience takes over that the count of an action began anew while others
-// were the oldest: when its own patience had ended and no node could be kept.
+// were the oldest: when its own patience had ended and no node could be reserved.
 func (m *Model) learnPatience(q *queue) {
 	for _, a := range m.inLine(q.waiting, window) {
 		if a.passed == 0 {
@@ -112,7 +112,7 @@ func (m *Model) learnPatience(q *queue) {
 		row := m.s.Action(a.ID)
 		judged := a.judged == m.applied
 		anew := row.Bypassed == 0 || row.BlockedAt > a.passedAt || judged && row.Bypassed < a.passed
-		if anew && (!judged || m.couldBeKept(a) == nil) {
+		if anew && (!judged || m.couldBeReserved(a) == nil) {
 			a.passed, a.passedAt = row.Bypassed, row.BlockedAt
 		}
 	}
@@ -127,12 +127,12 @@ func (m *Model) learnPasses(q *queue) {
 	}
 }
 
-// couldBeKept returns a node that should have been kept for an action and was
-// not: one that could ever hold it and was kept for nobody all the while.
-func (m *Model) couldBeKept(a *action) *node {
+// couldBeReserved returns a node that should have been reserved for an action and was
+// not: one that could ever hold it and was reserved for nobody all the while.
+func (m *Model) couldBeReserved(a *action) *node {
 	for _, n := range a.pool.nodes {
 		mine := a.Trajectory == 0 && n.usable() || a.Trajectory != 0 && n.ID == a.Node
-		if mine && n.couldHold(&a.Action) && n.couldServe(a) && n.HeldFor == 0 && !n.served && m.heldFor(n) == 0 {
+		if mine && n.couldHold(&a.Action) && n.couldServe(a) && n.ReservedFor == 0 && !n.served && m.reservedFor(n) == 0 {
 			return n
 		}
 	}
@@ -140,7 +140,7 @@ func (m *Model) couldBeKept(a *action) *node {
 }
 
 // couldServe: it is not memory of trajectories that an action waits for. A node is not
-// kept for that.
+// reserved for that.
 func (n *node) couldServe(a *action) bool {
 	free := n.FreeMemory
 	for _, r := range n.running {
@@ -157,7 +157,7 @@ func (m *Model) nobodyForgotten(p *pool) error {
 	}
 	if t := m.firstPending(p); t != nil {
 		for _, n := range p.nodes {
-			if n.usable() && n.FreeMemory >= t.Memory && len(n.residents) < residentsMax && n.hosts(t) {
+			if n.usable() && n.FreeMemory >= t.Memory && len(n.hosted) < hostedMax && n.hosts(t) {
 				return fmt.Errorf("trajectory %d waits for %d bytes, node %s has %d free", t.ID, t.Memory, n.Name, n.FreeMemory)
 			}
 		}
@@ -173,7 +173,7 @@ func (m *Model) nobodyForgotten(p *pool) error {
 			continue
 		}
 		if a := m.forgottenOn(n); a != nil {
-			return fmt.Errorf("action %d waits for %d cores and %d bytes, node %s has %d and %d free and is kept for nobody else",
+			return fmt.Errorf("action %d waits for %d cores and %d bytes, node %s has %d and %d free and is reserved for nobody else",
 				a.ID, a.CoresMin, a.reserves(), n.Name, n.Free.Len(), n.FreeMemory)
 		}
 	}
@@ -200,7 +200,7 @@ func (m *Model) forgottenOn(n *node) *action {
 	}
 	for _, q := range queues {
 		for _, a := range m.inLine(q, window) {
-			kept := n.HeldFor == 0 || n.HeldFor == a.ID
+			kept := n.ReservedFor == 0 || n.ReservedFor == a.ID
 			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept && !m.choosesToWait(a, n) {
 				return a
 			}

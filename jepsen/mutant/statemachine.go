@@ -34,7 +34,7 @@ var stateMachine = []Mutant{
 		Edits: []Edit{
 			{"fsm/transition.go",
 				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n",
-				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n	n := *x.s.Node(a.Node)\n	n.Free = n.Free.Union(t.Cores)\n	x.s.PutNode(&n)\n	x.dirty.add(state.NodeInstance(n.ID))\n"},
+				"	x.s.PutAttempt(&t)\n	x.dirtyNodes.add(a.Node)\n	n := *x.s.Node(a.Node)\n	n.Free = n.Free.Union(t.Cores)\n	x.s.PutNode(&n)\n	x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))\n"},
 			{"fsm/transition.go",
 				"	state.Assert(n.Free.Intersect(t.Cores) == state.CoreSet{}, \"cores of action %d on node %s are free already\", t.Action, n.Name)\n",
 				""},
@@ -209,8 +209,8 @@ var stateMachine = []Mutant{
 		Name: "width-between",
 		Bug:  "an action that can use some numbers of cores only gets one between them",
 		Edits: []Edit{{"sched/elastic.go",
-			"return p.explore(a, amounts, amounts.AtMost(has+free), has+free)",
-			"return p.explore(a, amounts, min(int(amounts.Most()), has+free), has+free)"}},
+			"return p.explore(a, dops, dops.AtMost(has+free), has+free)",
+			"return p.explore(a, dops, min(int(dops.Most()), has+free), has+free)"}},
 		Hunt: simulate(),
 	},
 	{

@@ -37,9 +37,9 @@ func (s *settler) ledger(ctx context.Context) (left []string, err error) {
 	view, err := s.api.Ledger.GetLedger(ctx, &rotav1.GetLedgerRequest{})
 	for _, l := range view.GetGroups() {
 		g := l.Group
-		if g.TurnId != 0 || g.Jobs+g.BackfillJobs != 0 || len(l.Reservations) != 0 || g.Halted != "" {
+		if g.TurnId != 0 || g.Jobs+g.BackfillJobs != 0 || len(l.Intervals) != 0 || g.Halted != "" {
 			left = append(left, fmt.Sprintf("node group %s is held by turn %d, has %d and %d jobs and %d reservations %s",
-				g.Name, g.TurnId, g.Jobs, g.BackfillJobs, len(l.Reservations), g.Halted))
+				g.Name, g.TurnId, g.Jobs, g.BackfillJobs, len(l.Intervals), g.Halted))
 		}
 	}
 	if halted := view.GetHalted(); halted != "" {

@@ -82,7 +82,7 @@ func (t *trainer) newTurn(ctx context.Context) *rotav1.AcquireTurnRequest {
 	q := &rotav1.AcquireTurnRequest{
 		RequestId: t.requestID(), ExpireTime: t.env.clock.expiry(ctx, t.worker),
 		Deployment: job + "/" + deployment, Operation: rotav1.Operation_OPERATION_FORWARD_BACKWARD,
-		Step: uint64(t.env.Record.Now()/int64(stepTime)) + 1, Expect: durationpb.New(expect), Stoppable: t.chance(50),
+		Step: uint64(t.env.Record.Now()/int64(stepTime)) + 1, Expect: durationpb.New(expect), Preemptible: t.chance(50),
 	}
 	if t.chance(30) {
 		q.Limit = durationpb.New(expect + 200*time.Millisecond)

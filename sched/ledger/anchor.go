@@ -18,7 +18,7 @@ type Finished struct {
 	Pushed []Push
 }
 
-// Push is a job whose reservation starts later, by so many slots.
+// Push is a job whose reservation starts later, by a number of slots.
 type Push struct {
 	Job JobID
 	By  int64
@@ -30,7 +30,7 @@ type Push struct {
 //
 //   - Early, it moves as far as the one before it lets it, and waits for the rest.
 //   - Late by a little, it goes where it is, and those behind it are pushed by what
-//     the gaps between them do not take up. Nobody is pushed by more than it is late,
+//     the gaps between them do not take up. No job is pushed by more than the late one is late,
 //     and the order stays, so this always fits: at worst all are pushed alike.
 //   - Later than that, others make room only if all of them together wait for less than
 //     it would have to. Else it waits for the next turn that fits. At worst that is its
@@ -70,7 +70,7 @@ func (l *Ledger) Finish(job JobID, ready int64) (Finished, error) {
 
 // move returns where member i starts its next cycle, which was planned where its
 // anchor is, and who makes room.
-func (l *Ledger) move(g *group, members []Resident, i int, ready int64) (int64, []Push) {
+func (l *Ledger) move(g *group, members []Reservation, i int, ready int64) (int64, []Push) {
 	m := members[i]
 	late := ready - m.Anchor
 	var others circle

@@ -56,11 +56,11 @@ func cluster(s shape) *Ledger {
 		if len(l.jobs) == s.jobs {
 			break
 		}
-		f, err := l.Place(Ask{Job: JobID(job + 1), Cycle: s.draw(rng), Ready: rng.Int64N(900), Policy: s.policy})
+		f, err := l.Place(Request{Job: JobID(job + 1), Cycle: s.draw(rng), Ready: rng.Int64N(900), Policy: s.policy})
 		if err != nil {
 			continue
 		}
-		if err := l.Reserve(f.Placement); err != nil {
+		if err := l.Reserve(f.Fit); err != nil {
 			panic(err)
 		}
 	}
@@ -71,12 +71,12 @@ func cluster(s shape) *Ledger {
 func BenchmarkPlace(b *testing.B) {
 	for _, s := range shapes {
 		l := cluster(s)
-		ask := Ask{Job: 9999, Cycle: s.newJob, Ready: 1000, Policy: s.policy, Settled: s.settled}
+		request := Request{Job: 9999, Cycle: s.newJob, Ready: 1000, Policy: s.policy, Settled: s.settled}
 		b.Run(s.name, func(b *testing.B) {
 			b.ReportAllocs()
-			var f Found
+			var f Placement
 			for b.Loop() {
-				f, _ = l.Place(ask)
+				f, _ = l.Place(request)
 			}
 			report(b, l, f.Search)
 		})
@@ -93,8 +93,8 @@ func report(b *testing.B, l *Ledger, s Search) {
 
 // slotScan answers the same question by looking at slots: for every group and period,
 // every shift, every cycle in the horizon and every slot of its segments.
-func slotScan(l *Ledger, a Ask) (best rank, found bool) {
-	s := search{Ledger: l, Ask: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
+func slotScan(l *Ledger, a Request) (best rank, found bool) {
+	s := search{Ledger: l, Request: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
 	busy := make([]bool, l.config.Slots)
 	for _, g := range l.groups {
 		if !s.suited(g) || !s.bound(g) {
@@ -156,9 +156,9 @@ func TestPlaceIsTheScanOfSlots(t *testing.T) {
 			continue // it takes too long under the race detector
 		}
 		l := cluster(s)
-		ask := Ask{Job: 9999, Cycle: s.newJob, Ready: 1000, Policy: s.policy, Settled: s.settled}
-		want, ok := slotScan(l, ask)
-		f, err := l.Place(ask)
+		request := Request{Job: 9999, Cycle: s.newJob, Ready: 1000, Policy: s.policy, Settled: s.settled}
+		want, ok := slotScan(l, request)
+		f, err := l.Place(request)
 		if (err == nil) != ok || ok && (f.Group != GroupID(want[5]) || s.policy == Spread && f.Cost != want[0]) {
 			t.Errorf("%s: %+v, %v, a scan finds %v, %v", s.name, f, err, want, ok)
 		}
@@ -168,10 +168,10 @@ func TestPlaceIsTheScanOfSlots(t *testing.T) {
 func BenchmarkScanOfSlots(b *testing.B) {
 	for _, s := range shapes {
 		l := cluster(s)
-		ask := Ask{Job: 9999, Cycle: s.newJob, Ready: 1000, Policy: s.policy, Settled: s.settled}
+		request := Request{Job: 9999, Cycle: s.newJob, Ready: 1000, Policy: s.policy, Settled: s.settled}
 		b.Run(s.name, func(b *testing.B) {
 			for b.Loop() {
-				slotScan(l, ask)
+				slotScan(l, request)
 			}
 		})
 	}
@@ -179,10 +179,10 @@ func BenchmarkScanOfSlots(b *testing.B) {
 
 func BenchmarkReserveRelease(b *testing.B) {
 	l := cluster(shapes[0])
-	f := must(l.Place(Ask{Job: 9999, Cycle: model30B, Ready: 1000}))
+	f := must(l.Place(Request{Job: 9999, Cycle: model30B, Ready: 1000}))
 	b.ReportAllocs()
 	for b.Loop() {
-		if l.Reserve(f.Placement) != nil || l.Release(9999) != nil {
+		if l.Reserve(f.Fit) != nil || l.Release(9999) != nil {
 			b.Fatal("it does not fit")
 		}
 	}
@@ -190,10 +190,10 @@ func BenchmarkReserveRelease(b *testing.B) {
 
 func BenchmarkBuild(b *testing.B) {
 	l := cluster(shapes[0])
-	groups, residents := l.Rows()
+	groups, reservations := l.Rows()
 	b.ReportAllocs()
 	for b.Loop() {
-		must(Build(l.config, l.head, groups, residents))
+		must(Build(l.config, l.head, groups, reservations))
 	}
 }
 
@@ -203,15 +203,15 @@ func BenchmarkFinish(b *testing.B) {
 		b.Run(fmt.Sprintf("late=%d", late), func(b *testing.B) {
 			l := build(Default(), 0, 4)
 			for job := range JobID(4) {
-				f := must(l.Place(Ask{Job: job + 1, Cycle: model7B}))
-				if err := l.Reserve(f.Placement); err != nil {
+				f := must(l.Place(Request{Job: job + 1, Cycle: model7B}))
+				if err := l.Reserve(f.Fit); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				job := JobID(i%4 + 1)
-				r, _ := l.Resident(job)
+				r, _ := l.Reservation(job)
 				next := r.starts(290, 1)
 				l.head = max(l.head, next-290)
 				must(l.Finish(job, next+late))

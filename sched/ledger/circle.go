@@ -21,7 +21,7 @@ type circle struct {
 
 // layOut puts the segments of all members on the circle. It is false if two of them
 // want the group at once.
-func (c *circle) layOut(period int64, members []Resident) bool {
+func (c *circle) layOut(period int64, members []Reservation) bool {
 	c.period, c.busy = period, c.busy[:0]
 	for i := range members {
 		r := &members[i]

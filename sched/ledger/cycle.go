@@ -34,10 +34,10 @@ type Cycle struct {
 	Segments []Segment
 }
 
-// dedicated is the cycle of a job whose cycle nobody knows yet: its group, always.
+// dedicated is the cycle of a job whose cycle is not known yet: its group, always.
 func dedicated(nodes int64) Cycle { return Cycle{1, []Segment{{0, 1, nodes}}} }
 
-// Validate says what is wrong with a cycle, for a horizon of so many slots.
+// Validate says what is wrong with a cycle, for a horizon of that many slots.
 func (c Cycle) Validate(slots int64) error {
 	switch {
 	case c.Period < 1:

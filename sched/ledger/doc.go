@@ -41,7 +41,7 @@
 //
 // # What is derived
 //
-// Rows are Group and Resident: a cycle, and the slot at which one of it starts (the
+// Rows are Group and Reservation: a cycle, and the slot at which one of it starts (the
 // anchor). The interval sets and who is where are derived from them, so a
 // snapshot has rows only, and Build makes the same ledger of them as the one that
 // came by them step by step (TestLedgerIsASlotArray). Nothing before the anchor is
@@ -70,7 +70,7 @@
 //	235B and two 7B        16 s    18 %  1.2 %   2.8 s   3.6 %  1.1 %
 //
 // With a PushPPM of 0, so that others make room only where that costs them less, it is the
-// same to the digit. Before there was that rule, when nobody was ever pushed and who was
+// same to the digit. Before there was that rule, when no job was ever pushed and a job that was
 // late waited, four 7B were 15.4 % slower and two 4.4 %.
 //
 // What is left apart is how much one cycle varies. With fixed anchors reservations
@@ -81,7 +81,7 @@
 //   - Equation 1. Both of its terms grow with the shift, so within a group and period
 //     the earliest fit is the best whatever the weights. The end of a cycle is put off
 //     by the shift and by the stretch. A shift is paid once and a stretch by every
-//     cycle, so the cost is that of all cycles in a horizon; and what residents are
+//     cycle, so the cost is that of all cycles in a horizon; and what members are
 //     stretched counts as well. Otherwise a group would be stretched for ever to save
 //     one shift.
 //   - Equation 2 is for one cycle, and windows of 8 hours. Here a fit is one for all
@@ -92,7 +92,7 @@
 //     come to their neighbours, in ppm of the period: there a delay of one delays the
 //     other.
 //   - Commensurate periods (§7.1) are preferred by the cost, since they stretch
-//     nobody, and of equal costs by how few cycles there are in the period.
+//     no job, and of equal costs by how few cycles there are in the period.
 //   - The duty ratio (§7.2) is called the time that a job waits, which is not one. Both
 //     are bounded: how much of its period a group is held (DutyPPM), and how much of
 //     its time any member has waited so far (WaitPPM, over at least 8 cycles).
@@ -106,7 +106,7 @@
 //
 // Shifts are left out because of the group (it is too narrow, its period does not go
 // with the cycle, or nothing there could be better than what has been found), or because
-// the interval met at a smaller shift is still in the way. A 30B job among 200 residents
+// the interval met at a smaller shift is still in the way. A 30B job among 200 others
 // on 256 groups, of the paper's three models (alike) or of random cycles of 2 to 15
 // minutes (mixed), where there are groups without jobs and where these are not to be
 // used; and 200 jobs on 64 groups (BenchmarkPlace, BenchmarkScanOfSlots, which tries all

@@ -107,7 +107,7 @@ func (s *simulation) finish(a *actor, ready int64) {
 	s.cycles++
 	first := a.cycle.Segments[0].Offset
 	slot := (ready + ms - 1) / ms
-	r, _ := s.Resident(a.job)
+	r, _ := s.Reservation(a.job)
 	g := s.jobs[a.job]
 	if s.reanchor {
 		f := must(s.Finish(a.job, slot))
@@ -133,8 +133,8 @@ func simulate(t *testing.T, cycles []Cycle, v variant, seed uint64) drift {
 	l := build(conf, 0, 4)
 	s := simulation{Ledger: l, rng: rand.New(rand.NewPCG(seed, 2)), jitter: 20_000, variant: v}
 	for i, c := range cycles {
-		f := must(l.Place(Ask{Job: JobID(i + 1), Cycle: c}))
-		if err := l.Reserve(f.Placement); err != nil {
+		f := must(l.Place(Request{Job: JobID(i + 1), Cycle: c}))
+		if err := l.Reserve(f.Fit); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,8 +20,8 @@ type Group struct {
 	Period int64 // of all members; 0 if there are none
 }
 
-// Resident is a row: a job on a group, and since when its cycle repeats.
-type Resident struct {
+// Reservation is a row: a job on a group, and since when its cycle repeats.
+type Reservation struct {
 	Job   JobID
 	Group GroupID
 	Cycle Cycle
@@ -39,16 +39,16 @@ type Resident struct {
 
 // starts returns where cycle k after the anchor starts, and base what its index is
 // counted from.
-func (r *Resident) starts(period, k int64) int64 {
+func (r *Reservation) starts(period, k int64) int64 {
 	n := cycles(period, r.Cycle.Period)
 	return r.base(period) + begins(period, r.Index+k, n)
 }
 
-func (r *Resident) base(period int64) int64 {
+func (r *Reservation) base(period int64) int64 {
 	return r.Anchor - begins(period, r.Index, cycles(period, r.Cycle.Period))
 }
 
-// Ledger is what is reserved of a set of groups. Its rows are Groups and Residents;
+// Ledger is what is reserved of a set of groups. Its rows are Groups and Reservations;
 // all else is derived from them (Build).
 type Ledger struct {
 	config Config
@@ -61,13 +61,13 @@ type Ledger struct {
 
 type group struct {
 	Group
-	members []Resident // by job
+	members []Reservation // by job
 	circle  circle
 }
 
 // Build makes the ledger that these rows are of, with a window that starts at a slot.
-// Groups and residents may come in any order.
-func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger, error) {
+// Groups and reservations may come in any order.
+func Build(c Config, head int64, groups []Group, reservations []Reservation) (*Ledger, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger,
 			return nil, err
 		}
 	}
-	for _, r := range residents {
+	for _, r := range reservations {
 		if err := l.load(r); err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func Build(c Config, head int64, groups []Group, residents []Resident) (*Ledger,
 	return l, nil
 }
 
-func byJob(a, b Resident) int { return cmp.Compare(a.Job, b.Job) }
+func byJob(a, b Reservation) int { return cmp.Compare(a.Job, b.Job) }
 
 // insert adds the row of a group.
 func (l *Ledger) insert(row Group) error {
@@ -113,7 +113,7 @@ func (l *Ledger) insert(row Group) error {
 }
 
 // load puts a row where it belongs, and derives nothing.
-func (l *Ledger) load(r Resident) error {
+func (l *Ledger) load(r Reservation) error {
 	g := l.find(r.Group)
 	if g == nil {
 		return fmt.Errorf("job %d is on group %d, which does not exist", r.Job, r.Group)
@@ -130,7 +130,7 @@ func (l *Ledger) load(r Resident) error {
 }
 
 // suits says why a row cannot be one of a group with this period.
-func (l *Ledger) suits(g *group, r *Resident, period int64) error {
+func (l *Ledger) suits(g *group, r *Reservation, period int64) error {
 	if err := r.Cycle.Validate(l.config.Slots); err != nil {
 		return err
 	}
@@ -153,14 +153,14 @@ func (l *Ledger) suits(g *group, r *Resident, period int64) error {
 	return nil
 }
 
-// Rows returns all rows, groups by ID and residents by job.
-func (l *Ledger) Rows() (groups []Group, residents []Resident) {
+// Rows returns all rows, groups by ID and reservations by job.
+func (l *Ledger) Rows() (groups []Group, reservations []Reservation) {
 	for _, g := range l.groups {
 		groups = append(groups, g.Group)
-		residents = append(residents, g.members...)
+		reservations = append(reservations, g.members...)
 	}
-	slices.SortFunc(residents, byJob)
-	return groups, residents
+	slices.SortFunc(reservations, byJob)
+	return groups, reservations
 }
 
 // Config returns the configuration.
@@ -171,11 +171,11 @@ func (l *Ledger) Window() (from, to int64) { return l.head, l.end() }
 
 func (l *Ledger) end() int64 { return l.head + l.config.Slots }
 
-// Resident returns the row of a job.
-func (l *Ledger) Resident(job JobID) (Resident, bool) {
+// Reservation returns the row of a job.
+func (l *Ledger) Reservation(job JobID) (Reservation, bool) {
 	g := l.jobs[job]
 	if g == nil {
-		return Resident{}, false
+		return Reservation{}, false
 	}
 	return g.members[g.index(job)], true
 }
@@ -215,7 +215,7 @@ func (l *Ledger) Reserved(id GroupID, from, to int64) (list []Reserved) {
 }
 
 // Members returns a group and who is on it, by job.
-func (l *Ledger) Members(id GroupID) (Group, []Resident) {
+func (l *Ledger) Members(id GroupID) (Group, []Reservation) {
 	g := l.find(id)
 	if g == nil {
 		return Group{}, nil
@@ -224,7 +224,7 @@ func (l *Ledger) Members(id GroupID) (Group, []Resident) {
 }
 
 func (g *group) index(job JobID) int {
-	i, _ := slices.BinarySearchFunc(g.members, job, func(r Resident, job JobID) int { return cmp.Compare(r.Job, job) })
+	i, _ := slices.BinarySearchFunc(g.members, job, func(r Reservation, job JobID) int { return cmp.Compare(r.Job, job) })
 	return i
 }
 

@@ -86,7 +86,7 @@ func (m *machine) add(job JobID) {
 
 // place does what is found, which must be possible.
 func (m *machine) place(r *rapid.T) {
-	a := Ask{Job: m.last + 1, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Policy: rapid.SampledFrom([]Policy{Spread, Pack, Pack, Isolated}).Draw(r, "policy")}
+	a := Request{Job: m.last + 1, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Policy: rapid.SampledFrom([]Policy{Spread, Pack, Pack, Isolated}).Draw(r, "policy")}
 	a.Ready = m.head + rapid.Int64Range(0, 9).Draw(r, "ready")
 	f, err := m.Place(a)
 	if s := f.Search; s.Shifts != s.ByBounds+s.ByIntervals+s.Tried || s.ByIntervals < 0 {
@@ -95,7 +95,7 @@ func (m *machine) place(r *rapid.T) {
 	if err != nil {
 		return
 	}
-	if err := m.Reserve(f.Placement); err != nil {
+	if err := m.Reserve(f.Fit); err != nil {
 		r.Fatalf("what was found cannot be reserved: %v", err)
 	}
 	m.add(a.Job)
@@ -104,7 +104,7 @@ func (m *machine) place(r *rapid.T) {
 // force asks for something that may well not fit: then nothing changes.
 func (m *machine) force(r *rapid.T) {
 	c := drawCycle(r, min(24, m.config.Slots), 3)
-	p := Placement{
+	p := Fit{
 		Job: m.last + 1, Group: GroupID(rapid.IntRange(1, 5).Draw(r, "group")), Cycle: c,
 		Anchor: m.head + rapid.Int64Range(0, 90).Draw(r, "anchor"),
 		Period: c.Period * rapid.Int64Range(1, 3).Draw(r, "cycles"),
@@ -119,7 +119,7 @@ func (m *machine) force(r *rapid.T) {
 	}
 }
 
-func equalRows(a, b Resident) bool {
+func equalRows(a, b Reservation) bool {
 	sameCycle := a.Cycle.Period == b.Cycle.Period && slices.Equal(a.Cycle.Segments, b.Cycle.Segments)
 	a.Cycle, b.Cycle = Cycle{}, Cycle{}
 	return sameCycle && a.Job == b.Job && a.Group == b.Group && a.Anchor == b.Anchor && a.Index == b.Index &&
@@ -129,7 +129,7 @@ func equalRows(a, b Resident) bool {
 // cold starts a job that has a group for itself, or shares one that had.
 func (m *machine) cold(r *rapid.T) {
 	for _, job := range m.live {
-		row, _ := m.Resident(job)
+		row, _ := m.Reservation(job)
 		if row.Dedicated {
 			c := drawCycle(r, min(24, m.config.Slots), m.find(row.Group).Nodes)
 			if err := m.Share(job, c, m.head+rapid.Int64Range(0, 5).Draw(r, "anchor")); err != nil {
@@ -159,7 +159,7 @@ func (m *machine) release(r *rapid.T, job JobID) {
 // else is pushed by more than the job is late.
 func (m *machine) finish(r *rapid.T, job JobID) {
 	g := m.jobs[job]
-	row, _ := m.Resident(job)
+	row, _ := m.Reservation(job)
 	planned := row.starts(g.Period, 1)
 	ready := max(0, planned+rapid.Int64Range(-9, 20).Draw(r, "late"))
 	if ready > m.end() {
@@ -189,13 +189,13 @@ func (m *machine) finish(r *rapid.T, job JobID) {
 func (m *machine) regroup(r *rapid.T) {
 	id := GroupID(rapid.IntRange(1, 5).Draw(r, "group"))
 	row, members := m.Members(id)
-	groups, residents := m.Rows()
+	groups, reservations := m.Rows()
 	if row.ID == 0 {
 		groups = append(groups, Group{ID: id, Nodes: rapid.Int64Range(1, 3).Draw(r, "nodes")})
 	} else {
 		groups = slices.DeleteFunc(groups, func(g Group) bool { return g.ID == id })
 	}
-	l, err := Build(m.config, m.head, groups, residents)
+	l, err := Build(m.config, m.head, groups, reservations)
 	switch {
 	case (err == nil) != (len(members) == 0):
 		r.Fatalf("group %d has %d jobs, and without it: %v", id, len(members), err)
@@ -260,7 +260,7 @@ func full(t *testing.T, nodes ...int64) *Ledger {
 	c.Slots = 1000
 	l := build(c, 0, nodes...)
 	for job := range JobID(2) {
-		p := Placement{Job: job + 1, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 4}}}, Anchor: int64(job) * 40, Period: 100}
+		p := Fit{Job: job + 1, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 4}}}, Anchor: int64(job) * 40, Period: 100}
 		if err := l.Reserve(p); err != nil {
 			t.Fatal(err)
 		}
@@ -269,28 +269,28 @@ func full(t *testing.T, nodes ...int64) *Ledger {
 }
 
 func TestReserveRefuses(t *testing.T) {
-	good := Placement{Job: 3, Group: 1, Cycle: Cycle{100, []Segment{{0, 20, 4}}}, Anchor: 75, Period: 100}
+	good := Fit{Job: 3, Group: 1, Cycle: Cycle{100, []Segment{{0, 20, 4}}}, Anchor: 75, Period: 100}
 	for _, c := range []struct {
 		name   string
-		change func(*Placement)
+		change func(*Fit)
 		says   string
 	}{
-		{"good", func(*Placement) {}, ""},
-		{"unknown group", func(p *Placement) { p.Group = 2 }, "does not exist"},
-		{"twice", func(p *Placement) { p.Job = 1 }, "on group 1 already"},
-		{"nobody", func(p *Placement) { p.Job = 0 }, "no job"},
-		{"dedicated", func(p *Placement) { p.Dedicated = true }, "has jobs"},
-		{"wide", func(p *Placement) { p.Cycle = Cycle{100, []Segment{{0, 20, 5}}} }, "needs 5 nodes"},
-		{"overlapping", func(p *Placement) { p.Anchor = 81 }, "does not fit"},
-		{"overlapping the next period", func(p *Placement) { p.Anchor = 285 }, "does not fit"},
-		{"short period", func(p *Placement) { p.Period = 99 }, "no cycle of job 3"},
-		{"shorter than the others' cycles", func(p *Placement) { p.Period, p.Cycle.Period = 99, 99 }, "too short"},
-		{"long period", func(p *Placement) { p.Period = 106 }, "stretch"},
-		{"endless period", func(p *Placement) { p.Period = 1001 }, "no cycle"},
-		{"no period", func(p *Placement) { p.Period = 0 }, "no cycle"},
-		{"before time", func(p *Placement) { p.Anchor = -1 }, "slot -1"},
-		{"beyond the horizon", func(p *Placement) { p.Anchor = 2001 }, "slot 2001"},
-		{"a bad cycle", func(p *Placement) { p.Cycle.Period = 0 }, "at least 1"},
+		{"good", func(*Fit) {}, ""},
+		{"unknown group", func(p *Fit) { p.Group = 2 }, "does not exist"},
+		{"twice", func(p *Fit) { p.Job = 1 }, "on group 1 already"},
+		{"nobody", func(p *Fit) { p.Job = 0 }, "no job"},
+		{"dedicated", func(p *Fit) { p.Dedicated = true }, "has jobs"},
+		{"wide", func(p *Fit) { p.Cycle = Cycle{100, []Segment{{0, 20, 5}}} }, "needs 5 nodes"},
+		{"overlapping", func(p *Fit) { p.Anchor = 81 }, "does not fit"},
+		{"overlapping the next period", func(p *Fit) { p.Anchor = 285 }, "does not fit"},
+		{"short period", func(p *Fit) { p.Period = 99 }, "no cycle of job 3"},
+		{"shorter than the others' cycles", func(p *Fit) { p.Period, p.Cycle.Period = 99, 99 }, "too short"},
+		{"long period", func(p *Fit) { p.Period = 106 }, "stretch"},
+		{"endless period", func(p *Fit) { p.Period = 1001 }, "no cycle"},
+		{"no period", func(p *Fit) { p.Period = 0 }, "no cycle"},
+		{"before time", func(p *Fit) { p.Anchor = -1 }, "slot -1"},
+		{"beyond the horizon", func(p *Fit) { p.Anchor = 2001 }, "slot 2001"},
+		{"a bad cycle", func(p *Fit) { p.Cycle.Period = 0 }, "at least 1"},
 	} {
 		l := full(t, 4)
 		p := good
@@ -306,7 +306,7 @@ func TestReserveRefuses(t *testing.T) {
 // TestSlideToAnAnchor slides until a job begins whose cycles would end right before.
 func TestSlideToAnAnchor(t *testing.T) {
 	l := full(t, 4, 4)
-	if err := l.Reserve(Placement{Job: 3, Group: 2, Cycle: Cycle{10, []Segment{{1, 2, 1}, {5, 5, 3}}}, Anchor: 1007, Period: 10}); err != nil {
+	if err := l.Reserve(Fit{Job: 3, Group: 2, Cycle: Cycle{10, []Segment{{1, 2, 1}, {5, 5, 3}}}, Anchor: 1007, Period: 10}); err != nil {
 		t.Fatal(err)
 	}
 	for range 25 {
@@ -316,21 +316,21 @@ func TestSlideToAnAnchor(t *testing.T) {
 }
 
 func TestBuildRefuses(t *testing.T) {
-	groups, residents := full(t, 4).Rows()
+	groups, reservations := full(t, 4).Rows()
 	for _, c := range []struct {
 		name   string
-		change func(g []Group, r []Resident) ([]Group, []Resident)
+		change func(g []Group, r []Reservation) ([]Group, []Reservation)
 		says   string
 	}{
-		{"good", func(g []Group, r []Resident) ([]Group, []Resident) { return g, r }, ""},
-		{"two at once", func(g []Group, r []Resident) ([]Group, []Resident) { r[1].Anchor = 29; return g, r }, "two jobs have group 1"},
-		{"a job twice", func(g []Group, r []Resident) ([]Group, []Resident) { return g, append(r, r[0]) }, "twice"},
-		{"a group twice", func(g []Group, r []Resident) ([]Group, []Resident) { return append(g, g[0]), r }, "there already"},
-		{"no group", func(g []Group, r []Resident) ([]Group, []Resident) { return nil, r }, "does not exist"},
-		{"no nodes", func(g []Group, r []Resident) ([]Group, []Resident) { g[0].Nodes = 0; return g, r }, "0 nodes"},
-		{"a bad index", func(g []Group, r []Resident) ([]Group, []Resident) { r[0].Index = 1; return g, r }, "cycle 1 of 1"},
+		{"good", func(g []Group, r []Reservation) ([]Group, []Reservation) { return g, r }, ""},
+		{"two at once", func(g []Group, r []Reservation) ([]Group, []Reservation) { r[1].Anchor = 29; return g, r }, "two jobs have group 1"},
+		{"a job twice", func(g []Group, r []Reservation) ([]Group, []Reservation) { return g, append(r, r[0]) }, "twice"},
+		{"a group twice", func(g []Group, r []Reservation) ([]Group, []Reservation) { return append(g, g[0]), r }, "there already"},
+		{"no group", func(g []Group, r []Reservation) ([]Group, []Reservation) { return nil, r }, "does not exist"},
+		{"no nodes", func(g []Group, r []Reservation) ([]Group, []Reservation) { g[0].Nodes = 0; return g, r }, "0 nodes"},
+		{"a bad index", func(g []Group, r []Reservation) ([]Group, []Reservation) { r[0].Index = 1; return g, r }, "cycle 1 of 1"},
 	} {
-		g, r := c.change(slices.Clone(groups), slices.Clone(residents))
+		g, r := c.change(slices.Clone(groups), slices.Clone(reservations))
 		conf := Default()
 		conf.Slots = 1000
 		_, err := Build(conf, 0, g, r)
@@ -394,7 +394,7 @@ func TestFinishPushes(t *testing.T) {
 	} {
 		l := build(c, 0, 1)
 		for job, at := range map[JobID]int64{1: 0, 2: 30, 3: 62} {
-			if err := l.Reserve(Placement{Job: job, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 1}}}, Anchor: at, Period: 100}); err != nil {
+			if err := l.Reserve(Fit{Job: job, Group: 1, Cycle: Cycle{100, []Segment{{0, 30, 1}}}, Anchor: at, Period: 100}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -38,13 +38,13 @@ type naive struct {
 }
 
 // newNaive fails if any group is given to two jobs at once, now or in a later period.
-func newNaive(t failer, c Config, head int64, groups []Group, residents []Resident) naive {
+func newNaive(t failer, c Config, head int64, groups []Group, reservations []Reservation) naive {
 	t.Helper()
 	n := naive{head, make(map[GroupID][]JobID)}
 	far := head + 4*c.Slots
 	for _, g := range groups {
 		has := make([]JobID, far-head)
-		for _, r := range residents {
+		for _, r := range reservations {
 			if r.Group == g.ID {
 				n.put(t, g, r, has)
 			}
@@ -55,7 +55,7 @@ func newNaive(t failer, c Config, head int64, groups []Group, residents []Reside
 }
 
 // put marks what a job needs, cycle by cycle.
-func (n *naive) put(t failer, g Group, r Resident, has []JobID) {
+func (n *naive) put(t failer, g Group, r Reservation, has []JobID) {
 	t.Helper()
 	per := g.Period / r.Cycle.Period
 	start := r.Anchor
@@ -83,8 +83,8 @@ func (n *naive) put(t failer, g Group, r Resident, has []JobID) {
 // check compares a ledger with the naive one and with one that is built of its rows.
 func check(t failer, l *Ledger) {
 	t.Helper()
-	groups, residents := l.Rows()
-	n := newNaive(t, l.config, l.head, groups, residents)
+	groups, reservations := l.Rows()
+	n := newNaive(t, l.config, l.head, groups, reservations)
 	for id, has := range n.has {
 		checkReserved(t, l, id, has)
 	}
@@ -112,10 +112,10 @@ func checkReserved(t failer, l *Ledger, id GroupID, has []JobID) {
 
 func rebuilt(t failer, l *Ledger) *Ledger {
 	t.Helper()
-	groups, residents := l.Rows()
+	groups, reservations := l.Rows()
 	slices.Reverse(groups)
-	slices.Reverse(residents)
-	b, err := Build(l.config, l.head, groups, residents)
+	slices.Reverse(reservations)
+	b, err := Build(l.config, l.head, groups, reservations)
 	if err != nil {
 		t.Fatalf("the rows do not make a ledger: %v", err)
 	}

@@ -23,8 +23,8 @@ const stretchSteps = 16
 // waitCycles is after how many cycles the time that a job waits says something.
 const waitCycles = 8
 
-// Ask is a job whose cycle is known, and looks for a group (warm start).
-type Ask struct {
+// Request asks for a group for a job whose cycle is known (warm start).
+type Request struct {
 	Job   JobID
 	Cycle Cycle
 	// Ready is the slot from which on it could start.
@@ -34,26 +34,26 @@ type Ask struct {
 	Only, Not GroupID
 	// Settled leaves out groups without jobs.
 	Settled bool
-	// Kept is a group that takes nobody else, if there is one.
-	Kept Kept
+	// Promise is of a group that takes no other job, if there is one.
+	Promise Promise
 }
 
-// Kept is a group that is kept for a job that others have passed for long enough. It
-// takes no more, and so the job finds it without others at the latest.
-type Kept struct {
+// Promise is of a group, to a job that others have passed for long enough. The group takes
+// no other jobs, so the job gets it when those on it have ended, at the latest.
+type Promise struct {
 	Group GroupID // 0: none
 	For   JobID
 }
 
-// Found is a placement, and what speaks for it.
-type Found struct {
-	Placement
+// Placement is the best fit of a job, and what it costs.
+type Placement struct {
+	Fit
 	// Shift is the micro-shift: how long the first cycle waits.
 	Shift int64
 	// StretchPPM is by how much its cycles become longer.
 	StretchPPM int64
 	// Cost is equation 1 in ppm of a cycle, for all cycles of a horizon, and what
-	// residents are stretched more than they were.
+	// other jobs are stretched more than they were.
 	Cost int64
 	// InterferencePPM is how much of the period lies closer between the job and its
 	// neighbours than operations vary.
@@ -77,15 +77,15 @@ func (r rank) compare(o rank) int { return slices.Compare(r[:], o[:]) }
 // search is one call of Place.
 type search struct {
 	*Ledger
-	Ask
+	Request
 	held    int64 // for how many slots of a cycle
 	width   int64
 	sum     Search
-	best    Found
+	best    Placement
 	rank    rank
 	found   bool
 	nearest Refusal
-	relief  int64       // what a group would cost less if it stretched nobody
+	relief  int64       // what a group would cost less without any stretch
 	periods []candidate // of a group
 }
 
@@ -98,14 +98,14 @@ type candidate struct {
 
 // Place finds the best group and the least shift for a job, or says what would have
 // to change (a *Refusal). It changes nothing.
-func (l *Ledger) Place(a Ask) (Found, error) {
+func (l *Ledger) Place(a Request) (Placement, error) {
 	if err := a.Cycle.Validate(l.config.Slots); err != nil {
-		return Found{}, err
+		return Placement{}, err
 	}
 	if a.Ready < l.head || a.Ready > l.end() {
-		return Found{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", a.Job, a.Ready, l.head, l.end())
+		return Placement{}, fmt.Errorf("job %d is ready at slot %d, and the window is from %d to %d", a.Job, a.Ready, l.head, l.end())
 	}
-	s := search{Ledger: l, Ask: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
+	s := search{Ledger: l, Request: a, held: a.Cycle.Held(), width: a.Cycle.Width()}
 	// Groups without jobs first: what costs more than nothing need not be looked at.
 	for _, empty := range []bool{true, false} {
 		for _, g := range l.groups {
@@ -148,7 +148,7 @@ func (s *search) beaten(g *group, c candidate) bool {
 	return s.found && s.key(g, c, 0, 0).compare(s.rank) >= 0
 }
 
-// bound looks at what is better than any period of a group, where nobody is
+// bound looks at what is better than any period of a group, where no job is
 // stretched, and reports whether that could be the best.
 func (s *search) bound(g *group) bool {
 	s.relief = 0
@@ -174,8 +174,8 @@ func (s *search) suited(g *group) bool {
 		s.nearest.note(Refusal{Reason: Excluded, Group: g.ID})
 	case s.Settled && len(g.members) == 0 || s.Policy == Isolated && len(g.members) > 0:
 		s.nearest.note(Refusal{Reason: Excluded, Group: g.ID})
-	case g.ID == s.Kept.Group:
-		s.nearest.note(Refusal{Reason: Promised, Group: g.ID, Job: s.Kept.For})
+	case g.ID == s.Promise.Group:
+		s.nearest.note(Refusal{Reason: Promised, Group: g.ID, Job: s.Promise.For})
 	case g.dedicated():
 		s.nearest.note(Refusal{Reason: Dedicated, Group: g.ID, Job: g.members[0].Job})
 	case len(g.members) >= s.config.MembersMax:
@@ -199,7 +199,7 @@ func (s *search) patient(g *group) bool {
 	return true
 }
 
-// candidates finds the periods that stretch nobody too much, the cheapest first. The
+// candidates finds the periods that stretch no job too much, the cheapest first. The
 // cost is least where some member is not stretched; longer periods have more room.
 func (s *search) candidates(g *group) {
 	s.periods = s.periods[:0]
@@ -263,7 +263,7 @@ func (s *search) excludes(cycle, least, most int64) bool {
 	return n < 1 || least > n*cycle+n*cycle*s.config.StretchPPM/million
 }
 
-// candidate takes a period if it stretches nobody too much. Not one of which half or
+// candidate takes a period if it stretches no job too much. Not one of which half or
 // a third would do: the members would be where they are in that.
 func (s *search) candidate(g *group, period int64) {
 	c, common := candidate{period: period, cost: s.relief}, int64(0)
@@ -336,8 +336,8 @@ func (s *search) try(g *group, c candidate) {
 	interference := circle.interference(s.Cycle, s.Ready+shift, mulDivUp(c.period/n, s.config.MarginPPM, million))
 	if r := s.key(g, c, shift, interference); !s.found || r.compare(s.rank) < 0 {
 		s.found, s.rank = true, r
-		s.best = Found{
-			Placement:       Placement{Job: s.Job, Group: g.ID, Cycle: s.Cycle, Anchor: s.Ready + shift, Period: c.period},
+		s.best = Placement{
+			Fit:             Fit{Job: s.Job, Group: g.ID, Cycle: s.Cycle, Anchor: s.Ready + shift, Period: c.period},
 			Shift:           shift,
 			StretchPPM:      stretch(c.period, s.Cycle.Period),
 			Cost:            s.cost(c, shift),
@@ -390,7 +390,7 @@ func (c *circle) interference(cycle Cycle, t, margin int64) int64 {
 
 // PlaceCold finds a group for a job whose cycle is not known: one without jobs, the
 // narrowest that suffices (cold start).
-func (l *Ledger) PlaceCold(job JobID, nodes, ready int64) (Placement, error) {
+func (l *Ledger) PlaceCold(job JobID, nodes, ready int64) (Fit, error) {
 	var best *group
 	var nearest Refusal
 	for _, g := range l.groups {
@@ -404,7 +404,7 @@ func (l *Ledger) PlaceCold(job JobID, nodes, ready int64) (Placement, error) {
 		}
 	}
 	if best == nil {
-		return Placement{}, &nearest
+		return Fit{}, &nearest
 	}
-	return Placement{Job: job, Group: best.ID, Dedicated: true, Anchor: ready, Period: 1}, nil
+	return Fit{Job: job, Group: best.ID, Dedicated: true, Anchor: ready, Period: 1}, nil
 }

@@ -11,11 +11,11 @@ import (
 
 // scan looks for the cheapest fit by trying every period and every shift of every
 // group, slot by slot. Ties are not told apart.
-func scan(l *Ledger, a Ask) (cost int64, found bool) {
-	groups, residents := l.Rows()
+func scan(l *Ledger, a Request) (cost int64, found bool) {
+	groups, reservations := l.Rows()
 	for _, g := range groups {
-		var members []Resident
-		for _, r := range residents {
+		var members []Reservation
+		for _, r := range reservations {
 			if r.Group == g.ID {
 				members = append(members, r)
 			}
@@ -37,11 +37,11 @@ func scan(l *Ledger, a Ask) (cost int64, found bool) {
 }
 
 // scanPeriod tries all shifts in one period.
-func scanPeriod(l *Ledger, a Ask, g Group, members []Resident, period int64) (int64, bool) {
+func scanPeriod(l *Ledger, a Request, g Group, members []Reservation, period int64) (int64, bool) {
 	cost, common := int64(0), int64(0)
 	held := int64(0)
 	slow := func(p, cycle int64) int64 { n := p / cycle; return ((p-n*cycle)*million + n*cycle - 1) / (n * cycle) }
-	all := append(slices.Clone(members), Resident{Cycle: a.Cycle})
+	all := append(slices.Clone(members), Reservation{Cycle: a.Cycle})
 	for i, r := range all {
 		n := period / r.Cycle.Period
 		if n < 1 || n > l.config.CyclesMax || slow(period, r.Cycle.Period) > l.config.StretchPPM {
@@ -59,7 +59,7 @@ func scanPeriod(l *Ledger, a Ask, g Group, members []Resident, period int64) (in
 		return 0, false
 	}
 	busy := make([]bool, period)
-	mark := func(r Resident, index, anchor int64) (ok bool) {
+	mark := func(r Reservation, index, anchor int64) (ok bool) {
 		ok = true
 		n := period / r.Cycle.Period
 		for k := range n {
@@ -85,7 +85,7 @@ func scanPeriod(l *Ledger, a Ask, g Group, members []Resident, period int64) (in
 	before := slices.Clone(busy)
 	for shift := range period/(period/a.Cycle.Period) + 1 {
 		copy(busy, before)
-		if mark(Resident{Cycle: a.Cycle}, 0, a.Ready+shift) {
+		if mark(Reservation{Cycle: a.Cycle}, 0, a.Ready+shift) {
 			return cost + 2*((shift*million+a.Cycle.Period-1)/a.Cycle.Period), true
 		}
 	}
@@ -102,7 +102,7 @@ func TestPlaceIsAScan(t *testing.T) {
 		for range rapid.IntRange(0, 25).Draw(r, "steps") {
 			m.step(r)
 		}
-		a := Ask{Job: 999, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Ready: m.head + rapid.Int64Range(0, 5).Draw(r, "ready")}
+		a := Request{Job: 999, Cycle: drawCycle(r, min(24, m.config.Slots), 3), Ready: m.head + rapid.Int64Range(0, 5).Draw(r, "ready")}
 		for _, g := range m.groups {
 			for i := range g.members {
 				g.members[i].Waited = 0 // who waits too long is another test
@@ -122,7 +122,7 @@ func TestPlaceIsAScan(t *testing.T) {
 			return
 		}
 		found++
-		if err := m.Reserve(f.Placement); err != nil {
+		if err := m.Reserve(f.Fit); err != nil {
 			r.Fatalf("%v", err)
 		}
 		check(r, m.Ledger)
@@ -137,7 +137,7 @@ func with(groups int) *Ledger {
 
 func reserve(t *testing.T, l *Ledger, job JobID, g GroupID, c Cycle, anchor, period int64) {
 	t.Helper()
-	if err := l.Reserve(Placement{Job: job, Group: g, Cycle: c, Anchor: anchor, Period: period}); err != nil {
+	if err := l.Reserve(Fit{Job: job, Group: g, Cycle: c, Anchor: anchor, Period: period}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -169,7 +169,7 @@ func TestTable2(t *testing.T) {
 		l := with(1)
 		fit := 0
 		for ; ; fit++ {
-			f, err := l.Place(Ask{Job: JobID(fit + 1), Cycle: c.cycles[fit%len(c.cycles)]})
+			f, err := l.Place(Request{Job: JobID(fit + 1), Cycle: c.cycles[fit%len(c.cycles)]})
 			if err != nil {
 				t.Logf("%s: %d jobs, then: %v", c.name, fit, err)
 				break
@@ -235,7 +235,7 @@ func TestRanking(t *testing.T) {
 	} {
 		l := with(3)
 		x.setUp(l)
-		f, err := l.Place(Ask{Job: 9, Cycle: c, Policy: x.policy})
+		f, err := l.Place(Request{Job: 9, Cycle: c, Policy: x.policy})
 		if err != nil || f.Group != x.group || f.Shift != x.shift {
 			t.Errorf("%s: %+v, %v, want group %d, shift %d", x.name, f, err, x.group, x.shift)
 		}
@@ -254,7 +254,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"too wide", func(*Ledger) {}, Cycle{100, []Segment{{0, 10, 5}}}, Narrow, "5 nodes are needed at once, and the widest group, 1, has 4"},
 		{"not yet known", func(l *Ledger) {
-			if err := l.Reserve(Placement{Job: 1, Group: 1, Dedicated: true}); err != nil {
+			if err := l.Reserve(Fit{Job: 1, Group: 1, Dedicated: true}); err != nil {
 				t.Fatal(err)
 			}
 		}, c, Dedicated, "group 1 is kept for job 1"},
@@ -276,13 +276,13 @@ func TestRefusals(t *testing.T) {
 	} {
 		l := with(1)
 		x.setUp(l)
-		_, err := l.Place(Ask{Job: 9, Cycle: x.cycle})
+		_, err := l.Place(Request{Job: 9, Cycle: x.cycle})
 		var r *Refusal
 		if !errors.As(err, &r) || r.Reason != x.why || !strings.Contains(r.Error(), x.says) {
 			t.Errorf("%s: %v (%+v), want %d: %q", x.name, err, r, x.why, x.says)
 		}
 	}
-	if _, err := with(0).Place(Ask{Job: 9, Cycle: c}); err == nil || !strings.Contains(err.Error(), "no groups") {
+	if _, err := with(0).Place(Request{Job: 9, Cycle: c}); err == nil || !strings.Contains(err.Error(), "no groups") {
 		t.Errorf("without groups: %v", err)
 	}
 }
@@ -294,12 +294,12 @@ func TestShiftBound(t *testing.T) {
 	l := build(conf, 0, 4)
 	c := Cycle{100, []Segment{{0, 20, 4}}}
 	reserve(t, l, 1, 1, c, 0, 100)
-	_, err := l.Place(Ask{Job: 2, Cycle: c, Ready: 5})
+	_, err := l.Place(Request{Job: 2, Cycle: c, Ready: 5})
 	var r *Refusal
 	if !errors.As(err, &r) || r.Shift != 15 {
 		t.Fatalf("%v: %+v", err, r)
 	}
-	if f, err := l.Place(Ask{Job: 2, Cycle: c, Ready: 10}); err != nil || f.Shift != 10 {
+	if f, err := l.Place(Request{Job: 2, Cycle: c, Ready: 10}); err != nil || f.Shift != 10 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
@@ -335,7 +335,7 @@ func TestCold(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, l)
-	if f, err := l.Place(Ask{Job: 99, Cycle: Cycle{290, []Segment{{0, 50, 2}}}}); err != nil || f.Group != 1 {
+	if f, err := l.Place(Request{Job: 99, Cycle: Cycle{290, []Segment{{0, 50, 2}}}}); err != nil || f.Group != 1 {
 		t.Errorf("who shares takes nobody: %+v, %v", f, err)
 	}
 }
@@ -348,12 +348,12 @@ func TestKeptGroup(t *testing.T) {
 	reserve(t, l, 2, 1, c, 50, 100)
 	reserve(t, l, 3, 2, c, 0, 100)
 	reserve(t, l, 4, 3, Cycle{100, []Segment{{0, 30, 4}}}, 0, 100)
-	ask := Ask{Job: 9, Cycle: c, Ready: 20, Kept: Kept{2, 7}}
-	if f, err := l.Place(ask); err != nil || f.Group == 2 {
+	request := Request{Job: 9, Cycle: c, Ready: 20, Promise: Promise{2, 7}}
+	if f, err := l.Place(request); err != nil || f.Group == 2 {
 		t.Errorf("placed at %+v, %v", f, err)
 	}
-	ask.Only = 2
-	if _, err := l.Place(ask); err == nil || !strings.Contains(err.Error(), "takes nobody before job 7") {
+	request.Only = 2
+	if _, err := l.Place(request); err == nil || !strings.Contains(err.Error(), "takes nobody before job 7") {
 		t.Errorf("on a group that is kept: %v", err)
 	}
 }

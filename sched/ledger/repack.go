@@ -24,8 +24,8 @@ type Move struct {
 	Transfer int64
 }
 
-// Wish is what a repacking is for.
-type Wish struct {
+// RepackRequest says what a repacking is for.
+type RepackRequest struct {
 	// Empty is how many groups without jobs there should be: for jobs whose cycle is
 	// not known, or to be given back.
 	Empty int
@@ -36,8 +36,8 @@ type Wish struct {
 	MovesMax int
 	// Policy ranks the groups that jobs are moved to.
 	Policy Policy
-	// Kept is a group that jobs are not moved to.
-	Kept Kept
+	// Promise is of a group that jobs are not moved to.
+	Promise Promise
 }
 
 // Plan is a list of moves, to be done one after the other.
@@ -52,17 +52,17 @@ type Plan struct {
 var errNotWorth = errors.New("it is not worth it")
 
 // Repack plans which jobs go elsewhere. It empties the groups that take least to be
-// emptied until there are as many as are wished for, and takes jobs away from where
+// emptied until there are as many as requested, and takes jobs away from where
 // they are slowed down to where they are less so. What moves spend must be less than
 // what they gain in one horizon.
 //
 // It works on a ledger of its own, made of these rows.
-func Repack(c Config, head int64, groups []Group, residents []Resident, w Wish) (Plan, error) {
-	l, err := Build(c, head, groups, residents)
+func Repack(c Config, head int64, groups []Group, reservations []Reservation, w RepackRequest) (Plan, error) {
+	l, err := Build(c, head, groups, reservations)
 	if err != nil {
 		return Plan{}, err
 	}
-	p := planner{Ledger: l, Wish: w}
+	p := planner{Ledger: l, RepackRequest: w}
 	empty := 0
 	for _, g := range l.groups {
 		if len(g.members) == 0 {
@@ -85,7 +85,7 @@ func Repack(c Config, head int64, groups []Group, residents []Resident, w Wish) 
 
 type planner struct {
 	*Ledger
-	Wish
+	RepackRequest
 	plan Plan
 }
 
@@ -93,7 +93,7 @@ type planner struct {
 // spend more than they gain, all is as it was.
 func (p *planner) worth(try func() (gain int64, err error)) bool {
 	before := p.plan
-	groups, residents := p.Rows()
+	groups, reservations := p.Rows()
 	gain, err := try()
 	p.plan.Gain += gain
 	switch {
@@ -103,7 +103,7 @@ func (p *planner) worth(try func() (gain int64, err error)) bool {
 		return true
 	}
 	p.plan = before
-	p.Ledger, _ = Build(p.config, p.head, groups, residents) // they were valid
+	p.Ledger, _ = Build(p.config, p.head, groups, reservations) // they were valid
 	return false
 }
 
@@ -127,7 +127,7 @@ func (l *Ledger) lightest() (ids []GroupID) {
 // slowest returns the jobs that are slowed down, those first that are most.
 func (l *Ledger) slowest() (jobs []JobID) {
 	_, rows := l.Rows()
-	slices.SortFunc(rows, func(a, b Resident) int {
+	slices.SortFunc(rows, func(a, b Reservation) int {
 		return cmp.Or(cmp.Compare(l.slowdown(&b), l.slowdown(&a)), cmp.Compare(a.Job, b.Job))
 	})
 	for i := range rows {
@@ -140,7 +140,7 @@ func (l *Ledger) slowest() (jobs []JobID) {
 
 // slowdown returns by how much a job's cycles are longer than they need be: by its
 // group's period, or by what it has waited for so far if that is more.
-func (l *Ledger) slowdown(r *Resident) int64 {
+func (l *Ledger) slowdown(r *Reservation) int64 {
 	if r.Dedicated {
 		return 0
 	}
@@ -152,11 +152,11 @@ func (l *Ledger) slowdown(r *Resident) int64 {
 func (p *planner) clear(id GroupID) (gain int64, err error) {
 	g := p.find(id)
 	jobs := slices.Clone(g.members)
-	slices.SortFunc(jobs, func(a, b Resident) int {
+	slices.SortFunc(jobs, func(a, b Reservation) int {
 		return cmp.Or(cmp.Compare(b.Cycle.Held(), a.Cycle.Held()), cmp.Compare(a.Job, b.Job))
 	})
-	if slices.ContainsFunc(jobs, func(r Resident) bool { return p.moved(r.Job) }) {
-		return 0, errNotWorth // nobody is moved twice
+	if slices.ContainsFunc(jobs, func(r Reservation) bool { return p.moved(r.Job) }) {
+		return 0, errNotWorth // no job is moved twice
 	}
 	for i := range jobs {
 		if err := p.move(jobs[i].Job, true); err != nil {
@@ -173,7 +173,7 @@ func (p *planner) moved(job JobID) bool {
 
 // move plans to take a job elsewhere, and does so to the planner's ledger.
 func (p *planner) move(job JobID, settled bool) error {
-	r, ok := p.Resident(job)
+	r, ok := p.Reservation(job)
 	if !ok || r.Dedicated || len(p.plan.Moves) >= p.MovesMax || p.moved(job) {
 		return errNotWorth
 	}
@@ -181,18 +181,18 @@ func (p *planner) move(job JobID, settled bool) error {
 	if err := p.Release(job); err != nil {
 		return err
 	}
-	m, found, err := p.target(&r, settled)
+	m, placement, err := p.target(&r, settled)
 	if err == nil {
-		err = p.Reserve(found.Placement)
+		err = p.Reserve(placement.Fit)
 	}
 	// A job without a place counts as a move, so that it is put back.
 	p.plan.Moves = append(slices.Clip(p.plan.Moves), m)
-	p.plan.Spent += m.Transfer * (p.find(r.Group).Nodes + found.nodes(p.Ledger))
-	p.plan.Gain += (slow - found.StretchPPM) * r.Cycle.Width() * p.config.Slots / million
+	p.plan.Spent += m.Transfer * (p.find(r.Group).Nodes + placement.nodes(p.Ledger))
+	p.plan.Gain += (slow - placement.StretchPPM) * r.Cycle.Width() * p.config.Slots / million
 	return err
 }
 
-func (f *Found) nodes(l *Ledger) int64 {
+func (f *Placement) nodes(l *Ledger) int64 {
 	if g := l.find(f.Group); g != nil {
 		return g.Nodes
 	}
@@ -200,57 +200,57 @@ func (f *Found) nodes(l *Ledger) int64 {
 }
 
 // target finds where a job goes, when its state has arrived.
-func (p *planner) target(r *Resident, settled bool) (Move, Found, error) {
-	ask := Ask{Job: r.Job, Cycle: r.Cycle, Ready: p.head, Policy: p.Policy, Not: r.Group, Settled: settled, Kept: p.Kept}
-	found, err := p.Place(ask)
+func (p *planner) target(r *Reservation, settled bool) (Move, Placement, error) {
+	request := Request{Job: r.Job, Cycle: r.Cycle, Ready: p.head, Policy: p.Policy, Not: r.Group, Settled: settled, Promise: p.Promise}
+	placement, err := p.Place(request)
 	if err != nil {
-		return Move{}, found, err
+		return Move{}, placement, err
 	}
 	// How long the transfer takes depends on where it goes to.
-	transfer := p.Transfer(r.Job, r.Group, found.Group)
+	transfer := p.Transfer(r.Job, r.Group, placement.Group)
 	if transfer < 0 || transfer > p.config.Slots {
-		return Move{}, found, errNotWorth
+		return Move{}, placement, errNotWorth
 	}
-	ask.Only, ask.Ready = found.Group, ask.Ready+transfer
-	was := p.find(found.Group).Period
-	if found, err = p.Place(ask); err != nil {
-		return Move{}, found, err
+	request.Only, request.Ready = placement.Group, request.Ready+transfer
+	was := p.find(placement.Group).Period
+	if placement, err = p.Place(request); err != nil {
+		return Move{}, placement, err
 	}
-	m := Move{r.Job, r.Group, found.Group, was, found.Period, found.Cost, transfer}
-	// Until it is applied, residents move on: any turn of theirs is as good.
+	m := Move{r.Job, r.Group, placement.Group, was, placement.Period, placement.Cost, transfer}
+	// Until it is applied, the others move on: any turn of theirs is as good.
 	m.CostMax += (p.config.EndWeight + p.config.StartWeight) * million
-	return m, found, nil
+	return m, placement, nil
 }
 
 // Apply does a move if what it was planned upon is still so, and says why not
 // otherwise. A refused move changes nothing.
-func (l *Ledger) Apply(m Move) (Found, error) {
+func (l *Ledger) Apply(m Move) (Placement, error) {
 	from, to := l.jobs[m.Job], l.find(m.To)
 	switch {
 	case from == nil || from.ID != m.From:
-		return Found{}, fmt.Errorf("job %d is no longer on group %d", m.Job, m.From)
+		return Placement{}, fmt.Errorf("job %d is no longer on group %d", m.Job, m.From)
 	case to == nil:
-		return Found{}, fmt.Errorf("group %d no longer exists", m.To)
+		return Placement{}, fmt.Errorf("group %d no longer exists", m.To)
 	case to.Period != m.Was:
-		return Found{}, fmt.Errorf("the period of group %d is %d, and was %d when the move was planned", m.To, to.Period, m.Was)
+		return Placement{}, fmt.Errorf("the period of group %d is %d, and was %d when the move was planned", m.To, to.Period, m.Was)
 	case m.Transfer > l.config.Slots:
-		return Found{}, fmt.Errorf("a transfer of %d slots is longer than the horizon of %d", m.Transfer, l.config.Slots)
+		return Placement{}, fmt.Errorf("a transfer of %d slots is longer than the horizon of %d", m.Transfer, l.config.Slots)
 	}
 	r := from.members[from.index(m.Job)]
 	if r.Dedicated {
-		return Found{}, fmt.Errorf("the cycle of job %d is not known", m.Job)
+		return Placement{}, fmt.Errorf("the cycle of job %d is not known", m.Job)
 	}
-	found, err := l.Place(Ask{Job: m.Job, Cycle: r.Cycle, Ready: l.head + m.Transfer, Only: m.To, Not: m.From})
+	placement, err := l.Place(Request{Job: m.Job, Cycle: r.Cycle, Ready: l.head + m.Transfer, Only: m.To, Not: m.From})
 	switch {
 	case err != nil:
-		return Found{}, err
-	case found.Period != m.Period:
-		return Found{}, fmt.Errorf("group %d would have a period of %d, and was to have %d", m.To, found.Period, m.Period)
-	case found.Cost > m.CostMax:
-		return Found{}, fmt.Errorf("the move of job %d would cost %d ppm, and was to cost at most %d", m.Job, found.Cost, m.CostMax)
+		return Placement{}, err
+	case placement.Period != m.Period:
+		return Placement{}, fmt.Errorf("group %d would have a period of %d, and was to have %d", m.To, placement.Period, m.Period)
+	case placement.Cost > m.CostMax:
+		return Placement{}, fmt.Errorf("the move of job %d would cost %d ppm, and was to cost at most %d", m.Job, placement.Cost, m.CostMax)
 	}
 	if err := l.Release(m.Job); err != nil {
-		return Found{}, err
+		return Placement{}, err
 	}
-	return found, l.Reserve(found.Placement)
+	return placement, l.Reserve(placement.Fit)
 }

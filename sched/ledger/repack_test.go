@@ -8,15 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lasting returns a wish whose transfers take so many slots.
-func lasting(empty int, slots int64) Wish {
-	return Wish{Empty: empty, MovesMax: 20, Policy: Pack, Transfer: func(JobID, GroupID, GroupID) int64 { return slots }}
+// lasting returns a request whose transfers take so many slots.
+func lasting(empty int, slots int64) RepackRequest {
+	return RepackRequest{Empty: empty, MovesMax: 20, Policy: Pack, Transfer: func(JobID, GroupID, GroupID) int64 { return slots }}
 }
 
-func repacked(t failer, l *Ledger, w Wish) Plan {
+func repacked(t failer, l *Ledger, w RepackRequest) Plan {
 	t.Helper()
-	groups, residents := l.Rows()
-	p, err := Repack(l.config, l.head, groups, residents, w)
+	groups, reservations := l.Rows()
+	p, err := Repack(l.config, l.head, groups, reservations, w)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -39,7 +39,7 @@ func spread(t *testing.T) *Ledger {
 func TestRepackEmptiesGroups(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		wish        Wish
+		request     RepackRequest
 		moves, free int
 	}{
 		{"one is empty already", lasting(1, 19), 0, 1},
@@ -48,10 +48,10 @@ func TestRepackEmptiesGroups(t *testing.T) {
 		{"transfers that take longer than the horizon", lasting(4, 28_801), 0, 1},
 		{"transfers that cost more than a group is worth", lasting(4, 15_000), 0, 1},
 		{"jobs that cannot be moved", lasting(4, -1), 0, 1},
-		{"no moves", Wish{Empty: 4, Transfer: lasting(0, 0).Transfer}, 0, 1},
+		{"no moves", RepackRequest{Empty: 4, Transfer: lasting(0, 0).Transfer}, 0, 1},
 	} {
 		l := spread(t)
-		p := repacked(t, l, c.wish)
+		p := repacked(t, l, c.request)
 		for _, m := range p.Moves {
 			if f, err := l.Apply(m); err != nil || f.Anchor < m.Transfer {
 				t.Errorf("%s: %+v: %+v, %v", c.name, m, f, err)
@@ -102,18 +102,18 @@ func TestApplyChecksWhatWasPlanned(t *testing.T) {
 		{"the job has left", func(l *Ledger, m *Move) { _ = l.Release(m.Job) }, "no longer on group"},
 		{"the group is gone", func(l *Ledger, m *Move) {
 			_ = l.Release(l.find(m.To).members[0].Job)
-			groups, residents := l.Rows()
+			groups, reservations := l.Rows()
 			groups = slices.DeleteFunc(groups, func(g Group) bool { return g.ID == m.To })
-			*l = *must(Build(l.config, l.head, groups, residents))
+			*l = *must(Build(l.config, l.head, groups, reservations))
 		}, "no longer exists"},
 		{"the group is empty", func(l *Ledger, m *Move) { _ = l.Release(l.find(m.To).members[0].Job) }, "period of group"},
 		{"the group has another period", func(l *Ledger, m *Move) {
-			_ = l.Reserve(Placement{Job: 9, Group: m.To, Cycle: Cycle{295, []Segment{{0, 9, 1}}}, Anchor: 150, Period: 295})
+			_ = l.Reserve(Fit{Job: 9, Group: m.To, Cycle: Cycle{295, []Segment{{0, 9, 1}}}, Anchor: 150, Period: 295})
 		}, "period of group"},
 		{"the group has become full", func(l *Ledger, m *Move) {
 			for job := range JobID(3) {
-				f := must(l.Place(Ask{Job: 20 + job, Cycle: model7B, Only: m.To}))
-				_ = l.Reserve(f.Placement)
+				f := must(l.Place(Request{Job: 20 + job, Cycle: model7B, Only: m.To}))
+				_ = l.Reserve(f.Fit)
 			}
 		}, "would be held"},
 		{"a transfer that never ends", func(_ *Ledger, m *Move) { m.Transfer = 28_801 }, "longer than the horizon"},

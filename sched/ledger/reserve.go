@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Placement is where a job is to be, and from when.
-type Placement struct {
+// Fit is a group and a start at which the cycle of a job fits.
+type Fit struct {
 	Job       JobID
 	Group     GroupID
 	Cycle     Cycle
@@ -17,7 +17,7 @@ type Placement struct {
 
 // Reserve subtracts a job from all of the horizon, or says why it does not fit and
 // changes nothing.
-func (l *Ledger) Reserve(p Placement) error {
+func (l *Ledger) Reserve(p Fit) error {
 	g := l.find(p.Group)
 	switch {
 	case g == nil:
@@ -34,7 +34,7 @@ func (l *Ledger) Reserve(p Placement) error {
 	if p.Dedicated {
 		p.Cycle, p.Period = dedicated(g.Nodes), 1
 	}
-	r := Resident{Job: p.Job, Group: p.Group, Cycle: p.Cycle, Dedicated: p.Dedicated, Anchor: p.Anchor, Began: p.Anchor}
+	r := Reservation{Job: p.Job, Group: p.Group, Cycle: p.Cycle, Dedicated: p.Dedicated, Anchor: p.Anchor, Began: p.Anchor}
 	if err := l.suits(g, &r, p.Period); err != nil {
 		return err
 	}
@@ -57,8 +57,8 @@ func (l *Ledger) Reserve(p Placement) error {
 
 // under returns a copy of the members as they are in another period, with room for
 // one more; nil if a cycle is longer. The cycle that runs becomes the first.
-func (g *group) under(period int64) []Resident {
-	members := append(make([]Resident, 0, len(g.members)+1), g.members...)
+func (g *group) under(period int64) []Reservation {
+	members := append(make([]Reservation, 0, len(g.members)+1), g.members...)
 	if period == g.Period {
 		return members
 	}
@@ -72,7 +72,7 @@ func (g *group) under(period int64) []Resident {
 }
 
 // stretched says whose cycle a period would lengthen too much.
-func (l *Ledger) stretched(g *group, period int64, members []Resident) error {
+func (l *Ledger) stretched(g *group, period int64, members []Reservation) error {
 	for i := range members {
 		if by := stretch(period, members[i].Cycle.Period); by > l.config.StretchPPM {
 			return fmt.Errorf("a period of %d slots on group %d would stretch job %d by %d ppm, at most %d are allowed", period, g.ID, members[i].Job, by, l.config.StretchPPM)
@@ -106,18 +106,18 @@ func (l *Ledger) Share(job JobID, cycle Cycle, anchor int64) error {
 	if g == nil || !g.dedicated() {
 		return fmt.Errorf("job %d has no group for itself", job)
 	}
-	r := Resident{Job: job, Group: g.ID, Cycle: cycle, Anchor: anchor, Began: anchor}
+	r := Reservation{Job: job, Group: g.ID, Cycle: cycle, Anchor: anchor, Began: anchor}
 	if err := l.suits(g, &r, cycle.Period); err != nil {
 		return err
 	}
-	members := []Resident{r}
+	members := []Reservation{r}
 	l.spare.layOut(cycle.Period, members)
 	l.commit(g, cycle.Period, members)
 	return nil
 }
 
 // commit replaces the members of a group, which have been laid out as spare.
-func (l *Ledger) commit(g *group, period int64, members []Resident) {
+func (l *Ledger) commit(g *group, period int64, members []Reservation) {
 	g.Period, g.members = period, members
 	g.circle, l.spare = l.spare, g.circle
 }

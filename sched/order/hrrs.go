@@ -20,17 +20,17 @@ type Turn struct {
 	SetUp int64
 }
 
-// Group is what one decision of HRRS is about: a group of nodes, and who wants it.
-type Group struct {
+// Input is what one decision of HRRS is about: a group of nodes, and the turns that need it.
+type Input struct {
 	Now int64
 	// Resident is the deployment whose state is on the group; 0 if none is.
 	Resident uint64
 	// Running is the turn that has the group, if there is one. Its deployment is the
 	// resident.
 	Running *Turn
-	// Stoppable says that it may be stopped and gone on with later. Others keep the
+	// Preemptible says that it may be stopped and gone on with later. Others keep the
 	// group until they yield it.
-	Stoppable bool
+	Preemptible bool
 	// Waiting are the others. Those of one deployment are in the order in which they
 	// have to run.
 	Waiting []Turn
@@ -45,8 +45,8 @@ type HRRS struct {
 
 // Next returns which of those that wait gets the group now, or -1 if none does. If it
 // is one and another has the group, that is to be stopped.
-func (h *HRRS) Next(g *Group) int {
-	if g.Running != nil && !g.Stoppable {
+func (h *HRRS) Next(g *Input) int {
+	if g.Running != nil && !g.Preemptible {
 		return -1
 	}
 	h.line(g.Waiting)
@@ -82,7 +82,7 @@ func (h *HRRS) line(waiting []Turn) {
 
 // best returns the head with the highest ratio, or -1. Turns of the deployment that
 // runs come after the one that runs.
-func (h *HRRS) best(g *Group) int {
+func (h *HRRS) best(g *Input) int {
 	best := -1
 	for _, i := range h.heads {
 		t := &g.Waiting[i]
@@ -96,7 +96,7 @@ func (h *HRRS) best(g *Group) int {
 	return best
 }
 
-func (g *Group) resident() uint64 {
+func (g *Input) resident() uint64 {
 	if g.Running != nil {
 		return g.Running.Deployment
 	}
@@ -104,7 +104,7 @@ func (g *Group) resident() uint64 {
 }
 
 // service is the effective service time (equation 3), at least 1.
-func (g *Group) service(t *Turn) int64 {
+func (g *Input) service(t *Turn) int64 {
 	s := max(t.Exec, 0)
 	if t.Deployment != g.resident() {
 		s = later(s, t.SetUp)
@@ -113,7 +113,7 @@ func (g *Group) service(t *Turn) int64 {
 }
 
 // wait is how long a turn has waited.
-func (g *Group) wait(t *Turn) int64 {
+func (g *Input) wait(t *Turn) int64 {
 	if t.Arrival >= g.Now {
 		return 0
 	}
@@ -122,7 +122,7 @@ func (g *Group) wait(t *Turn) int64 {
 
 // compare is less than 0 if a goes before b: its response ratio (equation 4) is
 // higher, or it is the same and a runs, is of the resident, is older.
-func (g *Group) compare(a, b *Turn) int {
+func (g *Input) compare(a, b *Turn) int {
 	// W/S of a is above that of b if W of a times S of b is.
 	aHi, aLo := bits.Mul64(uint64(g.wait(a)), uint64(g.service(b)))
 	bHi, bLo := bits.Mul64(uint64(g.wait(b)), uint64(g.service(a)))

@@ -16,24 +16,24 @@ func TestNextTurn(t *testing.T) {
 	running := &Turn{ID: 1, Deployment: 1, Arrival: 90 * s, Exec: 10 * s, SetUp: 5 * s}
 	for _, c := range []struct {
 		name string
-		g    Group
+		g    Input
 		want int
 	}{
-		{"nobody", Group{}, -1},
-		{"the only one", Group{Waiting: []Turn{{ID: 7, Exec: s}}}, 0},
-		{"who has waited longest, of equals", Group{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 3 * s, Exec: s}, {ID: 2, Deployment: 2, Arrival: 2 * s, Exec: s}}}, 1},
-		{"the shorter, of those that came together", Group{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: 2 * s}, {ID: 2, Deployment: 2, Exec: s}}}, 1},
-		{"the resident's, that needs no set-up", Group{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: s, SetUp: s}, {ID: 2, Deployment: 2, Exec: s, SetUp: s}}}, 1},
-		{"another's, that has waited for longer", Group{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: s, SetUp: s}, {ID: 2, Deployment: 2, Arrival: 5 * s, Exec: s, SetUp: s}}}, 0},
-		{"just arrived, the resident's", Group{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 9 * s, Exec: s}, {ID: 2, Deployment: 2, Arrival: 9 * s, Exec: 3 * s}}}, 1},
-		{"in order within a deployment", Group{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 5 * s, Exec: 50 * s}, {ID: 2, Deployment: 1, Arrival: 6 * s, Exec: 1}}}, 0},
-		{"a turn that may not be stopped", Group{Now: 100 * s, Running: running, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, -1},
-		{"a turn that may", Group{Now: 100 * s, Running: running, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, 0},
-		{"for no better reason", Group{Now: 100 * s, Running: running, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 2, Arrival: 90 * s, Exec: 10 * s}}}, -1},
-		{"nor for its own deployment", Group{Now: 100 * s, Running: running, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 1, Exec: 1}}}, -1},
-		{"one that overstays is about to end", Group{Now: 100 * s, Running: &Turn{ID: 1, Deployment: 1, Arrival: 90 * s, Exec: -s}, Stoppable: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: s}}}, -1},
-		{"ratios that need 128 bits", Group{Now: math.MaxInt64, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: math.MaxInt64 - 1}, {ID: 2, Deployment: 2, Arrival: 1, Exec: math.MaxInt64 - 3}}}, 1},
-		{"set-up that overflows", Group{Now: 9, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: math.MaxInt64, SetUp: math.MaxInt64}, {ID: 2, Deployment: 2, Exec: 5}}}, 1},
+		{"nobody", Input{}, -1},
+		{"the only one", Input{Waiting: []Turn{{ID: 7, Exec: s}}}, 0},
+		{"who has waited longest, of equals", Input{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 3 * s, Exec: s}, {ID: 2, Deployment: 2, Arrival: 2 * s, Exec: s}}}, 1},
+		{"the shorter, of those that came together", Input{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: 2 * s}, {ID: 2, Deployment: 2, Exec: s}}}, 1},
+		{"the resident's, that needs no set-up", Input{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: s, SetUp: s}, {ID: 2, Deployment: 2, Exec: s, SetUp: s}}}, 1},
+		{"another's, that has waited for longer", Input{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: s, SetUp: s}, {ID: 2, Deployment: 2, Arrival: 5 * s, Exec: s, SetUp: s}}}, 0},
+		{"just arrived, the resident's", Input{Now: 9 * s, Resident: 2, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 9 * s, Exec: s}, {ID: 2, Deployment: 2, Arrival: 9 * s, Exec: 3 * s}}}, 1},
+		{"in order within a deployment", Input{Now: 9 * s, Waiting: []Turn{{ID: 1, Deployment: 1, Arrival: 5 * s, Exec: 50 * s}, {ID: 2, Deployment: 1, Arrival: 6 * s, Exec: 1}}}, 0},
+		{"a turn that may not be stopped", Input{Now: 100 * s, Running: running, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, -1},
+		{"a turn that may", Input{Now: 100 * s, Running: running, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: 1}}}, 0},
+		{"for no better reason", Input{Now: 100 * s, Running: running, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 2, Arrival: 90 * s, Exec: 10 * s}}}, -1},
+		{"nor for its own deployment", Input{Now: 100 * s, Running: running, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 1, Exec: 1}}}, -1},
+		{"one that overstays is about to end", Input{Now: 100 * s, Running: &Turn{ID: 1, Deployment: 1, Arrival: 90 * s, Exec: -s}, Preemptible: true, Waiting: []Turn{{ID: 2, Deployment: 2, Exec: s}}}, -1},
+		{"ratios that need 128 bits", Input{Now: math.MaxInt64, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: math.MaxInt64 - 1}, {ID: 2, Deployment: 2, Arrival: 1, Exec: math.MaxInt64 - 3}}}, 1},
+		{"set-up that overflows", Input{Now: 9, Waiting: []Turn{{ID: 1, Deployment: 1, Exec: math.MaxInt64, SetUp: math.MaxInt64}, {ID: 2, Deployment: 2, Exec: 5}}}, 1},
 	} {
 		var h HRRS
 		if got := h.Next(&c.g); got != c.want {
@@ -42,7 +42,7 @@ func TestNextTurn(t *testing.T) {
 	}
 }
 
-func drawGroup(r *rapid.T) *Group {
+func drawGroup(r *rapid.T) *Input {
 	most := rapid.SampledFrom([]int64{5, 100, math.MaxInt64 / 4}).Draw(r, "most")
 	turn := func(id uint64) Turn {
 		return Turn{
@@ -53,11 +53,11 @@ func drawGroup(r *rapid.T) *Group {
 			SetUp:      rapid.Int64Range(0, most).Draw(r, "set-up"),
 		}
 	}
-	g := &Group{Now: most, Resident: rapid.Uint64Range(0, 4).Draw(r, "resident")}
+	g := &Input{Now: most, Resident: rapid.Uint64Range(0, 4).Draw(r, "resident")}
 	if rapid.Bool().Draw(r, "running") {
 		t := turn(100)
 		g.Running, g.Resident = &t, t.Deployment
-		g.Stoppable = rapid.Bool().Draw(r, "stoppable")
+		g.Preemptible = rapid.Bool().Draw(r, "preemptible")
 	}
 	for i := range rapid.Uint64Range(0, 9).Draw(r, "waiting") {
 		g.Waiting = append(g.Waiting, turn(i+1))
@@ -66,7 +66,7 @@ func drawGroup(r *rapid.T) *Group {
 }
 
 // ratio is equation 4 as it is printed, but with a service time of at least 1.
-func (g *Group) ratio(t *Turn) *big.Rat {
+func (g *Input) ratio(t *Turn) *big.Rat {
 	s := big.NewInt(t.Exec)
 	if t.Deployment != g.Resident {
 		s.Add(s, big.NewInt(t.SetUp))
@@ -79,8 +79,8 @@ func (g *Group) ratio(t *Turn) *big.Rat {
 }
 
 // literal is the turn that should have the group now, by exact ratios; 0 if there is none.
-func (g *Group) literal() uint64 {
-	if g.Running != nil && !g.Stoppable {
+func (g *Input) literal() uint64 {
+	if g.Running != nil && !g.Preemptible {
 		return g.Running.ID
 	}
 	var heads []Turn
@@ -143,7 +143,7 @@ func TestRatioGrowsWithoutBound(t *testing.T) {
 		waited := rapid.Int64Range(0, 1000).Draw(r, "waited")
 		// From when on the long one is ahead of what has waited so little.
 		from := (long.Exec+long.SetUp)*waited/short.Exec + 1
-		g := Group{Now: from}
+		g := Input{Now: from}
 		short.Arrival = g.Now - waited
 		g.Waiting = []Turn{short, long}
 		var h HRRS
@@ -183,7 +183,7 @@ func TestNothingStarves(t *testing.T) {
 			waiting = append(waiting, Turn{ID: uint64(d + 1), Deployment: uint64(d + 1), Exec: exec[d], SetUp: rng.Int64N(50)})
 		}
 		bound := waitBound(n, float64(slices.Min(exec)), float64(slices.Max(exec)+50))
-		g := Group{Waiting: waiting}
+		g := Input{Waiting: waiting}
 		for range 5000 {
 			i := h.Next(&g)
 			turn := &g.Waiting[i]
@@ -201,7 +201,7 @@ func TestNothingStarves(t *testing.T) {
 
 func BenchmarkHRRS(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	g := Group{Now: 1 << 50, Resident: 3}
+	g := Input{Now: 1 << 50, Resident: 3}
 	for i := range uint64(64) {
 		g.Waiting = append(g.Waiting, Turn{i + 1, i%16 + 1, rng.Int64N(1 << 50), rng.Int64N(1 << 36), rng.Int64N(1 << 34)})
 	}

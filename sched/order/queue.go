@@ -5,14 +5,14 @@ import "rota/fsm/state"
 // Queue is what this package needs to see of the state.
 type Queue interface {
 	// Queued visits the actions in a queue from one on, oldest first.
-	Queued(i state.Instance, from state.ActionID, fn func(state.ActionID) bool)
+	Queued(key state.Queue, from state.ActionID, fn func(state.ActionID) bool)
 }
 
-// Oldest returns up to n actions that wait in an instance, oldest first, beginning with
+// Oldest returns up to n actions that wait in a queue, oldest first, beginning with
 // the first that is younger than after.
-func Oldest(q Queue, i state.Instance, after state.ActionID, n int) []state.ActionID {
+func Oldest(q Queue, key state.Queue, after state.ActionID, n int) []state.ActionID {
 	out := make([]state.ActionID, 0, n)
-	q.Queued(i, after+1, func(id state.ActionID) bool {
+	q.Queued(key, after+1, func(id state.ActionID) bool {
 		out = append(out, id)
 		return len(out) < n
 	})

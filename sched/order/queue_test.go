@@ -13,13 +13,13 @@ import (
 type list []item
 
 type item struct {
-	instance state.Instance
-	id       state.ActionID
+	queue state.Queue
+	id    state.ActionID
 }
 
-func (l list) Queued(i state.Instance, from state.ActionID, fn func(state.ActionID) bool) {
+func (l list) Queued(key state.Queue, from state.ActionID, fn func(state.ActionID) bool) {
 	for _, c := range l {
-		if c.instance == i && c.id >= from && !fn(c.id) {
+		if c.queue == key && c.id >= from && !fn(c.id) {
 			return
 		}
 	}
@@ -31,8 +31,8 @@ func TestOldest(t *testing.T) {
 		var l list
 		var want []state.ActionID
 		for id := range state.ActionID(rapid.IntRange(0, 40).Draw(r, "actions")) {
-			pool := state.PoolID(rapid.IntRange(1, 3).Draw(r, "instance"))
-			l = append(l, item{state.PoolInstance(pool), id + 1})
+			pool := state.PoolID(rapid.IntRange(1, 3).Draw(r, "pool"))
+			l = append(l, item{state.QueueOf(state.PoolQueue, pool), id + 1})
 			if pool == 2 {
 				want = append(want, id+1)
 			}
@@ -40,7 +40,7 @@ func TestOldest(t *testing.T) {
 		n := rapid.IntRange(1, 10).Draw(r, "n")
 		var got []state.ActionID
 		for last := state.ActionID(0); ; last = got[len(got)-1] {
-			part := Oldest(l, state.PoolInstance(2), last, n)
+			part := Oldest(l, state.QueueOf(state.PoolQueue, 2), last, n)
 			if len(part) > n {
 				r.Fatalf("%d actions at once, want at most %d", len(part), n)
 			}

@@ -52,7 +52,7 @@ func better(a, b, n int) bool {
 }
 
 // ForAction returns the node for an action without a trajectory: the one with
-// the most free cores among those with enough memory that are not kept free for
+// the most free cores among those with enough memory that are not reserved for
 // an older action. Nil if there is none now. What the search looked at is in steps.
 func ForAction(v Nodes, a *state.Action) (hit *state.Node, steps int) {
 	v.NodesWith(a.Pool, int(a.CoresMin), Reserves(a), func(n *state.Node) bool {
@@ -68,7 +68,7 @@ func ForAction(v Nodes, a *state.Action) (hit *state.Node, steps int) {
 // Fits reports whether the action could start on the node now, as far as cores,
 // memory and bandwidth go.
 func Fits(n *state.Node, a *state.Action) bool {
-	if n.HeldFor != 0 && n.HeldFor < a.ID {
+	if n.ReservedFor != 0 && n.ReservedFor < a.ID {
 		return false
 	}
 	return n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a) && n.FreeBandwidth >= a.Bandwidth()
@@ -90,14 +90,14 @@ func Reserves(a *state.Action) uint64 {
 	return a.Memory
 }
 
-// ToHold returns the node to keep free for a starved action: of those that could run
-// it when everything that runs there now has ended, and are not kept for another, the
+// ToReserve returns the node to reserve for a starved action: of those that could run
+// it when everything that runs there now has ended, and are not reserved for another, the
 // one with the most free cores. Nil if there is none. What the search looked at is in
 // steps.
-func ToHold(v Runs, a *state.Action) (hit *state.Node, steps int) {
+func ToReserve(v Runs, a *state.Action) (hit *state.Node, steps int) {
 	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
 		steps++
-		if n.HeldFor == 0 && CouldRun(v, n, a) {
+		if n.ReservedFor == 0 && CouldRun(v, n, a) {
 			hit = n
 		}
 		return hit == nil

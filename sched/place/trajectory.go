@@ -9,9 +9,9 @@ const domainsExamined = 64
 // Whole is a pending trajectory with its actions as one demand: the memory that it
 // reserves and, together on one node, the most that any of its actions asks for.
 func Whole(t *state.Trajectory) *state.Action {
-	whole := &state.Action{Pool: t.Pool, CoresMin: max(1, t.AsksCores), Memory: t.Memory}
-	if t.AsksBandwidth > 0 {
-		whole.Needs = &state.Needs{Bandwidth: t.AsksBandwidth}
+	whole := &state.Action{Pool: t.Pool, CoresMin: max(1, t.RequestedCores), Memory: t.Memory}
+	if t.RequestedBandwidth > 0 {
+		whole.Needs = &state.Needs{Bandwidth: t.RequestedBandwidth}
 	}
 	return whole
 }

@@ -23,11 +23,11 @@ func Repack(v *state.State) []*logv1.Command {
 		return nil
 	}
 	l := sched.Ledger(v)
-	groups, residents := l.Rows()
+	groups, reservations := l.Rows()
 	head, _ := l.Window()
-	kept, _ := sched.Kept(v, math.MaxUint64)
-	p, err := ledger.Repack(l.Config(), head, groups, residents, ledger.Wish{
-		Empty: wanted(v), MovesMax: movesMax, Policy: sched.Policy(v), Kept: kept,
+	promise, _ := sched.Promised(v, math.MaxUint64)
+	p, err := ledger.Repack(l.Config(), head, groups, reservations, ledger.RepackRequest{
+		Empty: wanted(v), MovesMax: movesMax, Policy: sched.Policy(v), Promise: promise,
 		Transfer: func(job ledger.JobID, _, _ ledger.GroupID) int64 { return transfer(v, state.JobID(job)) },
 	})
 	if err != nil {
@@ -43,7 +43,7 @@ func Repack(v *state.State) []*logv1.Command {
 	return moves
 }
 
-// wanted is how many groups without jobs are wished for: one for each queued job whose
+// wanted is how many groups without jobs are wanted: one for each queued job whose
 // cycle is not known.
 func wanted(v *state.State) (groups int) {
 	v.QueuedJobs(0, func(j *state.Job) bool {

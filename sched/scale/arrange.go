@@ -19,9 +19,9 @@ const never = 1 << 62
 // It is reused: after the first few calls it allocates nothing.
 type Arranger struct {
 	demands []Demand
-	unknown int64 // stands for durations that nobody knows
+	unknown int64 // stands for unknown durations
 	cost    int64
-	choice  []int32 // which of its amounts each demand of the prefix gets
+	choice  []int32 // which of its degrees each demand of the prefix gets
 	current []int64 // how long it takes with it
 
 	convex  bool // handed out unit by unit
@@ -35,8 +35,8 @@ func (a *Arranger) OnLine(free int, demands []Demand, unknown int64) {
 	demands = a.start(demands, unknown)
 	n, convex := 0, true
 	least := 0
-	for n < len(demands) && least+int(demands[n].amounts.least) <= free {
-		least += int(demands[n].amounts.least)
+	for n < len(demands) && least+int(demands[n].dops.least) <= free {
+		least += int(demands[n].dops.least)
 		convex = convex && demands[n].convex
 		n++
 	}
@@ -71,22 +71,22 @@ func (a *Arranger) start(demands []Demand, unknown int64) []Demand {
 }
 
 // Len returns how many demands the arrangement is for: at first as many as fit
-// together with their least amounts.
+// together with their least degrees.
 func (a *Arranger) Len() int { return len(a.demands) }
 
 // Cost returns the sum of their durations.
 func (a *Arranger) Cost() int64 { return a.cost }
 
-// Amount returns how many units the i-th of them gets.
-func (a *Arranger) Amount(i int) int32 { return a.demands[i].amounts.At(int(a.choice[i])) }
+// DoP returns how many units the i-th of them gets.
+func (a *Arranger) DoP(i int) int32 { return a.demands[i].dops.At(int(a.choice[i])) }
 
 // Duration returns how long the i-th of them takes.
 func (a *Arranger) Duration(i int) int64 { return a.current[i] }
 
-// Evict takes the last demand out and arranges the others anew.
+// Evict takes the last demand out and arranges the others again.
 func (a *Arranger) Evict() {
 	last := len(a.demands) - 1
-	freed := a.Amount(last)
+	freed := a.DoP(last)
 	a.cost -= a.current[last]
 	a.demands = a.demands[:last]
 	a.choice, a.current = a.choice[:last], a.current[:last]
@@ -112,7 +112,7 @@ func (a *Arranger) trace() {
 	}
 }
 
-// handOut gives every demand its least amount and hands out the rest unit by
+// handOut gives every demand its least degree and hands out the rest unit by
 // unit, each to the demand that it saves the most time (marginal allocation). For
 // convex durations that is optimal: nobody's later unit saves more than an
 // earlier one, so the units that save most can be had in that order.
@@ -223,7 +223,7 @@ func (m *margins) down(i int) {
 
 // table is the table of Algorithm 3: row t is for the first t demands.
 //
-// On a line, column s of row t is for s units beyond the least amounts of the
+// On a line, column s of row t is for s units beyond the least degrees of the
 // first t, so every cell is feasible. On an operator, a column is a state.
 type table struct {
 	cells  []int64
@@ -233,8 +233,8 @@ type table struct {
 	least  []int32 // of the first t together, on a line
 
 	full  int
-	steps []int32 // by slot of amount and state: the state that is left
-	slots []int32 // by amount: its slot in steps, plus one
+	steps []int32 // by slot of degree and state: the state that is left
+	slots []int32 // by degree: its slot in steps, plus one
 }
 
 func (t *table) row(i int) []int64 { return t.cells[i*t.stride : (i+1)*t.stride] }
@@ -259,12 +259,12 @@ func (t *table) size(rows, columns int) {
 	}
 }
 
-// fillLine fills the table for demands that fit with their least amounts.
+// fillLine fills the table for demands that fit with their least degrees.
 func (t *table) fillLine(free int, demands []Demand, unknown int64) {
 	most := 0
 	for i := range demands {
 		d := &demands[i]
-		most += int(d.amounts.At(d.choices() - 1))
+		most += int(d.dops.At(d.choices() - 1))
 	}
 	free = min(free, most)
 	t.onLine, t.free = true, free
@@ -274,9 +274,9 @@ func (t *table) fillLine(free int, demands []Demand, unknown int64) {
 	reach := 0 // more slack than this the first demands cannot use
 	for i := range demands {
 		d := &demands[i]
-		least := t.least[i] + d.amounts.least
+		least := t.least[i] + d.dops.least
 		t.least = append(t.least, least)
-		reach += int(d.amounts.At(d.choices()-1) - d.amounts.least)
+		reach += int(d.dops.At(d.choices()-1) - d.dops.least)
 		width := free - int(least) + 1
 		prev, row := t.row(i)[:width], t.row(i + 1)[:width]
 		used := min(width, reach+1)
@@ -288,7 +288,7 @@ func (t *table) fillLine(free int, demands []Demand, unknown int64) {
 }
 
 // lineRow computes one row from the one before, both by slack: the least over all
-// amounts of what the row before has for the slack that is left. Amounts are taken
+// degrees of what the row before has for the slack that is left. Degrees are taken
 // four at a time, as the row is then read and written a quarter as often.
 func lineRow(row, prev []int64, d *Demand, unknown int64) {
 	ns := d.duration(0, unknown)
@@ -299,12 +299,12 @@ func lineRow(row, prev []int64, d *Demand, unknown int64) {
 	var durations [4]int64
 	n := 0
 	for i := 1; i < d.choices(); i++ {
-		extra := int(d.amounts.At(i) - d.amounts.least)
+		extra := int(d.dops.At(i) - d.dops.least)
 		if extra >= len(row) {
 			break
 		}
 		if d.ns[i] == ns {
-			continue // no better than a smaller amount
+			continue // no better than a smaller degree
 		}
 		ns = d.ns[i]
 		extras[n], durations[n] = extra, ns
@@ -326,7 +326,7 @@ func relax(row, prev []int64, ns int64) {
 	}
 }
 
-// relaxFour is relax for four ascending amounts beyond the least.
+// relaxFour is relax for four ascending degrees beyond the least.
 func relaxFour(row, prev []int64, extras *[4]int, ns *[4]int64) {
 	last := extras[3]
 	for i, e := range extras[:3] { // up to where all four fit
@@ -361,7 +361,7 @@ func (t *table) fill(op Operator, demands []Demand, unknown int64) {
 		for c := range d.choices() {
 			if ns := d.duration(c, unknown); ns < last {
 				last = ns
-				walk(row[:states], prev, t.left(d.amounts.At(c)), ns)
+				walk(row[:states], prev, t.left(d.dops.At(c)), ns)
 			}
 		}
 	}
@@ -375,20 +375,20 @@ func walk(row, prev []int64, left []int32, ns int64) {
 	}
 }
 
-// left returns, by state, the state that is left when an amount is taken.
+// left returns, by state, the state that is left when a degree is taken.
 func (t *table) left(amount int32) []int32 {
 	states := t.stride - 1
 	slot := int(t.slots[amount]) - 1
 	return t.steps[slot*states : (slot+1)*states]
 }
 
-// step asks the operator once for each state and amount.
+// step asks the operator once for each state and degree.
 func (t *table) step(op Operator, states int, demands []Demand) {
 	clear(t.slots)
 	t.steps = t.steps[:0]
 	used := int32(0)
 	for i := range demands {
-		a := demands[i].amounts
+		a := demands[i].dops
 		for c := range demands[i].choices() {
 			k := int(a.At(c))
 			for len(t.slots) <= k {
@@ -410,12 +410,12 @@ func (t *table) step(op Operator, states int, demands []Demand) {
 	}
 }
 
-// back returns which amount the n-th demand gets in a cell of row n, the least of
+// back returns which degree the n-th demand gets in a cell of row n, the least of
 // those that are optimal, and the column that is left of row n-1.
 func (t *table) back(n, column int, d *Demand, unknown int64) (int, int) {
 	want := t.row(n)[column]
 	prev := t.row(n - 1)
-	if t.onLine && d.amounts.Contiguous() && len(d.ns) > 0 {
+	if t.onLine && d.dops.Contiguous() && len(d.ns) > 0 {
 		for i, ns := range d.ns[:min(len(d.ns), column+1)] {
 			if prev[column-i]+ns == want {
 				return i, column - i
@@ -425,9 +425,9 @@ func (t *table) back(n, column int, d *Demand, unknown int64) (int, int) {
 	for i := range d.choices() {
 		p := 0
 		if t.onLine {
-			p = column - int(d.amounts.At(i)-d.amounts.least)
+			p = column - int(d.dops.At(i)-d.dops.least)
 		} else {
-			p = int(t.left(d.amounts.At(i))[column])
+			p = int(t.left(d.dops.At(i))[column])
 		}
 		if prev[p]+d.duration(i, unknown) == want {
 			return i, p

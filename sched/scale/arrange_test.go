@@ -17,17 +17,17 @@ const (
 	anything
 )
 
-// drawDemand draws a demand with few amounts and small durations, so that ties
+// drawDemand draws a demand with few degrees and small durations, so that ties
 // and flat curves are common.
 func drawDemand(r *rapid.T, k kind, most int) Demand {
-	amounts := drawAmounts(r, k, most)
+	dops := drawDoPSet(r, k, most)
 	switch rapid.IntRange(0, 9).Draw(r, "known") {
 	case 0:
-		return Unknown(amounts)
+		return Unknown(dops)
 	case 1:
-		return must(Rigid(amounts, rapid.Int64Range(1, 40).Draw(r, "ns")))
+		return must(Rigid(dops, rapid.Int64Range(1, 40).Draw(r, "ns")))
 	}
-	gains := make([]int64, amounts.Len()-1)
+	gains := make([]int64, dops.Len()-1)
 	sum := int64(0)
 	for i := range gains {
 		gains[i] = rapid.Int64Range(0, 12).Draw(r, "gain")
@@ -41,10 +41,10 @@ func drawDemand(r *rapid.T, k kind, most int) Demand {
 	for _, g := range gains {
 		ns = append(ns, ns[len(ns)-1]-g)
 	}
-	return must(NewDemand(amounts, ns))
+	return must(NewDemand(dops, ns))
 }
 
-func drawAmounts(r *rapid.T, k kind, most int) Amounts {
+func drawDoPSet(r *rapid.T, k kind, most int) DoPSet {
 	if k == convexRanges || rapid.Bool().Draw(r, "range") {
 		least := rapid.IntRange(1, most).Draw(r, "least")
 		return must(Range(int32(least), int32(rapid.IntRange(least, most).Draw(r, "most"))))
@@ -69,7 +69,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// brute tries every allocation, and returns the best cost and amounts. Of equals
+// brute tries every allocation, and returns the best cost and degrees. Of equals
 // it is the one that gives the last demand the least, then the one before it.
 func brute(op Operator, demands []Demand, unknown int64) (int64, []int32) {
 	best, bestKs := int64(math.MaxInt64), []int32(nil)
@@ -84,7 +84,7 @@ func brute(op Operator, demands []Demand, unknown int64) (int64, []int32) {
 		}
 		d := &demands[n-1]
 		for i := range d.choices() {
-			ks[n-1] = d.amounts.At(i)
+			ks[n-1] = d.dops.At(i)
 			if left, ok := op.Prev(state, int(ks[n-1])); ok {
 				try(n-1, left, cost+d.duration(i, unknown))
 			}
@@ -94,10 +94,10 @@ func brute(op Operator, demands []Demand, unknown int64) (int64, []int32) {
 	return best, bestKs
 }
 
-func amountsOf(a *Arranger) []int32 {
+func dopsOf(a *Arranger) []int32 {
 	ks := []int32{}
 	for i := range a.Len() {
-		ks = append(ks, a.Amount(i))
+		ks = append(ks, a.DoP(i))
 	}
 	return ks
 }
@@ -108,7 +108,7 @@ func checkArranged(r *rapid.T, a *Arranger, demands []Demand, want func(prefix [
 	for {
 		n := a.Len()
 		cost, ks := want(demands[:n])
-		if got := amountsOf(a); a.Cost() != cost || !slices.Equal(got, ks) {
+		if got := dopsOf(a); a.Cost() != cost || !slices.Equal(got, ks) {
 			r.Fatalf("the first %d cost %d with %v, want %d with %v", n, a.Cost(), got, cost, ks)
 		}
 		if n == 0 {
@@ -127,8 +127,8 @@ func TestArrangeIsOptimal(t *testing.T) {
 				free := rapid.IntRange(0, 24).Draw(r, "free")
 				a.OnLine(free, demands, 7)
 				fits, least := 0, 0
-				for fits < len(demands) && least+int(demands[fits].amounts.least) <= free {
-					least += int(demands[fits].amounts.least)
+				for fits < len(demands) && least+int(demands[fits].dops.least) <= free {
+					least += int(demands[fits].dops.least)
 					fits++
 				}
 				if a.Len() != fits {
@@ -203,7 +203,7 @@ func TestMoreUnitsNeverCostMore(t *testing.T) {
 }
 
 // buddies is a topology that is not a line: free chunks of 1, 2 and 4, where
-// amounts are powers of two and a larger chunk is split if need be.
+// degrees are powers of two and a larger chunk is split if need be.
 type buddies struct{ free [3]int }
 
 func (b buddies) States() int { return 5 * 5 * 5 }
@@ -257,7 +257,7 @@ func TestIsValidIsWhatTheTableSays(t *testing.T) {
 		demands := drawDemands(r, anything, 5, 7)
 		end := 0
 		for i := range demands {
-			end += int(demands[i].amounts.At(demands[i].choices() - 1))
+			end += int(demands[i].dops.At(demands[i].choices() - 1))
 		}
 		free := rapid.IntRange(0, 30).Draw(r, "free")
 		if len(demands) == 0 {
@@ -296,7 +296,7 @@ func TestArrange(t *testing.T) {
 	} {
 		var a Arranger
 		a.OnLine(c.free, c.demands, 7)
-		if got := fmt.Sprint(amountsOf(&a)); got != c.want || a.Cost() != c.cost {
+		if got := fmt.Sprint(dopsOf(&a)); got != c.want || a.Cost() != c.cost {
 			t.Errorf("%s: %s at %d, want %s at %d", c.name, got, a.Cost(), c.want, c.cost)
 		}
 	}

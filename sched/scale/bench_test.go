@@ -24,7 +24,7 @@ var shapes = []shape{
 	{"powers-of-two", func(rng *rand.Rand) Demand {
 		return must(Scaled(must(Set(1, 2, 4, 8, 16, 32, 64, 128)), Serial(rng.Int64N(400_000)), seconds(rng)))
 	}},
-	{"16-random-amounts", func(rng *rand.Rand) Demand {
+	{"16-random-degrees", func(rng *rand.Rand) Demand {
 		set := []int32{1}
 		for u := int32(2); u <= 128; u++ {
 			if rng.IntN(8) == 0 {
@@ -37,8 +37,8 @@ var shapes = []shape{
 	{"not-convex-1-to-256", func(rng *rand.Rand) Demand { return bumpy(rng, must(Range(1, 256))) }},
 }
 
-// bumpy falls by chance from amount to amount.
-func bumpy(rng *rand.Rand, a Amounts) Demand {
+// bumpy falls by chance from degree to degree.
+func bumpy(rng *rand.Rand, a DoPSet) Demand {
 	ns := make([]int64, a.Len())
 	last := seconds(rng)
 	for i := range ns {
@@ -49,9 +49,9 @@ func bumpy(rng *rand.Rand, a Amounts) Demand {
 }
 
 // full is one pass of the size that the decision is designed for.
-func full(s shape, waiting, running int) Group {
+func full(s shape, waiting, running int) Input {
 	rng := rand.New(rand.NewPCG(1, 2))
-	g := Group{Free: 256, Candidates: 128}
+	g := Input{Free: 256, Candidates: 128}
 	for range g.Candidates + waiting {
 		g.Queue = append(g.Queue, s.draw(rng))
 	}
@@ -62,7 +62,7 @@ func full(s shape, waiting, running int) Group {
 }
 
 // everyEviction evaluates all evictions, whether they help or not.
-func everyEviction(e *Elastic, g *Group) (sum total) {
+func everyEviction(e *Elastic, g *Input) (sum total) {
 	e.start(g)
 	e.sort(g.Running)
 	sum = e.objective()

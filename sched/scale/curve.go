@@ -42,7 +42,7 @@ func (s Serial) at(ns int64, m int32) uint64 {
 	return ratio(uint64(ns)<<fraction, share, Whole*uint64(m))
 }
 
-// Point is one entry of a table: the ratio E with so many units, in parts per
+// Point is one entry of a table: the ratio E with a number of units, in parts per
 // million.
 type Point struct {
 	Units int32
@@ -111,11 +111,11 @@ func ratio(a, b, c uint64) uint64 {
 // Scaled is the demand of an action that takes ns nanoseconds with one unit and
 // speeds up along a curve.
 //
-// The first duration is rounded up, and what each further amount saves is
+// The first duration is rounded up, and what each further degree saves is
 // rounded down. So a convex curve stays convex in whole nanoseconds, which
 // rounding each duration by itself would spoil, and no duration is too short. It
-// is too long by at most one nanosecond for each amount below it.
-func Scaled(a Amounts, c Curve, ns int64) (Demand, error) {
+// is too long by at most one nanosecond for each degree below it.
+func Scaled(a DoPSet, c Curve, ns int64) (Demand, error) {
 	if ns < 1 || ns > DurationMax {
 		return Demand{}, fmt.Errorf("the duration with 1 unit is %d ns, and must be between 1 and %d", ns, int64(DurationMax))
 	}

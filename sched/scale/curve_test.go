@@ -54,7 +54,7 @@ func exactly(c Curve, ns int64, m int32) *big.Rat {
 
 func TestScaledIsEquationOne(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		c, a := drawCurve(r), drawAmounts(r, anything, 300)
+		c, a := drawCurve(r), drawDoPSet(r, anything, 300)
 		ns := rapid.OneOf(rapid.Int64Range(1, 1000), rapid.Int64Range(1, 1<<40), rapid.Int64Range(DurationMax-9, DurationMax)).Draw(r, "ns")
 		d, err := Scaled(a, c, ns)
 		if err != nil {
@@ -124,12 +124,12 @@ func TestBadDemandsAreRefused(t *testing.T) {
 		{"at least 1", refusal(Range(0, 4))},
 		{"below the least", refusal(Range(5, 4))},
 		{"at most 1048576", refusal(Range(1, UnitsMax+1))},
-		{"amounts to choose from", refusal(Range(1, amountsMax+1))},
+		{"degrees to choose from", refusal(Range(1, dopsMax+1))},
 		{"empty", refusal(Set())},
 		{"at least 1", refusal(Set(-1))},
 		{"ascend", refusal(Set(1, 4, 4))},
 		{"at most 1048576", refusal(Set(UnitsMax + 1))},
-		{"0 durations for 10 amounts", refusal(NewDemand(ten, nil))},
+		{"0 durations for 10 degrees", refusal(NewDemand(ten, nil))},
 		{"at least 1", refusal(Rigid(ten, 0))},
 		{"may be at most", refusal(Rigid(ten, DurationMax+1))},
 		{"longer than", refusal(NewDemand(must(Set(1, 4)), []int64{3, 4}))},

@@ -5,28 +5,28 @@ import "fmt"
 // DurationMax bounds durations, in nanoseconds: 52 days.
 const DurationMax = 1 << 52
 
-// Demand is what one action wants of its key resource: the amounts that it can
+// Demand is what one action wants of its key resource: the degrees that it can
 // use and, as far as known, how long it takes with each.
 type Demand struct {
-	amounts Amounts
-	ns      []int64 // for each amount, for the least alone, or for none
-	convex  bool    // contiguous, and each unit saves at most what the one before did
+	dops   DoPSet
+	ns     []int64 // for each degree, for the least alone, or for none
+	convex bool    // contiguous, and each unit saves at most what the one before did
 }
 
-// Unknown is the demand of an action of which nobody knows how long it takes.
-func Unknown(a Amounts) Demand { return Demand{amounts: a, convex: true} }
+// Unknown is the demand of an action whose duration is unknown.
+func Unknown(a DoPSet) Demand { return Demand{dops: a, convex: true} }
 
 // Rigid is the demand of an action that is known to take ns nanoseconds with its
-// least amount, and of which nobody knows what more would bring.
-func Rigid(a Amounts, ns int64) (Demand, error) {
+// least degree, and of which it is unknown what more would bring.
+func Rigid(a DoPSet, ns int64) (Demand, error) {
 	return NewDemand(a, []int64{ns})
 }
 
 // NewDemand is the demand of an action that takes ns[i] nanoseconds with the i-th
-// amount. More must never take longer: see Monotone. It keeps ns.
-func NewDemand(a Amounts, ns []int64) (Demand, error) {
+// degree. More must never take longer: see Monotone. It keeps ns.
+func NewDemand(a DoPSet, ns []int64) (Demand, error) {
 	if len(ns) != a.Len() && len(ns) != 1 {
-		return Demand{}, fmt.Errorf("%d durations for %d amounts", len(ns), a.Len())
+		return Demand{}, fmt.Errorf("%d durations for %d degrees", len(ns), a.Len())
 	}
 	for i, d := range ns {
 		switch {
@@ -38,7 +38,7 @@ func NewDemand(a Amounts, ns []int64) (Demand, error) {
 			return Demand{}, fmt.Errorf("%d units take %d ns, which is longer than %d ns with %d", a.At(i), d, ns[i-1], a.At(i-1))
 		}
 	}
-	return Demand{amounts: a, ns: ns, convex: len(ns) == 1 || a.Contiguous() && Convex(ns)}, nil
+	return Demand{dops: a, ns: ns, convex: len(ns) == 1 || a.Contiguous() && Convex(ns)}, nil
 }
 
 // Convex reports whether each duration is less than the one before by at most as
@@ -52,11 +52,11 @@ func Convex(ns []int64) bool {
 	return true
 }
 
-// Amounts returns the allowed amounts.
-func (d *Demand) Amounts() Amounts { return d.amounts }
+// DoPSet returns the allowed degrees.
+func (d *Demand) DoPSet() DoPSet { return d.dops }
 
-// Duration returns how long the action takes with so many units, and whether
-// that is known. If no more is known than for the least amount, it is that.
+// Duration returns how long the action takes with a number of units, and whether
+// that is known. If no more is known than for the least degree, it is that.
 func (d *Demand) Duration(units int32) (ns int64, known bool) {
 	switch {
 	case len(d.ns) == 0:
@@ -64,11 +64,11 @@ func (d *Demand) Duration(units int32) (ns int64, known bool) {
 	case len(d.ns) == 1:
 		return d.ns[0], true
 	}
-	if d.amounts.Contiguous() {
-		return d.ns[min(max(0, int(units-d.amounts.least)), len(d.ns)-1)], true
+	if d.dops.Contiguous() {
+		return d.ns[min(max(0, int(units-d.dops.least)), len(d.ns)-1)], true
 	}
 	i := 0
-	for i+1 < len(d.ns) && d.amounts.At(i+1) <= units {
+	for i+1 < len(d.ns) && d.dops.At(i+1) <= units {
 		i++
 	}
 	return d.ns[i], true
@@ -82,24 +82,24 @@ func (d *Demand) Elastic() bool {
 	return len(d.ns) > 1 && d.ns[len(d.ns)-1] < d.ns[0]
 }
 
-// Rigid reports whether nobody knows what more than the least amount would bring.
-func (d *Demand) Rigid() bool { return len(d.ns) < d.amounts.Len() }
+// Rigid reports whether it is unknown what more than the least degree would bring.
+func (d *Demand) Rigid() bool { return len(d.ns) < d.dops.Len() }
 
-// upTo is the demand without the amounts after the i-th.
+// upTo is the demand without the degrees after the i-th.
 func (d *Demand) upTo(i int) Demand {
-	a := d.amounts
+	a := d.dops
 	a.most = a.At(i)
 	if a.set != nil {
 		a.set = a.set[:i+1]
 	}
-	return Demand{amounts: a, ns: d.ns[:i+1], convex: d.convex}
+	return Demand{dops: a, ns: d.ns[:i+1], convex: d.convex}
 }
 
-// choices returns how many amounts are worth a choice: one if nobody knows what
+// choices returns how many degrees are worth a choice: one if it is unknown what
 // more would bring.
 func (d *Demand) choices() int { return max(1, len(d.ns)) }
 
-// duration returns how long the action takes with its i-th amount, or what
+// duration returns how long the action takes with its i-th degree, or what
 // stands for unknown durations.
 func (d *Demand) duration(i int, unknown int64) int64 {
 	if len(d.ns) == 0 {
@@ -108,7 +108,7 @@ func (d *Demand) duration(i int, unknown int64) int64 {
 	return d.ns[i]
 }
 
-// DurationAt returns how long the action takes with its i-th amount, false if that
+// DurationAt returns how long the action takes with its i-th degree, false if that
 // is not known.
 func (d *Demand) DurationAt(i int) (ns int64, known bool) {
 	if i < 0 || i >= len(d.ns) {
@@ -117,6 +117,6 @@ func (d *Demand) DurationAt(i int) (ns int64, known bool) {
 	return d.ns[i], true
 }
 
-// Mean returns the mean known duration of the queue with the least amounts; 0 if
+// Mean returns the mean known duration of the queue with the least degrees; 0 if
 // none is known.
 func Mean(queue []Demand) int64 { return mean(queue) }

@@ -1,6 +1,6 @@
 // Package scale answers how much: the degree of parallelism of an action.
 //
-// An action says which amounts of its key resource it can use (Amounts) and how
+// An action says which degrees of its key resource it can use (DoPSet) and how
 // long it takes with each (Demand). What is free is then divided so that the
 // actions that start now and those that wait behind them end early on the whole.
 // This is the elastic scheduling of ARL-Tangram (§4.2, Algorithms 1 to 3), pure:
@@ -17,23 +17,23 @@
 //
 // # How the printed algorithms are read
 //
-//   - Algorithm 3 asks for an allocation of exactly n units. For amounts such as
+//   - Algorithm 3 asks for an allocation of exactly n units. For degrees such as
 //     {1, 2, 4, 8} there often is none. Here it is at most n: an empty allocation
 //     costs 0 whatever is free, not only where nothing is.
 //   - Line 13 of Algorithm 1 takes a prefix by the number of the iteration that
 //     failed. Here it is the last prefix that was accepted, and the first
-//     candidate always is in it: evicting all would leave units idle for nobody.
+//     candidate always is in it: evicting all would leave units idle for no gain.
 //   - Algorithm 2 pops from one heap and pushes to another, and does not restore
 //     it for the next choice of depth. Here each choice has its own copy. With
 //     nobody left to wait for, the estimate is 0 and not infinite.
-//   - getDur(d) is the duration with the d-th allowed amount, not with d units.
+//   - getDur(d) is the duration with the d-th allowed degree, not with d units.
 //
 // # What is computed differently, with the same result
 //
 //   - The estimate counts no units, and durations never grow with units. So of the
-//     amounts that the first remaining action may explore, the largest is never
+//     degrees that the first remaining action may explore, the largest is never
 //     worse than another, and only that one is evaluated.
-//   - Where every candidate takes a contiguous range of amounts with convex
+//   - Where every candidate takes a contiguous range of degrees with convex
 //     durations (each further unit saves at most as much as the one before),
 //     handing out units one by one to whom they help most gives the optimum, and
 //     an eviction hands out only what it frees.
@@ -43,13 +43,13 @@
 // # Ties, unknowns and bounds
 //
 // Of several optimal allocations it is the one that gives the last candidate the
-// least, then the one before it, and so on: units that help nobody stay free, and
+// least, then the one before it, and so on: units without a gain stay free, and
 // of equals the older gains. Both ways of arranging give this same allocation.
 // An eviction that does not lower the objective is not done.
 //
-// An action without a known duration gets its least amount, and counts as long as
+// An action without a known duration gets its least degree, and counts as long as
 // those with a known one do on average. An action of known duration whose
-// elasticity is unknown gets its least amount too. If no candidate is elastic, all
+// elasticity is unknown gets its least degree too. If no candidate is elastic, all
 // of them start (Algorithm 1, line 6).
 //
 // The estimate looks one by one at no more than LookAhead actions behind the

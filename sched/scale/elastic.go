@@ -3,7 +3,7 @@ package scale
 import "slices"
 
 const (
-	// DepthDefault is how many amounts the first remaining action may explore
+	// DepthDefault is how many degrees the first remaining action may explore
 	// (§4.2: "in practice, 2 or 3 is sufficient").
 	DepthDefault = 2
 	// LookAheadDefault is how many actions behind the candidates are looked at.
@@ -14,9 +14,9 @@ const (
 	lookAheadMax = 1 << 9
 )
 
-// Group is what one decision is about: a key resource, what of it is free, and
-// who uses and wants it (Algorithm 1, lines 4 and 5).
-type Group struct {
+// Input is what one decision is about: a key resource, what of it is free, and
+// the actions that use and need it (Algorithm 1, lines 4 and 5).
+type Input struct {
 	// Free is how many units are free. With a Topology, it is that which counts.
 	Free int
 	// Topology says which of them fit together; nil if any do.
@@ -24,7 +24,7 @@ type Group struct {
 	// Queue is who waits, first come first. All share the key resource.
 	Queue []Demand
 	// Candidates is how many of the queue can start together with their least
-	// amounts, by every resource but this one. Whether they fit this one too is
+	// degrees, by every resource but this one. Whether they fit this one too is
 	// looked at here.
 	Candidates int
 	// Must is how many of them start in any case, if they fit: one at least does.
@@ -47,26 +47,26 @@ type Elastic struct {
 	LookAhead int
 
 	arranger Arranger
-	unknown  int64   // stands for durations that nobody knows: the mean
+	unknown  int64   // stands for unknown durations: the mean
 	behind   int     // how many wait that are not looked at one by one
-	least    []int64 // durations of the queue with the least amounts
+	least    []int64 // durations of the queue with the least degrees
 	first    []int64 // durations that one has as the first that remains
 	before   []int64 // durations of the candidates in ends
 	ends     []int64 // when what runs and the candidates end, sorted
 	slots    slots   // completion heap
-	kept     []int32 // which amounts the candidates accepted last get
+	kept     []int32 // which degrees the candidates accepted last get
 }
 
 // Decide returns how many units each of those that start now gets: they are a
 // prefix of the queue. The result is good until the next call.
 //
 // If any candidate fits, at least one starts.
-func (e *Elastic) Decide(g Group) []int32 {
+func (e *Elastic) Decide(g Input) []int32 {
 	elastic := e.start(&g)
 	n := e.arranger.Len()
 	e.keep()
 	if !elastic { // Algorithm 1, line 6
-		return e.amounts(g.Queue)
+		return e.dops(g.Queue)
 	}
 	e.sort(g.Running)
 	objective := e.objective()
@@ -79,11 +79,11 @@ func (e *Elastic) Decide(g Group) []int32 {
 		objective = evicted
 		e.keep() // line 13
 	}
-	return e.amounts(g.Queue)
+	return e.dops(g.Queue)
 }
 
 // start arranges all candidates, and reports whether any of them is elastic.
-func (e *Elastic) start(g *Group) bool {
+func (e *Elastic) start(g *Input) bool {
 	candidates := max(0, min(g.Candidates, len(g.Queue), CandidatesMax))
 	queue := g.Queue[:min(len(g.Queue), candidates+e.lookAhead())]
 	e.read(queue)
@@ -115,7 +115,7 @@ func (e *Elastic) lookAhead() int {
 }
 
 // read takes from the queue what the estimate needs of it: durations with the
-// least amount and with the largest that the first remaining action may explore.
+// least degree and with the largest that the first remaining action may explore.
 // What is unknown is the mean of what is known.
 func (e *Elastic) read(queue []Demand) {
 	e.unknown = mean(queue)
@@ -132,7 +132,7 @@ func (e *Elastic) read(queue []Demand) {
 	}
 }
 
-// mean returns the mean known duration with the least amount; 0 if none is known.
+// mean returns the mean known duration with the least degree; 0 if none is known.
 func mean(queue []Demand) int64 {
 	var sum, known int64
 	for i := range queue {
@@ -152,10 +152,10 @@ func (e *Elastic) keep() {
 	e.kept = append(e.kept[:0], e.arranger.choice...)
 }
 
-// amounts turns what was kept into units.
-func (e *Elastic) amounts(queue []Demand) []int32 {
+// dops turns what was kept into units.
+func (e *Elastic) dops(queue []Demand) []int32 {
 	for i, c := range e.kept {
-		e.kept[i] = queue[i].amounts.At(int(c))
+		e.kept[i] = queue[i].dops.At(int(c))
 	}
 	return e.kept
 }

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func drawGroup(r *rapid.T, k kind, n, most, free int) Group {
-	g := Group{
+func drawGroup(r *rapid.T, k kind, n, most, free int) Input {
+	g := Input{
 		Queue:   drawDemands(r, k, n, most),
 		Free:    rapid.IntRange(0, free).Draw(r, "free"),
 		Running: rapid.SliceOfN(rapid.Int64Range(-5, 80), 0, 8).Draw(r, "running"),
@@ -53,7 +53,7 @@ func TestElasticOnATopologyThatIsALine(t *testing.T) {
 }
 
 // TestElasticGuarantees: who starts is a prefix of the candidates and never
-// empty if somebody fits; each gets an amount that it allows; together they get
+// empty if somebody fits; each gets a degree that it allows; together they get
 // no more than is free.
 func TestElasticGuarantees(t *testing.T) {
 	var e Elastic
@@ -65,7 +65,7 @@ func TestElasticGuarantees(t *testing.T) {
 		}
 		sum := 0
 		for i, k := range got {
-			if d := &g.Queue[i]; !d.amounts.Contains(k) || !d.Elastic() && k != d.amounts.least {
+			if d := &g.Queue[i]; !d.dops.Contains(k) || !d.Elastic() && k != d.dops.least {
 				r.Fatalf("%d units for %+v", k, *d)
 			}
 			sum += int(k)
@@ -73,7 +73,7 @@ func TestElasticGuarantees(t *testing.T) {
 		if sum > g.Free {
 			r.Fatalf("%d units of %d", sum, g.Free)
 		}
-		if min(g.Candidates, len(g.Queue)) > 0 && int(g.Queue[0].amounts.least) <= g.Free && len(got) == 0 {
+		if min(g.Candidates, len(g.Queue)) > 0 && int(g.Queue[0].dops.least) <= g.Free && len(got) == 0 {
 			r.Fatal("nobody starts although the first fits")
 		}
 	})
@@ -82,7 +82,7 @@ func TestElasticGuarantees(t *testing.T) {
 // TestWithoutElasticityAllStart is Algorithm 1, line 6.
 func TestWithoutElasticityAllStart(t *testing.T) {
 	flat := must(NewDemand(must(Range(2, 4)), []int64{9, 9, 9}))
-	g := Group{Free: 20, Candidates: 3, Queue: []Demand{Unknown(must(Range(1, 8))), must(Rigid(must(Range(3, 8)), 1000)), flat, flat}}
+	g := Input{Free: 20, Candidates: 3, Queue: []Demand{Unknown(must(Range(1, 8))), must(Rigid(must(Range(3, 8)), 1000)), flat, flat}}
 	var e Elastic
 	if got := e.Decide(g); !slices.Equal(got, []int32{1, 3, 2}) {
 		t.Errorf("%v", got)
@@ -95,26 +95,26 @@ func TestElastic(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		group Group
+		group Input
 		want  string
 	}{
-		{"nobody waits", Group{Free: 8}, "[]"},
-		{"nobody may start", Group{Free: 8, Queue: []Demand{linear(1, 8, 840)}}, "[]"},
-		{"nobody fits", Group{Free: 1, Candidates: 1, Queue: []Demand{linear(2, 8, 840)}}, "[]"},
-		{"alone, all of it", Group{Free: 8, Candidates: 1, Queue: []Demand{linear(1, 8, 840)}}, "[8]"},
-		{"in a crowd each a little", Group{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 14)}, "[1 1 1 1]"},
-		{"one may wait to get more itself", Group{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 4)}, "[2 1 1]"},
+		{"nobody waits", Input{Free: 8}, "[]"},
+		{"nobody may start", Input{Free: 8, Queue: []Demand{linear(1, 8, 840)}}, "[]"},
+		{"nobody fits", Input{Free: 1, Candidates: 1, Queue: []Demand{linear(2, 8, 840)}}, "[]"},
+		{"alone, all of it", Input{Free: 8, Candidates: 1, Queue: []Demand{linear(1, 8, 840)}}, "[8]"},
+		{"in a crowd each a little", Input{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 14)}, "[1 1 1 1]"},
+		{"one may wait to get more itself", Input{Free: 4, Candidates: 4, Queue: slices.Repeat([]Demand{linear(1, 8, 840)}, 4)}, "[2 1 1]"},
 		{
 			"a short one waits for what is about to end",
-			Group{Free: 2, Candidates: 2, Running: []int64{1}, Queue: []Demand{linear(1, 8, 84000), linear(1, 1, 10)}}, "[2]",
+			Input{Free: 2, Candidates: 2, Running: []int64{1}, Queue: []Demand{linear(1, 8, 84000), linear(1, 1, 10)}}, "[2]",
 		},
 		{
 			"but not for what takes long",
-			Group{Free: 2, Candidates: 2, Running: []int64{90000}, Queue: []Demand{linear(1, 8, 84000), linear(1, 1, 10)}}, "[1 1]",
+			Input{Free: 2, Candidates: 2, Running: []int64{90000}, Queue: []Demand{linear(1, 8, 84000), linear(1, 1, 10)}}, "[1 1]",
 		},
 		{
 			"of equal objectives nobody is evicted", // 60+30 and 30+(30+30) are the same
-			Group{Free: 2, Candidates: 2, Queue: []Demand{linear(1, 2, 60), linear(1, 1, 30)}}, "[1 1]",
+			Input{Free: 2, Candidates: 2, Queue: []Demand{linear(1, 2, 60), linear(1, 1, 30)}}, "[1 1]",
 		},
 	} {
 		if got := fmt.Sprint(new(Elastic).Decide(c.group)); got != c.want {
@@ -127,7 +127,7 @@ func TestElastic(t *testing.T) {
 // they may be, and compares the objective with one of any precision.
 func TestLongestSumsDoNotOverflow(t *testing.T) {
 	long := must(NewDemand(must(Range(1, 2)), []int64{DurationMax, DurationMax - 1}))
-	g := Group{Free: CandidatesMax + 1, Behind: 1 << 40, Candidates: CandidatesMax, Queue: slices.Repeat([]Demand{long}, CandidatesMax+lookAheadMax+9)}
+	g := Input{Free: CandidatesMax + 1, Behind: 1 << 40, Candidates: CandidatesMax, Queue: slices.Repeat([]Demand{long}, CandidatesMax+lookAheadMax+9)}
 	for _, running := range [][]int64{nil, {DurationMax, 1 << 62}} {
 		g.Running = running
 		e := Elastic{LookAhead: lookAheadMax}

@@ -26,7 +26,7 @@ func (e *Elastic) objective() total {
 	t := total{lo: uint64(e.arranger.Cost())}
 	next := e.ends[0]
 	if behind := len(e.least) - n; behind > 0 {
-		// Lines 10 to 13, for the largest amount that is explored.
+		// Lines 10 to 13, for the largest degree that is explored.
 		e.slots.fill(e.ends, behind)
 		t = e.slots.insert(t, e.first[n:n+1])
 		t = e.slots.insert(t, e.least[n+1:])

@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// AttemptsMax bounds how many attempts with one amount are counted.
+// AttemptsMax bounds how many attempts with one degree are counted.
 const AttemptsMax = 1 << 40
 
-// Seen is what was learned of one amount: how long attempts with it took on
+// Seen is what was learned of one degree: how long attempts with it took on
 // average, and how many there were.
 type Seen struct {
 	Units    int32
@@ -20,11 +20,11 @@ type Seen struct {
 // Learned is the demand of an action of which attempts were seen, in ascending
 // order of units.
 //
-// What was seen is projected by Monotone. Between two amounts that were seen the
+// What was seen is projected by Monotone. Between two degrees that were seen the
 // duration is a straight line. More than the largest is not known to help. Less
 // than the least takes longer in proportion, which by equation 1 is the most that
 // it can take as long as E does not grow with units.
-func Learned(a Amounts, seen []Seen) (Demand, error) {
+func Learned(a DoPSet, seen []Seen) (Demand, error) {
 	if err := checkSeen(seen); err != nil {
 		return Demand{}, err
 	}
@@ -91,7 +91,7 @@ func bounded(a, b, c uint64) int64 {
 // pooling adjacent violators). Means are rounded to whole nanoseconds, down.
 //
 // The cumulative minimum would do with less, but it believes the luckiest
-// amount: a single fast attempt would lower all larger ones for good. A pool is
+// degree: a single fast attempt would lower all larger ones for good. A pool is
 // as long as its attempts were on average, so one of few weighs little.
 func Monotone(seen []Seen) []int64 {
 	type pool struct {

@@ -19,11 +19,11 @@ type literal struct {
 }
 
 // decide is Algorithm 1 for one key resource, from line 5 on.
-func (l literal) decide(g Group) []int32 {
+func (l literal) decide(g Input) []int32 {
 	queue := slices.Clone(g.Queue)
 	n, least := 0, 0
-	for n < min(len(queue), g.Candidates) && least+int(queue[n].amounts.least) <= g.Free {
-		least += int(queue[n].amounts.least)
+	for n < min(len(queue), g.Candidates) && least+int(queue[n].dops.least) <= g.Free {
+		least += int(queue[n].dops.least)
 		n++
 	}
 	if n == 0 {
@@ -58,13 +58,13 @@ func (l literal) decide(g Group) []int32 {
 
 func leastOf(ds []Demand) (ks []int32) {
 	for i := range ds {
-		ks = append(ks, ds[i].amounts.least)
+		ks = append(ks, ds[i].dops.least)
 	}
 	return ks
 }
 
 // objective is getApproximatedObjective of Algorithm 2.
-func (l literal) objective(g Group, queue []Demand, n int, unknown int64) (int64, []int32) {
+func (l literal) objective(g Input, queue []Demand, n int, unknown int64) (int64, []int32) {
 	exact, ks := literalArrange(g.Free, queue[:n], l.exact, unknown)
 	if exact == math.MaxInt64 {
 		return exact, nil
@@ -86,11 +86,11 @@ func (l literal) objective(g Group, queue []Demand, n int, unknown int64) (int64
 
 func durationOf(d *Demand, k int32, unknown int64) int64 {
 	for i := range d.choices() {
-		if d.amounts.At(i) == k {
+		if d.dops.At(i) == k {
 			return d.duration(i, unknown)
 		}
 	}
-	panic("not an allowed amount")
+	panic("not an allowed degree")
 }
 
 // estimate is estimate of Algorithm 2. It also returns when one more would start.
@@ -126,7 +126,7 @@ func literalArrange(units int, c []Demand, exact bool, unknown int64) (int64, []
 	const inf = math.MaxInt64
 	m, end := len(c), 0
 	for i := range c {
-		end += int(c[i].amounts.At(c[i].choices() - 1))
+		end += int(c[i].dops.At(c[i].choices() - 1))
 	}
 	n := min(units, end)
 	if n < m {
@@ -140,22 +140,22 @@ func literalArrange(units int, c []Demand, exact bool, unknown int64) (int64, []
 	if !exact {
 		clear(dp[0])
 	}
-	startPrev, start := 0, int(c[0].amounts.least)
+	startPrev, start := 0, int(c[0].dops.least)
 	for i := 1; i <= m; i++ {
 		for j := start; j <= n; j++ {
 			for k := range c[i-1].choices() {
-				prev := j - int(c[i-1].amounts.At(k))
+				prev := j - int(c[i-1].dops.At(k))
 				if prev < startPrev || dp[i-1][prev] == inf {
 					continue
 				}
 				if v := dp[i-1][prev] + c[i-1].duration(k, unknown); v < dp[i][j] {
-					dp[i][j], choice[i][j] = v, c[i-1].amounts.At(k)
+					dp[i][j], choice[i][j] = v, c[i-1].dops.At(k)
 				}
 			}
 		}
 		startPrev = start
 		if i < m {
-			start += int(c[i].amounts.least)
+			start += int(c[i].dops.least)
 		}
 	}
 	if dp[m][n] == inf {
@@ -178,7 +178,7 @@ func isValid(r int, x []Demand) bool {
 		return r == 0
 	}
 	for i := range x[0].choices() {
-		u := int(x[0].amounts.At(i))
+		u := int(x[0].dops.At(i))
 		if u <= r && isValid(r-u, x[1:]) {
 			return true
 		}

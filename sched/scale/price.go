@@ -1,11 +1,11 @@
 package scale
 
 // Price says what it costs the others that an action has units. Algorithm 2 sees
-// that those who wait start one after the other, each with its least amount. It does
+// that those who wait start one after the other, each with its least degree. It does
 // not see that units that come free together are worth waiting for, or that others
 // will come.
 //
-// A unit that is in use for a second delays everybody who could use it by as much
+// A unit that is in use for a second delays every action that could use it by as much
 // as there are units. So an action costs the time to its end and, for each unit and
 // second, as many seconds more as others want one of the units. With Amdahl's law the
 // best width then depends on the crowd alone, and not on how long the action is.
@@ -17,7 +17,7 @@ type Price struct {
 	Units, Waiting int
 	Until          int64
 	Coming         int
-	// Alone: nobody else starts before the action does. So to wait costs too.
+	// Alone: no other action starts before this one does. So to wait costs too.
 	Alone bool
 }
 
@@ -52,11 +52,11 @@ func (p *Price) cost(at, ns int64, units int32) total {
 	return t
 }
 
-// best returns which of an action's amounts up to some units costs the least if it
-// begins at a time, and how much. The least amount fits.
+// best returns which of an action's degrees up to some units costs the least if it
+// begins at a time, and how much. The least degree fits.
 func (p *Price) best(d *Demand, units int, at int64) (choice int, least total) {
 	for i, ns := range d.ns {
-		k := d.amounts.At(i)
+		k := d.dops.At(i)
 		if int(k) > units {
 			break
 		}
@@ -67,7 +67,7 @@ func (p *Price) best(d *Demand, units int, at int64) (choice int, least total) {
 	return choice, least
 }
 
-// Narrow is the demand without the amounts that are worth less than they cost.
+// Narrow is the demand without the degrees that are worth less than they cost.
 func (p *Price) Narrow(d Demand) Demand {
 	if !d.Elastic() {
 		return d

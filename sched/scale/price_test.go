@@ -28,10 +28,10 @@ func costOf(p Price, at, ns int64, units int32) *big.Rat {
 }
 
 // cheapest is the least that an action costs that begins at a time, and with how
-// much it is: the least such amount.
+// much it is: the least such degree.
 func cheapest(p Price, d *Demand, units int, at int64) (k int32, cost *big.Rat) {
 	for i, ns := range d.ns {
-		if m := d.amounts.At(i); int(m) <= units {
+		if m := d.dops.At(i); int(m) <= units {
 			if c := costOf(p, at, ns, m); cost == nil || c.Cmp(cost) < 0 {
 				k, cost = m, c
 			}
@@ -40,24 +40,24 @@ func cheapest(p Price, d *Demand, units int, at int64) (k int32, cost *big.Rat) 
 	return k, cost
 }
 
-// TestNarrow: what is left are the amounts up to that which costs least.
+// TestNarrow: what is left are the degrees up to that which costs least.
 func TestNarrow(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := drawPrice(r)
 		for _, d := range drawDemands(r, anything, 4, 12) {
 			got := p.Narrow(d)
 			if !d.Elastic() {
-				if got.amounts.most != d.amounts.most {
+				if got.dops.most != d.dops.most {
 					r.Fatalf("%+v of %+v", got, d)
 				}
 				continue
 			}
 			most, _ := cheapest(p, &d, UnitsMax, 0)
-			if got.amounts.least != d.amounts.least || got.amounts.most != most || got.amounts.Len() != len(got.ns) {
+			if got.dops.least != d.dops.least || got.dops.most != most || got.dops.Len() != len(got.ns) {
 				r.Fatalf("%+v of %+v, want at most %d", got, d, most)
 			}
 			for i := range got.ns {
-				if got.amounts.At(i) != d.amounts.At(i) || got.ns[i] != d.ns[i] {
+				if got.dops.At(i) != d.dops.At(i) || got.ns[i] != d.ns[i] {
 					r.Fatalf("%+v of %+v", got, d)
 				}
 			}
@@ -77,7 +77,7 @@ func TestWaits(t *testing.T) {
 			ends = append(ends, End{at, rapid.Int32Range(1, 9).Draw(r, "units")})
 		}
 		for _, d := range drawDemands(r, anything, 4, 12) {
-			free := int(d.amounts.least) + rapid.IntRange(0, 9).Draw(r, "free")
+			free := int(d.dops.least) + rapid.IntRange(0, 9).Draw(r, "free")
 			want := false
 			if d.Elastic() {
 				_, now := cheapest(p, &d, free, 0)

@@ -12,13 +12,13 @@ import (
 
 // job is an action of the comparison.
 type job struct {
-	arrival, ns int64 // ns is how long it takes with its least amount
+	arrival, ns int64 // ns is how long it takes with its least degree
 	demand      Demand
 }
 
 // policy says how many units each of those that wait gets, by their place in the
 // queue; 0, or nothing at the end, if they do not start.
-type policy func(Group, []end) []int32
+type policy func(Input, []end) []int32
 
 // end is when something that runs ends, and whether it could have been narrower.
 type end struct {
@@ -27,8 +27,8 @@ type end struct {
 }
 
 // byGroup is a policy that knows no more than a decision does.
-func byGroup(decide func(Group) []int32) policy {
-	return func(g Group, _ []end) []int32 { return decide(g) }
+func byGroup(decide func(Input) []int32) policy {
+	return func(g Input, _ []end) []int32 { return decide(g) }
 }
 
 // realised runs jobs on so many units with a policy, and returns their mean
@@ -51,13 +51,13 @@ func realised(jobs []job, units int, policy policy) int64 {
 			sum += now - jobs[done.job].arrival
 		}
 		var ends []end
-		g := Group{Free: free, Candidates: len(queue)}
+		g := Input{Free: free, Candidates: len(queue)}
 		for _, j := range queue {
 			g.Queue = append(g.Queue, jobs[j].demand)
 		}
 		for _, r := range *running {
 			g.Running = append(g.Running, r.at-now)
-			ends = append(ends, end{End{r.at - now, r.units}, jobs[r.job].demand.amounts.least < r.units})
+			ends = append(ends, end{End{r.at - now, r.units}, jobs[r.job].demand.dops.least < r.units})
 		}
 		started := policy(g, ends)
 		var waiting []int
@@ -158,7 +158,7 @@ var workloads = []workload{
 }
 
 // jobs draws jobs that arrive in bursts, at a load in percent of what the units
-// could do if each job had its least amount.
+// could do if each job had its least degree.
 func (w workload) jobs(rng *rand.Rand, n, load int) []job {
 	jobs := make([]job, n)
 	now := int64(0)
@@ -171,7 +171,7 @@ func (w workload) jobs(rng *rand.Rand, n, load int) []job {
 				ns = d.ns[0]
 			}
 			jobs[i] = job{now, ns, d}
-			work += ns * int64(d.amounts.least)
+			work += ns * int64(d.dops.least)
 			i++
 		}
 		now += rng.Int64N(2*work*100/int64(load*w.units) + 1)
@@ -269,7 +269,7 @@ func TestLookAheadIsLongEnough(t *testing.T) {
 // those who wait for more are passed by.
 func priced(units int) policy {
 	var e Elastic
-	return func(g Group, running []end) []int32 {
+	return func(g Input, running []end) []int32 {
 		var ends []End
 		elastic, work, unknown := 0, int64(0), mean(g.Queue)
 		for _, r := range running {
@@ -287,7 +287,7 @@ func priced(units int) policy {
 		for i := range g.Queue {
 			d := &g.Queue[i]
 			p := PriceAmong(units, len(g.Queue)-1-i, elastic, work)
-			switch least := int(d.amounts.least); {
+			switch least := int(d.dops.least); {
 			case least > free || p.Waits(d, free, ends):
 				later = append(later, *d)
 			default:

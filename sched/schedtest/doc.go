@@ -3,5 +3,5 @@
 // that know more or less than others, replays of what an older version decided.
 //
 // What these versions decide is as legal as what version 1 does, and mostly
-// something else: whoever decides by the wrong one has another state.
+// something else: a replica that decides by the wrong one has another state.
 package schedtest

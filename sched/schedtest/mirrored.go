@@ -23,9 +23,9 @@ func Deciders(newest state.Level) []sched.Scheduler {
 
 // Mirrored is the scheduler of state.LevelMin seen in a mirror: where several nodes have the same number
 // of free cores it takes the last, and of the free cores of a NUMA node the last.
-func Mirrored(view *state.State, i state.Instance) sched.Decider {
-	_, ofNode := i.Node()
-	return &mirrored{sched.Deciders()[0](view, i), view, ofNode}
+func Mirrored(view *state.State, q state.Queue) sched.Decider {
+	ofNode := q.Kind == state.NodeQueue
+	return &mirrored{sched.Deciders()[0](view, q), view, ofNode}
 }
 
 type mirrored struct {
@@ -40,7 +40,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 	if d.Start == nil || d.Start.CoresMin == 0 {
 		return d, ok
 	}
-	if !m.ofNode && d.GPUs == nil && d.Node.HeldFor == 0 && d.Bypassed == [4]*state.Action{} {
+	if !m.ofNode && d.GPUs == nil && d.Node.ReservedFor == 0 && d.Bypassed == [4]*state.Action{} {
 		d.Node = m.lastLike(d.Node, d.Start)
 	}
 	d.Cores = lastCores(d.Node, d.Cores.Len())
@@ -48,12 +48,12 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 }
 
 // lastLike returns the last of the nodes with as many free cores as n, and no less of
-// the rest, that could take the action as well, and that nobody waits for or has kept:
-// who bides its time on n does so there, too.
+// the rest, that could take the action as well, and that no action waits for or has reserved:
+// who is deferred on n does so there, too.
 func (m *mirrored) lastLike(n *state.Node, a *state.Action) *state.Node {
 	last, free := n, n.Free.Len()
 	m.view.NodesByFreeCores(n.Pool, func(o *state.Node) bool {
-		if o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && o.HeldFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.NodeInstance(o.ID)) == 0 {
+		if o.Free.Len() == free && o.FreeMemory >= n.FreeMemory && o.FreeBandwidth >= n.FreeBandwidth && o.ReservedFor == 0 && place.Fits(o, a) && m.view.QueueLen(state.QueueOf(state.NodeQueue, o.ID)) == 0 {
 			last = o
 		}
 		return o.Free.Len() >= free

@@ -2,7 +2,7 @@
 //
 // What is sent is desired state with the index it is from: the whole of it when a
 // stream begins, and then what has changed since the message before. A change names
-// that message, so an agent that has another state notices and watches anew. What was
+// that message, so an agent that has another state notices and opens a new stream. What was
 // sent is remembered for as long as the stream lasts and no longer: a broken stream, a
 // new leader or a server that was restored cost one whole state. The state machine only names the nodes that changed; that
 // mark never blocks it and holds no data, so a slow agent costs one flag however

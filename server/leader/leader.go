@@ -81,7 +81,7 @@ func New(c Config, now Time) *Leader {
 		{duty: &bootstrap{machine: c.Machine, command: c.Bootstrap, logger: c.Logger}},
 		{duty: &timers{machine: c.Machine}, pace: int64(tickPace)},
 		{duty: &expiry{leases: c.Leases, logger: c.Logger}},
-		{duty: &switches{machine: c.Machine, logger: c.Logger, refused: map[hookKey]refusal{}}, pace: int64(hookPace)},
+		{duty: &contextSwitches{machine: c.Machine, logger: c.Logger, refused: map[hookKey]refusal{}}, pace: int64(hookPace)},
 		{duty: &prefetches{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(prefetchEvery)},
 		{duty: &moves{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(repackEvery)},
 	}}

@@ -227,17 +227,17 @@ func (c *cluster) wait(d time.Duration) {
 func TestAGroupIsReadyWhenItsHooksAre(t *testing.T) {
 	c := handover(t)
 	c.wait(10 * time.Second)
-	if c.proposed["SubmitHook"] != 1 || c.proposed["EndSwitch"] != 0 {
+	if c.proposed["SubmitHook"] != 1 || c.proposed["EndContextSwitch"] != 0 {
 		t.Fatalf("while the hook runs: %v", c.proposed)
 	}
 	c.ends(0)
 	c.wait(time.Second)
 	c.view(func(s *state.State) {
-		if g := s.NodeGroup(1); g.Switch != nil || g.Halted != "" {
+		if g := s.NodeGroup(1); g.ContextSwitch != nil || g.Halted != "" {
 			t.Errorf("after the hook: %+v", g)
 		}
 	})
-	if c.proposed["SubmitHook"] != 1 || c.proposed["EndSwitch"] != 1 {
+	if c.proposed["SubmitHook"] != 1 || c.proposed["EndContextSwitch"] != 1 {
 		t.Errorf("proposed %v", c.proposed)
 	}
 }
@@ -259,7 +259,7 @@ func TestAHookThatIsRefusedIsTriedAgain(t *testing.T) {
 	}
 	c.wait(40 * time.Second)
 	c.view(func(s *state.State) {
-		if g := s.NodeGroup(1); g.Switch != nil || c.proposed["EndSwitch"] != 1 {
+		if g := s.NodeGroup(1); g.ContextSwitch != nil || c.proposed["EndContextSwitch"] != 1 {
 			t.Errorf("a minute later: %+v, proposed %v", g, c.proposed)
 		}
 	})
@@ -297,7 +297,7 @@ func TestTheEndOfAHookOutlivesItsAction(t *testing.T) {
 func (c *cluster) mustEnd(ended bool, failed string) {
 	c.Helper()
 	c.view(func(s *state.State) {
-		over, why := HookEnd(s, &s.NodeGroup(1).Switch.Runs[0])
+		over, why := HookEnd(s, &s.NodeGroup(1).ContextSwitch.Runs[0])
 		if over != ended || why != failed {
 			c.Errorf("over: %v, failed: %q, want %v and %q", over, why, ended, failed)
 		}

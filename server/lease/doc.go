@@ -8,9 +8,9 @@
 // own clock; the agent stops earlier, at lease - margin counted from when it sent
 // the renewal. A new leader knows nothing and so starts every count from zero.
 //
-// Holders of turns are held to the same: those who wait for one as well, so that the
-// queue has nobody in it who is gone. One that was asked to stop and does not is renewed
-// no more after a lease.
+// Turns have leases too, held or waiting, so that the queue never contains turns whose
+// client is gone. A holder that was asked to stop and does not is no longer renewed
+// after one lease.
 //
 // A Table is these rules and nothing else: it starts no goroutine, knows no Raft
 // and reads no clock but the one that it is given, so that a simulation runs the

@@ -166,7 +166,7 @@ type round struct {
 	live     map[subject]held
 }
 
-// look reports for how long somebody was silent, and whether that is too long.
+// look reports for how long a client was silent, and whether that is too long.
 func (r *round) look(who subject, number uint64, stop bool) (silent time.Duration, over bool) {
 	lease, known := r.table.leases[who]
 	if !known || lease.number != number {

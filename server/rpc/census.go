@@ -98,7 +98,7 @@ func (s *Server) takeCensus() {
 		found = s.outage(peers, s.contact(ctx, peers))
 	}
 	if s.draining.Err() != nil {
-		found = nil // nobody was asked
+		found = nil // no server was asked
 	}
 	c := &s.census
 	c.mu.Lock()

@@ -62,9 +62,9 @@ func checkHook(s *rotav1.ActionSpec) *violation {
 	case s.TrajectoryId != 0:
 		return wrong("trajectory_id", "must be absent for a hook")
 	case s.RunTimeout.AsDuration() <= 0 || s.RunTimeout.AsDuration() > hookTimeMax:
-		return wrong("run_timeout", "must be more than 0 and at most %v for a hook: nobody has the group while it runs", hookTimeMax)
+		return wrong("run_timeout", "must be more than 0 and at most %v for a hook: no turn has the group while it runs", hookTimeMax)
 	case s.QueueTimeout.AsDuration() > hookTimeMax:
-		return wrong("queue_timeout", "must be at most %v for a hook: nobody has the group while it waits", hookTimeMax)
+		return wrong("queue_timeout", "must be at most %v for a hook: no turn has the group while it waits", hookTimeMax)
 	}
 	return nil
 }

@@ -31,10 +31,10 @@ func (w *world) group() *rotav1.NodeGroup {
 	return list.Groups[0]
 }
 
-// endSwitch says that the hooks of a grant have ended.
-func (w *world) endSwitch(token uint64) {
+// endContextSwitch says that the hooks of a grant have ended.
+func (w *world) endContextSwitch(token uint64) {
 	w.t.Helper()
-	results := w.apply(&logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{GroupId: 1, Token: token}}})
+	results := w.apply(&logv1.Command{Verb: &logv1.Command_EndContextSwitch{EndContextSwitch: &logv1.EndContextSwitch{GroupId: 1, Token: token}}})
 	if f := results[0].Refusal; f != nil {
 		w.t.Fatal(f)
 	}
@@ -53,7 +53,7 @@ func TestATurnIsSetUpByHooks(t *testing.T) {
 	if turn.State != rotav1.TurnState_TURN_STATE_SETTING_UP || turn.Token == 0 || turn.SetUpNeeded || turn.ReadyTime != nil {
 		t.Fatalf("while hooks run it is %v, want it to be set up, and not by its holder", turn)
 	}
-	if g := w.group(); !g.Switching || g.Awake != "" || g.HookPool != "default" || g.TurnId != turn.Id {
+	if g := w.group(); !g.ContextSwitch || g.Awake != "" || g.HookPool != "default" || g.TurnId != turn.Id {
 		t.Errorf("while hooks run the group is %v", g)
 	}
 	waits := &rotav1.RenewTurnRequest{TurnId: turn.Id, Token: turn.Token, Wait: durationpb.New(30 * time.Millisecond), SettingUp: true}
@@ -72,7 +72,7 @@ func TestATurnIsSetUpByHooks(t *testing.T) {
 		answer <- got
 	}()
 	time.Sleep(20 * time.Millisecond) // most often it waits by then
-	w.endSwitch(turn.Token)
+	w.endContextSwitch(turn.Token)
 	got := <-answer
 	if most := got.GetLeaseDuration().AsDuration() / 4; time.Since(begin) > most {
 		t.Errorf("answered after %v, want it at once", time.Since(begin))
@@ -80,7 +80,7 @@ func TestATurnIsSetUpByHooks(t *testing.T) {
 	if u := got.GetTurn(); u.GetState() != rotav1.TurnState_TURN_STATE_HELD || u.Token != turn.Token || u.SetUpNeeded || u.ReadyTime == nil {
 		t.Errorf("made ready it is %v", u)
 	}
-	if g := w.group(); g.Switching || g.Awake != "default/a/actor" {
+	if g := w.group(); g.ContextSwitch || g.Awake != "default/a/actor" {
 		t.Errorf("made ready the group is %v", g)
 	}
 }
@@ -102,14 +102,14 @@ func TestATurnThatIsSetUpIsOnlyCanceled(t *testing.T) {
 			t.Errorf("canceled: %v, %v", got, err)
 		}
 	}
-	if g := w.group(); !g.Switching || g.TurnId != 0 {
+	if g := w.group(); !g.ContextSwitch || g.TurnId != 0 {
 		t.Errorf("canceled, hooks go on, and the group is %v", g)
 	}
 	next := w.acquire("a/actor")
 	if next.State != rotav1.TurnState_TURN_STATE_WAITING {
 		t.Errorf("while hooks of another turn run it is %v", next)
 	}
-	w.endSwitch(turn.Token)
+	w.endContextSwitch(turn.Token)
 	if got, err := w.turns().GetTurn(t.Context(), &rotav1.GetTurnRequest{TurnId: next.Id}); err != nil || got.Turn.Token <= turn.Token {
 		t.Errorf("after them it is %v, %v", got, err)
 	}
@@ -138,5 +138,5 @@ func TestAWaitingTurnSaysWhatFor(t *testing.T) {
 	if _, err := w.jobs().SuspendJob(t.Context(), &rotav1.SuspendJobRequest{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	waitsFor("b/critic", "waits for somebody to resume job b, which is suspended")
+	waitsFor("b/critic", "waits until job b, which is suspended, is resumed")
 }

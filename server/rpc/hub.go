@@ -19,8 +19,8 @@ type Hub struct {
 
 	mu     sync.Mutex
 	seen   uint64 // revision
-	every  map[*waiter]struct{}
-	single map[subject]map[*waiter]struct{}
+	every  map[*subscriber]struct{}
+	single map[subject]map[*subscriber]struct{}
 }
 
 // subject is what events are about.
@@ -29,8 +29,8 @@ type subject struct {
 	id   uint64
 }
 
-// waiter is woken through a channel that holds one wake-up.
-type waiter struct {
+// subscriber is woken through a channel that holds one wake-up.
+type subscriber struct {
 	subject subject // without an ID: any
 	wake    chan struct{}
 }
@@ -39,7 +39,7 @@ type waiter struct {
 func NewHub(machine interface{ View(func(*state.State)) }) *Hub {
 	return &Hub{
 		machine: machine, kick: make(chan struct{}, 1),
-		every: map[*waiter]struct{}{}, single: map[subject]map[*waiter]struct{}{},
+		every: map[*subscriber]struct{}{}, single: map[subject]map[*subscriber]struct{}{},
 	}
 }
 
@@ -66,18 +66,18 @@ func (h *Hub) Run(ctx context.Context) {
 }
 
 // join registers for the events of an action, or of all with 0. Events that are
-// not in the state at the first look after this will wake the waiter.
-func (h *Hub) join(action uint64) *waiter { return h.follow(subject{state.EventAction, action}) }
+// not in the state at the first look after this will wake the subscriber.
+func (h *Hub) join(action uint64) *subscriber { return h.follow(subject{state.EventAction, action}) }
 
 // follow is join for any subject.
-func (h *Hub) follow(about subject) *waiter {
-	w := &waiter{subject: about, wake: make(chan struct{}, 1)}
+func (h *Hub) follow(about subject) *subscriber {
+	w := &subscriber{subject: about, wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	set := h.every
 	if about.id != 0 {
 		if h.single[about] == nil {
-			h.single[about] = map[*waiter]struct{}{}
+			h.single[about] = map[*subscriber]struct{}{}
 		}
 		set = h.single[about]
 	}
@@ -85,7 +85,7 @@ func (h *Hub) follow(about subject) *waiter {
 	return w
 }
 
-func (h *Hub) leave(w *waiter) {
+func (h *Hub) leave(w *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.every, w)
@@ -106,7 +106,7 @@ func (h *Hub) step() (more bool) {
 		newest := st.Meta().Revision
 		switch {
 		case len(h.every) == 0 && len(h.single) == 0:
-			h.seen = newest // nobody to wake
+			h.seen = newest // there is no subscriber to wake
 		case newest < h.seen || h.seen+1 < st.FirstRevision():
 			h.seen, lost = newest, true
 		default:
@@ -127,7 +127,7 @@ func (h *Hub) step() (more bool) {
 	return more
 }
 
-// read moves seen up to a revision and returns the subjects with waiters on the
+// read moves seen up to a revision and returns the subjects with subscribers on the
 // way.
 func (h *Hub) read(st *state.State, to uint64) (subjects []subject) {
 	for ; h.seen < to; h.seen++ {
@@ -146,7 +146,7 @@ func (h *Hub) wakeAll() {
 	}
 }
 
-func wakeSet(set map[*waiter]struct{}) {
+func wakeSet(set map[*subscriber]struct{}) {
 	for w := range set {
 		select {
 		case w.wake <- struct{}{}:

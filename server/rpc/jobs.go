@@ -68,7 +68,7 @@ func digestJob(d *xxhash.Digest, job *logv1.SubmitJob) {
 	digestHooks(d, job.Hooks)
 }
 
-// SuspendJob gives a job's seat back.
+// SuspendJob gives a job's reservation back.
 func (s *Server) SuspendJob(ctx context.Context, req *rotav1.SuspendJobRequest) (*rotav1.SuspendJobResponse, error) {
 	job, err := s.changeJob(ctx, req.Namespace, req.Name, logv1.JobChange_JOB_CHANGE_SUSPEND)
 	return &rotav1.SuspendJobResponse{Job: job}, err
@@ -200,8 +200,8 @@ func jobMessage(st *state.State, j *state.Job, now int64) *rotav1.Job {
 	if group != nil {
 		m.Group = group.Name
 	}
-	if seat := st.Seat(j.ID); seat != nil && group != nil {
-		describeSeat(m, j, seat, group, slot, now)
+	if reservation := st.Reservation(j.ID); reservation != nil && group != nil {
+		describeReservation(m, j, reservation, group, slot, now)
 	}
 	for _, d := range j.Deployments {
 		m.Deployments = append(m.Deployments, deploymentMessage(&d))
@@ -210,21 +210,21 @@ func jobMessage(st *state.State, j *state.Job, now int64) *rotav1.Job {
 	return m
 }
 
-// describeSeat adds where a job is, why, and what that costs it.
-func describeSeat(m *rotav1.Job, j *state.Job, seat *state.Seat, group *state.NodeGroup, slot, now int64) {
-	m.Seat = &rotav1.Seat{Dedicated: seat.Dedicated, AnchorTime: timestamp(seat.Anchor * slot)}
+// describeReservation adds where a job is, why, and what that costs it.
+func describeReservation(m *rotav1.Job, j *state.Job, reservation *state.Reservation, group *state.NodeGroup, slot, now int64) {
+	m.Reservation = &rotav1.Reservation{Dedicated: reservation.Dedicated, AnchorTime: timestamp(reservation.Anchor * slot)}
 	m.Placement = &rotav1.Placement{
 		Shift: duration(j.Shift * slot), StretchPpm: j.StretchPPM, CostPpm: j.Cost, InterferencePpm: j.InterferencePPM,
 	}
-	if seat.Dedicated || seat.Cycle.Period == 0 {
+	if reservation.Dedicated || reservation.Cycle.Period == 0 {
 		return
 	}
-	m.Seat.Cycle = cycleMessage(seat.Cycle, slot)
-	if here := now/slot - seat.Began; here > 0 {
-		m.WaitedPpm = min(millionth, seat.Waited*millionth/here)
+	m.Reservation.Cycle = cycleMessage(reservation.Cycle, slot)
+	if here := now/slot - reservation.Began; here > 0 {
+		m.WaitedPpm = min(millionth, reservation.Waited*millionth/here)
 	}
 	m.SlowdownPpm = m.WaitedPpm
-	if whole := group.Period / seat.Cycle.Period * seat.Cycle.Period; whole > 0 {
+	if whole := group.Period / reservation.Cycle.Period * reservation.Cycle.Period; whole > 0 {
 		m.SlowdownPpm += (group.Period - whole) * millionth / whole
 	}
 }

@@ -79,14 +79,14 @@ func TestTheLifeOfAJob(t *testing.T) {
 		t.Fatalf("repeated: %v, %v", again, err)
 	}
 	j := again.Job
-	if j.State != rotav1.JobState_JOB_STATE_RUNNING || j.Group != "g" || j.Seat.GetCycle().GetPeriod().AsDuration() != 5*time.Minute || j.Placement == nil {
+	if j.State != rotav1.JobState_JOB_STATE_RUNNING || j.Group != "g" || j.Reservation.GetCycle().GetPeriod().AsDuration() != 5*time.Minute || j.Placement == nil {
 		t.Errorf("placed as %v", j)
 	}
 	if _, err := w.ledger().DeleteNodeGroup(ctx, &rotav1.DeleteNodeGroupRequest{Name: "g"}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("a group that a job is on is deleted: %v", err)
 	}
 	suspended, err := w.jobs().SuspendJob(ctx, &rotav1.SuspendJobRequest{Name: "a"})
-	if err != nil || suspended.Job.State != rotav1.JobState_JOB_STATE_SUSPENDED || suspended.Job.Seat != nil {
+	if err != nil || suspended.Job.State != rotav1.JobState_JOB_STATE_SUSPENDED || suspended.Job.Reservation != nil {
 		t.Errorf("suspended: %v, %v", suspended, err)
 	}
 	resumed, err := w.jobs().ResumeJob(ctx, &rotav1.ResumeJobRequest{Name: "a"})
@@ -205,7 +205,7 @@ func TestTheLedgerShowsReservations(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	held, last := map[string]int64{}, got.NowSlot
-	for _, r := range got.Groups[0].Reservations {
+	for _, r := range got.Groups[0].Intervals {
 		if r.Start < last || r.End <= r.Start || r.End > got.NowSlot+300 {
 			t.Errorf("reservation %v after slot %d", r, last)
 		}

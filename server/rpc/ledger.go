@@ -129,7 +129,7 @@ func (v *ledgerView) left() int { return reservationsMax - v.count }
 
 func (v *ledgerView) add(g *state.NodeGroup) {
 	m := &rotav1.LedgerGroup{Group: groupMessage(v.st, g)}
-	v.s.Reservations(v.st, g.ID, v.from, v.from+int64(v.resp.Slots), func(job state.JobID, start, end, nodes int64) {
+	v.s.ReservedIntervals(v.st, g.ID, v.from, v.from+int64(v.resp.Slots), func(job state.JobID, start, end, nodes int64) {
 		if v.count++; v.left() < 0 {
 			return
 		}
@@ -138,7 +138,7 @@ func (v *ledgerView) add(g *state.NodeGroup) {
 			name = jobPath(v.st, job)
 			v.names[job] = name
 		}
-		m.Reservations = append(m.Reservations, &rotav1.Reservation{
+		m.Intervals = append(m.Intervals, &rotav1.ReservedInterval{
 			JobId: uint64(job), Job: name, Start: start, End: end, Nodes: uint32(nodes),
 		})
 	})
@@ -149,7 +149,7 @@ func groupMessage(st *state.State, g *state.NodeGroup) *rotav1.NodeGroup {
 	m := &rotav1.NodeGroup{
 		Name: g.Name, Nodes: uint32(g.Nodes), Period: duration(g.Period * st.Meta().Settings.LedgerSlotNS),
 		TurnId: uint64(g.Turn), Resident: deploymentPath(st, g.Resident), Halted: g.Halted,
-		HookPool: g.HookPool, Awake: deploymentPath(st, g.Awake), Switching: g.Switch != nil,
+		HookPool: g.HookPool, Awake: deploymentPath(st, g.Awake), ContextSwitch: g.ContextSwitch != nil,
 	}
 	if t := st.Turn(g.Turn); t != nil {
 		m.Token, m.Holder = t.Token, deploymentPath(st, t.Deployment)

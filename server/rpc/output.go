@@ -40,8 +40,8 @@ func (s *Server) ReadActionOutput(ctx context.Context, req *rotav1.ReadActionOut
 // attemptToRead returns the number of the attempt that is asked for; 0 if there
 // is none and will be none. A follower waits for the first.
 func (s *Server) attemptToRead(ctx context.Context, req *rotav1.ReadActionOutputRequest) (uint32, error) {
-	waiter := s.Events.join(req.ActionId)
-	defer s.Events.leave(waiter)
+	subscriber := s.Events.join(req.ActionId)
+	defer s.Events.leave(subscriber)
 	for {
 		row, _, err := s.action(state.ActionID(req.ActionId))
 		if err != nil {
@@ -56,7 +56,7 @@ func (s *Server) attemptToRead(ctx context.Context, req *rotav1.ReadActionOutput
 			return row.Attempt, nil
 		}
 		select {
-		case <-waiter.wake:
+		case <-subscriber.wake:
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}

@@ -92,7 +92,7 @@ func quotaMessage(st *state.State, q *state.Quota, now int64) *rotav1.Quota {
 	held, windowed, _ := q.Total()
 	m := &rotav1.Quota{
 		Name: q.Name, Kind: rotav1.QuotaKind(q.Kind), Limit: q.Limit, Window: duration(q.WindowNS), Keys: q.Keys,
-		HeldUnits: held, WindowUnits: windowed, WaitingActions: uint64(st.Waiting(state.QuotaInstance(q.ID))), Halted: q.Halted,
+		HeldUnits: held, WindowUnits: windowed, WaitingActions: uint64(st.Waiting(state.QueueOf(state.QuotaQueue, q.ID))), Halted: q.Halted,
 	}
 	if due, ok := st.NextReturn(q.ID); ok {
 		m.NextReturn = duration(max(1, due-max(now, st.Meta().Now)))

@@ -11,7 +11,7 @@ import (
 	"rota/api/pki"
 )
 
-// operatorOnly are the calls that change the cluster for everybody. One client must not
+// operatorOnly are the calls that change the cluster for all clients. One client must not
 // be able to take its resources from another.
 var operatorOnly = map[string]bool{
 	rotav1connect.OperatorServiceAddPeerProcedure:            true,
@@ -35,7 +35,7 @@ var operatorOnly = map[string]bool{
 	rotav1connect.ClassServiceDeleteClassProcedure:           true,
 }
 
-// checkRole lets agents call AgentService and nobody else; servers, operators and
+// checkRole lets only agents call AgentService; servers, operators and
 // clients everything but that, and clients nothing that is for operators only. Health and
 // reflection are for all. It looks at the path and the certificate only, so a peer in the
 // wrong role has nothing decoded.

@@ -94,8 +94,8 @@ type Deps struct {
 	// RenewTurn renews the lease of a turn at the leader. Not renewed: the turn has
 	// ended, another token counts, or its holder does not stop though it was asked to.
 	RenewTurn func(ctx context.Context, turn, token uint64) (renewed bool, err error)
-	// Reservations visits what is reserved of a group between two slots, in order.
-	Reservations func(st *state.State, group state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64))
+	// ReservedIntervals visits what is reserved of a group between two slots, in order.
+	ReservedIntervals func(st *state.State, group state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64))
 	// Explain says what a queued action waits for, at a log time.
 	Explain func(st *state.State, a *state.Action, now int64) string
 	// ExplainTurn says what a turn waits for that is not held yet, at a log time.

@@ -64,8 +64,8 @@ type run struct {
 }
 
 func (r *run) follow(ctx context.Context) error {
-	waiter := r.s.Events.join(uint64(r.id))
-	defer r.s.Events.leave(waiter)
+	subscriber := r.s.Events.join(uint64(r.id))
+	defer r.s.Events.leave(subscriber)
 	delay := time.NewTimer(outputDelay)
 	defer delay.Stop()
 	for {
@@ -82,14 +82,14 @@ func (r *run) follow(ctx context.Context) error {
 		if row.State == state.ActionRunning && row.Attempt != r.attempt {
 			delay.Reset(outputDelay)
 		}
-		if err := r.pump(ctx, waiter, delay.C, row); err != nil {
+		if err := r.pump(ctx, subscriber, delay.C, row); err != nil {
 			return err
 		}
 	}
 }
 
 // pump sends output until there is something new to see of the action.
-func (r *run) pump(ctx context.Context, waiter *waiter, delay <-chan time.Time, row actionRow) error {
+func (r *run) pump(ctx context.Context, subscriber *subscriber, delay <-chan time.Time, row actionRow) error {
 	for {
 		select {
 		case chunk := <-r.chunks:
@@ -100,7 +100,7 @@ func (r *run) pump(ctx context.Context, waiter *waiter, delay <-chan time.Time, 
 			if row.State == state.ActionRunning && row.Attempt != r.attempt {
 				r.read(ctx, row.Attempt)
 			}
-		case <-waiter.wake:
+		case <-subscriber.wake:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)

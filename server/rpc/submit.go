@@ -144,7 +144,7 @@ func submission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
 }
 
 // action splits a spec into what the state machine decides by and the encoded
-// whole for everybody else.
+// whole for all others.
 func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 	encoded, err := encodeSpec(spec)
 	if err != nil {

@@ -23,7 +23,7 @@ func (s *Server) AcquireTurn(ctx context.Context, req *rotav1.AcquireTurnRequest
 	job, deployment, _ := splitDeployment(req.Deployment)
 	turn := &logv1.AcquireTurn{
 		Namespace: orDefault(req.Namespace), Job: job, Deployment: deployment,
-		Operation: uint32(req.Operation), Step: req.Step, Stoppable: req.Stoppable,
+		Operation: uint32(req.Operation), Step: req.Step, Preemptible: req.Preemptible,
 		ExpectNs: int64(req.Expect.AsDuration()), SetUpNs: int64(req.SetUp.AsDuration()), LimitNs: int64(req.Limit.AsDuration()),
 	}
 	turn.Request = request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) { digestTurn(d, turn) })
@@ -44,7 +44,7 @@ func digestTurn(d *xxhash.Digest, turn *logv1.AcquireTurn) {
 		digestText(d, text)
 	}
 	for _, n := range []uint64{
-		uint64(turn.Operation), turn.Step, uint64(turn.ExpectNs), uint64(turn.SetUpNs), uint64(turn.LimitNs), digit(turn.Stoppable),
+		uint64(turn.Operation), turn.Step, uint64(turn.ExpectNs), uint64(turn.SetUpNs), uint64(turn.LimitNs), digit(turn.Preemptible),
 	} {
 		digestNumber(d, n)
 	}
@@ -55,8 +55,8 @@ func (s *Server) RenewTurn(ctx context.Context, req *rotav1.RenewTurnRequest) (*
 	if err := firstOf(requireID("turn_id", req.TurnId), checkDuration("wait", req.Wait)).err(); err != nil {
 		return nil, err
 	}
-	waiter := s.Events.follow(subject{state.EventTurn, req.TurnId})
-	defer s.Events.leave(waiter)
+	subscriber := s.Events.follow(subject{state.EventTurn, req.TurnId})
+	defer s.Events.leave(subscriber)
 	renewed, err := s.Deps.RenewTurn(ctx, req.TurnId, req.Token)
 	if err != nil {
 		return nil, err
@@ -73,14 +73,14 @@ func (s *Server) RenewTurn(ctx context.Context, req *rotav1.RenewTurnRequest) (*
 		resp.Turn, err = s.turn(req.TurnId)
 	}
 	if renewed && err == nil {
-		resp.Turn, err = s.awaitNews(ctx, waiter, req, resp)
+		resp.Turn, err = s.awaitNews(ctx, subscriber, req, resp)
 	}
 	return resp, err
 }
 
 // awaitNews returns a turn as soon as it is another than the caller knows, or when
 // the caller has waited long enough.
-func (s *Server) awaitNews(ctx context.Context, w *waiter, req *rotav1.RenewTurnRequest, resp *rotav1.RenewTurnResponse) (*rotav1.Turn, error) {
+func (s *Server) awaitNews(ctx context.Context, w *subscriber, req *rotav1.RenewTurnRequest, resp *rotav1.RenewTurnResponse) (*rotav1.Turn, error) {
 	wait := time.NewTimer(min(req.Wait.AsDuration(), resp.LeaseDuration.AsDuration()/renewWaitParts))
 	defer wait.Stop()
 	for t := resp.Turn; ; {
@@ -213,7 +213,7 @@ func turnMessage(st *state.State, t *state.Turn) *rotav1.Turn {
 	wall := wallOf(st)
 	m := &rotav1.Turn{
 		Id: uint64(t.ID), Operation: rotav1.Operation(t.Operation), State: rotav1.TurnState(t.State), Step: t.Step,
-		Expect: duration(t.ExecNS), SetUp: duration(t.SetUpNS), Limit: duration(t.LimitNS), Stoppable: t.Stoppable,
+		Expect: duration(t.ExecNS), SetUp: duration(t.SetUpNS), Limit: duration(t.LimitNS), Preemptible: t.Preemptible,
 		Stop: t.Stop, Token: t.Token, ReadyTime: wall.timestamp(t.ReadyAt), Message: t.Message,
 		ArriveTime: wall.timestamp(t.ArrivedAt), GrantTime: wall.timestamp(t.GrantedAt), EndTime: wall.timestamp(t.EndedAt), Revision: t.Revision,
 	}

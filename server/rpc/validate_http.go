@@ -106,7 +106,7 @@ func checkHeader(name, value string) *violation {
 	case strings.HasPrefix(lower, "rota-"):
 		return wrong("headers", "has the name %q: what begins with Rota- is set by rota", name)
 	case ofConnection[lower]:
-		return wrong("headers", "has the name %q, which is set by whoever makes the call", name)
+		return wrong("headers", "has the name %q, which the agent sets", name)
 	}
 	if v := checkText("", value, specBytesMax); v != nil {
 		return v.in("headers[%q]", name)

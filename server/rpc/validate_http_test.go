@@ -51,7 +51,7 @@ func TestCallsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"header without a name", header("", "x"), `.http.headers has the name ""`},
 		{"header with a space", header("A B", "x"), `.http.headers has the name "A B"`},
 		{"header of rota", header("rota-attempt", "1"), ".http.headers has the name \"rota-attempt\": what begins with Rota- is set by rota"},
-		{"header of the connection", header("Transfer-Encoding", "chunked"), `.http.headers has the name "Transfer-Encoding", which is set by`},
+		{"header of the connection", header("Transfer-Encoding", "chunked"), `.http.headers has the name "Transfer-Encoding", which the agent sets`},
 		{"header that adds another", header("A", "x\r\nB: y"), `.http.headers["A"] must not contain control characters`},
 		{"header not UTF-8", header("A", "\xff"), `.http.headers["A"] must be valid UTF-8`},
 		{"header twice", header("Content-Type", "y"), `.http.headers has "content-type" twice`},

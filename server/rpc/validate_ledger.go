@@ -77,7 +77,7 @@ func checkCycle(c *rotav1.Cycle, nodes uint32) *violation {
 		}
 		widest = max(widest, s.Nodes)
 	}
-	if widest < nodes { // it is placed by its segments: more would not be kept for it
+	if widest < nodes { // it is placed by its segments: more would not be reserved for it
 		return wrong("segments", "must need the job's %d nodes at least once, need at most %d: say how many the widest needs", nodes, widest)
 	}
 	return nil

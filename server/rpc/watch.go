@@ -25,15 +25,15 @@ const (
 const allNamespaces = "*"
 
 // WatchActions streams events from this server's own state. It holds nothing
-// while it sends, so a slow watcher delays nobody; one that is too slow for the
+// while it sends, so a slow watcher delays no others; one that is too slow for the
 // ring of kept events is told to list again.
 func (s *Server) WatchActions(ctx context.Context, req *rotav1.WatchActionsRequest, stream *connect.ServerStream[rotav1.WatchActionsResponse]) error {
 	w, err := s.newWatch(ctx, req)
 	if err != nil {
 		return err
 	}
-	waiter := s.Events.join(req.ActionId)
-	defer s.Events.leave(waiter)
+	subscriber := s.Events.join(req.ActionId)
+	defer s.Events.leave(subscriber)
 	progress := time.NewTicker(progressInterval)
 	defer progress.Stop()
 
@@ -53,7 +53,7 @@ func (s *Server) WatchActions(ctx context.Context, req *rotav1.WatchActionsReque
 			continue
 		}
 		select {
-		case <-waiter.wake:
+		case <-subscriber.wake:
 		case <-progress.C:
 			due = true
 		case <-ctx.Done():

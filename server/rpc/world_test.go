@@ -72,10 +72,10 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 			})
 			return live, nil
 		},
-		Reservations: sched.Reservations,
-		Explain:      sched.Explain,
-		ExplainTurn:  func(st *state.State, t *state.Turn, _ int64) string { return sched.ExplainTurn(st, t) },
-		LogTime:      w.logTime,
+		ReservedIntervals: sched.ReservedIntervals,
+		Explain:           sched.Explain,
+		ExplainTurn:       func(st *state.State, t *state.Turn, _ int64) string { return sched.ExplainTurn(st, t) },
+		LogTime:           w.logTime,
 		Output: func(addr string) rotav1connect.OutputServiceClient {
 			return rotav1connect.NewOutputServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
 		},

@@ -152,7 +152,7 @@ class Client:
         return self._job("Get", {"name": name})
 
     def suspend_job(self, name: str) -> Job:
-        """Gives the seat of a job back. Its turns wait, and the one it holds is asked to stop."""
+        """Gives the reservation of a job back. Its turns wait, and the one it holds is asked to stop."""
         return self._job("Suspend", {"name": name})
 
     def resume_job(self, name: str) -> Job:

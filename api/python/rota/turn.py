@@ -45,7 +45,7 @@ class Turn:
     expect_s: how long it will take without setting up; as the last of its kind if None.
     set_up_s: what setting up will take; as measured, or as the job says, if None.
     limit_s: after so long it is asked to stop.
-    stoppable: it may be asked to stop for the sake of others.
+    preemptible: rota may ask it to stop when another turn should go first.
     timeout_s: how long to wait for it: then TimeoutError.
     on_lost: is called with the turn, by the thread that renews, when it is lost. What
         cannot call ``check`` can be stopped there, with os._exit if need be.
@@ -61,7 +61,7 @@ class Turn:
         expect_s: float | None = None,
         set_up_s: float | None = None,
         limit_s: float | None = None,
-        stoppable: bool = False,
+        preemptible: bool = False,
         timeout_s: float | None = None,
         on_lost: Callable[[Turn], Any] | None = None,
     ):
@@ -75,7 +75,7 @@ class Turn:
             "expect": None if expect_s is None else seconds(expect_s),
             "setUp": None if set_up_s is None else seconds(set_up_s),
             "limit": None if limit_s is None else seconds(limit_s),
-            "stoppable": stoppable,
+            "preemptible": preemptible,
             "requestId": client.request_id(),
         }
         self._request = {key: value for key, value in given.items() if value is not None}

@@ -257,7 +257,7 @@ class Turns(Case):
 
     def test_it_is_asked_to_stop_and_still_holds(self):
         server = self.serve()
-        with self.client(server).turn("job-a/actor", stoppable=True) as turn:
+        with self.client(server).turn("job-a/actor", preemptible=True) as turn:
             self.assertFalse(turn.stopping)
             server.ask_to_stop()
             self.soon("it hears of it", lambda: turn.stopping)

@@ -81,11 +81,11 @@ func TestBadHookFlags(t *testing.T) {
 
 // TestHooksAreShown where somebody looks who waits for them.
 func TestHooksAreShown(t *testing.T) {
-	switching := &rotav1.NodeGroup{Holder: "default/a/actor", TurnId: 7, Switching: true}
+	switching := &rotav1.NodeGroup{Holder: "default/a/actor", TurnId: 7, ContextSwitch: true}
 	if got := groupHolder(switching); got != "default/a/actor (turn 7) (hooks run)" {
 		t.Errorf("holder is %q", got)
 	}
-	if got := groupHolder(&rotav1.NodeGroup{Switching: true}); got != "- (hooks run)" {
+	if got := groupHolder(&rotav1.NodeGroup{ContextSwitch: true}); got != "- (hooks run)" {
 		t.Errorf("holder that is gone is %q", got)
 	}
 	var out bytes.Buffer

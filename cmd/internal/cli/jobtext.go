@@ -20,7 +20,7 @@ func jobState(j *rotav1.Job) string {
 
 func jobRow(j *rotav1.Job) []string {
 	return []string{
-		j.Name, jobState(j), orDash(j.Group), jobSeat(j), fmt.Sprint(j.FinishedCycles), percentPPM(j.SlowdownPpm),
+		j.Name, jobState(j), orDash(j.Group), jobReservation(j), fmt.Sprint(j.FinishedCycles), percentPPM(j.SlowdownPpm),
 		nodeHours(j.UsedMicroNodeHours), nodeHours(j.SavedMicroNodeHours), j.Message,
 	}
 }
@@ -32,7 +32,7 @@ func (a *app) printJob(j *rotav1.Job) error {
 	}
 	return a.printFields(j, []field{
 		{"id", fmt.Sprint(j.Id)}, {"name", j.Name}, {"namespace", j.Namespace}, {"state", jobState(j)}, {"waits for", j.Message},
-		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"reservation", jobSeat(j)}, {"cycle", cycleText(j.Cycle)},
+		{"nodes", fmt.Sprint(j.Nodes)}, {"group", j.Group}, {"reservation", jobReservation(j)}, {"cycle", cycleText(j.Cycle)},
 		{"step", stepText(j)}, {"finished cycles", fmt.Sprint(j.FinishedCycles)}, {"live turns", live}, {"hooks", hooksText(j)},
 		{"waited", percentPPM(j.WaitedPpm)}, {"slower", percentPPM(j.SlowdownPpm)},
 		{"node-hours", nodeHours(j.UsedMicroNodeHours)}, {"saved node-hours", nodeHours(j.SavedMicroNodeHours)},
@@ -78,7 +78,7 @@ func explainJob(j *rotav1.Job) string {
 		return strings.TrimSuffix(fmt.Sprintf("%s is %s: %s", j.Name, jobState(j), j.Message), ": ")
 	case j.Backfill:
 		return fmt.Sprintf("%s runs on %s without a reservation, when other jobs leave the group free", j.Name, j.Group)
-	case j.GetSeat().GetDedicated():
+	case j.GetReservation().GetDedicated():
 		return fmt.Sprintf("%s has %s to itself until rota has learned its cycle from its first cycle", j.Name, j.Group)
 	}
 	p := j.GetPlacement()
@@ -88,17 +88,17 @@ func explainJob(j *rotav1.Job) string {
 		percentPPM(p.GetInterferencePpm()), percentPPM(j.WaitedPpm))
 }
 
-// jobSeat says "5m0s, held 2m0s", "dedicated" or "backfill".
-func jobSeat(j *rotav1.Job) string {
+// jobReservation says "5m0s, held 2m0s", "dedicated" or "backfill".
+func jobReservation(j *rotav1.Job) string {
 	switch {
 	case j.Backfill:
 		return "backfill"
-	case j.Seat == nil:
+	case j.Reservation == nil:
 		return "-"
-	case j.Seat.Dedicated:
+	case j.Reservation.Dedicated:
 		return "dedicated"
 	}
-	return cycleText(j.Seat.Cycle)
+	return cycleText(j.Reservation.Cycle)
 }
 
 // cycleText says "5m0s, held 2m0s in 2 segments"; nothing for an unknown one.

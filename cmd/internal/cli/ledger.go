@@ -101,7 +101,7 @@ func colourLetters(text string) string {
 func drawLedger(w io.Writer, l *rotav1.GetLedgerResponse, paint func(letters string) string) {
 	letters, order := map[string]byte{}, []string{}
 	for _, g := range l.Groups {
-		for _, r := range g.Reservations {
+		for _, r := range g.Intervals {
 			if _, known := letters[r.Job]; !known {
 				letters[r.Job] = ledgerLetters[min(len(order), len(ledgerLetters)-1)]
 				order = append(order, r.Job)
@@ -139,7 +139,7 @@ func drawGroup(g *rotav1.LedgerGroup, from, slots int64, width int, letters map[
 		begin, end := from+i*slots/int64(width), from+(i+1)*slots/int64(width)
 		best, most := byte('.'), (end-begin)/2
 		held := map[string]int64{}
-		for _, r := range g.Reservations {
+		for _, r := range g.Intervals {
 			held[r.Job] += max(0, min(end, r.End)-max(begin, r.Start))
 			if held[r.Job] > most {
 				best, most = letters[r.Job], held[r.Job]

@@ -20,7 +20,7 @@ func someLedger() *rotav1.GetLedgerResponse {
 	return &rotav1.GetLedgerResponse{
 		Slot: durationpb.New(time.Second), NowSlot: 1000, Slots: 120,
 		Groups: []*rotav1.LedgerGroup{
-			{Group: &rotav1.NodeGroup{Name: "train-a", Holder: "default/a/actor", TurnId: 7}, Reservations: []*rotav1.Reservation{
+			{Group: &rotav1.NodeGroup{Name: "train-a", Holder: "default/a/actor", TurnId: 7}, Intervals: []*rotav1.ReservedInterval{
 				{Job: "default/a", Start: 1000, End: 1020}, {Job: "default/b", Start: 1021, End: 1040},
 			}},
 			{Group: &rotav1.NodeGroup{Name: "b", Halted: "a failure"}},

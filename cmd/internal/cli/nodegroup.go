@@ -87,7 +87,7 @@ func groupHolder(g *rotav1.NodeGroup) string {
 	if g.TurnId != 0 {
 		text = strings.TrimSpace(fmt.Sprintf("%s (turn %d)", g.Holder, g.TurnId))
 	}
-	if g.Switching {
+	if g.ContextSwitch {
 		text += " (hooks run)"
 	}
 	return text

@@ -26,7 +26,7 @@ type turnFlags struct {
 	step                  uint64
 	expect, limit         time.Duration
 	hook                  string
-	stoppable             bool
+	preemptible           bool
 }
 
 func (a *app) turnRunCmd() *cobra.Command {
@@ -69,7 +69,7 @@ command, with 126 if the command could not be started, with 125 if rota failed, 
 	fs.DurationVar(&f.expect, "expect", 0, "expected duration, such as 40s (default: the duration of the last turn)")
 	fs.StringVar(&f.hook, "set-up-hook", "", "command for sh that brings the deployment onto the group")
 	fs.DurationVar(&f.limit, "limit", 0, "ask the turn to stop after this time; 0: never")
-	fs.BoolVar(&f.stoppable, "stoppable", false, "the turn is preemptible: rota may ask it to stop for other turns")
+	fs.BoolVar(&f.preemptible, "preemptible", false, "rota may ask the turn to stop when another turn should go first")
 	words(cmd, "operation", operationWords()...)
 	noInterspersed(fs)
 	return cmd
@@ -85,7 +85,7 @@ func (f *turnFlags) request(namespace string) (*rotav1.AcquireTurnRequest, error
 	name := operationPrefix + strings.ToUpper(strings.ReplaceAll(f.operation, "-", "_"))
 	req := &rotav1.AcquireTurnRequest{
 		Namespace: namespace, Deployment: f.deployment, Operation: rotav1.Operation(rotav1.Operation_value[name]),
-		Step: f.step, Stoppable: f.stoppable,
+		Step: f.step, Preemptible: f.preemptible,
 	}
 	if f.expect != 0 {
 		req.Expect = durationpb.New(f.expect)
@@ -162,7 +162,7 @@ func (a *app) printTurn(t *rotav1.Turn) error {
 		{"id", fmt.Sprint(t.Id)}, {"deployment", t.Namespace + "/" + t.Job + "/" + t.Deployment}, {"operation", operationWord(t.Operation)},
 		{"state", turnState(t)}, {"step", fmt.Sprint(t.Step)}, {"group", t.Group}, {"token", fmt.Sprint(t.Token)},
 		{"expected", optionalDuration(t.Expect)}, {"set-up", optionalDuration(t.SetUp)}, flag("set-up needed", t.SetUpNeeded),
-		{"limit", optionalDuration(t.Limit)}, flag("stoppable", t.Stoppable),
+		{"limit", optionalDuration(t.Limit)}, flag("preemptible", t.Preemptible),
 		{"asked for", formatTime(t.ArriveTime)}, {"granted", formatTime(t.GrantTime)}, {"ready", formatTime(t.ReadyTime)},
 		{"ended", formatTime(t.EndTime)}, {"message", t.Message}, {"waiting for", strings.TrimPrefix(t.WaitingFor, "waits for ")},
 	})

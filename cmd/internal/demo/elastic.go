@@ -24,7 +24,7 @@ const (
 )
 
 // Elasticity is what a class of parallel test suites was given, by what rota had
-// learned of it: nobody says how long a suite takes.
+// learned of it: its duration is not declared.
 type Elasticity struct {
 	Class string `json:"class"`
 	// Learned is what `rota class get` shows before the two below.
@@ -49,7 +49,7 @@ func (d *demo) beElastic(ctx context.Context) error {
 		d.progress.say("a test suite cannot get more cores when the machine is idle: there is only one")
 		return nil
 	}
-	d.progress.begin("a parallel test suite, of which nobody says how long it takes", 0, nil)
+	d.progress.begin("a parallel test suite of unknown duration", 0, nil)
 	e := &Elasticity{Class: suiteClass}
 	for i := 0; len(e.Learned) < 2; i++ {
 		if i == learnMax {

@@ -21,7 +21,7 @@ type trajectory struct {
 }
 
 // packages of the standard library that build and test quickly, whose tests need
-// nothing from the machine, and of which few others have to be built anew to be
+// nothing from the machine, and of which few others have to be built again to be
 // tested, so that a cold build cache is warm soon.
 var packages = []string{
 	"bufio", "container/heap", "container/list", "container/ring",

@@ -10,7 +10,7 @@ import (
 
 // Free ports are taken from below those that Linux gives to outgoing connections
 // (32768 and up, unless told otherwise): among those, the port of a server that
-// was killed may be somebody's connection when the server comes back.
+// was killed may be another process's connection when the server comes back.
 const (
 	portMin = 12000
 	portMax = 32000
@@ -21,7 +21,7 @@ var ports struct {
 	next int
 }
 
-// FreePorts returns ports of loopback on which nobody listens. No port is
+// FreePorts returns ports of loopback on which no process listens. No port is
 // returned twice, and every process begins somewhere else.
 func FreePorts(n int) ([]int, error) {
 	ports.Lock()

@@ -234,13 +234,13 @@ func (tr *training) reserved(jobs int) time.Duration {
 		tr.Fatalf("%v, %v", ledger, err)
 	}
 	group := ledger.Groups[0]
-	for i, r := range group.Reservations {
-		if r.Start >= r.End || i > 0 && r.Start < group.Reservations[i-1].End {
-			tr.Errorf("reservations %v", group.Reservations)
+	for i, r := range group.Intervals {
+		if r.Start >= r.End || i > 0 && r.Start < group.Intervals[i-1].End {
+			tr.Errorf("reservations %v", group.Intervals)
 		}
 	}
 	period := group.Group.Period.AsDuration()
-	if len(group.Reservations) < jobs || ledger.Slot.AsDuration() != trainingSlot || period < trainingPeriod {
+	if len(group.Intervals) < jobs || ledger.Slot.AsDuration() != trainingSlot || period < trainingPeriod {
 		tr.Fatalf("%v", ledger)
 	}
 	return period

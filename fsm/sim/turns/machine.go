@@ -278,11 +278,11 @@ func following(s *state.State, group *state.NodeGroup, resident state.Deployment
 	now := s.Meta().Now
 	first := int64(0)
 	s.GroupJobs(group.ID, func(j *state.Job) bool {
-		seat := s.Seat(j.ID)
-		if j.ID == holder || seat == nil || group.Period == 0 {
+		reservation := s.Reservation(j.ID)
+		if j.ID == holder || reservation == nil || group.Period == 0 {
 			return true
 		}
-		at := nextStart(seat, group.Period, now/second) * second
+		at := nextStart(reservation, group.Period, now/second) * second
 		s.JobTurns(j.ID, func(w *state.Turn) bool {
 			if w.State == state.TurnWaiting {
 				at = min(at, w.ArrivedAt)
@@ -297,11 +297,11 @@ func following(s *state.State, group *state.NodeGroup, resident state.Deployment
 	return next
 }
 
-// nextStart returns the slot, after one, at which the next cycle of a seat starts. All
+// nextStart returns the slot, after one, at which the next cycle of a reservation starts. All
 // jobs of a group have the same model here, so a group's period is one cycle.
-func nextStart(seat *state.Seat, period, slot int64) int64 {
-	if seat.Anchor > slot {
-		return seat.Anchor
+func nextStart(reservation *state.Reservation, period, slot int64) int64 {
+	if reservation.Anchor > slot {
+		return reservation.Anchor
 	}
-	return seat.Anchor + ((slot-seat.Anchor)/period+1)*period
+	return reservation.Anchor + ((slot-reservation.Anchor)/period+1)*period
 }

@@ -72,17 +72,17 @@ func BenchmarkChoose(b *testing.B) {
 		for _, percent := range []int{50, 1} {
 			x := index(fleet(nodes, percent))
 			for _, c := range []struct {
-				name string
-				want Want
+				name    string
+				request Request
 			}{
-				{"resident", Want{Variant: x.nodes[nodes-1].Residents[0].Variant, Level: 1, Bytes: 20}},
-				{"evicting", Want{Variant: 99, Level: 1, Bytes: 20}},
-				{"evicting-all", Want{Variant: 99, Level: 3}},
+				{"resident", Request{Variant: x.nodes[nodes-1].Residents[0].Variant, Level: 1, Bytes: 20}},
+				{"evicting", Request{Variant: 99, Level: 1, Bytes: 20}},
+				{"evicting-all", Request{Variant: 99, Level: 3}},
 			} {
 				b.Run(fmt.Sprintf("nodes=%d/taken=%d/%s", nodes, percent, c.name), func(b *testing.B) {
 					b.ReportAllocs()
 					for b.Loop() {
-						Choose(x, c.want)
+						Choose(x, c.request)
 					}
 				})
 			}

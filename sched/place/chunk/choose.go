@@ -14,12 +14,12 @@ type View interface {
 	Offering(l Level, visit func(*Node) bool)
 }
 
-// Want is what is asked for.
-type Want struct {
+// Request says which chunk is needed.
+type Request struct {
 	// Variant is the model variant that has to be resident; zero if none does.
 	Variant Variant
 	Level   Level
-	// Bytes that it takes on each GPU; zero if nobody declared it: then all.
+	// Bytes that it takes on each GPU; zero if not declared: then all.
 	Bytes uint64
 	// SetUp is what it costs to make it resident, in nanoseconds.
 	SetUp int64
@@ -52,7 +52,7 @@ type Decision struct {
 // The paper looks for a resident variant only among chunks of the smallest level
 // (§5.3). Here it comes first: a miss costs seconds, a split no more than Rest
 // allows.
-func Choose(v View, w Want) (Decision, bool) {
+func Choose(v View, w Request) (Decision, bool) {
 	if w.Level >= Levels {
 		return Decision{}, false
 	}
@@ -73,8 +73,8 @@ func Choose(v View, w Want) (Decision, bool) {
 	return Decision{}, false
 }
 
-// sources returns the levels whose chunks may be split for the want.
-func sources(free Counts, w Want) (from [Levels]bool) {
+// sources returns the levels whose chunks may be split for the request.
+func sources(free Counts, w Request) (from [Levels]bool) {
 	for b := w.Level; b < Levels; b++ {
 		from[b] = free[b] > 0 && free.split(w.Level, b).Fits(w.Rest)
 	}
@@ -82,7 +82,7 @@ func sources(free Counts, w Want) (from [Levels]bool) {
 }
 
 // chooseResident picks among the chunks where the variant is resident.
-func chooseResident(v View, w Want, from [Levels]bool) (best Decision, ok bool) {
+func chooseResident(v View, w Request, from [Levels]bool) (best Decision, ok bool) {
 	v.Holders(w.Variant, func(n *Node) bool {
 		for i := range n.Residents {
 			r := &n.Residents[i]
@@ -100,8 +100,8 @@ func chooseResident(v View, w Want, from [Levels]bool) (best Decision, ok bool) 
 }
 
 // chooseColdest picks among the parts of free chunks of level b.
-func chooseColdest(v View, w Want, b Level) (Decision, bool) {
-	s := search{want: w, from: b}
+func chooseColdest(v View, w Request, b Level) (Decision, bool) {
+	s := search{request: w, from: b}
 	v.Offering(b, s.visit)
 	if s.node == nil {
 		return Decision{}, false
@@ -117,8 +117,8 @@ func chooseColdest(v View, w Want, b Level) (Decision, bool) {
 // search is the way through nodes to the chunk whose evictions were last used
 // longest ago.
 type search struct {
-	want Want
-	from Level
+	request Request
+	from    Level
 
 	// The best so far, and when the last used of its evictions was.
 	node  *Node
@@ -128,12 +128,12 @@ type search struct {
 
 // visit looks at one more node; false if no later one can be better.
 func (s *search) visit(n *Node) bool {
-	if !n.takes(s.want.Bytes) {
+	if !n.takes(s.request.Bytes) {
 		return true
 	}
-	for starts := n.Free.parts(s.want.Level, s.from); starts != 0; starts &= starts - 1 {
-		c := Chunk{Start: starts.first(), Level: s.want.Level}
-		used, some := n.lastUse(c, s.want.Bytes)
+	for starts := n.Free.parts(s.request.Level, s.from); starts != 0; starts &= starts - 1 {
+		c := Chunk{Start: starts.first(), Level: s.request.Level}
+		used, some := n.lastUse(c, s.request.Bytes)
 		if s.node == nil || !some || used < s.used {
 			s.node, s.chunk, s.used = n, c, used
 		}
@@ -162,10 +162,10 @@ func (s Set) parts(l, b Level) Set {
 	return m
 }
 
-// Start returns the node as a decision for the want leaves it at this log time:
+// Start returns the node as a decision for the request leaves it at this log time:
 // the chunk taken, the evicted gone, the variant resident and used. False if the
 // decision was made from something else. The node itself does not change.
-func (n Node) Start(w Want, d Decision, now int64) (Node, bool) {
+func (n Node) Start(w Request, d Decision, now int64) (Node, bool) {
 	free, ok := n.Free.Take(d.Chunk)
 	if !ok || d.Node != n.ID || d.Hit != (n.resident(w.Variant, d.Chunk) >= 0) {
 		return n, false

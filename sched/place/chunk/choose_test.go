@@ -17,68 +17,68 @@ func on(v Variant, start uint8, l Level, used int64) Resident {
 func TestChoose(t *testing.T) {
 	node := func(id uint64, free Set, rs ...Resident) Node { return Node{ID: id, Free: free, Residents: rs} }
 	for _, c := range []struct {
-		name  string
-		nodes Nodes
-		want  Want
-		chose string // node, first GPU, number of GPUs, hit, evicted
+		name    string
+		nodes   Nodes
+		request Request
+		chose   string // node, first GPU, number of GPUs, hit, evicted
 	}{
 		{"an empty node is cut from its start",
 			Nodes{node(1, All(8))},
-			Want{Variant: 1, Level: 1}, "1 0+2 miss []"},
+			Request{Variant: 1, Level: 1}, "1 0+2 miss []"},
 		{"the smallest chunk that suffices, on whatever node",
 			Nodes{node(1, All(8)), node(2, 0b1111_0000)},
-			Want{Variant: 1, Level: 1}, "2 4+2 miss []"},
+			Request{Variant: 1, Level: 1}, "2 4+2 miss []"},
 		{"a resident in a larger chunk before a smaller chunk",
 			Nodes{node(1, 0b11), node(2, All(8), on(1, 6, 1, 5))},
-			Want{Variant: 1, Level: 1}, "2 6+2 hit []"},
+			Request{Variant: 1, Level: 1}, "2 6+2 hit []"},
 		{"of two residents the one in the smaller chunk",
 			Nodes{node(1, All(8), on(1, 6, 1, 5)), node(2, 0b1100, on(1, 2, 1, 4))},
-			Want{Variant: 1, Level: 1}, "2 2+2 hit []"},
+			Request{Variant: 1, Level: 1}, "2 2+2 hit []"},
 		{"of two residents alike the first",
 			Nodes{node(1, 0b1111, on(1, 2, 1, 4), on(1, 0, 1, 5))},
-			Want{Variant: 1, Level: 1}, "1 0+2 hit []"},
+			Request{Variant: 1, Level: 1}, "1 0+2 hit []"},
 		{"whichever was used last",
 			Nodes{node(1, 0b1111, on(1, 0, 1, 4), on(1, 2, 1, 5))},
-			Want{Variant: 1, Level: 1}, "1 0+2 hit []"},
+			Request{Variant: 1, Level: 1}, "1 0+2 hit []"},
 		{"a resident of another size is another's",
 			Nodes{node(1, 0b1111, on(1, 0, 1, 4), on(1, 2, 0, 5))},
-			Want{Variant: 1, Level: 0}, "1 2+1 hit []"},
+			Request{Variant: 1, Level: 0}, "1 2+1 hit []"},
 		{"a resident is of no use while one of its GPUs is not free",
 			Nodes{node(1, 0b1110, on(1, 0, 2, 5))},
-			Want{Variant: 1, Level: 2}, ""},
+			Request{Variant: 1, Level: 2}, ""},
 		{"a variant of another degree is another service",
 			Nodes{node(1, 0b1111, on(1, 0, 2, 5)), node(2, 0b11)},
-			Want{Variant: 2, Level: 1}, "2 0+2 miss []"},
+			Request{Variant: 2, Level: 1}, "2 0+2 miss []"},
 		{"a resident that would break a promise is passed by",
 			Nodes{node(1, 0b11), node(2, All(8), on(1, 6, 1, 5))},
-			Want{Variant: 1, Level: 1, Rest: Counts{0, 0, 0, 1}}, "1 0+2 miss []"},
+			Request{Variant: 1, Level: 1, Rest: Counts{0, 0, 0, 1}}, "1 0+2 miss []"},
 		{"nothing is free but what is promised",
 			Nodes{node(2, All(8), on(1, 6, 1, 5))},
-			Want{Variant: 1, Level: 1, Rest: Counts{0, 0, 0, 1}}, ""},
+			Request{Variant: 1, Level: 1, Rest: Counts{0, 0, 0, 1}}, ""},
 		{"nobody is evicted where that can be avoided",
 			Nodes{node(1, All(8), on(2, 4, 1, 1), on(3, 0, 2, 5))},
-			Want{Variant: 1, Level: 1}, "1 6+2 miss []"},
+			Request{Variant: 1, Level: 1}, "1 6+2 miss []"},
 		{"the least recently used goes, wherever in the chunk it is",
 			Nodes{node(1, All(4), on(2, 0, 1, 7), on(3, 2, 1, 8)), node(2, All(4), on(4, 2, 1, 6), on(5, 0, 1, 9))},
-			Want{Variant: 1, Level: 1}, "2 2+2 miss [4]"},
+			Request{Variant: 1, Level: 1}, "2 2+2 miss [4]"},
 		{"a chunk is as recently used as its last used resident",
 			Nodes{node(1, All(8), on(2, 0, 0, 1), on(3, 4, 2, 5), on(4, 1, 0, 9), on(5, 2, 1, 9))},
-			Want{Variant: 1, Level: 1}, "1 4+2 miss [3]"},
+			Request{Variant: 1, Level: 1}, "1 4+2 miss [3]"},
 		{"used at the same time: the first node, the first chunk",
 			Nodes{node(1, 0b1111_0000, on(2, 4, 1, 3), on(3, 6, 1, 3)), node(2, 0b1111, on(4, 0, 2, 3))},
-			Want{Variant: 1, Level: 1}, "1 4+2 miss [2]"},
+			Request{Variant: 1, Level: 1}, "1 4+2 miss [2]"},
 		{"all that overlap go, least recently used first",
 			Nodes{node(1, All(8), on(4, 7, 0, 1), on(2, 0, 2, 2), on(3, 4, 1, 8))},
-			Want{Variant: 1, Level: 3}, "1 0+8 miss [4 2 3]"},
+			Request{Variant: 1, Level: 3}, "1 0+8 miss [4 2 3]"},
 		{"no model: nothing is resident afterwards, and all memory is needed",
 			Nodes{node(1, All(1), on(2, 0, 0, 2))},
-			Want{}, "1 0+1 miss [2]"},
-		{"nothing is free", Nodes{node(1, 0)}, Want{Level: 0}, ""},
-		{"there is no such level", Nodes{node(1, All(64))}, Want{Level: 4}, ""},
+			Request{}, "1 0+1 miss [2]"},
+		{"nothing is free", Nodes{node(1, 0)}, Request{Level: 0}, ""},
+		{"there is no such level", Nodes{node(1, All(64))}, Request{Level: 4}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.want.SetUp = 9
-			if got := describe(Choose(c.nodes, c.want)); got != c.chose {
+			c.request.SetUp = 9
+			if got := describe(Choose(c.nodes, c.request)); got != c.chose {
 				t.Errorf("chose %q, want %q", got, c.chose)
 			}
 		})
@@ -108,32 +108,32 @@ func TestMemory(t *testing.T) {
 		return Resident{v, Chunk{start, l}, bytes, used}
 	}
 	for _, c := range []struct {
-		name  string
-		node  Node
-		want  Want
-		chose string
+		name    string
+		node    Node
+		request Request
+		chose   string
 	}{
 		{"there is room beside others",
 			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 1, 1, 50)}},
-			Want{Variant: 1, Level: 1, Bytes: 30}, "0 0+2 miss []"},
+			Request{Variant: 1, Level: 1, Bytes: 30}, "0 0+2 miss []"},
 		{"only the oldest goes if that is enough",
 			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 1, 1, 40), sized(3, 0, 1, 2, 40)}},
-			Want{Variant: 1, Level: 1, Bytes: 40}, "0 0+2 miss [2]"},
+			Request{Variant: 1, Level: 1, Bytes: 40}, "0 0+2 miss [2]"},
 		{"an old one stays if a newer has to go anyway",
 			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 1, 1, 20), sized(3, 0, 1, 2, 60)}},
-			Want{Variant: 1, Level: 1, Bytes: 60}, "0 0+2 miss [3]"},
+			Request{Variant: 1, Level: 1, Bytes: 60}, "0 0+2 miss [3]"},
 		{"one that is in the way on one GPU goes from all",
 			Node{Free: All(2), Memory: 80, Residents: []Resident{sized(2, 0, 2, 1, 80)}},
-			Want{Variant: 1, Level: 0, Bytes: 1}, "0 0+1 miss [2]"},
+			Request{Variant: 1, Level: 0, Bytes: 1}, "0 0+1 miss [2]"},
 		{"larger than declared is as large as can be",
 			Node{Free: All(1), Memory: 80, Residents: []Resident{sized(2, 0, 0, 1, 1<<63)}},
-			Want{Variant: 1, Level: 0, Bytes: 80}, "0 0+1 miss [2]"},
+			Request{Variant: 1, Level: 0, Bytes: 80}, "0 0+1 miss [2]"},
 		{"what no GPU has room for is refused",
-			Node{Free: All(8), Memory: 80}, Want{Variant: 1, Level: 0, Bytes: 81}, ""},
+			Node{Free: All(8), Memory: 80}, Request{Variant: 1, Level: 0, Bytes: 81}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.want.SetUp = 9
-			if got := describe(Choose(Nodes{c.node}, c.want)); got != c.chose {
+			c.request.SetUp = 9
+			if got := describe(Choose(Nodes{c.node}, c.request)); got != c.chose {
 				t.Errorf("chose %q, want %q", got, c.chose)
 			}
 		})
@@ -169,7 +169,7 @@ type option struct {
 }
 
 // options are all of them, best first.
-func options(ns Nodes, w Want) (all []option) {
+func options(ns Nodes, w Request) (all []option) {
 	for i := range ns {
 		n := &ns[i]
 		if n.Memory > 0 && w.Bytes > n.Memory {
@@ -247,7 +247,7 @@ func TestChooseAgainstAllOptions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		ns := drawNodes(r)
 		v := Variant(rapid.IntRange(0, 5).Draw(r, "variant"))
-		w := Want{Variant: v, Level: variantLevel(v), Bytes: variantBytes(v), SetUp: 7}
+		w := Request{Variant: v, Level: variantLevel(v), Bytes: variantBytes(v), SetUp: 7}
 		if v == 0 {
 			w.Bytes = uint64(rapid.IntRange(0, 90).Draw(r, "bytes"))
 		}
@@ -276,7 +276,7 @@ func TestChooseAgainstAllOptions(t *testing.T) {
 // TestStartRefusesAnOldDecision starts twice what was decided once.
 func TestStartRefusesAnOldDecision(t *testing.T) {
 	n := Node{ID: 1, Free: All(8), Residents: []Resident{on(2, 0, 3, 1)}}
-	w := Want{Variant: 1, Level: 2}
+	w := Request{Variant: 1, Level: 2}
 	d, _ := Choose(Nodes{n}, w)
 	started, ok := n.Start(w, d, 5)
 	if !ok {

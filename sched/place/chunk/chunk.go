@@ -16,7 +16,7 @@ const (
 	GPUsMax = 64
 )
 
-// LevelFor returns the smallest level whose chunks have room for so many GPUs:
+// LevelFor returns the smallest level whose chunks have room for that many GPUs:
 // a, with 2^(a-1) < units <= 2^a (§5.3). False if there is none.
 func LevelFor(units int) (Level, bool) {
 	if units < 1 || units > UnitsMax {
@@ -35,7 +35,7 @@ type Chunk struct {
 	Level Level
 }
 
-// Valid reports whether the chunk is aligned and lies within a node of so many
+// Valid reports whether the chunk is aligned and lies within a node of that many
 // GPUs.
 func (c Chunk) Valid(gpus int) bool {
 	return c.Level < Levels && int(c.Start)%c.Level.Units() == 0 && c.End() <= min(gpus, GPUsMax)

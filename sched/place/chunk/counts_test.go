@@ -133,14 +133,14 @@ func TestCountsAreRealised(t *testing.T) {
 		for n := ns.Free(); ; {
 			l := anyLevel.Draw(r, "level")
 			left, from, ok := n.Take(l)
-			d, found := Choose(ns, Want{Level: l})
+			d, found := Choose(ns, Request{Level: l})
 			if ok != found || ok && d.From != from {
 				r.Fatalf("counts %v: taken %v from %d, chosen %v from %d", n, ok, from, found, d.From)
 			}
 			if !ok {
 				return
 			}
-			ns[d.Node], _ = ns[d.Node].Start(Want{Level: l}, d, 0)
+			ns[d.Node], _ = ns[d.Node].Start(Request{Level: l}, d, 0)
 			if n = left; ns.Free() != n {
 				r.Fatalf("counts %v, on the GPUs %v", n, ns.Free())
 			}

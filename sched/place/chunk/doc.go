@@ -52,7 +52,7 @@
 //   - All fit if and only if at each level l the requests of level l and above,
 //     measured in chunks of level l, are at most S(l). That is Counts.Fits, and it
 //     is how a resident chunk of a larger free one can be preferred without
-//     breaking what was promised to others (Want.Rest).
+//     breaking what was promised to others (Request.Rest).
 //
 // Not every tuple of the mixed radix is a state of a cluster: a node of 8 has at
 // most 4 free chunks of 1. Only those that are reached from real counts are.
@@ -89,7 +89,7 @@
 // to 11.7 % with 1,024.
 //
 // A DP per node, as the paper has it for cores, would need only 48 states or
-// fewer at any size, but then somebody must say beforehand which task goes to which
+// fewer at any size, but then it must be known beforehand which task goes to which
 // node, and tasks are not bound to one here.
 //
 // # Residents
@@ -104,6 +104,6 @@
 // for 5 s each (TestResidentFirst), a set-up of 5 s and a load of 20 %, the mean
 // time to completion is 6.2 s here and 7.9 s there on 40 GPUs, 5.4 s and 7.4 s on
 // 128. With a set-up of 0.5 s and a load of 70 % on 40 GPUs it is 7.6 s here and
-// 7.4 s there: then what is split for a resident delays whoever needs a whole node,
-// unless he is named in Want.Rest.
+// 7.4 s there: then what is split for a resident delays an action that needs a whole node,
+// unless it is counted in Request.Rest.
 package chunk

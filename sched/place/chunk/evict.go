@@ -13,7 +13,7 @@ type Variant uint64
 type Resident struct {
 	Variant Variant
 	Chunk   Chunk
-	// Bytes it takes on each GPU; zero if nobody declared it: then all of them.
+	// Bytes it takes on each GPU; zero if not declared: then all of them.
 	Bytes uint64
 	// Used is when it was last used, in log time.
 	Used int64
@@ -36,7 +36,7 @@ type Node struct {
 	ID uint64
 	// Free are the GPUs that nothing runs on and that may be allocated.
 	Free Set
-	// Memory is what each GPU has for models, in bytes; zero if nobody declared
+	// Memory is what each GPU has for models, in bytes; zero if not declared
 	// it: then each GPU has room for one resident.
 	Memory uint64
 	// Residents in the order of Compare, least recently used first. One that
@@ -44,7 +44,7 @@ type Node struct {
 	Residents []Resident
 }
 
-// capacity and footprint give a size to what nobody declared.
+// capacity and footprint give a size to what was not declared.
 func (n *Node) capacity() uint64 { return max(n.Memory, 1) }
 
 func (n *Node) footprint(bytes uint64) uint64 {
@@ -54,7 +54,7 @@ func (n *Node) footprint(bytes uint64) uint64 {
 	return bytes
 }
 
-// takes reports whether a GPU of the node has room for so many bytes when
+// takes reports whether a GPU of the node has room for a number of bytes when
 // nothing else is in it.
 func (n *Node) takes(bytes uint64) bool { return n.Memory == 0 || bytes <= n.Memory }
 

@@ -141,7 +141,7 @@ func place(r *rapid.T, free []Set, units []int) {
 	}
 	for _, l := range rapid.Permutation(levels).Draw(r, "order") {
 		rest[l]--
-		w := Want{Variant: Variant(1 + l), Level: l, Rest: rest}
+		w := Request{Variant: Variant(1 + l), Level: l, Rest: rest}
 		d, ok := Choose(ns, w)
 		if !ok {
 			r.Fatalf("%v were arranged, and there is no place for level %d", units, l)
@@ -400,7 +400,7 @@ func churn(nodes, percent int) Nodes {
 	taken := 0
 	for range 40 * nodes {
 		l := Level(rng.IntN(Levels))
-		if d, ok := Choose(ns, Want{Level: l}); ok && (taken+l.Units())*100 <= nodes*8*percent {
+		if d, ok := Choose(ns, Request{Level: l}); ok && (taken+l.Units())*100 <= nodes*8*percent {
 			ns[d.Node].Free, _ = ns[d.Node].Free.Take(d.Chunk)
 			live, taken = append(live, held{node: int(d.Node), chunk: d.Chunk}), taken+l.Units()
 			continue

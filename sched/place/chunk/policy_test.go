@@ -8,7 +8,7 @@ import (
 
 // smallestFirst is the order of the paper: a resident counts only among chunks of
 // the smallest level (§5.3).
-func smallestFirst(v View, w Want) (Decision, bool) {
+func smallestFirst(v View, w Request) (Decision, bool) {
 	for b := w.Level; b < Levels; b++ {
 		if v.Free()[b] == 0 {
 			continue
@@ -27,7 +27,7 @@ func smallestFirst(v View, w Want) (Decision, bool) {
 
 // firstPart always cuts the first part of the smallest chunk, whatever is
 // resident: a plain buddy allocator.
-func firstPart(v View, w Want) (d Decision, ok bool) {
+func firstPart(v View, w Request) (d Decision, ok bool) {
 	for b := w.Level; b < Levels && !ok; b++ {
 		v.Offering(b, func(n *Node) bool {
 			d = Decision{Node: n.ID, Chunk: Chunk{n.Free.maximal(b).first(), w.Level}, From: b, SetUp: w.SetUp}
@@ -72,7 +72,7 @@ func requests(n, gpus, percent int, seed uint64) (all []request) {
 
 // serve runs the requests first come, first served, and returns their mean time
 // to completion and the percentage of hits.
-func serve(t *testing.T, choose func(View, Want) (Decision, bool), nodes int, all []request, setUp int64) (mean, hits int64) {
+func serve(t *testing.T, choose func(View, Request) (Decision, bool), nodes int, all []request, setUp int64) (mean, hits int64) {
 	type running struct {
 		ends int64
 		held
@@ -85,7 +85,7 @@ func serve(t *testing.T, choose func(View, Want) (Decision, bool), nodes int, al
 	now := int64(0)
 	for _, r := range all {
 		now = max(now, r.at)
-		w := Want{Variant: r.variant, Level: modelLevel(r.variant), Bytes: modelBytes(r.variant), SetUp: setUp}
+		w := Request{Variant: r.variant, Level: modelLevel(r.variant), Bytes: modelBytes(r.variant), SetUp: setUp}
 		for {
 			live = slices.DeleteFunc(live, func(h running) bool {
 				if h.ends <= now {
@@ -119,7 +119,7 @@ func serve(t *testing.T, choose func(View, Want) (Decision, bool), nodes int, al
 // it splits for a resident then delays whoever needs a whole node. The longer
 // set-ups are overload from a load of 40 % on.
 func TestResidentFirst(t *testing.T) {
-	policies := []func(View, Want) (Decision, bool){Choose, smallestFirst, firstPart}
+	policies := []func(View, Request) (Decision, bool){Choose, smallestFirst, firstPart}
 	for _, nodes := range []int{5, 16} {
 		for _, setUp := range []int64{500, 5000, 20000} {
 			for _, percent := range []int{20, 40, 70} {

@@ -140,7 +140,7 @@ func newCluster(sizes ...int) *cluster {
 	return c
 }
 
-func (c *cluster) start(t *rapid.T, w Want, now int64) bool {
+func (c *cluster) start(t *rapid.T, w Request, now int64) bool {
 	d, ok := Choose(c.nodes, w)
 	if !ok {
 		return false
@@ -224,7 +224,7 @@ func TestAllocationSequences(t *testing.T) {
 				c.end(r, rapid.IntRange(0, len(c.live)-1).Draw(r, "which"), now/2)
 			} else {
 				v := Variant(rapid.IntRange(0, 5).Draw(r, "variant"))
-				w := Want{Variant: v, Level: variantLevel(v), Bytes: variantBytes(v), SetUp: 7}
+				w := Request{Variant: v, Level: variantLevel(v), Bytes: variantBytes(v), SetUp: 7}
 				free := c.nodes.Free()
 				if c.start(r, w, now/2) != free.Fits(Counts{}.put(w.Level)) {
 					r.Fatalf("%+v was not decided by what is free: %v", w, free)

@@ -242,7 +242,7 @@ type Command struct {
 	//	*Command_MoveJob
 	//	*Command_AcquireTurn
 	//	*Command_EndTurn
-	//	*Command_EndSwitch
+	//	*Command_EndContextSwitch
 	//	*Command_SubmitHook
 	//	*Command_DeletePool
 	//	*Command_DeleteNamespace
@@ -532,10 +532,10 @@ func (x *Command) GetEndTurn() *EndTurn {
 	return nil
 }
 
-func (x *Command) GetEndSwitch() *EndSwitch {
+func (x *Command) GetEndContextSwitch() *EndContextSwitch {
 	if x != nil {
-		if x, ok := x.Verb.(*Command_EndSwitch); ok {
-			return x.EndSwitch
+		if x, ok := x.Verb.(*Command_EndContextSwitch); ok {
+			return x.EndContextSwitch
 		}
 	}
 	return nil
@@ -689,8 +689,8 @@ type Command_EndTurn struct {
 	EndTurn *EndTurn `protobuf:"bytes,28,opt,name=end_turn,json=endTurn,proto3,oneof"`
 }
 
-type Command_EndSwitch struct {
-	EndSwitch *EndSwitch `protobuf:"bytes,29,opt,name=end_switch,json=endSwitch,proto3,oneof"`
+type Command_EndContextSwitch struct {
+	EndContextSwitch *EndContextSwitch `protobuf:"bytes,29,opt,name=end_context_switch,json=endContextSwitch,proto3,oneof"`
 }
 
 type Command_SubmitHook struct {
@@ -763,7 +763,7 @@ func (*Command_AcquireTurn) isCommand_Verb() {}
 
 func (*Command_EndTurn) isCommand_Verb() {}
 
-func (*Command_EndSwitch) isCommand_Verb() {}
+func (*Command_EndContextSwitch) isCommand_Verb() {}
 
 func (*Command_SubmitHook) isCommand_Verb() {}
 
@@ -3482,8 +3482,8 @@ type AcquireTurn struct {
 	SetUpNs int64 `protobuf:"varint,8,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	// How long it may hold the group; 0: for ever.
 	LimitNs int64 `protobuf:"varint,9,opt,name=limit_ns,json=limitNs,proto3" json:"limit_ns,omitempty"`
-	// It may be asked to stop for the sake of others.
-	Stoppable     bool `protobuf:"varint,10,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	// Its holder may be asked to stop when another turn should go first.
+	Preemptible   bool `protobuf:"varint,10,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3581,9 +3581,9 @@ func (x *AcquireTurn) GetLimitNs() int64 {
 	return 0
 }
 
-func (x *AcquireTurn) GetStoppable() bool {
+func (x *AcquireTurn) GetPreemptible() bool {
 	if x != nil {
-		return x.Stoppable
+		return x.Preemptible
 	}
 	return false
 }
@@ -3595,7 +3595,7 @@ type EndTurn struct {
 	// Of the turn; 0 while it waits.
 	Token  uint64  `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	Reason TurnEnd `protobuf:"varint,3,opt,name=reason,proto3,enum=log.v1.TurnEnd" json:"reason,omitempty"`
-	// What setting up really took; 0: nothing was set up, or nobody measured.
+	// How long setting up really took; 0: nothing was set up, or it was not measured.
 	SetUpNs       int64 `protobuf:"varint,4,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3723,8 +3723,8 @@ func (x *SubmitHook) GetNumber() uint32 {
 	return 0
 }
 
-// EndSwitch says that the hooks of a grant have ended, in whatever way.
-type EndSwitch struct {
+// EndContextSwitch says that the hooks of a grant have ended, with or without success.
+type EndContextSwitch struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	GroupId uint64                 `protobuf:"varint,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
 	// Of the grant.
@@ -3737,20 +3737,20 @@ type EndSwitch struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *EndSwitch) Reset() {
-	*x = EndSwitch{}
+func (x *EndContextSwitch) Reset() {
+	*x = EndContextSwitch{}
 	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *EndSwitch) String() string {
+func (x *EndContextSwitch) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*EndSwitch) ProtoMessage() {}
+func (*EndContextSwitch) ProtoMessage() {}
 
-func (x *EndSwitch) ProtoReflect() protoreflect.Message {
+func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
 	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3762,33 +3762,33 @@ func (x *EndSwitch) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use EndSwitch.ProtoReflect.Descriptor instead.
-func (*EndSwitch) Descriptor() ([]byte, []int) {
+// Deprecated: Use EndContextSwitch.ProtoReflect.Descriptor instead.
+func (*EndContextSwitch) Descriptor() ([]byte, []int) {
 	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
-func (x *EndSwitch) GetGroupId() uint64 {
+func (x *EndContextSwitch) GetGroupId() uint64 {
 	if x != nil {
 		return x.GroupId
 	}
 	return 0
 }
 
-func (x *EndSwitch) GetToken() uint64 {
+func (x *EndContextSwitch) GetToken() uint64 {
 	if x != nil {
 		return x.Token
 	}
 	return 0
 }
 
-func (x *EndSwitch) GetFailed() uint32 {
+func (x *EndContextSwitch) GetFailed() uint32 {
 	if x != nil {
 		return x.Failed
 	}
 	return 0
 }
 
-func (x *EndSwitch) GetMessage() string {
+func (x *EndContextSwitch) GetMessage() string {
 	if x != nil {
 		return x.Message
 	}
@@ -4122,7 +4122,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xcb\x0e\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe1\x0e\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -4159,9 +4159,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"change_job\x18\x19 \x01(\v2\x11.log.v1.ChangeJobH\x00R\tchangeJob\x12,\n" +
 	"\bmove_job\x18\x1a \x01(\v2\x0f.log.v1.MoveJobH\x00R\amoveJob\x128\n" +
 	"\facquire_turn\x18\x1b \x01(\v2\x13.log.v1.AcquireTurnH\x00R\vacquireTurn\x12,\n" +
-	"\bend_turn\x18\x1c \x01(\v2\x0f.log.v1.EndTurnH\x00R\aendTurn\x122\n" +
-	"\n" +
-	"end_switch\x18\x1d \x01(\v2\x11.log.v1.EndSwitchH\x00R\tendSwitch\x125\n" +
+	"\bend_turn\x18\x1c \x01(\v2\x0f.log.v1.EndTurnH\x00R\aendTurn\x12H\n" +
+	"\x12end_context_switch\x18\x1d \x01(\v2\x18.log.v1.EndContextSwitchH\x00R\x10endContextSwitch\x125\n" +
 	"\vsubmit_hook\x18- \x01(\v2\x12.log.v1.SubmitHookH\x00R\n" +
 	"submitHook\x125\n" +
 	"\vdelete_pool\x18( \x01(\v2\x12.log.v1.DeletePoolH\x00R\n" +
@@ -4378,7 +4377,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x03was\x18\x04 \x01(\x03R\x03was\x12\x16\n" +
 	"\x06period\x18\x05 \x01(\x03R\x06period\x12\x19\n" +
 	"\bcost_max\x18\x06 \x01(\x03R\acostMax\x12\x1a\n" +
-	"\btransfer\x18\a \x01(\x03R\btransfer\"\xac\x02\n" +
+	"\btransfer\x18\a \x01(\x03R\btransfer\"\xb0\x02\n" +
 	"\vAcquireTurn\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -4390,9 +4389,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\x04R\x04step\x12\x1b\n" +
 	"\texpect_ns\x18\a \x01(\x03R\bexpectNs\x12\x1a\n" +
 	"\tset_up_ns\x18\b \x01(\x03R\asetUpNs\x12\x19\n" +
-	"\blimit_ns\x18\t \x01(\x03R\alimitNs\x12\x1c\n" +
-	"\tstoppable\x18\n" +
-	" \x01(\bR\tstoppable\"}\n" +
+	"\blimit_ns\x18\t \x01(\x03R\alimitNs\x12 \n" +
+	"\vpreemptible\x18\n" +
+	" \x01(\bR\vpreemptible\"}\n" +
 	"\aEndTurn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12'\n" +
@@ -4402,8 +4401,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"SubmitHook\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\x04R\agroupId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\rR\x06number\"n\n" +
-	"\tEndSwitch\x12\x19\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\"u\n" +
+	"\x10EndContextSwitch\x12\x19\n" +
 	"\bgroup_id\x18\x01 \x01(\x04R\agroupId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\rR\x06failed\x12\x18\n" +
@@ -4456,59 +4455,59 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_log_v1_log_proto_goTypes = []any{
-	(JobChange)(0),          // 0: log.v1.JobChange
-	(TurnEnd)(0),            // 1: log.v1.TurnEnd
-	(*Entry)(nil),           // 2: log.v1.Entry
-	(*Command)(nil),         // 3: log.v1.Command
-	(*Request)(nil),         // 4: log.v1.Request
-	(*Bootstrap)(nil),       // 5: log.v1.Bootstrap
-	(*Settings)(nil),        // 6: log.v1.Settings
-	(*SubmitActions)(nil),   // 7: log.v1.SubmitActions
-	(*Action)(nil),          // 8: log.v1.Action
-	(*Needs)(nil),           // 9: log.v1.Needs
-	(*Profile)(nil),         // 10: log.v1.Profile
-	(*Point)(nil),           // 11: log.v1.Point
-	(*Gpus)(nil),            // 12: log.v1.Gpus
-	(*QuotaUse)(nil),        // 13: log.v1.QuotaUse
-	(*CancelActions)(nil),   // 14: log.v1.CancelActions
-	(*OpenTrajectory)(nil),  // 15: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil), // 16: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),    // 17: log.v1.RegisterNode
-	(*GpuInventory)(nil),    // 18: log.v1.GpuInventory
-	(*NumaNode)(nil),        // 19: log.v1.NumaNode
-	(*Label)(nil),           // 20: log.v1.Label
-	(*ReportAttempts)(nil),  // 21: log.v1.ReportAttempts
-	(*AttemptReport)(nil),   // 22: log.v1.AttemptReport
-	(*ExpireNode)(nil),      // 23: log.v1.ExpireNode
-	(*DrainNode)(nil),       // 24: log.v1.DrainNode
-	(*ReportDisk)(nil),      // 25: log.v1.ReportDisk
-	(*RemoveNode)(nil),      // 26: log.v1.RemoveNode
-	(*CreateNamespace)(nil), // 27: log.v1.CreateNamespace
-	(*DeletePool)(nil),      // 28: log.v1.DeletePool
-	(*DeleteNamespace)(nil), // 29: log.v1.DeleteNamespace
-	(*ResumePool)(nil),      // 30: log.v1.ResumePool
-	(*DeleteClass)(nil),     // 31: log.v1.DeleteClass
-	(*CreateQuota)(nil),     // 32: log.v1.CreateQuota
-	(*UpdateQuota)(nil),     // 33: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),     // 34: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil), // 35: log.v1.CreateNodeGroup
-	(*DeleteNodeGroup)(nil), // 36: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),    // 37: log.v1.ResumeLedger
-	(*SubmitJob)(nil),       // 38: log.v1.SubmitJob
-	(*DeploymentHooks)(nil), // 39: log.v1.DeploymentHooks
-	(*Cycle)(nil),           // 40: log.v1.Cycle
-	(*Segment)(nil),         // 41: log.v1.Segment
-	(*ChangeJob)(nil),       // 42: log.v1.ChangeJob
-	(*MoveJob)(nil),         // 43: log.v1.MoveJob
-	(*AcquireTurn)(nil),     // 44: log.v1.AcquireTurn
-	(*EndTurn)(nil),         // 45: log.v1.EndTurn
-	(*SubmitHook)(nil),      // 46: log.v1.SubmitHook
-	(*EndSwitch)(nil),       // 47: log.v1.EndSwitch
-	(*RaiseLevel)(nil),      // 48: log.v1.RaiseLevel
-	(*QuoteHash)(nil),       // 49: log.v1.QuoteHash
-	(*Tick)(nil),            // 50: log.v1.Tick
-	(*Result)(nil),          // 51: log.v1.Result
-	(*Refusal)(nil),         // 52: log.v1.Refusal
+	(JobChange)(0),           // 0: log.v1.JobChange
+	(TurnEnd)(0),             // 1: log.v1.TurnEnd
+	(*Entry)(nil),            // 2: log.v1.Entry
+	(*Command)(nil),          // 3: log.v1.Command
+	(*Request)(nil),          // 4: log.v1.Request
+	(*Bootstrap)(nil),        // 5: log.v1.Bootstrap
+	(*Settings)(nil),         // 6: log.v1.Settings
+	(*SubmitActions)(nil),    // 7: log.v1.SubmitActions
+	(*Action)(nil),           // 8: log.v1.Action
+	(*Needs)(nil),            // 9: log.v1.Needs
+	(*Profile)(nil),          // 10: log.v1.Profile
+	(*Point)(nil),            // 11: log.v1.Point
+	(*Gpus)(nil),             // 12: log.v1.Gpus
+	(*QuotaUse)(nil),         // 13: log.v1.QuotaUse
+	(*CancelActions)(nil),    // 14: log.v1.CancelActions
+	(*OpenTrajectory)(nil),   // 15: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil),  // 16: log.v1.CloseTrajectory
+	(*RegisterNode)(nil),     // 17: log.v1.RegisterNode
+	(*GpuInventory)(nil),     // 18: log.v1.GpuInventory
+	(*NumaNode)(nil),         // 19: log.v1.NumaNode
+	(*Label)(nil),            // 20: log.v1.Label
+	(*ReportAttempts)(nil),   // 21: log.v1.ReportAttempts
+	(*AttemptReport)(nil),    // 22: log.v1.AttemptReport
+	(*ExpireNode)(nil),       // 23: log.v1.ExpireNode
+	(*DrainNode)(nil),        // 24: log.v1.DrainNode
+	(*ReportDisk)(nil),       // 25: log.v1.ReportDisk
+	(*RemoveNode)(nil),       // 26: log.v1.RemoveNode
+	(*CreateNamespace)(nil),  // 27: log.v1.CreateNamespace
+	(*DeletePool)(nil),       // 28: log.v1.DeletePool
+	(*DeleteNamespace)(nil),  // 29: log.v1.DeleteNamespace
+	(*ResumePool)(nil),       // 30: log.v1.ResumePool
+	(*DeleteClass)(nil),      // 31: log.v1.DeleteClass
+	(*CreateQuota)(nil),      // 32: log.v1.CreateQuota
+	(*UpdateQuota)(nil),      // 33: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),      // 34: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),  // 35: log.v1.CreateNodeGroup
+	(*DeleteNodeGroup)(nil),  // 36: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),     // 37: log.v1.ResumeLedger
+	(*SubmitJob)(nil),        // 38: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),  // 39: log.v1.DeploymentHooks
+	(*Cycle)(nil),            // 40: log.v1.Cycle
+	(*Segment)(nil),          // 41: log.v1.Segment
+	(*ChangeJob)(nil),        // 42: log.v1.ChangeJob
+	(*MoveJob)(nil),          // 43: log.v1.MoveJob
+	(*AcquireTurn)(nil),      // 44: log.v1.AcquireTurn
+	(*EndTurn)(nil),          // 45: log.v1.EndTurn
+	(*SubmitHook)(nil),       // 46: log.v1.SubmitHook
+	(*EndContextSwitch)(nil), // 47: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),       // 48: log.v1.RaiseLevel
+	(*QuoteHash)(nil),        // 49: log.v1.QuoteHash
+	(*Tick)(nil),             // 50: log.v1.Tick
+	(*Result)(nil),           // 51: log.v1.Result
+	(*Refusal)(nil),          // 52: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -4539,7 +4538,7 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	43, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
 	44, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
 	45, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	47, // 28: log.v1.Command.end_switch:type_name -> log.v1.EndSwitch
+	47, // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
 	46, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
 	28, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
 	29, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
@@ -4608,7 +4607,7 @@ func file_log_v1_log_proto_init() {
 		(*Command_MoveJob)(nil),
 		(*Command_AcquireTurn)(nil),
 		(*Command_EndTurn)(nil),
-		(*Command_EndSwitch)(nil),
+		(*Command_EndContextSwitch)(nil),
 		(*Command_SubmitHook)(nil),
 		(*Command_DeletePool)(nil),
 		(*Command_DeleteNamespace)(nil),

@@ -658,15 +658,15 @@ func (m *Command_EndTurn) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	}
 	return len(dAtA) - i, nil
 }
-func (m *Command_EndSwitch) MarshalToVT(dAtA []byte) (int, error) {
+func (m *Command_EndContextSwitch) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *Command_EndSwitch) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *Command_EndContextSwitch) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	i := len(dAtA)
-	if m.EndSwitch != nil {
-		size, err := m.EndSwitch.MarshalToSizedBufferVT(dAtA[:i])
+	if m.EndContextSwitch != nil {
+		size, err := m.EndContextSwitch.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -3163,9 +3163,9 @@ func (m *AcquireTurn) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		i--
-		if m.Stoppable {
+		if m.Preemptible {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -3333,7 +3333,7 @@ func (m *SubmitHook) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *EndSwitch) MarshalVT() (dAtA []byte, err error) {
+func (m *EndContextSwitch) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -3346,12 +3346,12 @@ func (m *EndSwitch) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *EndSwitch) MarshalToVT(dAtA []byte) (int, error) {
+func (m *EndContextSwitch) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *EndSwitch) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *EndContextSwitch) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -4008,14 +4008,14 @@ func (m *Command_EndTurn) SizeVT() (n int) {
 	}
 	return n
 }
-func (m *Command_EndSwitch) SizeVT() (n int) {
+func (m *Command_EndContextSwitch) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
 	var l int
 	_ = l
-	if m.EndSwitch != nil {
-		l = m.EndSwitch.SizeVT()
+	if m.EndContextSwitch != nil {
+		l = m.EndContextSwitch.SizeVT()
 		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	return n
@@ -5055,7 +5055,7 @@ func (m *AcquireTurn) SizeVT() (n int) {
 	if m.LimitNs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.LimitNs))
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -5103,7 +5103,7 @@ func (m *SubmitHook) SizeVT() (n int) {
 	return n
 }
 
-func (m *EndSwitch) SizeVT() (n int) {
+func (m *EndContextSwitch) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -6506,7 +6506,7 @@ func (m *Command) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 29:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field EndSwitch", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field EndContextSwitch", wireType)
 			}
 			var msglen int
 			for shift := uint(0); ; shift += 7 {
@@ -6533,16 +6533,16 @@ func (m *Command) UnmarshalVT(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			if oneof, ok := m.Verb.(*Command_EndSwitch); ok {
-				if err := oneof.EndSwitch.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+			if oneof, ok := m.Verb.(*Command_EndContextSwitch); ok {
+				if err := oneof.EndContextSwitch.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 					return err
 				}
 			} else {
-				v := &EndSwitch{}
+				v := &EndContextSwitch{}
 				if err := v.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 					return err
 				}
-				m.Verb = &Command_EndSwitch{EndSwitch: v}
+				m.Verb = &Command_EndContextSwitch{EndContextSwitch: v}
 			}
 			iNdEx = postIndex
 		case 40:
@@ -13057,7 +13057,7 @@ func (m *AcquireTurn) UnmarshalVT(dAtA []byte) error {
 			}
 		case 10:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Stoppable", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Preemptible", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -13074,7 +13074,7 @@ func (m *AcquireTurn) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Stoppable = bool(v != 0)
+			m.Preemptible = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -13332,7 +13332,7 @@ func (m *SubmitHook) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *EndSwitch) UnmarshalVT(dAtA []byte) error {
+func (m *EndContextSwitch) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -13355,10 +13355,10 @@ func (m *EndSwitch) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: EndSwitch: wiretype end group for non-group")
+			return fmt.Errorf("proto: EndContextSwitch: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: EndSwitch: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: EndContextSwitch: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:

@@ -24,7 +24,7 @@ const (
 )
 
 // LossPolicy says what happens to an action whose attempt was lost with its
-// node or its supervisor, so that nobody can say how far it came.
+// node or its supervisor, so that it is unknown how far it came.
 type LossPolicy int32
 
 const (
@@ -577,7 +577,7 @@ func (x *SpeedupTable) GetPoints() []*SpeedupPoint {
 	return nil
 }
 
-// SpeedupPoint is the efficiency with so many units: the speed-up divided by the
+// SpeedupPoint is the efficiency with a number of units: the speed-up divided by the
 // units, in parts per million. More units must not be slower.
 type SpeedupPoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -637,7 +637,7 @@ type Command struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Program and arguments; the program is looked up in PATH on the node.
 	Argv []string `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
-	// Environment added to the node's minimal one. Whoever reads the action later gets
+	// Environment added to the node's minimal one. Reads of the action return
 	// the names, and "[redacted]" for each value.
 	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Working directory: an absolute path of a directory that exists on the node, or a
@@ -712,14 +712,14 @@ type HttpCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: POST if there is a body, else GET.
 	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
-	// With http or https, and without a user, who belongs into a header; at most
-	// 8 KiB. Everybody who may list actions sees it.
+	// With http or https, and without a user, which belongs into a header; at most
+	// 8 KiB. Every client that may list actions sees it.
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
 	// At most 64. They are not on the command line of the process, but are kept with
-	// the action, as the environment of a command is. Whoever reads the action later gets
+	// the action, as the environment of a command is. Reads of the action return
 	// the names, and "[redacted]" for each value.
 	Headers map[string]string `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// At most 48 KiB. What it is, a header Content-Type has to say.
+	// At most 48 KiB. A header Content-Type has to say what it is.
 	Body []byte `protobuf:"bytes,4,opt,name=body,proto3" json:"body,omitempty"`
 	// Statuses that are success, at most 16; 200 to 299 if empty. A redirect in it is
 	// not followed.
@@ -898,11 +898,11 @@ func (x *Resources) GetQuotas() []*QuotaDemand {
 	return nil
 }
 
-// GpuDemand asks for a chunk: 1, 2, 4 or 8 GPUs of one node, aligned.
+// GpuDemand requests a chunk: 1, 2, 4 or 8 GPUs of one node, aligned.
 type GpuDemand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Class of hardware, as nodes declare it, such as "H100". Empty: the only class
-	// that there is.
+	// of the cluster.
 	Class string `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
 	// The degrees of parallelism that it can use, ascending: of 1, 2, 4 and 8.
 	Gpus []uint32 `protobuf:"varint,2,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
@@ -911,7 +911,8 @@ type GpuDemand struct {
 	// Model that has to be resident on the chunk; each degree is a variant of its
 	// own. Empty: none.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	// What it takes to make the model resident where it is not (evict-on-execution).
+	// How long it takes to make the model resident where it is not
+	// (evict-on-execution).
 	Setup         *durationpb.Duration `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1183,8 +1184,8 @@ type Action struct {
 	Revision uint64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
 	// GPUs held by the running attempt, by their number on the node.
 	Gpus []uint32 `protobuf:"varint,15,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
-	// What making the model resident is taken to cost the running attempt; absent if
-	// the model is there already.
+	// How long the running attempt is expected to need to make its model resident;
+	// absent if the model was resident already.
 	Setup         *durationpb.Duration `protobuf:"bytes,18,opt,name=setup,proto3" json:"setup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -311,10 +311,10 @@ type WatchNodeResponse struct {
 	// Every attempt that should exist on the node. With since: those only that were added
 	// or have changed.
 	Assignments []*Assignment `protobuf:"bytes,2,rep,name=assignments,proto3" json:"assignments,omitempty"`
-	// The cluster has given up this incarnation: kill everything, register anew.
+	// The cluster has given up this incarnation: kill everything, then register again.
 	Fenced bool `protobuf:"varint,3,opt,name=fenced,proto3" json:"fenced,omitempty"`
 	// Index of the message before this one on the stream, and of the state that
-	// assignments and gone are changes of. An agent that has another one watches anew.
+	// assignments and gone are changes of. An agent that has another one opens a new stream.
 	// 0: the message has every attempt.
 	Since uint64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Attempts that should no longer exist.

@@ -93,7 +93,7 @@ func (x *Class) GetLiveActions() uint32 {
 	return 0
 }
 
-// ClassWidth is what was learned from the attempts that had so many units of
+// ClassWidth is what was learned from the attempts that had this number of units of
 // their key resource and succeeded.
 type ClassWidth struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -34,7 +34,7 @@ const (
 	// Does not look for a group.
 	JobState_JOB_STATE_SUSPENDED JobState = 3
 	JobState_JOB_STATE_COMPLETED JobState = 4
-	// Forgotten.
+	// No longer exists.
 	JobState_JOB_STATE_DELETED JobState = 5
 )
 
@@ -150,7 +150,7 @@ func (Operation) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
-// Cycle is what a job needs of its group, again and again.
+// Cycle is what a job needs of its group in each period.
 type Cycle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From the beginning of one cycle to that of the next, at least; at most 24 h.
@@ -268,13 +268,13 @@ func (x *Segment) GetNodes() uint32 {
 	return 0
 }
 
-// Seat is the reservation of a job on a group.
-type Seat struct {
+// Reservation is what a job has reserved of a group, in every period of the horizon.
+type Reservation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What repeats, rounded to slots and stretched to the group's period; absent for
-	// a dedicated seat.
+	// a dedicated reservation.
 	Cycle *Cycle `protobuf:"bytes,1,opt,name=cycle,proto3" json:"cycle,omitempty"`
-	// The group is the job's alone: its cycle is not known yet.
+	// The job has the group to itself: its cycle is not known yet.
 	Dedicated bool `protobuf:"varint,2,opt,name=dedicated,proto3" json:"dedicated,omitempty"`
 	// When the cycle that is repeated began first.
 	AnchorTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=anchor_time,json=anchorTime,proto3" json:"anchor_time,omitempty"`
@@ -282,20 +282,20 @@ type Seat struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Seat) Reset() {
-	*x = Seat{}
+func (x *Reservation) Reset() {
+	*x = Reservation{}
 	mi := &file_rota_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Seat) String() string {
+func (x *Reservation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Seat) ProtoMessage() {}
+func (*Reservation) ProtoMessage() {}
 
-func (x *Seat) ProtoReflect() protoreflect.Message {
+func (x *Reservation) ProtoReflect() protoreflect.Message {
 	mi := &file_rota_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -307,26 +307,26 @@ func (x *Seat) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Seat.ProtoReflect.Descriptor instead.
-func (*Seat) Descriptor() ([]byte, []int) {
+// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
+func (*Reservation) Descriptor() ([]byte, []int) {
 	return file_rota_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *Seat) GetCycle() *Cycle {
+func (x *Reservation) GetCycle() *Cycle {
 	if x != nil {
 		return x.Cycle
 	}
 	return nil
 }
 
-func (x *Seat) GetDedicated() bool {
+func (x *Reservation) GetDedicated() bool {
 	if x != nil {
 		return x.Dedicated
 	}
 	return false
 }
 
-func (x *Seat) GetAnchorTime() *timestamppb.Timestamp {
+func (x *Reservation) GetAnchorTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.AnchorTime
 	}
@@ -416,15 +416,15 @@ type Job struct {
 	Nodes uint32 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// As declared, or as its first cycle was; absent: not known yet.
 	Cycle *Cycle `protobuf:"bytes,6,opt,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of a change of deployment, as declared.
+	// How long a context switch takes, as declared.
 	SetUp *durationpb.Duration `protobuf:"bytes,7,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// It takes what others leave and has no reservation.
+	// It runs in the gaps that other jobs leave, without a reservation.
 	Backfill bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	// The node group that it is on; empty unless it runs.
 	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
 	// Absent unless it runs, and for a backfill job.
-	Seat *Seat `protobuf:"bytes,10,opt,name=seat,proto3" json:"seat,omitempty"`
-	// Absent if it has no seat.
+	Reservation *Reservation `protobuf:"bytes,10,opt,name=reservation,proto3" json:"reservation,omitempty"`
+	// Absent if it has no reservation.
 	Placement *Placement `protobuf:"bytes,11,opt,name=placement,proto3" json:"placement,omitempty"`
 	// What a queued job waits for.
 	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
@@ -440,8 +440,8 @@ type Job struct {
 	SubmitTime *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=submit_time,json=submitTime,proto3" json:"submit_time,omitempty"`
 	StartTime  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	EndTime    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// Part of its time on this seat for which it was ready and its turn had not come, in
-	// parts per million.
+	// Share of its time on this reservation in which it was ready and waited for its turn,
+	// in parts per million.
 	WaitedPpm int64 `protobuf:"varint,21,opt,name=waited_ppm,json=waitedPpm,proto3" json:"waited_ppm,omitempty"`
 	// By how much its cycles are longer than declared: what it waited, and by how much its
 	// group's period stretches them now, in parts per million.
@@ -552,9 +552,9 @@ func (x *Job) GetGroup() string {
 	return ""
 }
 
-func (x *Job) GetSeat() *Seat {
+func (x *Job) GetReservation() *Reservation {
 	if x != nil {
-		return x.Seat
+		return x.Reservation
 	}
 	return nil
 }
@@ -675,9 +675,9 @@ func (x *Job) GetDeleting() bool {
 type Deployment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// What setting it up took the last time; absent: never measured.
+	// How long setting it up took the last time; absent: never measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,2,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// What the last operation of each kind took.
+	// How long the last operation of each kind took.
 	Operations []*OperationTime `protobuf:"bytes,3,rep,name=operations,proto3" json:"operations,omitempty"`
 	// Hooks that it has: sleep, wake, prefetch.
 	Hooks         []string `protobuf:"bytes,4,rep,name=hooks,proto3" json:"hooks,omitempty"`
@@ -743,21 +743,21 @@ func (x *Deployment) GetHooks() []string {
 	return nil
 }
 
-// DeploymentHooks are actions that agents run when a group changes hands, such as a
-// call that has an inference engine leave the memory of the GPUs. They run in the
-// hook pool of the group, so their pool must be empty; a run_timeout is required, at
-// most 10 minutes, and so at most may it wait.
+// DeploymentHooks are actions that agents run at a context switch, such as a call that
+// makes an inference engine leave the memory of the GPUs. They run in the hook pool of
+// the group, so their pool must be empty. A run_timeout of at most 10 minutes is
+// required. A queue_timeout is at most 10 minutes too; absent, it is the run_timeout.
 type DeploymentHooks struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the deployment, without that of the job.
 	Deployment string `protobuf:"bytes,1,opt,name=deployment,proto3" json:"deployment,omitempty"`
-	// Runs before another deployment has the group that this one had.
+	// Runs before another deployment gets the group that this one had.
 	Sleep *ActionSpec `protobuf:"bytes,2,opt,name=sleep,proto3" json:"sleep,omitempty"`
-	// Runs before this deployment has the group, if it had not been the last one there.
+	// Runs before this deployment gets the group, if it was not the last one there.
 	Wake *ActionSpec `protobuf:"bytes,3,opt,name=wake,proto3" json:"wake,omitempty"`
-	// Runs while another deployment has the group and this one is to be the next, as
-	// the ledger foresees it: at most once before each time that it comes, not before
-	// the next reservation is as near as the hook may take, and perhaps not at all.
+	// May run while another deployment has the group and the ledger foresees this one as
+	// the next. It runs at most once before each time that this one comes, and only when
+	// the next reservation is no further away than the hook may take.
 	Prefetch      *ActionSpec `protobuf:"bytes,4,opt,name=prefetch,proto3" json:"prefetch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -886,9 +886,10 @@ type SubmitJobRequest struct {
 	Nodes uint32 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// Absent: the first cycle says what it is.
 	Cycle *Cycle `protobuf:"bytes,6,opt,name=cycle,proto3" json:"cycle,omitempty"`
-	// Of each change of deployment, as long as it was not measured.
+	// How long each context switch takes, until it is measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,7,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// Take what others leave, without a reservation. Then there must be no cycle.
+	// Run in the gaps that other jobs leave, without a reservation. It must then have no
+	// cycle.
 	Backfill bool `protobuf:"varint,8,opt,name=backfill,proto3" json:"backfill,omitempty"`
 	// Of its deployments; at most 64.
 	Hooks         []*DeploymentHooks `protobuf:"bytes,9,rep,name=hooks,proto3" json:"hooks,omitempty"`
@@ -1661,8 +1662,8 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\aSegment\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x121\n" +
 	"\x06length\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06length\x12\x14\n" +
-	"\x05nodes\x18\x03 \x01(\rR\x05nodes\"\x87\x01\n" +
-	"\x04Seat\x12$\n" +
+	"\x05nodes\x18\x03 \x01(\rR\x05nodes\"\x8e\x01\n" +
+	"\vReservation\x12$\n" +
 	"\x05cycle\x18\x01 \x01(\v2\x0e.rota.v1.CycleR\x05cycle\x12\x1c\n" +
 	"\tdedicated\x18\x02 \x01(\bR\tdedicated\x12;\n" +
 	"\vanchor_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -1672,7 +1673,7 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\vstretch_ppm\x18\x02 \x01(\x03R\n" +
 	"stretchPpm\x12\x19\n" +
 	"\bcost_ppm\x18\x03 \x01(\x03R\acostPpm\x12)\n" +
-	"\x10interference_ppm\x18\x04 \x01(\x03R\x0finterferencePpm\"\xdc\a\n" +
+	"\x10interference_ppm\x18\x04 \x01(\x03R\x0finterferencePpm\"\xf1\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1682,9 +1683,9 @@ const file_rota_v1_job_proto_rawDesc = "" +
 	"\x05cycle\x18\x06 \x01(\v2\x0e.rota.v1.CycleR\x05cycle\x120\n" +
 	"\x06set_up\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x1a\n" +
 	"\bbackfill\x18\b \x01(\bR\bbackfill\x12\x14\n" +
-	"\x05group\x18\t \x01(\tR\x05group\x12!\n" +
-	"\x04seat\x18\n" +
-	" \x01(\v2\r.rota.v1.SeatR\x04seat\x120\n" +
+	"\x05group\x18\t \x01(\tR\x05group\x126\n" +
+	"\vreservation\x18\n" +
+	" \x01(\v2\x14.rota.v1.ReservationR\vreservation\x120\n" +
 	"\tplacement\x18\v \x01(\v2\x12.rota.v1.PlacementR\tplacement\x12\x18\n" +
 	"\amessage\x18\f \x01(\tR\amessage\x125\n" +
 	"\vdeployments\x18\r \x03(\v2\x13.rota.v1.DeploymentR\vdeployments\x12\x12\n" +
@@ -1821,7 +1822,7 @@ var file_rota_v1_job_proto_goTypes = []any{
 	(Operation)(0),                // 1: rota.v1.Operation
 	(*Cycle)(nil),                 // 2: rota.v1.Cycle
 	(*Segment)(nil),               // 3: rota.v1.Segment
-	(*Seat)(nil),                  // 4: rota.v1.Seat
+	(*Reservation)(nil),           // 4: rota.v1.Reservation
 	(*Placement)(nil),             // 5: rota.v1.Placement
 	(*Job)(nil),                   // 6: rota.v1.Job
 	(*Deployment)(nil),            // 7: rota.v1.Deployment
@@ -1850,13 +1851,13 @@ var file_rota_v1_job_proto_depIdxs = []int32{
 	3,  // 1: rota.v1.Cycle.segments:type_name -> rota.v1.Segment
 	24, // 2: rota.v1.Segment.offset:type_name -> google.protobuf.Duration
 	24, // 3: rota.v1.Segment.length:type_name -> google.protobuf.Duration
-	2,  // 4: rota.v1.Seat.cycle:type_name -> rota.v1.Cycle
-	25, // 5: rota.v1.Seat.anchor_time:type_name -> google.protobuf.Timestamp
+	2,  // 4: rota.v1.Reservation.cycle:type_name -> rota.v1.Cycle
+	25, // 5: rota.v1.Reservation.anchor_time:type_name -> google.protobuf.Timestamp
 	24, // 6: rota.v1.Placement.shift:type_name -> google.protobuf.Duration
 	0,  // 7: rota.v1.Job.state:type_name -> rota.v1.JobState
 	2,  // 8: rota.v1.Job.cycle:type_name -> rota.v1.Cycle
 	24, // 9: rota.v1.Job.set_up:type_name -> google.protobuf.Duration
-	4,  // 10: rota.v1.Job.seat:type_name -> rota.v1.Seat
+	4,  // 10: rota.v1.Job.reservation:type_name -> rota.v1.Reservation
 	5,  // 11: rota.v1.Job.placement:type_name -> rota.v1.Placement
 	7,  // 12: rota.v1.Job.deployments:type_name -> rota.v1.Deployment
 	25, // 13: rota.v1.Job.step_time:type_name -> google.protobuf.Timestamp

@@ -135,7 +135,7 @@ func (m *Segment) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *Seat) MarshalVT() (dAtA []byte, err error) {
+func (m *Reservation) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -148,12 +148,12 @@ func (m *Seat) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *Seat) MarshalToVT(dAtA []byte) (int, error) {
+func (m *Reservation) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *Seat) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *Reservation) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -427,8 +427,8 @@ func (m *Job) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x5a
 	}
-	if m.Seat != nil {
-		size, err := m.Seat.MarshalToSizedBufferVT(dAtA[:i])
+	if m.Reservation != nil {
+		size, err := m.Reservation.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
 			return 0, err
 		}
@@ -1474,7 +1474,7 @@ func (m *Segment) SizeVT() (n int) {
 	return n
 }
 
-func (m *Seat) SizeVT() (n int) {
+func (m *Reservation) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -1556,8 +1556,8 @@ func (m *Job) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Seat != nil {
-		l = m.Seat.SizeVT()
+	if m.Reservation != nil {
+		l = m.Reservation.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	if m.Placement != nil {
@@ -2226,7 +2226,7 @@ func (m *Segment) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *Seat) UnmarshalVT(dAtA []byte) error {
+func (m *Reservation) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -2249,10 +2249,10 @@ func (m *Seat) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: Seat: wiretype end group for non-group")
+			return fmt.Errorf("proto: Reservation: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: Seat: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: Reservation: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:
@@ -2789,7 +2789,7 @@ func (m *Job) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 10:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Seat", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Reservation", wireType)
 			}
 			var msglen int
 			for shift := uint(0); ; shift += 7 {
@@ -2816,10 +2816,10 @@ func (m *Job) UnmarshalVT(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			if m.Seat == nil {
-				m.Seat = &Seat{}
+			if m.Reservation == nil {
+				m.Reservation = &Reservation{}
 			}
-			if err := m.Seat.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+			if err := m.Reservation.UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex

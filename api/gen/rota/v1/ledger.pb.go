@@ -84,28 +84,28 @@ type NodeGroup struct {
 	// 1 to 128 of a-z, 0-9, '-', '.'.
 	Name  string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Nodes uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// After which the reservations of all its jobs repeat; absent: there are none.
+	// Period in which the reservations of all its jobs repeat; absent: there are none.
 	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
-	// Jobs that are on it: with a seat, and without.
+	// Jobs that are on it, with a reservation and without.
 	Jobs         uint32 `protobuf:"varint,4,opt,name=jobs,proto3" json:"jobs,omitempty"`
 	BackfillJobs uint32 `protobuf:"varint,5,opt,name=backfill_jobs,json=backfillJobs,proto3" json:"backfill_jobs,omitempty"`
-	// Turn that holds it and its token; 0: nobody does.
+	// Turn that holds it and its token; 0: none does.
 	TurnId uint64 `protobuf:"varint,6,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	Token  uint64 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
 	// Of that turn: namespace/job/deployment.
 	Holder string `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
-	// Deployment whose state is on the nodes: namespace/job/deployment; empty: nobody
-	// knows.
+	// Deployment whose state is on the nodes: namespace/job/deployment; empty: unknown.
 	Resident string `protobuf:"bytes,9,opt,name=resident,proto3" json:"resident,omitempty"`
-	// Why nothing is granted any more: a decision failed. Empty: it is.
+	// Why no turns are granted: a decision or a sleep hook failed. Empty: turns are
+	// granted.
 	Halted string `protobuf:"bytes,10,opt,name=halted,proto3" json:"halted,omitempty"`
 	// Pool whose agents run hooks for it.
 	HookPool string `protobuf:"bytes,11,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
-	// Deployment that was woken there and not put to sleep since:
-	// namespace/job/deployment. Empty: none that has hooks.
+	// Deployment that was brought there and not put to sleep since:
+	// namespace/job/deployment. Empty: none that has a sleep hook.
 	Awake string `protobuf:"bytes,12,opt,name=awake,proto3" json:"awake,omitempty"`
-	// Hooks are under way: the group is being made ready for its holder.
-	Switching     bool `protobuf:"varint,13,opt,name=switching,proto3" json:"switching,omitempty"`
+	// A context switch is under way: hooks make the group ready for its holder.
+	ContextSwitch bool `protobuf:"varint,13,opt,name=context_switch,json=contextSwitch,proto3" json:"context_switch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -224,9 +224,9 @@ func (x *NodeGroup) GetAwake() string {
 	return ""
 }
 
-func (x *NodeGroup) GetSwitching() bool {
+func (x *NodeGroup) GetContextSwitch() bool {
 	if x != nil {
-		return x.Switching
+		return x.ContextSwitch
 	}
 	return false
 }
@@ -236,7 +236,7 @@ type CreateNodeGroupRequest struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// At least 1.
 	Nodes uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// Pool whose agents run the hooks of deployments when the group changes hands;
+	// Pool whose agents run the hooks of a context switch of the group;
 	// "default" if empty.
 	HookPool      string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -573,14 +573,14 @@ func (x *GetLedgerRequest) GetAllowStale() bool {
 type GetLedgerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Slot  *durationpb.Duration   `protobuf:"bytes,1,opt,name=slot,proto3" json:"slot,omitempty"`
-	// Number of the slot that now is in, counted from the Unix epoch of log time.
+	// Number of the current slot, counted from the Unix epoch of log time.
 	NowSlot int64 `protobuf:"varint,2,opt,name=now_slot,json=nowSlot,proto3" json:"now_slot,omitempty"`
 	// Log time now.
 	LogTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
-	// How many slots from now_slot on the reservations are of.
+	// How many slots the answer covers, from now_slot on.
 	Slots  uint32          `protobuf:"varint,4,opt,name=slots,proto3" json:"slots,omitempty"`
 	Policy PlacementPolicy `protobuf:"varint,5,opt,name=policy,proto3,enum=rota.v1.PlacementPolicy" json:"policy,omitempty"`
-	// Why jobs are not placed any more; empty: they are.
+	// Why jobs are not placed; empty: they are placed.
 	Halted        string         `protobuf:"bytes,6,opt,name=halted,proto3" json:"halted,omitempty"`
 	Groups        []*LedgerGroup `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -670,7 +670,7 @@ type LedgerGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Group *NodeGroup             `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// In ascending order of their start. No two of them overlap.
-	Reservations  []*Reservation `protobuf:"bytes,2,rep,name=reservations,proto3" json:"reservations,omitempty"`
+	Intervals     []*ReservedInterval `protobuf:"bytes,2,rep,name=intervals,proto3" json:"intervals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -712,15 +712,15 @@ func (x *LedgerGroup) GetGroup() *NodeGroup {
 	return nil
 }
 
-func (x *LedgerGroup) GetReservations() []*Reservation {
+func (x *LedgerGroup) GetIntervals() []*ReservedInterval {
 	if x != nil {
-		return x.Reservations
+		return x.Intervals
 	}
 	return nil
 }
 
-// Reservation is an interval that a job may hold its group in.
-type Reservation struct {
+// ReservedInterval is an interval that a job may hold its group in.
+type ReservedInterval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId uint64                 `protobuf:"varint,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	// namespace/job.
@@ -733,20 +733,20 @@ type Reservation struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Reservation) Reset() {
-	*x = Reservation{}
+func (x *ReservedInterval) Reset() {
+	*x = ReservedInterval{}
 	mi := &file_rota_v1_ledger_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Reservation) String() string {
+func (x *ReservedInterval) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Reservation) ProtoMessage() {}
+func (*ReservedInterval) ProtoMessage() {}
 
-func (x *Reservation) ProtoReflect() protoreflect.Message {
+func (x *ReservedInterval) ProtoReflect() protoreflect.Message {
 	mi := &file_rota_v1_ledger_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -758,40 +758,40 @@ func (x *Reservation) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Reservation.ProtoReflect.Descriptor instead.
-func (*Reservation) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReservedInterval.ProtoReflect.Descriptor instead.
+func (*ReservedInterval) Descriptor() ([]byte, []int) {
 	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Reservation) GetJobId() uint64 {
+func (x *ReservedInterval) GetJobId() uint64 {
 	if x != nil {
 		return x.JobId
 	}
 	return 0
 }
 
-func (x *Reservation) GetJob() string {
+func (x *ReservedInterval) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *Reservation) GetStart() int64 {
+func (x *ReservedInterval) GetStart() int64 {
 	if x != nil {
 		return x.Start
 	}
 	return 0
 }
 
-func (x *Reservation) GetEnd() int64 {
+func (x *ReservedInterval) GetEnd() int64 {
 	if x != nil {
 		return x.End
 	}
 	return 0
 }
 
-func (x *Reservation) GetNodes() uint32 {
+func (x *ReservedInterval) GetNodes() uint32 {
 	if x != nil {
 		return x.Nodes
 	}
@@ -874,7 +874,7 @@ var File_rota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xed\x02\n" +
+	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n" +
 	"\tNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x121\n" +
@@ -888,8 +888,8 @@ const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\x06halted\x18\n" +
 	" \x01(\tR\x06halted\x12\x1b\n" +
 	"\thook_pool\x18\v \x01(\tR\bhookPool\x12\x14\n" +
-	"\x05awake\x18\f \x01(\tR\x05awake\x12\x1c\n" +
-	"\tswitching\x18\r \x01(\bR\tswitching\"_\n" +
+	"\x05awake\x18\f \x01(\tR\x05awake\x12%\n" +
+	"\x0econtext_switch\x18\r \x01(\bR\rcontextSwitch\"_\n" +
 	"\x16CreateNodeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12\x1b\n" +
@@ -916,11 +916,11 @@ const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\x05slots\x18\x04 \x01(\rR\x05slots\x120\n" +
 	"\x06policy\x18\x05 \x01(\x0e2\x18.rota.v1.PlacementPolicyR\x06policy\x12\x16\n" +
 	"\x06halted\x18\x06 \x01(\tR\x06halted\x12,\n" +
-	"\x06groups\x18\a \x03(\v2\x14.rota.v1.LedgerGroupR\x06groups\"q\n" +
+	"\x06groups\x18\a \x03(\v2\x14.rota.v1.LedgerGroupR\x06groups\"p\n" +
 	"\vLedgerGroup\x12(\n" +
-	"\x05group\x18\x01 \x01(\v2\x12.rota.v1.NodeGroupR\x05group\x128\n" +
-	"\freservations\x18\x02 \x03(\v2\x14.rota.v1.ReservationR\freservations\"t\n" +
-	"\vReservation\x12\x15\n" +
+	"\x05group\x18\x01 \x01(\v2\x12.rota.v1.NodeGroupR\x05group\x127\n" +
+	"\tintervals\x18\x02 \x03(\v2\x19.rota.v1.ReservedIntervalR\tintervals\"y\n" +
+	"\x10ReservedInterval\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\x04R\x05jobId\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
 	"\x05start\x18\x03 \x01(\x03R\x05start\x12\x10\n" +
@@ -966,7 +966,7 @@ var file_rota_v1_ledger_proto_goTypes = []any{
 	(*GetLedgerRequest)(nil),        // 8: rota.v1.GetLedgerRequest
 	(*GetLedgerResponse)(nil),       // 9: rota.v1.GetLedgerResponse
 	(*LedgerGroup)(nil),             // 10: rota.v1.LedgerGroup
-	(*Reservation)(nil),             // 11: rota.v1.Reservation
+	(*ReservedInterval)(nil),        // 11: rota.v1.ReservedInterval
 	(*ResumeLedgerRequest)(nil),     // 12: rota.v1.ResumeLedgerRequest
 	(*ResumeLedgerResponse)(nil),    // 13: rota.v1.ResumeLedgerResponse
 	(*durationpb.Duration)(nil),     // 14: google.protobuf.Duration
@@ -981,7 +981,7 @@ var file_rota_v1_ledger_proto_depIdxs = []int32{
 	0,  // 5: rota.v1.GetLedgerResponse.policy:type_name -> rota.v1.PlacementPolicy
 	10, // 6: rota.v1.GetLedgerResponse.groups:type_name -> rota.v1.LedgerGroup
 	1,  // 7: rota.v1.LedgerGroup.group:type_name -> rota.v1.NodeGroup
-	11, // 8: rota.v1.LedgerGroup.reservations:type_name -> rota.v1.Reservation
+	11, // 8: rota.v1.LedgerGroup.intervals:type_name -> rota.v1.ReservedInterval
 	2,  // 9: rota.v1.LedgerService.CreateNodeGroup:input_type -> rota.v1.CreateNodeGroupRequest
 	4,  // 10: rota.v1.LedgerService.ListNodeGroups:input_type -> rota.v1.ListNodeGroupsRequest
 	6,  // 11: rota.v1.LedgerService.DeleteNodeGroup:input_type -> rota.v1.DeleteNodeGroupRequest

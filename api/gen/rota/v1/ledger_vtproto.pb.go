@@ -52,9 +52,9 @@ func (m *NodeGroup) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Switching {
+	if m.ContextSwitch {
 		i--
-		if m.Switching {
+		if m.ContextSwitch {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -570,9 +570,9 @@ func (m *LedgerGroup) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if len(m.Reservations) > 0 {
-		for iNdEx := len(m.Reservations) - 1; iNdEx >= 0; iNdEx-- {
-			size, err := m.Reservations[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+	if len(m.Intervals) > 0 {
+		for iNdEx := len(m.Intervals) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Intervals[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -595,7 +595,7 @@ func (m *LedgerGroup) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	return len(dAtA) - i, nil
 }
 
-func (m *Reservation) MarshalVT() (dAtA []byte, err error) {
+func (m *ReservedInterval) MarshalVT() (dAtA []byte, err error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -608,12 +608,12 @@ func (m *Reservation) MarshalVT() (dAtA []byte, err error) {
 	return dAtA[:n], nil
 }
 
-func (m *Reservation) MarshalToVT(dAtA []byte) (int, error) {
+func (m *ReservedInterval) MarshalToVT(dAtA []byte) (int, error) {
 	size := m.SizeVT()
 	return m.MarshalToSizedBufferVT(dAtA[:size])
 }
 
-func (m *Reservation) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+func (m *ReservedInterval) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m == nil {
 		return 0, nil
 	}
@@ -770,7 +770,7 @@ func (m *NodeGroup) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Switching {
+	if m.ContextSwitch {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -932,8 +932,8 @@ func (m *LedgerGroup) SizeVT() (n int) {
 		l = m.Group.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if len(m.Reservations) > 0 {
-		for _, e := range m.Reservations {
+	if len(m.Intervals) > 0 {
+		for _, e := range m.Intervals {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
@@ -942,7 +942,7 @@ func (m *LedgerGroup) SizeVT() (n int) {
 	return n
 }
 
-func (m *Reservation) SizeVT() (n int) {
+func (m *ReservedInterval) SizeVT() (n int) {
 	if m == nil {
 		return 0
 	}
@@ -1342,7 +1342,7 @@ func (m *NodeGroup) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 13:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Switching", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field ContextSwitch", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -1359,7 +1359,7 @@ func (m *NodeGroup) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Switching = bool(v != 0)
+			m.ContextSwitch = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -2328,7 +2328,7 @@ func (m *LedgerGroup) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 2:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Reservations", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Intervals", wireType)
 			}
 			var msglen int
 			for shift := uint(0); ; shift += 7 {
@@ -2355,8 +2355,8 @@ func (m *LedgerGroup) UnmarshalVT(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			m.Reservations = append(m.Reservations, &Reservation{})
-			if err := m.Reservations[len(m.Reservations)-1].UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+			m.Intervals = append(m.Intervals, &ReservedInterval{})
+			if err := m.Intervals[len(m.Intervals)-1].UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex
@@ -2382,7 +2382,7 @@ func (m *LedgerGroup) UnmarshalVT(dAtA []byte) error {
 	}
 	return nil
 }
-func (m *Reservation) UnmarshalVT(dAtA []byte) error {
+func (m *ReservedInterval) UnmarshalVT(dAtA []byte) error {
 	l := len(dAtA)
 	iNdEx := 0
 	for iNdEx < l {
@@ -2405,10 +2405,10 @@ func (m *Reservation) UnmarshalVT(dAtA []byte) error {
 		fieldNum := int32(wire >> 3)
 		wireType := int(wire & 0x7)
 		if wireType == 4 {
-			return fmt.Errorf("proto: Reservation: wiretype end group for non-group")
+			return fmt.Errorf("proto: ReservedInterval: wiretype end group for non-group")
 		}
 		if fieldNum <= 0 {
-			return fmt.Errorf("proto: Reservation: illegal tag %d (wire type %d)", fieldNum, wire)
+			return fmt.Errorf("proto: ReservedInterval: illegal tag %d (wire type %d)", fieldNum, wire)
 		}
 		switch fieldNum {
 		case 1:

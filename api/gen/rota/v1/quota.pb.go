@@ -27,14 +27,14 @@ type QuotaKind int32
 
 const (
 	QuotaKind_QUOTA_KIND_UNSPECIFIED QuotaKind = 0
-	// So many at once: a unit comes back at the end of the attempt.
+	// A limit at any moment. A unit comes back at the end of the attempt.
 	QuotaKind_QUOTA_KIND_CONCURRENCY QuotaKind = 1
-	// So many in each of its windows, which follow each other. Where they begin
-	// nobody tells, so any interval of that length has to keep the limit: a unit
-	// comes back when the window has passed since the end of the attempt.
+	// A limit in each window; one window follows the other. It is unknown where windows
+	// begin, so the limit holds for any interval of that length. A unit comes back when
+	// the window has passed since the end of the attempt.
 	QuotaKind_QUOTA_KIND_FIXED_WINDOW QuotaKind = 2
-	// So many in any interval of the window's length. A unit comes back as with a
-	// fixed one.
+	// A limit in any interval of the window's length. A unit comes back as with a
+	// fixed window.
 	QuotaKind_QUOTA_KIND_SLIDING_WINDOW QuotaKind = 3
 )
 
@@ -104,7 +104,7 @@ type Quota struct {
 	NextReturn *durationpb.Duration `protobuf:"bytes,9,opt,name=next_return,json=nextReturn,proto3" json:"next_return,omitempty"`
 	// What is in use of each key.
 	KeyUses []*QuotaKeyUse `protobuf:"bytes,10,rep,name=key_uses,json=keyUses,proto3" json:"key_uses,omitempty"`
-	// Why nothing is granted any more: a decision failed. Empty: it is.
+	// Why no units are granted: a decision failed. Empty: units are granted.
 	Halted        string `protobuf:"bytes,11,opt,name=halted,proto3" json:"halted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -35,8 +35,8 @@ const (
 	// Its holder was silent for longer than the lease.
 	TurnState_TURN_STATE_LOST     TurnState = 4
 	TurnState_TURN_STATE_CANCELED TurnState = 5
-	// It has the group, which agents still make ready for it: they run the hooks of
-	// the deployment that was there and of this one. It will be held then.
+	// It has the group. Agents still run the hooks of a context switch: those of the
+	// deployment that was there and of this one. It is held when they have succeeded.
 	TurnState_TURN_STATE_SETTING_UP TurnState = 6
 )
 
@@ -102,16 +102,17 @@ type Turn struct {
 	Step uint64 `protobuf:"varint,7,opt,name=step,proto3" json:"step,omitempty"`
 	// How long it is expected to take, without setting up: declared or learned.
 	Expect *durationpb.Duration `protobuf:"bytes,8,opt,name=expect,proto3" json:"expect,omitempty"`
-	// What setting up is expected to take: declared, measured or the job's.
+	// How long setting up is expected to take: declared, measured or the job's.
 	SetUp *durationpb.Duration `protobuf:"bytes,9,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// How long it may hold the group; absent: for ever.
-	Limit     *durationpb.Duration `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
-	Stoppable bool                 `protobuf:"varint,11,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	// How long it may hold the group; absent: without limit.
+	Limit *durationpb.Duration `protobuf:"bytes,10,opt,name=limit,proto3" json:"limit,omitempty"`
+	// rota may ask its holder to stop when another turn should go first.
+	Preemptible bool `protobuf:"varint,11,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	// Node group that it holds or held, and how many nodes that has.
 	Group string `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
 	Nodes uint32 `protobuf:"varint,13,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	// The deployment was not resident on the group when the turn was granted, and no
-	// hooks have brought it there: the holder has to do that first.
+	// The deployment was not resident on the group when the turn was granted, and it has
+	// no wake hook: the holder has to bring it there first.
 	SetUpNeeded bool `protobuf:"varint,14,opt,name=set_up_needed,json=setUpNeeded,proto3" json:"set_up_needed,omitempty"`
 	// The holder is asked to yield.
 	Stop bool `protobuf:"varint,15,opt,name=stop,proto3" json:"stop,omitempty"`
@@ -125,9 +126,9 @@ type Turn struct {
 	Revision uint64 `protobuf:"varint,20,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When hooks had made the group ready; absent if there were none.
 	ReadyTime *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=ready_time,json=readyTime,proto3" json:"ready_time,omitempty"`
-	// Which hook failed and how, if the turn was canceled for that.
+	// Which hook failed and how, if the turn was canceled because of it.
 	Message string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
-	// What a turn waits for that is not held yet, in one sentence. Only GetTurn says it.
+	// What a waiting turn waits for, in one sentence. Only GetTurn says it.
 	WaitingFor    string `protobuf:"bytes,23,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -233,9 +234,9 @@ func (x *Turn) GetLimit() *durationpb.Duration {
 	return nil
 }
 
-func (x *Turn) GetStoppable() bool {
+func (x *Turn) GetPreemptible() bool {
 	if x != nil {
-		return x.Stoppable
+		return x.Preemptible
 	}
 	return false
 }
@@ -342,13 +343,13 @@ type AcquireTurnRequest struct {
 	// How long it is expected to take, without setting up; absent: as long as the last
 	// of its kind.
 	Expect *durationpb.Duration `protobuf:"bytes,7,opt,name=expect,proto3" json:"expect,omitempty"`
-	// What bringing the deployment onto the group is expected to take; absent: as
+	// How long bringing the deployment onto the group is expected to take; absent: as
 	// measured, or as the job says.
 	SetUp *durationpb.Duration `protobuf:"bytes,8,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
 	// After this long the holder is asked to stop; absent: never.
 	Limit *durationpb.Duration `protobuf:"bytes,9,opt,name=limit,proto3" json:"limit,omitempty"`
-	// It may be asked to stop for the sake of others.
-	Stoppable     bool `protobuf:"varint,10,opt,name=stoppable,proto3" json:"stoppable,omitempty"`
+	// rota may ask its holder to stop when another turn should go first.
+	Preemptible   bool `protobuf:"varint,10,opt,name=preemptible,proto3" json:"preemptible,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -446,9 +447,9 @@ func (x *AcquireTurnRequest) GetLimit() *durationpb.Duration {
 	return nil
 }
 
-func (x *AcquireTurnRequest) GetStoppable() bool {
+func (x *AcquireTurnRequest) GetPreemptible() bool {
 	if x != nil {
-		return x.Stoppable
+		return x.Preemptible
 	}
 	return false
 }
@@ -680,10 +681,11 @@ type YieldTurnRequest struct {
 	TurnId uint64                 `protobuf:"varint,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// As the caller knows it: 0 cancels a turn that waits.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// What setting up really took; absent: nothing was set up, or nobody measured.
+	// How long setting up really took; absent: nothing was set up, or it was not
+	// measured.
 	SetUp *durationpb.Duration `protobuf:"bytes,3,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
-	// The work or its set-up failed: nothing is learned from it, and nobody knows any
-	// more what is on the nodes. The turn ends as canceled.
+	// The work or its set-up failed: nothing is learned from it, and the state of the
+	// nodes is unknown. The turn ends as canceled.
 	Failed        bool `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1030,7 +1032,7 @@ var File_rota_v1_turn_proto protoreflect.FileDescriptor
 
 const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xc5\x06\n" +
+	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xc9\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1044,8 +1046,8 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x06expect\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06expect\x120\n" +
 	"\x06set_up\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12/\n" +
 	"\x05limit\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12\x1c\n" +
-	"\tstoppable\x18\v \x01(\bR\tstoppable\x12\x14\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12 \n" +
+	"\vpreemptible\x18\v \x01(\bR\vpreemptible\x12\x14\n" +
 	"\x05group\x18\f \x01(\tR\x05group\x12\x14\n" +
 	"\x05nodes\x18\r \x01(\rR\x05nodes\x12\"\n" +
 	"\rset_up_needed\x18\x0e \x01(\bR\vsetUpNeeded\x12\x12\n" +
@@ -1061,7 +1063,7 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"ready_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12\x18\n" +
 	"\amessage\x18\x16 \x01(\tR\amessage\x12\x1f\n" +
 	"\vwaiting_for\x18\x17 \x01(\tR\n" +
-	"waitingFor\"\xa8\x03\n" +
+	"waitingFor\"\xac\x03\n" +
 	"\x12AcquireTurnRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1075,9 +1077,9 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\x04R\x04step\x121\n" +
 	"\x06expect\x18\a \x01(\v2\x19.google.protobuf.DurationR\x06expect\x120\n" +
 	"\x06set_up\x18\b \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12/\n" +
-	"\x05limit\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12\x1c\n" +
-	"\tstoppable\x18\n" +
-	" \x01(\bR\tstoppable\"\xd4\x01\n" +
+	"\x05limit\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05limit\x12 \n" +
+	"\vpreemptible\x18\n" +
+	" \x01(\bR\vpreemptible\"\xd4\x01\n" +
 	"\x13AcquireTurnResponse\x12!\n" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\x12@\n" +

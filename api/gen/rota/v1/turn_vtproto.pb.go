@@ -164,9 +164,9 @@ func (m *Turn) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x62
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		i--
-		if m.Stoppable {
+		if m.Preemptible {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -278,9 +278,9 @@ func (m *AcquireTurnRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		i--
-		if m.Stoppable {
+		if m.Preemptible {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -951,7 +951,7 @@ func (m *Turn) SizeVT() (n int) {
 		l = (*durationpb.Duration)(m.Limit).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		n += 2
 	}
 	l = len(m.Group)
@@ -1041,7 +1041,7 @@ func (m *AcquireTurnRequest) SizeVT() (n int) {
 		l = (*durationpb.Duration)(m.Limit).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
-	if m.Stoppable {
+	if m.Preemptible {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -1553,7 +1553,7 @@ func (m *Turn) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 11:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Stoppable", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Preemptible", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -1570,7 +1570,7 @@ func (m *Turn) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Stoppable = bool(v != 0)
+			m.Preemptible = bool(v != 0)
 		case 12:
 			if wireType != 2 {
 				return fmt.Errorf("proto: wrong wireType = %d for field Group", wireType)
@@ -2239,7 +2239,7 @@ func (m *AcquireTurnRequest) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 10:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Stoppable", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Preemptible", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -2256,7 +2256,7 @@ func (m *AcquireTurnRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Stoppable = bool(v != 0)
+			m.Preemptible = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -58,12 +58,12 @@ type JobServiceClient interface {
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
 	// ListJobs pages through jobs in the order they were submitted.
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
-	// SuspendJob gives a job's seat back. Turns that wait go on waiting; the one that
+	// SuspendJob gives a job's reservation back. Turns that wait go on waiting; the one that
 	// is held is asked to stop.
 	SuspendJob(context.Context, *v1.SuspendJobRequest) (*v1.SuspendJobResponse, error)
 	// ResumeJob queues a suspended job again.
 	ResumeJob(context.Context, *v1.ResumeJobRequest) (*v1.ResumeJobResponse, error)
-	// CompleteJob ends a job: its seat is given back, turns that wait are canceled,
+	// CompleteJob ends a job: its reservation is given back, turns that wait are canceled,
 	// and the one that is held is asked to stop.
 	CompleteJob(context.Context, *v1.CompleteJobRequest) (*v1.CompleteJobResponse, error)
 	// DeleteJob completes a job and forgets it as soon as none of its turns is held.
@@ -209,12 +209,12 @@ type JobServiceHandler interface {
 	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
 	// ListJobs pages through jobs in the order they were submitted.
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
-	// SuspendJob gives a job's seat back. Turns that wait go on waiting; the one that
+	// SuspendJob gives a job's reservation back. Turns that wait go on waiting; the one that
 	// is held is asked to stop.
 	SuspendJob(context.Context, *v1.SuspendJobRequest) (*v1.SuspendJobResponse, error)
 	// ResumeJob queues a suspended job again.
 	ResumeJob(context.Context, *v1.ResumeJobRequest) (*v1.ResumeJobResponse, error)
-	// CompleteJob ends a job: its seat is given back, turns that wait are canceled,
+	// CompleteJob ends a job: its reservation is given back, turns that wait are canceled,
 	// and the one that is held is asked to stop.
 	CompleteJob(context.Context, *v1.CompleteJobRequest) (*v1.CompleteJobResponse, error)
 	// DeleteJob completes a job and forgets it as soon as none of its turns is held.

@@ -51,8 +51,8 @@ const (
 // QuotaServiceClient is a client for the rota.v1.QuotaService service.
 type QuotaServiceClient interface {
 	CreateQuota(context.Context, *v1.CreateQuotaRequest) (*v1.CreateQuotaResponse, error)
-	// UpdateQuota changes the limit or the number of keys. Lowering takes nothing
-	// back: there are no new grants until enough came back by itself.
+	// UpdateQuota changes the limit or the number of keys. Lowering revokes nothing:
+	// there are no new grants until enough units came back.
 	UpdateQuota(context.Context, *v1.UpdateQuotaRequest) (*v1.UpdateQuotaResponse, error)
 	GetQuota(context.Context, *v1.GetQuotaRequest) (*v1.GetQuotaResponse, error)
 	ListQuotas(context.Context, *v1.ListQuotasRequest) (*v1.ListQuotasResponse, error)
@@ -162,8 +162,8 @@ func (c *quotaServiceClient) DeleteQuota(ctx context.Context, req *v1.DeleteQuot
 // QuotaServiceHandler is an implementation of the rota.v1.QuotaService service.
 type QuotaServiceHandler interface {
 	CreateQuota(context.Context, *v1.CreateQuotaRequest) (*v1.CreateQuotaResponse, error)
-	// UpdateQuota changes the limit or the number of keys. Lowering takes nothing
-	// back: there are no new grants until enough came back by itself.
+	// UpdateQuota changes the limit or the number of keys. Lowering revokes nothing:
+	// there are no new grants until enough units came back.
 	UpdateQuota(context.Context, *v1.UpdateQuotaRequest) (*v1.UpdateQuotaResponse, error)
 	GetQuota(context.Context, *v1.GetQuotaRequest) (*v1.GetQuotaResponse, error)
 	ListQuotas(context.Context, *v1.ListQuotasRequest) (*v1.ListQuotasResponse, error)

@@ -52,7 +52,7 @@ type TurnServiceClient interface {
 	// request_id may be repeated without getting a second turn.
 	AcquireTurn(context.Context, *v1.AcquireTurnRequest) (*v1.AcquireTurnResponse, error)
 	// RenewTurn renews the lease of a turn that waits or holds, at the leader. With a
-	// wait it answers as soon as the turn is another than the caller knows: granted,
+	// wait it answers as soon as the turn differs from what the caller knows: granted,
 	// asked to stop, or ended.
 	RenewTurn(context.Context, *v1.RenewTurnRequest) (*v1.RenewTurnResponse, error)
 	// YieldTurn ends a turn that is held, and cancels one that waits. Repeating it
@@ -168,7 +168,7 @@ type TurnServiceHandler interface {
 	// request_id may be repeated without getting a second turn.
 	AcquireTurn(context.Context, *v1.AcquireTurnRequest) (*v1.AcquireTurnResponse, error)
 	// RenewTurn renews the lease of a turn that waits or holds, at the leader. With a
-	// wait it answers as soon as the turn is another than the caller knows: granted,
+	// wait it answers as soon as the turn differs from what the caller knows: granted,
 	// asked to stop, or ended.
 	RenewTurn(context.Context, *v1.RenewTurnRequest) (*v1.RenewTurnResponse, error)
 	// YieldTurn ends a turn that is held, and cancels one that waits. Repeating it

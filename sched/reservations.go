@@ -5,7 +5,7 @@ import (
 	"rota/sched/ledger"
 )
 
-// What the state keeps of the ledger are rows: groups, and the seats of jobs. The
+// What the state keeps of the ledger are rows: groups, and the reservations of jobs. The
 // ledger that they are of is made when a decision needs it, and of one group where
 // that is enough, so that it can neither go astray nor has to be in snapshots.
 
@@ -29,12 +29,12 @@ func Ledger(v *state.State) *ledger.Ledger {
 		groups = append(groups, groupRow(g))
 		return true
 	})
-	var residents []ledger.Resident
-	v.Seats(func(r *state.Seat) bool {
-		residents = append(residents, resident(r))
+	var reservations []ledger.Reservation
+	v.Reservations(func(r *state.Reservation) bool {
+		reservations = append(reservations, ledgerReservation(r))
 		return true
 	})
-	return build(v, groups, residents)
+	return build(v, groups, reservations)
 }
 
 // GroupLedger returns the ledger of one group.
@@ -45,7 +45,7 @@ func GroupLedger(v *state.State, g *state.NodeGroup) *ledger.Ledger {
 // GroupsLedger returns the ledger of some groups. Those that do not exist are left out.
 func GroupsLedger(v *state.State, ids []state.GroupID) *ledger.Ledger {
 	var groups []ledger.Group
-	var residents []ledger.Resident
+	var reservations []ledger.Reservation
 	for _, id := range ids {
 		g := v.NodeGroup(id)
 		if g == nil {
@@ -53,25 +53,25 @@ func GroupsLedger(v *state.State, ids []state.GroupID) *ledger.Ledger {
 		}
 		groups = append(groups, groupRow(g))
 		v.GroupJobs(id, func(j *state.Job) bool {
-			if seat := v.Seat(j.ID); seat != nil {
-				residents = append(residents, resident(seat))
+			if reservation := v.Reservation(j.ID); reservation != nil {
+				reservations = append(reservations, ledgerReservation(reservation))
 			}
 			return true
 		})
 	}
-	return build(v, groups, residents)
+	return build(v, groups, reservations)
 }
 
-func build(v *state.State, groups []ledger.Group, residents []ledger.Resident) *ledger.Ledger {
+func build(v *state.State, groups []ledger.Group, reservations []ledger.Reservation) *ledger.Ledger {
 	m := v.Meta()
-	l, err := ledger.Build(ledgerConfig(&m.Settings), Slot(v, m.Now), groups, residents)
+	l, err := ledger.Build(ledgerConfig(&m.Settings), Slot(v, m.Now), groups, reservations)
 	state.Assert(err == nil, "the rows of the ledger do not go together: %v", err)
 	return l
 }
 
-// Reservations visits what is reserved of a group from one slot until another, in the
+// ReservedIntervals visits what is reserved of a group from one slot until another, in the
 // order of time.
-func Reservations(v *state.State, id state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64)) {
+func ReservedIntervals(v *state.State, id state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64)) {
 	g := v.NodeGroup(id)
 	if g == nil {
 		return
@@ -85,16 +85,16 @@ func groupRow(g *state.NodeGroup) ledger.Group {
 	return ledger.Group{ID: ledger.GroupID(g.ID), Nodes: g.Nodes, Period: g.Period}
 }
 
-func resident(r *state.Seat) ledger.Resident {
-	return ledger.Resident{
+func ledgerReservation(r *state.Reservation) ledger.Reservation {
+	return ledger.Reservation{
 		Job: ledger.JobID(r.Job), Group: ledger.GroupID(r.Group), Cycle: LedgerCycle(r.Cycle), Dedicated: r.Dedicated,
 		Anchor: r.Anchor, Index: r.Index, Began: r.Began, Waited: r.Waited,
 	}
 }
 
-// Seat returns the row of a reservation.
-func Seat(r *ledger.Resident) *state.Seat {
-	return &state.Seat{
+// Reservation returns a reservation of the ledger as the state has it.
+func Reservation(r *ledger.Reservation) *state.Reservation {
+	return &state.Reservation{
 		Job: state.JobID(r.Job), Group: state.GroupID(r.Group), Cycle: Cycle(r.Cycle), Dedicated: r.Dedicated,
 		Anchor: r.Anchor, Index: r.Index, Began: r.Began, Waited: r.Waited,
 	}

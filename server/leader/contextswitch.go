@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// hookPace is the least time between two looks whether a group changes hands, and how
+	// hookPace is the least time between two looks at context switches, and how
 	// far hooks are.
 	hookPace = 10 * time.Millisecond
 	// hookRetry is how long it waits after a hook was refused, which may pass: its
@@ -28,10 +28,10 @@ const (
 	hookMessageMax = 1024
 )
 
-// switches has the hooks run of groups that change hands, one hook after the other. What
+// contextSwitches has the hooks of context switches run, one hook after the other. What
 // is to be run is in the row of the group, and so is what was run and how it ended. So a new leader
 // goes on where the one before was, whenever that is, and nothing runs twice.
-type switches struct {
+type contextSwitches struct {
 	machine Machine
 	logger  hclog.Logger
 	// refused has the hooks that could not be queued so far.
@@ -52,15 +52,15 @@ type refusal struct {
 	why         string
 }
 
-func (w *switches) propose(now Time) (commands []*logv1.Command, again int64) {
+func (w *contextSwitches) propose(now Time) (commands []*logv1.Command, again int64) {
 	w.asked = nil
 	live := map[hookKey]refusal{}
 	w.machine.View(func(s *state.State) {
 		s.NodeGroups(func(g *state.NodeGroup) bool {
-			if g.Switch == nil {
+			if g.ContextSwitch == nil {
 				return true
 			}
-			key := hookKey{g.Switch.Token, len(g.Switch.Runs)}
+			key := hookKey{g.ContextSwitch.Token, len(g.ContextSwitch.Runs)}
 			if r, ok := w.refused[key]; ok {
 				live[key] = r
 			}
@@ -80,9 +80,9 @@ func (w *switches) propose(now Time) (commands []*logv1.Command, again int64) {
 // step returns the next command of a change of hands, nil if it is to be waited for: for
 // the hook that runs, or until one that was refused is tried again. key is the hook that
 // is next.
-func (w *switches) step(s *state.State, g *state.NodeGroup, key hookKey, now Time) *logv1.Command {
-	if n := len(g.Switch.Runs); n > 0 {
-		over, why := HookEnd(s, &g.Switch.Runs[n-1])
+func (w *contextSwitches) step(s *state.State, g *state.NodeGroup, key hookKey, now Time) *logv1.Command {
+	if n := len(g.ContextSwitch.Runs); n > 0 {
+		over, why := HookEnd(s, &g.ContextSwitch.Runs[n-1])
 		switch {
 		case !over:
 			return nil
@@ -90,8 +90,8 @@ func (w *switches) step(s *state.State, g *state.NodeGroup, key hookKey, now Tim
 			return w.failed(s, g, n-1, why)
 		}
 	}
-	if key.number == len(g.Switch.Hooks) {
-		return endSwitch(g, 0, "")
+	if key.number == len(g.ContextSwitch.Hooks) {
+		return endContextSwitch(g, 0, "")
 	}
 	r, refused := w.refused[key]
 	switch {
@@ -105,10 +105,10 @@ func (w *switches) step(s *state.State, g *state.NodeGroup, key hookKey, now Tim
 	}}}
 }
 
-func (w *switches) answered(now Time, results []*logv1.Result) {
+func (w *contextSwitches) answered(now Time, results []*logv1.Result) {
 	for i, key := range w.asked {
 		f := refusalOf(results, i)
-		if f == nil || f.Reason == "SWITCH_OVER" {
+		if f == nil || f.Reason == "CONTEXT_SWITCH_OVER" {
 			continue // queued; or the group does not change hands any more
 		}
 		r, again := w.refused[key]
@@ -122,20 +122,20 @@ func (w *switches) answered(now Time, results []*logv1.Result) {
 }
 
 // failed ends a change of hands by a hook that failed, counted from 0.
-func (w *switches) failed(s *state.State, g *state.NodeGroup, hook int, why string) *logv1.Command {
-	what := HookName(s, g.Switch.Hooks[hook])
-	w.logger.Warn("a hook failed", "hook", what, "token", g.Switch.Token, "error", why)
-	return endSwitch(g, hook+1, hookMessage(what, why))
+func (w *contextSwitches) failed(s *state.State, g *state.NodeGroup, hook int, why string) *logv1.Command {
+	what := HookName(s, g.ContextSwitch.Hooks[hook])
+	w.logger.Warn("a hook failed", "hook", what, "token", g.ContextSwitch.Token, "error", why)
+	return endContextSwitch(g, hook+1, hookMessage(what, why))
 }
 
-func endSwitch(g *state.NodeGroup, failed int, message string) *logv1.Command {
-	return &logv1.Command{Verb: &logv1.Command_EndSwitch{EndSwitch: &logv1.EndSwitch{
-		GroupId: uint64(g.ID), Token: g.Switch.Token, Failed: uint32(failed), Message: message,
+func endContextSwitch(g *state.NodeGroup, failed int, message string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_EndContextSwitch{EndContextSwitch: &logv1.EndContextSwitch{
+		GroupId: uint64(g.ID), Token: g.ContextSwitch.Token, Failed: uint32(failed), Message: message,
 	}}}
 }
 
 // hookMessage says why a hook failed, as the log takes it: a reason that is refused for
-// its length leaves the group closed, and text that is not UTF-8 is sent to nobody.
+// its length leaves the group closed, and text that is not UTF-8 is never sent.
 func hookMessage(what, why string) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(what+": "+why, "?"))
 	return strings.ToValidUTF8(text[:min(len(text), hookMessageMax)], "") // without a character that was cut

@@ -7,7 +7,7 @@ import (
 	"rota/fsm/state"
 )
 
-// Seats: which group a job is on, and when the group is its. The state machine
+// Reservations: which group a job is on, and when the group is its. The state machine
 // chooses; here is only what must be so whatever it chooses, slot by slot.
 
 // beginLedger forgets what happened in the entry before.
@@ -27,51 +27,51 @@ func (j *job) settle() {
 
 func (m *Model) slot() int64 { return m.now / m.settings.LedgerSlotNS }
 
-// learnSeats takes over the seats of groups on which commands have moved them.
-func (m *Model) learnSeats() {
+// learnReservations takes over the reservations of groups on which commands have moved them.
+func (m *Model) learnReservations() {
 	for _, g := range m.groups {
 		if g.moved {
-			m.learnSeatsOf(g)
+			m.learnReservationsOf(g)
 		}
 	}
 }
 
-// learnSeatsOf takes over where the members of a group are; finish judges it.
-func (m *Model) learnSeatsOf(g *nodeGroup) {
+// learnReservationsOf takes over where the members of a group are; finish judges it.
+func (m *Model) learnReservationsOf(g *nodeGroup) {
 	if row := m.s.NodeGroup(g.ID); row != nil {
 		g.Period = row.Period
 	}
 	for _, j := range g.jobs {
-		row := m.s.Seat(j.ID)
+		row := m.s.Reservation(j.ID)
 		if row == nil || row.Group != g.ID {
 			continue
 		}
 		if j.was == nil {
-			j.was = j.seat
+			j.was = j.reservation
 		}
-		if j.profiled && j.seat.Dedicated && !row.Dedicated {
+		if j.profiled && j.reservation.Dedicated && !row.Dedicated {
 			j.Cycle = row.Cycle
 			m.touchJob(j)
 		}
-		j.seat = row
+		j.reservation = row
 	}
 }
 
 // keepProfile takes over what a job has learned of itself that leaves its group in the same
-// entry, and judges it: there is no seat left to see it by.
+// entry, and judges it: there is no reservation left to see it by.
 func (m *Model) keepProfile(j *job) error {
 	row := m.s.Job(j.ID)
-	if !j.profiled || !j.seat.Dedicated || row == nil || len(row.Cycle.Segments) == 0 {
+	if !j.profiled || !j.reservation.Dedicated || row == nil || len(row.Cycle.Segments) == 0 {
 		return nil
 	}
 	j.Cycle = row.Cycle
 	return m.covers(j)
 }
 
-// unsure: a job that is placed later in this entry has its seat already, so what was
+// unsure: a job that is placed later in this entry has its reservation already, so what was
 // reserved at this moment is not known.
 func (m *Model) unsure(g *nodeGroup) (is bool) {
-	m.s.Seats(func(r *state.Seat) bool {
+	m.s.Reservations(func(r *state.Reservation) bool {
 		j := m.jobByID[r.Job]
 		is = r.Group == g.ID && (j == nil || j.group != g)
 		return !is
@@ -101,9 +101,9 @@ func (m *Model) placeJob(e state.Event) error {
 		j.StartedAt = m.now
 	}
 	m.joinGroup(j, g)
-	m.learnSeatsOf(g)
-	if j.seat != nil && j.seat.Anchor*m.settings.LedgerSlotNS < m.now {
-		return fmt.Errorf("job %d was placed at %d to start at slot %d, which began before", j.ID, m.now, j.seat.Anchor)
+	m.learnReservationsOf(g)
+	if j.reservation != nil && j.reservation.Anchor*m.settings.LedgerSlotNS < m.now {
+		return fmt.Errorf("job %d was placed at %d to start at slot %d, which began before", j.ID, m.now, j.reservation.Anchor)
 	}
 	return m.tellJob(j)
 }
@@ -131,23 +131,23 @@ func (m *Model) chosenWell(j *job, g *nodeGroup) error {
 		}
 	case j.Cycle.Period == 0:
 		for _, o := range m.groups {
-			if o.seats() == 0 && o.Nodes >= j.Nodes && o.Nodes < g.Nodes {
+			if o.reservations() == 0 && o.Nodes >= j.Nodes && o.Nodes < g.Nodes {
 				return fmt.Errorf("job %d of %d nodes was given group %s of %d nodes for itself, group %s has %d and is empty", j.ID, j.Nodes, g.Name, g.Nodes, o.Name, o.Nodes)
 			}
 		}
-		if g.seats() > 0 {
+		if g.reservations() > 0 {
 			return fmt.Errorf("job %d, whose cycle is not known, was placed on group %s, which has jobs", j.ID, g.Name)
 		}
-	case m.settings.LedgerPolicy == state.PolicyIsolated && g.seats() > 0:
+	case m.settings.LedgerPolicy == state.PolicyIsolated && g.reservations() > 0:
 		return fmt.Errorf("job %d was placed on group %s, which has jobs", j.ID, g.Name)
 	}
 	return nil
 }
 
-// seats counts the jobs on a group that have something reserved.
-func (g *nodeGroup) seats() (n int) {
+// reservations counts the jobs on a group that have something reserved.
+func (g *nodeGroup) reservations() (n int) {
 	for _, j := range g.jobs {
-		if j.seat != nil {
+		if j.reservation != nil {
 			n++
 		}
 	}
@@ -157,9 +157,9 @@ func (g *nodeGroup) seats() (n int) {
 // reserved is for how many slots of how many a group is reserved.
 func (g *nodeGroup) reserved() (slots, of int64) {
 	for _, j := range g.jobs {
-		if j.seat != nil {
-			for _, s := range j.seat.Cycle.Segments {
-				slots += s.Length * (g.Period / j.seat.Cycle.Period)
+		if j.reservation != nil {
+			for _, s := range j.reservation.Cycle.Segments {
+				slots += s.Length * (g.Period / j.reservation.Cycle.Period)
 			}
 		}
 	}
@@ -191,16 +191,16 @@ func (g *nodeGroup) before(o *nodeGroup) bool {
 // span is slots that are reserved, from one until another.
 type span struct{ from, until int64 }
 
-// spans are what is reserved for a seat around a slot: the one before it and at least
+// spans are what is reserved for a reservation around a slot: the one before it and at least
 // one behind, in order.
 func (j *job) spans(around int64) (all []span) {
-	seat, period := j.seat, j.group.Period
-	n := max(1, period/seat.Cycle.Period)
-	base := seat.Anchor - period*seat.Index/n
-	k := max(seat.Index, (around-base)*n/period-2)
+	reservation, period := j.reservation, j.group.Period
+	n := max(1, period/reservation.Cycle.Period)
+	base := reservation.Anchor - period*reservation.Index/n
+	k := max(reservation.Index, (around-base)*n/period-2)
 	for last := k + 5; k < last; k++ {
 		start := base + period*k/n
-		for _, s := range seat.Cycle.Segments {
+		for _, s := range reservation.Cycle.Segments {
 			from, until := start+s.Offset, start+s.Offset+s.Length
 			all = append(all, span{from, until})
 		}
@@ -208,22 +208,22 @@ func (j *job) spans(around int64) (all []span) {
 	return all
 }
 
-// judgeSeats: after the entry, no slot of a group is reserved twice, all widths fit,
+// judgeReservations: after the entry, no slot of a group is reserved twice, all widths fit,
 // and what moved is where something moved it.
-func (m *Model) judgeSeats(g *nodeGroup) error {
+func (m *Model) judgeReservations(g *nodeGroup) error {
 	taken := make([]state.JobID, g.Period)
 	for _, j := range g.jobs {
-		row := m.s.Seat(j.ID)
+		row := m.s.Reservation(j.ID)
 		if row == nil {
 			if j.Backfill {
 				continue
 			}
-			return fmt.Errorf("job %d runs on group %s and has no seat", j.ID, g.Name)
+			return fmt.Errorf("job %d runs on group %s and has no reservation", j.ID, g.Name)
 		}
-		if j.Backfill || j.seat == nil || !sameSeat(row, j.seat) {
-			return fmt.Errorf("job %d has seat %+v, must have %+v", j.ID, row, j.seat)
+		if j.Backfill || j.reservation == nil || !sameReservation(row, j.reservation) {
+			return fmt.Errorf("job %d has reservation %+v, must have %+v", j.ID, row, j.reservation)
 		}
-		if err := m.judgeSeat(g, j, taken); err != nil {
+		if err := m.judgeReservation(g, j, taken); err != nil {
 			return err
 		}
 	}
@@ -233,7 +233,7 @@ func (m *Model) judgeSeats(g *nodeGroup) error {
 	return nil
 }
 
-func sameSeat(a, b *state.Seat) bool {
+func sameReservation(a, b *state.Reservation) bool {
 	return a.Job == b.Job && a.Group == b.Group && a.Dedicated == b.Dedicated && a.Anchor == b.Anchor && a.Index == b.Index &&
 		a.Began == b.Began && a.Waited == b.Waited && sameCycle(&a.Cycle, &b.Cycle)
 }
@@ -242,25 +242,25 @@ func sameCycle(a, b *state.Cycle) bool {
 	return a.Period == b.Period && slices.Equal(a.Segments, b.Segments)
 }
 
-// judgeSeat lays a seat out over the slots of one period of its group.
-func (m *Model) judgeSeat(g *nodeGroup, j *job, taken []state.JobID) error {
-	seat := j.seat
-	n := g.Period / max(1, seat.Cycle.Period)
+// judgeReservation lays a reservation out over the slots of one period of its group.
+func (m *Model) judgeReservation(g *nodeGroup, j *job, taken []state.JobID) error {
+	reservation := j.reservation
+	n := g.Period / max(1, reservation.Cycle.Period)
 	switch {
-	case seat.Group != g.ID || n < 1 || seat.Index < 0 || seat.Index >= n:
-		return fmt.Errorf("job %d of group %s has seat %+v in a period of %d", j.ID, g.Name, seat, g.Period)
-	case seat.Dedicated && g.seats() > 1:
+	case reservation.Group != g.ID || n < 1 || reservation.Index < 0 || reservation.Index >= n:
+		return fmt.Errorf("job %d of group %s has reservation %+v in a period of %d", j.ID, g.Name, reservation, g.Period)
+	case reservation.Dedicated && g.reservations() > 1:
 		return fmt.Errorf("group %s is dedicated to job %d and has others", g.Name, j.ID)
-	case seat.Dedicated:
+	case reservation.Dedicated:
 		return nil // nobody else is there
-	case !sameCycle(&seat.Cycle, &j.Cycle):
-		return fmt.Errorf("job %d has cycle %+v and reserved is %+v", j.ID, j.Cycle, seat.Cycle)
-	case (g.Period-n*seat.Cycle.Period)*million > n*seat.Cycle.Period*m.settings.LedgerStretchPPM:
-		return fmt.Errorf("job %d has cycles of %d slots in a period of %d, which stretches them by more than %d ppm", j.ID, seat.Cycle.Period, g.Period, m.settings.LedgerStretchPPM)
+	case !sameCycle(&reservation.Cycle, &j.Cycle):
+		return fmt.Errorf("job %d has cycle %+v and reserved is %+v", j.ID, j.Cycle, reservation.Cycle)
+	case (g.Period-n*reservation.Cycle.Period)*million > n*reservation.Cycle.Period*m.settings.LedgerStretchPPM:
+		return fmt.Errorf("job %d has cycles of %d slots in a period of %d, which stretches them by more than %d ppm", j.ID, reservation.Cycle.Period, g.Period, m.settings.LedgerStretchPPM)
 	}
-	base := seat.Anchor - g.Period*seat.Index/n
+	base := reservation.Anchor - g.Period*reservation.Index/n
 	for k := range n {
-		for _, s := range seat.Cycle.Segments {
+		for _, s := range reservation.Cycle.Segments {
 			if s.Nodes > g.Nodes {
 				return fmt.Errorf("job %d needs %d nodes and is on group %s with %d", j.ID, s.Nodes, g.Name, g.Nodes)
 			}
@@ -276,10 +276,10 @@ func (m *Model) judgeSeat(g *nodeGroup, j *job, taken []state.JobID) error {
 	return m.judgeMove(g, j)
 }
 
-// judgeMove: a seat is where it was unless something has moved it, and nobody is
+// judgeMove: a reservation is where it was unless something has moved it, and nobody is
 // pushed to an earlier time.
 func (m *Model) judgeMove(g *nodeGroup, j *job) error {
-	was, is := j.was, j.seat
+	was, is := j.was, j.reservation
 	switch {
 	case was == nil || was == is || j.placed:
 		if j.placed && is.Anchor < m.slot() {
