@@ -160,7 +160,7 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 	d := Decision{Start: a, Node: n, GPUs: g, Cores: place.Cores(n.NUMA, n.Free, int(a.CoresMin))}
 	if p.blocked != 0 {
 		if head := p.view.Action(p.blocked); !p.passes(&d, 0, head) {
-			return p.reserveFor(p.toReserve(head), head)
+			return p.reserveFor(p.toReserveGPUs(head), head)
 		}
 	}
 	if a.CoresMin > 0 || place.Reserves(a) > 0 || a.Bandwidth() > 0 {
@@ -178,10 +178,10 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 	return d
 }
 
-// toReserve returns the node to reserve for a starved action: of those that could ever
-// run it and are not reserved for another, the one with the most free GPUs; nil if
-// there is none.
-func (p *gpuPass) toReserve(a *state.Action) (hit *state.Node) {
+// toReserveGPUs returns the node to reserve for a starved action of this queue: of those
+// that could ever run it and are not reserved for another, the one with the most free GPUs;
+// nil if there is none. Actions of other queues may need no GPUs: see Pass.toReserve.
+func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
 		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) {
