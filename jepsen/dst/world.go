@@ -38,6 +38,10 @@ type World struct {
 	// A commit takes between commitMin and commitMax.
 	commitMin, commitMax int64
 	results              []*logv1.Result // of the entry that was applied last
+	// heard is when a leader last renewed the lease of each node, faster the bandwidth that
+	// each node has gained.
+	heard  map[string]int64
+	faster []uint64
 	// undos end the faults that are on.
 	undos []*undo
 	// panics has the entries in which a decision panics, and planned the next one.
@@ -52,12 +56,10 @@ type World struct {
 	// Counters of the report.
 	faults, expiries, lost, elections int
 	overtaken                         int // expiries of nodes that had come back
-	reads                             int
-	heard                             map[string]int64 // when a leader last renewed the lease of a node
-	faster                            []uint64         // bandwidth that nodes have gained
-	turnsLost                         int              // whose holders were silent
-	lates                             int              // entries of an earlier term that were appended
-	upgrades, stops                   int              // stops: at a feature level that the build did not know
+	reads                             int // that were answered
+	turnsLost                         int // whose holders were silent
+	lates                             int // entries of an earlier term that were appended
+	upgrades, stops                   int // stops: at a feature level that the build did not know
 	partitions, partitionsLed         int
 	happened                          map[Kind]int
 
