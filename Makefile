@@ -23,11 +23,11 @@ export GORACE ?= atexit_sleep_ms=20
 FUZZTIME ?= 100000x
 
 # Packages with tests of their own of what -tags faults adds.
-FAULTPKGS := ./internal/... ./agent/runtime
+FAULTPKGS := ./internal/clock/... ./internal/failpoint ./agent/runtime
 
 # Computations without goroutines of their own, but for some that share nothing: there is
 # nothing for the race detector to find, and with it they take five times as long.
-PUREPKGS := ./sched/... ./fsm/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
+PUREPKGS := ./sched/... ./agent/plan ./internal/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
 OTHERPKGS = $$(go list ./... | grep -vxFf <(go list $(PUREPKGS)))
 
 # Runs tests: $(1) are the flags, $(2) the packages. With RERUNS=1 a test that failed runs

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -20,9 +19,8 @@ import (
 
 	"rota/agent/inventory"
 	"rota/agent/journal"
-	"rota/agent/lease"
+	"rota/agent/plan"
 	"rota/agent/runtime"
-	"rota/internal/clock"
 )
 
 const (
@@ -42,19 +40,13 @@ type agent struct {
 	log     hclog.Logger
 	inv     *inventory.Inventory
 	journal *journal.Journal
-	table   *table
-	lease   *lease.Lease
+	driver  *driver
 	servers *servers
 	disk    *disk
 	specs   specifier
 	runtime string // what the runtime can and cannot enforce
 	address string
 	dial    func(context.Context) (runtime.Runtime, error)
-
-	starting, killing sync.WaitGroup
-
-	connMu sync.Mutex
-	conn   *conn
 }
 
 // Run runs an agent until the context is done, and then returns nil. Any other
@@ -90,8 +82,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // open reads what is on the machine and on disk.
 func open(cfg Config) (*agent, error) {
-	a := &agent{cfg: cfg, log: cfg.Logger, lease: lease.New(clock.Boottime), table: newTable(cfg.Logger, clock.Boottime),
-		disk: newDisk(&cfg), dial: cfg.dial}
+	a := &agent{cfg: cfg, log: cfg.Logger, disk: newDisk(&cfg), dial: cfg.dial}
 	var err error
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err
@@ -164,10 +155,11 @@ func (a *agent) openJournal() error {
 		return err
 	}
 	a.journal = j
-	a.table.incarnation = j.Incarnation()
+	var accepted []plan.Accepted
 	for key, s := range j.Attempts() {
-		a.table.restore(key, s.Reported, s.Rebooted)
+		accepted = append(accepted, plan.Accepted{Key: key, Reported: s.Reported, Rebooted: s.Rebooted})
 	}
+	a.driver = newDriver(plan.New(j.Incarnation(), accepted))
 	return nil
 }
 
@@ -197,7 +189,7 @@ func exists(path string) bool {
 }
 
 // describeRuntime says in words what the node can and cannot enforce.
-func (a *agent) describeRuntime(c *conn) string {
+func (a *agent) describeRuntime(c runtime.Runtime) string {
 	if a.specs.refuse != "" {
 		return "none: the process runtime is off (--allow-process turns it on)"
 	}
@@ -233,19 +225,14 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 }
 
 // run works until the context is done or a part of the agent fails.
-func (a *agent) run(ctx context.Context, listener net.Listener, first *conn) error {
-	// The runtime's side outlives the session's, so that attempts can still be
+func (a *agent) run(ctx context.Context, listener net.Listener, first connection) error {
+	// The runtime's side outlives the work for the cluster, so that attempts can still be
 	// killed and their ends be seen at the very end.
-	inner := newGroup(context.WithoutCancel(ctx))
-	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
-	inner.Go(a.kill)
-	inner.Go(a.tidy)
+	inner, outer := newGroup(context.WithoutCancel(ctx)), newGroup(ctx)
 	a.disk.look() // before the first session says how it is
-	outer := newGroup(ctx)
+	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
+	inner.Go(func(ctx context.Context) error { return a.drive(ctx, outer) })
 	outer.Go(a.disk.watch)
-	outer.Go(a.sessions)
-	outer.Go(a.start)
-	outer.Go(a.report)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if a.cfg.Discover != nil {
 		outer.Go(func(ctx context.Context) error { a.servers.discover(ctx, a.cfg.Discover); return ctx.Err() })
@@ -268,11 +255,12 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first *conn) err
 func (a *agent) killOnExit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, killOnExitMax)
 	defer cancel()
-	if err := a.killAll(ctx, 0); err != nil {
+	a.driver.tell(func(p *plan.Plan, _ int64) { p.Quit() })
+	if err := a.driver.until(ctx, (*plan.Plan).Dead); err != nil {
 		a.log.Error("attempts still run at exit", "error", err)
 	}
-	c := a.current()
-	if c == nil {
+	var c runtime.Runtime
+	if a.driver.read(func(*plan.Plan) { c = a.driver.conn }); c == nil {
 		return
 	}
 	if err := c.Stop(ctx); err != nil {

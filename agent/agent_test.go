@@ -14,7 +14,7 @@ import (
 
 	rotav1 "rota/api/gen/rota/v1"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 	"rota/internal/clock"
 )
 
@@ -95,7 +95,7 @@ func TestWhatIsNoLongerDesiredIsKilled(t *testing.T) {
 	gone, stays := c.assign(1), c.assign(2)
 	s.untilRuns(gone, stays)
 	c.change(func() { delete(c.desired, gone) })
-	s.until("the kill", func(s *supervisor) bool { return s.kills[gone] == runtime.ReasonCanceled })
+	s.until("the kill", func(s *supervisor) bool { return s.kills[gone] == plan.ReasonCanceled })
 	s.untilRuns(stays)
 }
 
@@ -116,11 +116,11 @@ func TestMalformedAssignments(t *testing.T) {
 		16: {func(a *rotav1.Assignment) { a.RunTimeout.Seconds = -1 }, "negative"},
 		17: {func(a *rotav1.Assignment) { a.Command.Env = map[string]string{"a=b": ""} }, "malformed"},
 	}
-	c.desired[runtime.Key{Action: 1, Attempt: 1, Incarnation: 7}] = good
+	c.desired[plan.Key{Action: 1, Attempt: 1, Incarnation: 7}] = good
 	for id, b := range bad {
 		a := assignment(id)
 		b.change(a)
-		c.desired[runtime.Key{Action: id, Attempt: 1, Incarnation: 7}] = a
+		c.desired[plan.Key{Action: id, Attempt: 1, Incarnation: 7}] = a
 	}
 	noID, noAttempt, nothing := assignment(0), assignment(50), &rotav1.Assignment{}
 	noAttempt.Attempt = 0
@@ -129,10 +129,10 @@ func TestMalformedAssignments(t *testing.T) {
 	c.incarnation, c.nextNumber = 7, 0
 
 	start(t, config(t, c, s))
-	runs := runtime.Key{Action: 1, Attempt: 1, Incarnation: 7}
+	runs := plan.Key{Action: 1, Attempt: 1, Incarnation: 7}
 	s.untilRuns(runs)
 	for id, b := range bad {
-		r := c.result(runtime.Key{Action: id, Attempt: 1, Incarnation: 7})
+		r := c.result(plan.Key{Action: id, Attempt: 1, Incarnation: 7})
 		if r.Reason != rotav1.EndReason_END_REASON_START_FAILED || !strings.Contains(r.Message, b.says) {
 			t.Errorf("assignment %d: reported %v %q, want START_FAILED with %q", id, r.Reason, r.Message, b.says)
 		}
@@ -176,7 +176,7 @@ func TestTheLeaseEnds(t *testing.T) {
 	}
 
 	c.change(func() { c.noLeases = true })
-	s.until("the kill", func(s *supervisor) bool { return s.kills[key] == runtime.ReasonNodeLost })
+	s.until("the kill", func(s *supervisor) bool { return s.kills[key] == plan.ReasonNodeLost })
 	if r := c.result(key); r.Reason != rotav1.EndReason_END_REASON_NODE_LOST {
 		t.Errorf("reported %v", r)
 	}
@@ -209,7 +209,7 @@ func TestTheClusterGivesTheNodeUp(t *testing.T) {
 			key := c.assign(1)
 			s.untilRuns(key)
 			c.change(func() { how(c) })
-			s.until("the kill", func(s *supervisor) bool { return s.kills[key] == runtime.ReasonNodeLost })
+			s.until("the kill", func(s *supervisor) bool { return s.kills[key] == plan.ReasonNodeLost })
 			c.until("another registration", func(c *cluster) bool { return len(c.registered) > 1 })
 			c.change(func() { c.noLeases = false })
 			next := c.assign(2)
@@ -295,11 +295,11 @@ func TestTheMachineWasRestarted(t *testing.T) {
 	stop()
 	s.lock()
 	clear(s.running)
-	s.ended[known] = runtime.Exit{Key: known, Reason: runtime.ReasonSupervisorLost}
+	s.ended[known] = plan.Exit{Key: known, Reason: plan.ReasonSupervisorLost}
 	s.unlock()
 	cfg.bootID = "another boot"
 	start(t, cfg)
-	for _, key := range []runtime.Key{unknown, known} {
+	for _, key := range []plan.Key{unknown, known} {
 		if r := c.result(key); r.Reason != rotav1.EndReason_END_REASON_NODE_LOST {
 			t.Errorf("%s was reported as %v", key, r)
 		}

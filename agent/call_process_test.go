@@ -17,14 +17,14 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 
 	"rota/agent/httpcall"
-	"rota/agent/runtime"
+	"rota/agent/plan"
 )
 
 // call grants an HTTP call to the node, without cores of its own.
-func (c *cluster) call(action uint64, call *rotav1.HttpCall, timeout time.Duration) runtime.Key {
+func (c *cluster) call(action uint64, call *rotav1.HttpCall, timeout time.Duration) plan.Key {
 	c.t.Helper()
 	c.until("registration", func(c *cluster) bool { return len(c.registered) > 0 })
-	key := runtime.Key{Action: action, Attempt: 1}
+	key := plan.Key{Action: action, Attempt: 1}
 	c.change(func() {
 		key.Incarnation = c.incarnation
 		a := assignment(action)
@@ -66,7 +66,7 @@ func newEngine(t *testing.T) *engine {
 }
 
 // count is how many calls have arrived at a path from an attempt.
-func (e *engine) count(path string, key runtime.Key, header string) int {
+func (e *engine) count(path string, key plan.Key, header string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls[path+" "+key.String()+" "+header]

@@ -10,11 +10,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"rota/agent/plan"
 	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
-
-	"rota/agent/runtime"
 )
 
 const (
@@ -134,9 +133,9 @@ func (d *disk) state() (low bool, changed <-chan struct{}) {
 
 // explain adds to the end of an attempt that the disk was low while it ran, if it failed:
 // its own error may say so, or nothing at all.
-func (d *disk) explain(e runtime.Exit) runtime.Exit {
-	failed := e.ExitCode != 0 || e.Signal != 0 || e.Reason == runtime.ReasonStartFailed
-	if !failed || e.Reason != runtime.ReasonExited && e.Reason != runtime.ReasonSignaled && e.Reason != runtime.ReasonStartFailed {
+func (d *disk) explain(e plan.Exit) plan.Exit {
+	failed := e.ExitCode != 0 || e.Signal != 0 || e.Reason == plan.ReasonStartFailed
+	if !failed || e.Reason != plan.ReasonExited && e.Reason != plan.ReasonSignaled && e.Reason != plan.ReasonStartFailed {
 		return e
 	}
 	d.look()
@@ -155,7 +154,7 @@ func (d *disk) explain(e runtime.Exit) runtime.Exit {
 
 // reportDisk tells the cluster whether the disk is low: as an incarnation begins, since
 // what the cluster knows may be old, and when it changes.
-func (a *agent) reportDisk(ctx context.Context, incarnation uint64) error {
+func (a *agent) reportDisk(ctx context.Context, incarnation uint64) {
 	pause := newRounds(50*time.Millisecond, 2*time.Second)
 	for said := false; ; {
 		low, changed := a.disk.state()
@@ -169,7 +168,7 @@ func (a *agent) reportDisk(ctx context.Context, incarnation uint64) error {
 			said = false
 			select {
 			case <-ctx.Done():
-				return ctx.Err()
+				return
 			case <-changed:
 			}
 			continue
@@ -179,7 +178,7 @@ func (a *agent) reportDisk(ctx context.Context, incarnation uint64) error {
 			a.log.Warn("the cluster does not know yet whether the disk is low; trying on", "low", low, "error", err)
 		}
 		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
-			return ctx.Err()
+			return
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 )
 
 // fakeDisk has as many free bytes as it is told, of 1000 MiB, and 1000 inodes.
@@ -63,7 +63,7 @@ func TestFailuresOnALowDiskSayThatItWasLow(t *testing.T) {
 	inodes.Store(500)
 	free.Store(20)
 	d := fakeDisk(nil, &free, &inodes)
-	exited := runtime.Exit{Reason: runtime.ReasonExited, ExitCode: 1, Exec: time.Second}
+	exited := plan.Exit{Reason: plan.ReasonExited, ExitCode: 1, Exec: time.Second}
 	if m := d.explain(exited).Message; !strings.Contains(m, "disk of node n1 was low") || !strings.Contains(m, "20 of 1000 MiB") {
 		t.Errorf("says %q", m)
 	}
@@ -73,14 +73,14 @@ func TestFailuresOnALowDiskSayThatItWasLow(t *testing.T) {
 		t.Error("what ran while it was low does not say so once there is room again")
 	}
 	d.lowAt = time.Now().Add(-3 * time.Second)
-	failed := runtime.Exit{Reason: runtime.ReasonStartFailed, Message: "mkdir", Exec: time.Minute}
+	failed := plan.Exit{Reason: plan.ReasonStartFailed, Message: "mkdir", Exec: time.Minute}
 	if m := d.explain(failed).Message; !strings.HasPrefix(m, "mkdir; the disk") {
 		t.Errorf("says %q", m)
 	}
-	for _, e := range []runtime.Exit{
+	for _, e := range []plan.Exit{
 		exited, // began after it was low
-		{Reason: runtime.ReasonExited, Exec: time.Minute},
-		{Reason: runtime.ReasonTimeout, Signal: 9, Exec: time.Minute, Message: "timeout"},
+		{Reason: plan.ReasonExited, Exec: time.Minute},
+		{Reason: plan.ReasonTimeout, Signal: 9, Exec: time.Minute, Message: "timeout"},
 	} {
 		if m := d.explain(e).Message; m != e.Message {
 			t.Errorf("%v says %q", e.Reason, m)

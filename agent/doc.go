@@ -1,21 +1,11 @@
 // Package agent makes one machine do what the cluster has decided for it.
 //
-// It registers the node, keeps its lease, follows one stream of desired states
-// on any server, and reconciles: what is desired and unknown is started, what
-// is to stop or no longer desired is killed, what has ended is reported until
-// the cluster confirms it. Everything is level-triggered, so a desired state
-// or a report that is repeated, late or lost costs nothing.
+// Package agent/plan decides what that takes. This package does it: it calls servers,
+// follows one stream of desired states on any of them, writes the journal, and has the
+// supervisor start and kill attempts. It tells the plan what came of it.
 //
-// # At most one live attempt
-//
-// An attempt is entered into the journal, durably, before the runtime hears of
-// it. What is in the journal is never started again by a later agent: if the
-// supervisor does not know it, it is reported as lost, because nobody can say
-// whether it ran. Within one agent, an attempt is handed over again only if
-// the supervisor has said that it started nothing.
-//
-// A desired state older than the newest one seen, or than the registration, is
-// ignored. Attempts that are gone from a desired state never come back.
+// Everything is level-triggered, so a desired state or a report that is repeated, late
+// or lost costs nothing.
 //
 // # Who kills, and when
 //

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/agent/plan"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
@@ -26,10 +27,10 @@ type supervisor struct {
 	t testing.TB
 
 	mu       sync.Mutex
-	running  map[runtime.Key]runtime.Spec
-	ended    map[runtime.Key]runtime.Exit
-	starts   map[runtime.Key]int
-	kills    map[runtime.Key]runtime.Reason
+	running  map[plan.Key]runtime.Spec
+	ended    map[plan.Key]plan.Exit
+	starts   map[plan.Key]int
+	kills    map[plan.Key]plan.Reason
 	immortal bool // kills have no effect
 	deadline int64
 	// deadlineTakes is how long a deadline is on its way.
@@ -43,21 +44,21 @@ type supervisor struct {
 // link is one agent's connection to it.
 type link struct {
 	*supervisor
-	exits chan runtime.Exit
+	exits chan plan.Exit
 	once  sync.Once
 }
 
 func newSupervisor(t testing.TB) *supervisor {
 	return &supervisor{
-		t: t, running: map[runtime.Key]runtime.Spec{}, ended: map[runtime.Key]runtime.Exit{},
-		starts: map[runtime.Key]int{}, kills: map[runtime.Key]runtime.Reason{}, changed: make(chan struct{}),
+		t: t, running: map[plan.Key]runtime.Spec{}, ended: map[plan.Key]plan.Exit{},
+		starts: map[plan.Key]int{}, kills: map[plan.Key]plan.Reason{}, changed: make(chan struct{}),
 	}
 }
 
 func (s *supervisor) dial(context.Context) (runtime.Runtime, error) {
 	s.lock()
 	defer s.unlock()
-	l := &link{supervisor: s, exits: make(chan runtime.Exit, max(1000, s.exitsMax))}
+	l := &link{supervisor: s, exits: make(chan plan.Exit, max(1000, s.exitsMax))}
 	for _, e := range s.ended {
 		l.exits <- e
 	}
@@ -73,7 +74,7 @@ func (s *supervisor) unlock() {
 	s.mu.Unlock()
 }
 
-func (s *supervisor) end(e runtime.Exit) {
+func (s *supervisor) end(e plan.Exit) {
 	delete(s.running, e.Key)
 	s.ended[e.Key] = e
 	if s.link != nil {
@@ -82,10 +83,10 @@ func (s *supervisor) end(e runtime.Exit) {
 }
 
 // finish lets a running attempt exit with code 0.
-func (s *supervisor) finish(key runtime.Key) {
+func (s *supervisor) finish(key plan.Key) {
 	s.lock()
 	defer s.unlock()
-	s.end(runtime.Exit{Key: key, Reason: runtime.ReasonExited, Stdout: []byte("done\n")})
+	s.end(plan.Exit{Key: key, Reason: plan.ReasonExited, Stdout: []byte("done\n")})
 }
 
 // crash loses everything, as the death of a supervisor process does. With
@@ -98,7 +99,7 @@ func (s *supervisor) crash(forgetful bool) {
 	for key := range s.running {
 		delete(s.running, key)
 		if !forgetful {
-			s.ended[key] = runtime.Exit{Key: key, Reason: runtime.ReasonSupervisorLost}
+			s.ended[key] = plan.Exit{Key: key, Reason: plan.ReasonSupervisorLost}
 		}
 	}
 	l.hangUp()
@@ -116,7 +117,7 @@ func (l *link) Close() error {
 
 func (l *link) hangUp() { l.once.Do(func() { close(l.exits) }) }
 
-func (l *link) Exits() <-chan runtime.Exit { return l.exits }
+func (l *link) Exits() <-chan plan.Exit { return l.exits }
 
 func (s *supervisor) Describe() runtime.Description { return runtime.Description{Mode: "process"} }
 
@@ -144,17 +145,17 @@ func (s *supervisor) Start(_ context.Context, spec runtime.Spec) error {
 	return nil
 }
 
-func (s *supervisor) Kill(_ context.Context, key runtime.Key, reason runtime.Reason) error {
+func (s *supervisor) Kill(_ context.Context, key plan.Key, reason plan.Reason) error {
 	s.lock()
 	defer s.unlock()
 	s.kills[key] = reason
 	if _, runs := s.running[key]; runs && !s.immortal {
-		s.end(runtime.Exit{Key: key, Reason: reason})
+		s.end(plan.Exit{Key: key, Reason: reason})
 	}
 	return nil
 }
 
-func (s *supervisor) List(context.Context) (running []runtime.Key, ended []runtime.Exit, err error) {
+func (s *supervisor) List(context.Context) (running []plan.Key, ended []plan.Exit, err error) {
 	s.lock()
 	defer s.unlock()
 	for key := range s.running {
@@ -166,7 +167,7 @@ func (s *supervisor) List(context.Context) (running []runtime.Key, ended []runti
 	return running, ended, nil
 }
 
-func (s *supervisor) Forget(_ context.Context, keys []runtime.Key) error {
+func (s *supervisor) Forget(_ context.Context, keys []plan.Key) error {
 	s.lock()
 	defer s.unlock()
 	for _, key := range keys {
@@ -202,10 +203,10 @@ func (s *supervisor) until(what string, cond func(*supervisor) bool) {
 	}
 }
 
-func (s *supervisor) untilRuns(keys ...runtime.Key) {
+func (s *supervisor) untilRuns(keys ...plan.Key) {
 	s.t.Helper()
 	s.until("attempts to run", func(s *supervisor) bool {
-		return !slices.ContainsFunc(keys, func(k runtime.Key) bool { _, runs := s.running[k]; return !runs })
+		return !slices.ContainsFunc(keys, func(k plan.Key) bool { _, runs := s.running[k]; return !runs })
 	})
 }
 
@@ -221,14 +222,14 @@ type cluster struct {
 	incarnation uint64
 	nextNumber  uint64 // of an incarnation; 0: the same for ever
 	index       uint64
-	desired     map[runtime.Key]*rotav1.Assignment
+	desired     map[plan.Key]*rotav1.Assignment
 	script      []*rotav1.WatchNodeResponse // sent first, as it is
 	lease       time.Duration
 	noLeases    bool
 	fenced      bool
 	noReports   bool
 	registered  []*rotav1.RegisterNodeRequest
-	reports     map[runtime.Key]*rotav1.ActionResult
+	reports     map[plan.Key]*rotav1.ActionResult
 	reported    int // requests that arrived
 	watchers    map[string]int
 	lowDisk     []bool // as it was reported
@@ -245,7 +246,7 @@ func newCluster(t testing.TB, servers int) *cluster {
 func newClusterReading(t testing.TB, servers, readMax int) *cluster {
 	c := &cluster{
 		t: t, changed: make(chan struct{}), incarnation: 7, nextNumber: 8, index: 100, lease: time.Minute,
-		desired: map[runtime.Key]*rotav1.Assignment{}, reports: map[runtime.Key]*rotav1.ActionResult{}, watchers: map[string]int{},
+		desired: map[plan.Key]*rotav1.Assignment{}, reports: map[plan.Key]*rotav1.ActionResult{}, watchers: map[string]int{},
 	}
 	for range servers {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,10 +274,10 @@ func (c *cluster) change(f func()) {
 }
 
 // assign grants an action to the node, once there is one.
-func (c *cluster) assign(action uint64, argv ...string) runtime.Key {
+func (c *cluster) assign(action uint64, argv ...string) plan.Key {
 	c.t.Helper()
 	c.until("registration", func(c *cluster) bool { return len(c.registered) > 0 })
-	key := runtime.Key{Action: action, Attempt: 1}
+	key := plan.Key{Action: action, Attempt: 1}
 	c.change(func() {
 		key.Incarnation = c.incarnation
 		c.desired[key] = assignment(action, argv...)
@@ -319,7 +320,7 @@ func (c *cluster) WatchNode(ctx context.Context, req *rotav1.WatchNodeRequest, s
 			return err
 		}
 	}
-	sent := map[runtime.Key]bool{}
+	sent := map[plan.Key]bool{}
 	for {
 		c.mu.Lock()
 		m := &rotav1.WatchNodeResponse{Index: c.index, Fenced: c.fenced || req.Incarnation != c.incarnation}
@@ -354,7 +355,7 @@ func (c *cluster) ReportAttempts(_ context.Context, req *rotav1.ReportAttemptsRe
 		}
 		resp.Index = c.index
 		for _, r := range req.Reports {
-			key := runtime.Key{Action: r.ActionId, Attempt: r.Attempt, Incarnation: req.Incarnation}
+			key := plan.Key{Action: r.ActionId, Attempt: r.Attempt, Incarnation: req.Incarnation}
 			delete(c.desired, key)
 			c.reports[key] = r.Result
 		}
@@ -396,7 +397,7 @@ func (c *cluster) until(what string, cond func(*cluster) bool) {
 }
 
 // result waits for the report of an attempt.
-func (c *cluster) result(key runtime.Key) *rotav1.ActionResult {
+func (c *cluster) result(key plan.Key) *rotav1.ActionResult {
 	c.t.Helper()
 	c.until("the report of "+key.String(), func(c *cluster) bool { return c.reports[key] != nil })
 	c.mu.Lock()

@@ -23,11 +23,13 @@ func newGroup(ctx context.Context) *group {
 
 // Go starts one member.
 func (g *group) Go(f func(context.Context) error) {
-	g.wg.Go(func() {
-		err := f(g.ctx)
-		g.once.Do(func() { g.err = err })
-		g.cancel()
-	})
+	g.wg.Go(func() { g.fail(f(g.ctx)) })
+}
+
+// fail ends the group. The first error is the group's.
+func (g *group) fail(err error) {
+	g.once.Do(func() { g.err = err })
+	g.cancel()
 }
 
 // Wait returns when all have returned.

@@ -18,6 +18,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"rota/agent/plan"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
@@ -141,8 +142,8 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 // find returns the newest token of the attempt that there is output of.
 // Readers do not know the incarnation; it is the current one as a rule, and
 // otherwise the newest that has left output behind.
-func (s *outputService) find(action uint64, attempt uint32) (key runtime.Key, ok bool) {
-	key = runtime.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}
+func (s *outputService) find(action uint64, attempt uint32) (key plan.Key, ok bool) {
+	key = plan.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}
 	path := runtime.OutputPath(s.dir, key, runtime.Stdout)
 	if exists(path) {
 		return key, true

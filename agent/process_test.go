@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"rota/agent/plan"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
@@ -280,7 +281,7 @@ func TestASupervisorIsPaused(t *testing.T) {
 	if err := syscall.Kill(supervisor, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []runtime.Key{runs, waits} {
+	for _, key := range []plan.Key{runs, waits} {
 		if r := c.result(key); r.Reason != rotav1.EndReason_END_REASON_EXITED {
 			t.Errorf("%s was reported as %v", key, r)
 		}
@@ -340,7 +341,7 @@ func TestACommandWithoutCoresRuns(t *testing.T) {
 	c := newCluster(t, 1)
 	newProcess(t, c)
 	c.until("registration", func(c *cluster) bool { return len(c.registered) > 0 })
-	key := runtime.Key{Action: 1, Attempt: 1}
+	key := plan.Key{Action: 1, Attempt: 1}
 	c.change(func() {
 		key.Incarnation = c.incarnation
 		a := assignment(1, sh(`grep Cpus_allowed_list /proc/self/status; echo {{cores}} $ROTA_QUOTA_JUDGE`)...)

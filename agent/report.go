@@ -10,70 +10,46 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/agent/plan"
 	"rota/api/backoff"
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 
-	"rota/agent/runtime"
 	"rota/internal/failpoint"
 )
 
-const (
-	reportTimeout = 3 * time.Second
-	reportsMax    = 1024
-	// reportBytesMax bounds one call. Servers read 4 MiB.
-	reportBytesMax = 1 << 20
-	// reportOverhead is at least what a report takes beside its message and tails.
-	reportOverhead = 128
-	messageMax     = 1024 // bytes
-	tailsMax       = 4096 // bytes, both streams together
-)
+const reportTimeout = 3 * time.Second
 
-// reportBytes is at least the size of a report on the wire.
-func reportBytes(e runtime.Exit) int {
-	return reportOverhead + min(len(e.Message), messageMax) + min(len(e.Stdout)+len(e.Stderr), tailsMax)
-}
-
-// report tells the cluster how attempts ended. There is one call at a time;
-// what ends meanwhile goes into the next. A call is repeated until a server
-// confirms it, or the desired state shows that the cluster knows.
-func (a *agent) report(ctx context.Context) error {
-	pause := newRounds(20*time.Millisecond, time.Second)
-	for {
-		changed := a.table.wait()
-		incarnation, exits := a.table.toReport(reportsMax, reportBytesMax)
-		if len(exits) == 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-changed:
-			}
-			continue
-		}
-		for i := range exits {
-			exits[i] = a.disk.explain(exits[i])
-		}
-		err := a.reportBatch(ctx, incarnation, exits)
-		if err == nil {
-			pause.reset()
-			continue
-		}
-		a.log.Warn("ends not reported yet; trying on", "attempts", len(exits), "error", err)
+// report tells the cluster how attempts ended. What no server confirms is reported
+// again, after a pause.
+func (a *agent) report(ctx context.Context, step plan.Report, pause *rounds) {
+	for i := range step.Exits {
+		step.Exits[i] = a.disk.explain(step.Exits[i])
+	}
+	err := a.reportBatch(ctx, step.Incarnation, step.Exits)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err == nil:
+		pause.reset()
+	default:
+		a.log.Warn("ends not reported yet; trying on", "attempts", len(step.Exits), "error", err)
 		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
-			return ctx.Err()
+			return
 		}
 	}
+	a.driver.tell(func(p *plan.Plan, _ int64) { p.ReportsDone() })
 }
 
 // reportBatch sends reports in one call. If a server refuses the call as it is,
 // because it is malformed or too large, its halves are sent on their own, so that
 // one report never holds up another.
-func (a *agent) reportBatch(ctx context.Context, incarnation uint64, exits []runtime.Exit) error {
+func (a *agent) reportBatch(ctx context.Context, incarnation uint64, exits []plan.Exit) error {
 	failpoint.Hit(failpoint.ReportDue)
 	index, err := a.sendReports(ctx, incarnation, exits)
 	if !refusedAsItIs(err) {
-		a.table.acked(exits, index)
+		a.reported(exits, index)
 		return err
 	}
 	if half := len(exits) / 2; half > 0 {
@@ -84,15 +60,27 @@ func (a *agent) reportBatch(ctx context.Context, incarnation uint64, exits []run
 
 // reportBare reports the end of an attempt whose full report was refused: without
 // output, and with the refusal as its message.
-func (a *agent) reportBare(ctx context.Context, incarnation uint64, exit runtime.Exit, refusal error) error {
+func (a *agent) reportBare(ctx context.Context, incarnation uint64, exit plan.Exit, refusal error) error {
 	a.log.Error("a report was refused; reporting the end without its output", "attempt", exit.Key, "error", refusal)
-	bare := runtime.Exit{
+	bare := plan.Exit{
 		Key: exit.Key, Reason: exit.Reason, ExitCode: exit.ExitCode, Signal: exit.Signal,
 		Message: "the output is missing because the report was refused: " + refusal.Error(),
 	}
-	index, err := a.sendReports(ctx, incarnation, []runtime.Exit{bare})
-	a.table.acked([]runtime.Exit{exit}, index)
+	index, err := a.sendReports(ctx, incarnation, []plan.Exit{bare})
+	a.reported([]plan.Exit{exit}, index)
 	return err
+}
+
+// reported tells the plan that the entry at index holds reports; 0: none does.
+func (a *agent) reported(exits []plan.Exit, index uint64) {
+	if index == 0 {
+		return
+	}
+	keys := make([]plan.Key, len(exits))
+	for i, exit := range exits {
+		keys[i] = exit.Key
+	}
+	a.driver.tell(func(p *plan.Plan, _ int64) { p.Reported(keys, index) })
 }
 
 // refusedAsItIs reports whether every server would refuse the same call again.
@@ -100,7 +88,7 @@ func refusedAsItIs(err error) bool {
 	return err != nil && (connect.CodeOf(err) == connect.CodeInvalidArgument || codec.TooLarge(err))
 }
 
-func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []runtime.Exit) (index uint64, err error) {
+func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []plan.Exit) (index uint64, err error) {
 	req := &rotav1.ReportAttemptsRequest{Name: a.cfg.Name, Incarnation: incarnation}
 	for _, exit := range exits {
 		req.Reports = append(req.Reports, &rotav1.AttemptReport{
@@ -119,14 +107,14 @@ func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []run
 }
 
 // resultOf makes the result fit what the API allows.
-func resultOf(e runtime.Exit) *rotav1.ActionResult {
-	stderr := tail(e.Stderr, tailsMax)
-	stdout := tail(e.Stdout, tailsMax-len(stderr))
+func resultOf(e plan.Exit) *rotav1.ActionResult {
+	stderr := tail(e.Stderr, plan.ReportTailsMax)
+	stdout := tail(e.Stdout, plan.ReportTailsMax-len(stderr))
 	return &rotav1.ActionResult{
 		Reason:          rotav1.EndReason(e.Reason),
 		ExitCode:        int32(e.ExitCode),
 		Signal:          int32(e.Signal),
-		Message:         short(e.Message, messageMax),
+		Message:         short(e.Message, plan.ReportMessageMax),
 		StdoutTail:      stdout,
 		StderrTail:      stderr,
 		ExecDuration:    durationpb.New(max(e.Exec, 0)),

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 )
 
 // endDuringAnOutage lets n attempts with full output end while no server takes
 // reports, and returns their keys when servers answer again.
-func endDuringAnOutage(t *testing.T, c *cluster, n int) (keys []runtime.Key) {
+func endDuringAnOutage(t *testing.T, c *cluster, n int) (keys []plan.Key) {
 	t.Helper()
 	s := newSupervisor(t)
 	s.exitsMax = n
@@ -19,7 +19,7 @@ func endDuringAnOutage(t *testing.T, c *cluster, n int) (keys []runtime.Key) {
 	c.change(func() {
 		c.noReports = true
 		for i := range uint64(n) {
-			key := runtime.Key{Action: 1000 + i, Attempt: 1, Incarnation: c.incarnation}
+			key := plan.Key{Action: 1000 + i, Attempt: 1, Incarnation: c.incarnation}
 			c.desired[key] = assignment(key.Action)
 			keys = append(keys, key)
 		}
@@ -27,7 +27,7 @@ func endDuringAnOutage(t *testing.T, c *cluster, n int) (keys []runtime.Key) {
 	s.untilRuns(keys...)
 	s.lock()
 	for _, key := range keys {
-		s.end(runtime.Exit{Key: key, Reason: runtime.ReasonExited, ExitCode: 7, Stdout: bytes.Repeat([]byte("x"), tailsMax)})
+		s.end(plan.Exit{Key: key, Reason: plan.ReasonExited, ExitCode: 7, Stdout: bytes.Repeat([]byte("x"), plan.ReportTailsMax)})
 	}
 	s.unlock()
 	c.until("a report that fails", func(c *cluster) bool { return c.reported > 0 })
@@ -39,7 +39,7 @@ func endDuringAnOutage(t *testing.T, c *cluster, n int) (keys []runtime.Key) {
 func TestEndsOfAnOutageAreReportedInPieces(t *testing.T) {
 	c := newCluster(t, 1)
 	for _, key := range endDuringAnOutage(t, c, 1100) {
-		if r := c.result(key); r.ExitCode != 7 || len(r.StdoutTail) != tailsMax {
+		if r := c.result(key); r.ExitCode != 7 || len(r.StdoutTail) != plan.ReportTailsMax {
 			t.Fatalf("%s was reported with exit code %d and %d bytes", key, r.ExitCode, len(r.StdoutTail))
 		}
 	}
@@ -49,7 +49,7 @@ func TestEndsOfAnOutageAreReportedInPieces(t *testing.T) {
 func TestABatchThatIsTooLargeIsSplit(t *testing.T) {
 	c := newClusterReading(t, 1, 12<<10)
 	for _, key := range endDuringAnOutage(t, c, 50) {
-		if r := c.result(key); r.ExitCode != 7 || len(r.StdoutTail) != tailsMax {
+		if r := c.result(key); r.ExitCode != 7 || len(r.StdoutTail) != plan.ReportTailsMax {
 			t.Fatalf("%s was reported with exit code %d and %d bytes", key, r.ExitCode, len(r.StdoutTail))
 		}
 	}
@@ -62,25 +62,6 @@ func TestAReportThatIsTooLargeLosesItsOutput(t *testing.T) {
 		r := c.result(key)
 		if r.ExitCode != 7 || len(r.StdoutTail) != 0 || !strings.Contains(r.Message, "output is missing") {
 			t.Fatalf("%s was reported as %v", key, r)
-		}
-	}
-}
-
-func TestABatchOfReportsIsBoundedInBytes(t *testing.T) {
-	w := world()
-	w.desire(7, desired(101, 1, 2, 3), specs())
-	startAll(w)
-	for i := range uint64(3) {
-		w.Exited(runtime.Exit{Key: k(i + 1), Reason: runtime.ReasonExited, Stdout: make([]byte, 1000)})
-	}
-	one := reportOverhead + 1000
-	for _, step := range []struct{ countMax, bytesMax, want int }{
-		{10, 2*one + 1, 2},
-		{10, 1, 1}, // one in any case
-		{10, 1, 0},
-	} {
-		if _, exits := w.toReport(step.countMax, step.bytesMax); len(exits) != step.want {
-			t.Errorf("up to %d bytes: %d reports, want %d", step.bytesMax, len(exits), step.want)
 		}
 	}
 }

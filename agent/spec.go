@@ -13,6 +13,7 @@ import (
 
 	"rota/agent/httpcall"
 	"rota/agent/inventory"
+	"rota/agent/plan"
 	"rota/agent/runtime"
 )
 
@@ -41,7 +42,7 @@ type specifier struct {
 
 // spec returns an error in words for the action's owner if the assignment
 // cannot be carried out.
-func (s specifier) spec(key runtime.Key, as *rotav1.Assignment) (runtime.Spec, error) {
+func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, error) {
 	switch {
 	case s.refuse != "":
 		return runtime.Spec{}, errors.New(s.refuse)

@@ -178,9 +178,9 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 	return d
 }
 
-// toReserveGPUs returns the node to reserve for a starved action of this queue: of those
-// that could ever run it and are not reserved for another, the one with the most free GPUs;
-// nil if there is none. Actions of other queues may need no GPUs: see Pass.toReserve.
+// toReserveGPUs returns the node to reserve for a starved action: of those that could ever
+// run it and are not reserved for another, the one with the most free GPUs; nil if
+// there is none.
 func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++

@@ -9,7 +9,7 @@ import (
 	"hash/crc32"
 	"slices"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 )
 
 // A file is the magic and then frames:
@@ -51,13 +51,13 @@ type content struct {
 	id          string
 	boot        string
 	incarnation uint64
-	attempts    map[runtime.Key]State
+	attempts    map[plan.Key]State
 }
 
 // decode reads a file and returns how many bytes of it are whole frames; what
 // is after them is the torn beginning of a frame.
 func decode(data []byte) (c content, valid int, err error) {
-	c.attempts = map[runtime.Key]State{}
+	c.attempts = map[plan.Key]State{}
 	rest, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok {
 		return c, 0, errMagic
@@ -153,7 +153,7 @@ func (c *content) setIncarnation(incarnation uint64) {
 	}
 }
 
-func (c *content) setAttempt(k kind, key runtime.Key) {
+func (c *content) setAttempt(k kind, key plan.Key) {
 	switch s, known := c.attempts[key]; {
 	case k == kindAccepted:
 		c.attempts[key] = State{}
@@ -171,9 +171,9 @@ func (c *content) encode() []byte {
 	var before, after []byte
 	for _, key := range c.sortedKeys() {
 		s := c.attempts[key]
-		b := keyRecords(kindAccepted, []runtime.Key{key})
+		b := keyRecords(kindAccepted, []plan.Key{key})
 		if s.Reported {
-			b = append(b, keyRecords(kindReported, []runtime.Key{key})...)
+			b = append(b, keyRecords(kindReported, []plan.Key{key})...)
 		}
 		if s.Rebooted {
 			before = append(before, b...)
@@ -186,12 +186,12 @@ func (c *content) encode() []byte {
 	return appendFrame([]byte(magic), payload)
 }
 
-func (c *content) sortedKeys() []runtime.Key {
-	keys := make([]runtime.Key, 0, len(c.attempts))
+func (c *content) sortedKeys() []plan.Key {
+	keys := make([]plan.Key, 0, len(c.attempts))
 	for key := range c.attempts {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, func(a, b runtime.Key) int {
+	slices.SortFunc(keys, func(a, b plan.Key) int {
 		return cmp.Or(cmp.Compare(a.Action, b.Action), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
 	return keys
@@ -207,7 +207,7 @@ func incarnationRecord(incarnation uint64) []byte {
 	return binary.AppendUvarint([]byte{byte(kindIncarnation)}, incarnation)
 }
 
-func keyRecords(k kind, keys []runtime.Key) []byte {
+func keyRecords(k kind, keys []plan.Key) []byte {
 	var b []byte
 	for _, key := range keys {
 		b = append(b, byte(k))
@@ -255,8 +255,8 @@ func (d *decoder) string() string {
 	return s
 }
 
-func (d *decoder) key() runtime.Key {
-	key := runtime.Key{Action: d.uvarint()}
+func (d *decoder) key() plan.Key {
+	key := plan.Key{Action: d.uvarint()}
 	attempt := d.uvarint()
 	key.Attempt, key.Incarnation = uint32(attempt), d.uvarint()
 	d.failed = d.failed || attempt > 1<<32-1

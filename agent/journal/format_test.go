@@ -4,20 +4,20 @@ import (
 	"reflect"
 	"testing"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 )
 
 // FuzzDecode gives the decoder arbitrary files, and arbitrary records in a
 // frame that checks out. What it takes for a journal must be one: what it says
 // survives being written and read again.
 func FuzzDecode(f *testing.F) {
-	k := runtime.Key{Action: 300, Attempt: 1, Incarnation: 7}
-	c := content{id: "id", boot: "boot-1", incarnation: 7, attempts: map[runtime.Key]State{k: {Reported: true, Rebooted: true}}}
+	k := plan.Key{Action: 300, Attempt: 1, Incarnation: 7}
+	c := content{id: "id", boot: "boot-1", incarnation: 7, attempts: map[plan.Key]State{k: {Reported: true, Rebooted: true}}}
 	file := c.encode()
 	f.Add(file)
 	f.Add(file[:len(file)-3])
 	f.Add(file[len(magic)+headerSize:])
-	f.Add(keyRecords(kindAccepted, []runtime.Key{k}))
+	f.Add(keyRecords(kindAccepted, []plan.Key{k}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		framed := appendFrame(appendFrame([]byte(magic), stringRecord(kindIdentity, "id")), data)
 		for _, file := range [][]byte{data, framed} {

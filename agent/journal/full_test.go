@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 	"rota/internal/need"
 )
 
@@ -36,7 +36,7 @@ func TestAFullDiskLeavesRoomForTheJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range uint64(5000) { // more than the page that the file has anyway
-		if err := j.Accept([]runtime.Key{{Action: n + 1, Attempt: 1, Incarnation: 1}}); err != nil {
+		if err := j.Accept([]plan.Key{{Action: n + 1, Attempt: 1, Incarnation: 1}}); err != nil {
 			t.Fatalf("attempt %d, at %d bytes: %v", n, j.size, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 )
 
@@ -71,7 +72,7 @@ func Open(path, bootID string) (*Journal, error) {
 func (j *Journal) open(bootID string) error {
 	data, err := os.ReadFile(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		j.content = content{id: randomID(), boot: bootID, attempts: map[runtime.Key]State{}}
+		j.content = content{id: randomID(), boot: bootID, attempts: map[plan.Key]State{}}
 		return j.rewrite()
 	}
 	if err != nil {
@@ -140,7 +141,7 @@ func (j *Journal) Incarnation() uint64 {
 }
 
 // Attempts returns every attempt that was accepted and not forgotten.
-func (j *Journal) Attempts() map[runtime.Key]State {
+func (j *Journal) Attempts() map[plan.Key]State {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return maps.Clone(j.content.attempts)
@@ -153,17 +154,17 @@ func (j *Journal) SetIncarnation(incarnation uint64) error {
 
 // Accept records that attempts are about to be started. It is durable on
 // return: an attempt may be started only after that.
-func (j *Journal) Accept(keys []runtime.Key) error {
+func (j *Journal) Accept(keys []plan.Key) error {
 	return j.commit(true, keyRecords(kindAccepted, keys))
 }
 
 // Report records that servers have confirmed the ends of attempts.
-func (j *Journal) Report(keys []runtime.Key) error {
+func (j *Journal) Report(keys []plan.Key) error {
 	return j.commit(false, keyRecords(kindReported, keys))
 }
 
 // Forget drops attempts that the cluster will not name again.
-func (j *Journal) Forget(keys []runtime.Key) error {
+func (j *Journal) Forget(keys []plan.Key) error {
 	return j.commit(false, keyRecords(kindForgotten, keys))
 }
 

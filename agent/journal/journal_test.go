@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"rota/agent/journal"
-	"rota/agent/runtime"
+	"rota/agent/plan"
 )
 
-func key(action uint64) runtime.Key {
-	return runtime.Key{Action: action, Attempt: 1, Incarnation: 7}
+func key(action uint64) plan.Key {
+	return plan.Key{Action: action, Attempt: 1, Incarnation: 7}
 }
 
-func keys(actions ...uint64) (out []runtime.Key) {
+func keys(actions ...uint64) (out []plan.Key) {
 	for _, a := range actions {
 		out = append(out, key(a))
 	}
@@ -54,7 +54,7 @@ func TestWhatIsWrittenIsThereAfterARestart(t *testing.T) {
 	if j.ID() != id || id == "" || j.Incarnation() != 7 {
 		t.Errorf("ID %q and incarnation %d, want %q and 7", j.ID(), j.Incarnation(), id)
 	}
-	want := map[runtime.Key]journal.State{key(1): {}, key(2): {Reported: true}}
+	want := map[plan.Key]journal.State{key(1): {}, key(2): {Reported: true}}
 	if got := j.Attempts(); !maps.Equal(got, want) {
 		t.Errorf("attempts %v, want %v", got, want)
 	}
@@ -71,7 +71,7 @@ func TestAttemptsFromBeforeARebootAreTold(t *testing.T) {
 	must(t, j.Close())
 
 	j = open(t, path, "boot-2")
-	want := map[runtime.Key]journal.State{key(1): {Rebooted: true}, key(2): {}}
+	want := map[plan.Key]journal.State{key(1): {Rebooted: true}, key(2): {}}
 	if got := j.Attempts(); !maps.Equal(got, want) {
 		t.Errorf("attempts %v, want %v", got, want)
 	}
@@ -203,7 +203,7 @@ func TestItStaysSmall(t *testing.T) {
 	must(t, j.Close())
 	j = open(t, path, "boot-2")
 	must(t, j.Accept(keys(3)))
-	batch := make([]runtime.Key, 4096)
+	batch := make([]plan.Key, 4096)
 	for round := range 100 {
 		for i := range batch {
 			batch[i] = key(uint64(1000 + round*len(batch) + i))
@@ -217,7 +217,7 @@ func TestItStaysSmall(t *testing.T) {
 	if st.Size() > 2<<20 {
 		t.Errorf("the journal of three attempts has %d bytes", st.Size())
 	}
-	want := map[runtime.Key]journal.State{key(1): {Rebooted: true}, key(2): {Reported: true, Rebooted: true}, key(3): {}}
+	want := map[plan.Key]journal.State{key(1): {Rebooted: true}, key(2): {Reported: true, Rebooted: true}, key(3): {}}
 	if got := open(t, path, "boot-2").Attempts(); !maps.Equal(got, want) {
 		t.Errorf("attempts %v, want %v", got, want)
 	}

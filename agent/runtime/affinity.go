@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/plan"
 )
 
 // markVariable is set in the environment of attempts that no cgroup holds, so
@@ -42,10 +44,10 @@ func (a *affinity) notEnforced() []string {
 	}
 }
 
-func (a *affinity) roots() []string        { return nil }
-func (a *affinity) start()                 {}
-func (a *affinity) environ(k Key) []string { return []string{a.mark(k)} }
-func (a *affinity) close()                 {}
+func (a *affinity) roots() []string             { return nil }
+func (a *affinity) start()                      {}
+func (a *affinity) environ(k plan.Key) []string { return []string{a.mark(k)} }
+func (a *affinity) close()                      {}
 
 func (a *affinity) newBox(spec *Spec) (box, error) {
 	if err := checkCPUs(spec.CPUs, a.allowed); err != nil {
@@ -54,7 +56,7 @@ func (a *affinity) newBox(spec *Spec) (box, error) {
 	return &affinityBox{all: a, cpus: spec.CPUs, mark: a.mark(spec.Key)}, nil
 }
 
-func (a *affinity) mark(k Key) string { return markVariable + "=" + a.name + "/" + k.String() }
+func (a *affinity) mark(k plan.Key) string { return markVariable + "=" + a.name + "/" + k.String() }
 
 // killLeft kills what the attempts of a dead supervisor left: their sessions, by
 // the recorded leaders, and whatever carries this supervisor's mark.

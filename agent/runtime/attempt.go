@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"rota/agent/plan"
 	"rota/internal/failpoint"
 )
 
@@ -15,14 +16,14 @@ type attempt struct {
 	spec Spec
 	kill chan killOrder // one; later orders change nothing
 	// ended is nil while it runs. Guarded by the supervisor's mutex.
-	ended *Exit
+	ended *plan.Exit
 	// child is recorded where no cgroup holds the attempt. Guarded likewise.
 	child *childRecord
 }
 
 // killOrder says why an attempt is ended from outside.
 type killOrder struct {
-	reason  Reason
+	reason  plan.Reason
 	message string
 }
 
@@ -48,12 +49,12 @@ type runner struct {
 	owned  bool // owner is to be given back
 	dir    string
 	ownDir string // to be given back; empty: none
-	exit   Exit
+	exit   plan.Exit
 }
 
 // run returns the end of the attempt, once nothing of it is alive.
-func (s *supervisor) run(a *attempt) Exit {
-	r := &runner{sup: s, a: a, exit: Exit{Key: a.spec.Key}}
+func (s *supervisor) run(a *attempt) plan.Exit {
+	r := &runner{sup: s, a: a, exit: plan.Exit{Key: a.spec.Key}}
 	defer r.cleanUp()
 	failpoint.Hit(failpoint.StartJournaled)
 	select {
@@ -64,7 +65,7 @@ func (s *supervisor) run(a *attempt) Exit {
 	}
 	c, err := r.start()
 	if err != nil {
-		r.exit.Reason, r.exit.Message = ReasonStartFailed, err.Error()
+		r.exit.Reason, r.exit.Message = plan.ReasonStartFailed, err.Error()
 		s.output.end(a.spec.Key)
 		return r.exit
 	}
@@ -106,7 +107,7 @@ func (r *runner) start() (child, error) {
 	failpoint.Hit(failpoint.AttemptForked)
 	s.started(spec.Key, c.pid)
 	if err := r.box.arm(); err != nil {
-		r.a.order(killOrder{ReasonStartFailed, err.Error()})
+		r.a.order(killOrder{plan.ReasonStartFailed, err.Error()})
 	}
 	return c, nil
 }
@@ -200,7 +201,7 @@ func (r *runner) wait(c child) (order *killOrder, e childExit) {
 	case o := <-r.a.kill:
 		order = &o
 	case <-timeout:
-		order = &killOrder{ReasonTimeout, fmt.Sprintf("killed after its run timeout of %s", r.a.spec.Timeout)}
+		order = &killOrder{plan.ReasonTimeout, fmt.Sprintf("killed after its run timeout of %s", r.a.spec.Timeout)}
 	}
 	if !exited {
 		r.kill()
@@ -241,13 +242,13 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 	case order != nil:
 		x.Reason, x.Message = order.reason, order.message
 	case failed && u.oomKills > 0:
-		x.Reason = ReasonOutOfMemory
+		x.Reason = plan.ReasonOutOfMemory
 		x.Message = "exceeded its memory limit of " + sizeText(r.a.spec.MemoryBytes)
 	case x.Signal != 0:
-		x.Reason = ReasonSignaled
+		x.Reason = plan.ReasonSignaled
 		x.Message = fmt.Sprintf("ended by signal %d (%s)", x.Signal, e.status.Signal())
 	default:
-		x.Reason = ReasonExited
+		x.Reason = plan.ReasonExited
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 )
 
@@ -32,7 +33,7 @@ func BenchmarkStartNoop(b *testing.B) {
 				begin = time.Now()
 				runOne(b, c, noop(n))
 				attempt = append(attempt, time.Since(begin))
-				if err := c.Forget(b.Context(), []runtime.Key{key(n)}); err != nil {
+				if err := c.Forget(b.Context(), []plan.Key{key(n)}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -55,7 +56,7 @@ func noop(n uint64) runtime.Spec {
 func BenchmarkThroughput(b *testing.B) {
 	c := dial(b, options(b.TempDir(), ""))
 	var n atomic.Uint64
-	var done []runtime.Key
+	var done []plan.Key
 	const ahead = 16
 	for range ahead {
 		start(b, c, noop(n.Add(1)))
@@ -80,7 +81,7 @@ func BenchmarkThroughput(b *testing.B) {
 func BenchmarkCall(b *testing.B) {
 	c := dial(b, options(b.TempDir(), runtime.ModeAffinity))
 	for b.Loop() {
-		if err := c.Kill(b.Context(), key(1), runtime.ReasonCanceled); err != nil {
+		if err := c.Kill(b.Context(), key(1), plan.ReasonCanceled); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/plan"
 )
 
 // boxesReady is how many boxes are made ahead, so that no attempt waits for
@@ -163,7 +165,7 @@ func (c *cgroups) moveSupervisor(mounts []*hierarchy, parent string) {
 	}
 }
 
-func (c *cgroups) environ(Key) []string { return nil }
+func (c *cgroups) environ(plan.Key) []string { return nil }
 
 // start begins to make boxes. It is apart from newCgroups because what an
 // earlier supervisor left has to be gone first.

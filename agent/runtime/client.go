@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	supervisorv1 "rota/api/gen/supervisor/v1"
+
+	"rota/agent/plan"
 )
 
 // Options says which supervisor to use and how to start it if there is none.
@@ -32,7 +34,7 @@ type Client struct {
 	session uint64
 
 	queue *exitQueue
-	exits chan Exit
+	exits chan plan.Exit
 	done  chan struct{} // closed when the stream of ends has ended
 	// attached ends with Close.
 	attached context.Context
@@ -46,7 +48,7 @@ func newClient(conn net.Conn, log hclog.Logger) *Client {
 		rpc:   ttrpc.NewClient(conn),
 		log:   log,
 		queue: newExitQueue(),
-		exits: make(chan Exit),
+		exits: make(chan plan.Exit),
 		done:  make(chan struct{}),
 	}
 	c.attached, c.cancel = context.WithCancel(context.Background())
@@ -119,7 +121,7 @@ func (c *Client) pump() {
 func (c *Client) Describe() Description { return c.desc }
 
 // Exits implements Runtime.
-func (c *Client) Exits() <-chan Exit { return c.exits }
+func (c *Client) Exits() <-chan plan.Exit { return c.exits }
 
 // Start implements Runtime. Errors: ErrDuplicate, ErrDeadlinePassed, ErrTooMany,
 // ErrInvalidSpec, ErrStopping, ErrJournal: nothing was started; ErrLost and those
@@ -136,13 +138,13 @@ func (c *Client) Start(ctx context.Context, spec Spec) error {
 }
 
 // Kill implements Runtime.
-func (c *Client) Kill(ctx context.Context, key Key, reason Reason) error {
+func (c *Client) Kill(ctx context.Context, key plan.Key, reason plan.Reason) error {
 	req := &supervisorv1.KillRequest{Session: c.session, Key: wireKey(key), Reason: uint32(reason)}
 	return c.call(ctx, methodKill, req, new(supervisorv1.KillResponse))
 }
 
 // List implements Runtime.
-func (c *Client) List(ctx context.Context) (running []Key, ended []Exit, err error) {
+func (c *Client) List(ctx context.Context) (running []plan.Key, ended []plan.Exit, err error) {
 	stream, err := c.open(ctx, methodList, &supervisorv1.ListRequest{Session: c.session})
 	for err == nil {
 		page := new(supervisorv1.ListResponse)
@@ -161,7 +163,7 @@ func (c *Client) List(ctx context.Context) (running []Key, ended []Exit, err err
 const forgetPage = 512
 
 // Forget implements Runtime.
-func (c *Client) Forget(ctx context.Context, keys []Key) error {
+func (c *Client) Forget(ctx context.Context, keys []plan.Key) error {
 	for len(keys) > 0 {
 		n := min(len(keys), forgetPage)
 		req := &supervisorv1.ForgetRequest{Session: c.session, Keys: mapped(keys[:n], wireKey)}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 	"rota/internal/clock"
 	"rota/internal/clock/clockctl"
@@ -74,7 +75,7 @@ func killedByClock(t *testing.T, ratePPM int64, jump, lease, after time.Duration
 	if took := time.Since(begin); took < after/2 || took > after+noticed {
 		t.Errorf("killed after %v, want %v and not much more", took, after)
 	}
-	if e.Reason != runtime.ReasonNodeLost {
+	if e.Reason != plan.ReasonNodeLost {
 		t.Errorf("got %+v", e)
 	}
 	return false
@@ -99,7 +100,7 @@ func TestAClockThatIsSetRightAgain(t *testing.T) {
 		}
 		// The rest of the lease must be longer than the command.
 		late = shown.Now() > deadline-int64(4*in) && in < 10*time.Second
-		if e := nextExit(t, client); !late && (e.Reason != runtime.ReasonExited || e.ExitCode != 3) {
+		if e := nextExit(t, client); !late && (e.Reason != plan.ReasonExited || e.ExitCode != 3) {
 			t.Errorf("got %+v, though its lease had seconds left", e)
 		}
 	}

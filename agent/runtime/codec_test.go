@@ -12,9 +12,11 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"time"
+
+	"rota/agent/plan"
 )
 
-func k(n uint64) Key { return Key{Action: n, Attempt: 1, Incarnation: 1} }
+func k(n uint64) plan.Key { return plan.Key{Action: n, Attempt: 1, Incarnation: 1} }
 
 func writeJournal(t *testing.T, path string, recs ...*record) {
 	t.Helper()
@@ -30,7 +32,7 @@ func writeJournal(t *testing.T, path string, recs ...*record) {
 	}
 }
 
-func readJournal(t *testing.T, path string) (started []Key, ended []Key) {
+func readJournal(t *testing.T, path string) (started []plan.Key, ended []plan.Key) {
 	t.Helper()
 	j, h, err := openJournal(path)
 	if err != nil {
@@ -48,14 +50,14 @@ func readJournal(t *testing.T, path string) (started []Key, ended []Key) {
 
 func start1(n uint64) *record { key := k(n); return &record{Start: &key} }
 func end1(n uint64) *record {
-	return &record{End: &Exit{Key: k(n), Reason: ReasonExited, Stdout: []byte("x")}}
+	return &record{End: &plan.Exit{Key: k(n), Reason: plan.ReasonExited, Stdout: []byte("x")}}
 }
 
 func TestAJournalRemembers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
-	writeJournal(t, path, start1(1), start1(2), end1(2), start1(3), end1(3), &record{Forget: []Key{k(3)}})
+	writeJournal(t, path, start1(1), start1(2), end1(2), start1(3), end1(3), &record{Forget: []plan.Key{k(3)}})
 	started, ended := readJournal(t, path)
-	if !reflect.DeepEqual(started, []Key{k(1)}) || !reflect.DeepEqual(ended, []Key{k(2)}) {
+	if !reflect.DeepEqual(started, []plan.Key{k(1)}) || !reflect.DeepEqual(ended, []plan.Key{k(2)}) {
 		t.Errorf("started %v, ended %v", started, ended)
 	}
 }
@@ -87,7 +89,7 @@ func TestATornTailIsCutOff(t *testing.T) {
 		f.Close()
 		writeJournal(t, path, end1(2))
 		started, ended := readJournal(t, path)
-		if !reflect.DeepEqual(started, []Key{k(1)}) || !reflect.DeepEqual(ended, []Key{k(2)}) {
+		if !reflect.DeepEqual(started, []plan.Key{k(1)}) || !reflect.DeepEqual(ended, []plan.Key{k(2)}) {
 			t.Errorf("%s: started %v, ended %v", name, started, ended)
 		}
 	}
@@ -117,7 +119,7 @@ func TestCompactionKeepsWhatCounts(t *testing.T) {
 		t.Errorf("%d bytes after compaction, %d before", j.size, before)
 	}
 	j.close()
-	if started, ended := readJournal(t, path); len(started) != 0 || !reflect.DeepEqual(ended, []Key{k(8), k(7)}) {
+	if started, ended := readJournal(t, path); len(started) != 0 || !reflect.DeepEqual(ended, []plan.Key{k(8), k(7)}) {
 		t.Errorf("started %v, ended %v", started, ended)
 	}
 }
@@ -167,7 +169,7 @@ func TestControllersAreGroupedByMount(t *testing.T) {
 
 func FuzzJournal(f *testing.F) {
 	var b []byte
-	for _, r := range []*record{start1(1), end1(1), {Forget: []Key{k(1)}}, {Boot: &bootRecord{PID: 1}}, {Child: &childRecord{Key: k(1)}}} {
+	for _, r := range []*record{start1(1), end1(1), {Forget: []plan.Key{k(1)}}, {Boot: &bootRecord{PID: 1}}, {Child: &childRecord{Key: k(1)}}} {
 		b, _ = appendRecord(b, r)
 		f.Add(b)
 	}

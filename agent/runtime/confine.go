@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"rota/agent/plan"
 )
 
 // confinement is what holds attempts: cgroups, or less where there are none.
@@ -20,7 +22,7 @@ type confinement interface {
 	// start begins to prepare boxes, once nothing is left of an earlier supervisor.
 	start()
 	// environ is what the environment of an attempt says besides its own.
-	environ(Key) []string
+	environ(plan.Key) []string
 	// newBox prepares a place for one attempt, with the limits in force that cannot
 	// hurt who forks into it.
 	newBox(spec *Spec) (box, error)

@@ -1,13 +1,17 @@
 package runtime
 
-import "sync"
+import (
+	"sync"
+
+	"rota/agent/plan"
+)
 
 // exitQueue is a queue without a bound of its own: the supervisor bounds how
 // many ends there can be.
 type exitQueue struct {
 	mu     sync.Mutex
 	cond   *sync.Cond
-	items  []Exit
+	items  []plan.Exit
 	closed bool
 }
 
@@ -17,7 +21,7 @@ func newExitQueue() *exitQueue {
 	return q
 }
 
-func (q *exitQueue) push(e ...Exit) {
+func (q *exitQueue) push(e ...plan.Exit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
@@ -44,7 +48,7 @@ func (q *exitQueue) drop() {
 
 // take waits for ends and returns at most a page of them, and none when the queue is
 // closed and empty.
-func (q *exitQueue) take() []Exit {
+func (q *exitQueue) take() []plan.Exit {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.items) == 0 && !q.closed {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 )
 
@@ -40,7 +41,7 @@ func TestNoFileIsGivenToASecondAttempt(t *testing.T) {
 			waitFor(t, path, func() bool { return exists(path) })
 			keep(path)
 		}
-		if err := c.Kill(t.Context(), key(n), runtime.ReasonCanceled); err != nil {
+		if err := c.Kill(t.Context(), key(n), plan.ReasonCanceled); err != nil {
 			t.Fatal(err)
 		}
 		nextExit(t, c)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 	"rota/internal/need"
 )
@@ -82,18 +83,18 @@ func TestAnIsolatedAttemptEndsAsAnyOther(t *testing.T) {
 		c := dial(t, o)
 		for n, tt := range []struct {
 			script string
-			reason runtime.Reason
+			reason plan.Reason
 			code   int
 			signal int
 		}{
-			{"exit 42", runtime.ReasonExited, 42, 0},
-			{"kill -9 $$", runtime.ReasonSignaled, 0, 9},
-			{"kill -TERM $$", runtime.ReasonSignaled, 0, 15},
-			{"touch mine /tmp/mine /dev/shm/mine; test -O mine -a -O /tmp/mine; echo again > /dev/stderr", runtime.ReasonExited, 0, 0},
-			{"cat /proc/self/oom_score_adj | grep -x 500", runtime.ReasonExited, 0, 0},
-			{"test $(whoami 2>/dev/null || echo $USER) = rota", runtime.ReasonExited, 0, 0},
+			{"exit 42", plan.ReasonExited, 42, 0},
+			{"kill -9 $$", plan.ReasonSignaled, 0, 9},
+			{"kill -TERM $$", plan.ReasonSignaled, 0, 15},
+			{"touch mine /tmp/mine /dev/shm/mine; test -O mine -a -O /tmp/mine; echo again > /dev/stderr", plan.ReasonExited, 0, 0},
+			{"cat /proc/self/oom_score_adj | grep -x 500", plan.ReasonExited, 0, 0},
+			{"test $(whoami 2>/dev/null || echo $USER) = rota", plan.ReasonExited, 0, 0},
 			// Orphans are reaped: no zombie is left of what another process left.
-			{"for i in 1 2 3; do (true &); done; sleep 0.1; ! grep -h 'State:.*Z' /proc/[0-9]*/status", runtime.ReasonExited, 0, 0},
+			{"for i in 1 2 3; do (true &); done; sleep 0.1; ! grep -h 'State:.*Z' /proc/[0-9]*/status", plan.ReasonExited, 0, 0},
 		} {
 			e := runOne(t, c, shell(key(uint64(n)+1), tt.script))
 			if e.Reason != tt.reason || e.ExitCode != tt.code || e.Signal != tt.signal {
@@ -105,7 +106,7 @@ func TestAnIsolatedAttemptEndsAsAnyOther(t *testing.T) {
 			t.Error("the supervisor kept the score of attempts")
 		}
 		e := runOne(t, c, shell(key(20), "(setsid sh -c '(sleep 1000 & ) &' ); echo done"))
-		if e.Reason != runtime.ReasonExited {
+		if e.Reason != plan.ReasonExited {
 			t.Errorf("with something left behind: %+v", e)
 		}
 		if left := processesOf(o.AttemptUIDs); len(left) > 0 {
@@ -113,7 +114,7 @@ func TestAnIsolatedAttemptEndsAsAnyOther(t *testing.T) {
 		}
 		big := self(t, key(21), "helper-eat", "400")
 		big.MemoryBytes = 64 << 20
-		if e := runOne(t, c, big); !lacks(c, "memory limits") && e.Reason != runtime.ReasonOutOfMemory {
+		if e := runOne(t, c, big); !lacks(c, "memory limits") && e.Reason != plan.ReasonOutOfMemory {
 			t.Errorf("out of memory: %+v", e)
 		}
 	})
@@ -142,7 +143,7 @@ func processesOf(uids string) (out []string) {
 func TestATrajectoryKeepsItsUserAndTmp(t *testing.T) {
 	o := isolated(t, "")
 	c := dial(t, o)
-	uidOf := func(e runtime.Exit) string { return strings.TrimSpace(string(e.Stdout)) }
+	uidOf := func(e plan.Exit) string { return strings.TrimSpace(string(e.Stdout)) }
 	first := uidOf(runOne(t, c, inTrajectory(1, 7, "id -u; echo kept > /tmp/state")))
 	other := uidOf(runOne(t, c, inTrajectory(2, 8, "id -u; cat /tmp/state 2>/dev/null")))
 	single := uidOf(runOne(t, c, shell(key(3), "id -u; cat /tmp/state 2>/dev/null")))
@@ -152,7 +153,7 @@ func TestATrajectoryKeepsItsUserAndTmp(t *testing.T) {
 	if again := uidOf(runOne(t, c, inTrajectory(4, 7, "id -u; cat /tmp/state"))); again != first+"\nkept" {
 		t.Errorf("later, of the same trajectory: %q, first %s", again, first)
 	}
-	if err := c.Forget(t.Context(), []runtime.Key{key(1), key(2), key(3), key(4)}); err != nil {
+	if err := c.Forget(t.Context(), []plan.Key{key(1), key(2), key(3), key(4)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Stop(t.Context()); err != nil {
@@ -181,7 +182,7 @@ func TestUsersCanRunOut(t *testing.T) {
 	waitFor(t, "both users to be taken", func() bool {
 		return len(processesOf("399000-399000")) > 0 && len(processesOf("399001-399001")) > 0
 	})
-	if e := runOne(t, c, shell(key(4), "true")); e.Reason != runtime.ReasonStartFailed || !strings.Contains(e.Message, "--attempt-uids") {
+	if e := runOne(t, c, shell(key(4), "true")); e.Reason != plan.ReasonStartFailed || !strings.Contains(e.Message, "--attempt-uids") {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -217,7 +218,7 @@ func TestIsolatedAttemptsDieWithTheirSupervisor(t *testing.T) {
 		waitFor(t, "its processes", func() bool { return len(processesOf(o.AttemptUIDs)) >= 4 })
 		kill(t, c.Describe().PID, syscall.SIGKILL)
 		c = dial(t, o)
-		if e := nextExit(t, c); e.Reason != runtime.ReasonSupervisorLost {
+		if e := nextExit(t, c); e.Reason != plan.ReasonSupervisorLost {
 			t.Errorf("got %+v", e)
 		}
 		if left := processesOf(o.AttemptUIDs); len(left) > 0 {

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"rota/agent/plan"
 )
 
 // The journal is a sequence of records: length and CRC-32C of the body, both 4
@@ -27,10 +29,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // record is one fact. Exactly one field is set.
 type record struct {
 	Boot   *bootRecord  `json:"boot,omitempty"`
-	Start  *Key         `json:"start,omitempty"` // written before the child exists
+	Start  *plan.Key    `json:"start,omitempty"` // written before the child exists
 	Child  *childRecord `json:"child,omitempty"`
-	End    *Exit        `json:"end,omitempty"`
-	Forget []Key        `json:"forget,omitempty"`
+	End    *plan.Exit   `json:"end,omitempty"`
+	Forget []plan.Key   `json:"forget,omitempty"`
 }
 
 // bootRecord says which supervisor wrote what follows.
@@ -45,21 +47,21 @@ type bootRecord struct {
 // childRecord says which process leads an attempt, for where no cgroup does. A
 // process ID alone may be reused; with its start time it is not.
 type childRecord struct {
-	Key       Key    `json:"key"`
-	PID       int    `json:"pid"`
-	StartTime uint64 `json:"start_time"`
+	Key       plan.Key `json:"key"`
+	PID       int      `json:"pid"`
+	StartTime uint64   `json:"start_time"`
 }
 
 // history is what a journal says.
 type history struct {
 	boot    *bootRecord
-	started map[Key]*childRecord // not ended; nil child: none recorded
-	ended   map[Key]*Exit        // not forgotten
-	order   []Key                // of ends
+	started map[plan.Key]*childRecord // not ended; nil child: none recorded
+	ended   map[plan.Key]*plan.Exit   // not forgotten
+	order   []plan.Key                // of ends
 }
 
 func newHistory() *history {
-	return &history{started: make(map[Key]*childRecord), ended: make(map[Key]*Exit)}
+	return &history{started: make(map[plan.Key]*childRecord), ended: make(map[plan.Key]*plan.Exit)}
 }
 
 func (h *history) apply(r *record) {
@@ -86,9 +88,9 @@ func (h *history) apply(r *record) {
 }
 
 // exits returns what ended and was not forgotten, in the order of the ends.
-func (h *history) exits() []*Exit {
-	var out []*Exit
-	seen := make(map[Key]bool)
+func (h *history) exits() []*plan.Exit {
+	var out []*plan.Exit
+	seen := make(map[plan.Key]bool)
 	for _, k := range h.order {
 		if e := h.ended[k]; e != nil && !seen[k] {
 			seen[k] = true

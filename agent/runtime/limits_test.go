@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"rota/agent/runtime"
+	"rota/agent/plan"
 	"rota/internal/need"
 )
 
@@ -21,7 +21,7 @@ func TestSmallMemoryLimitsHurtNobodyElse(t *testing.T) {
 			spec := shell(key(uint64(i)+2), "echo ran")
 			spec.MemoryBytes = limit
 			switch e := runOne(t, c, spec); e.Reason {
-			case runtime.ReasonStartFailed, runtime.ReasonOutOfMemory, runtime.ReasonExited, runtime.ReasonSignaled:
+			case plan.ReasonStartFailed, plan.ReasonOutOfMemory, plan.ReasonExited, plan.ReasonSignaled:
 			default:
 				t.Errorf("limit of %d bytes: %+v", limit, e)
 			}
@@ -59,7 +59,7 @@ func TestManyProcessesShareOnePartOfACPU(t *testing.T) {
 		many.CPUs, one.CPUs = []int{0}, []int{0}
 		start(t, c, many)
 		got := runOne(t, c, one).CPU
-		if err := c.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+		if err := c.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
 			t.Fatal(err)
 		}
 		theirs := nextExit(t, c).CPU
@@ -82,7 +82,7 @@ func TestAttemptsWithoutCPUsMakeWay(t *testing.T) {
 	owner := shell(key(2), `timeout 1 sh -c 'while :; do :; done'`)
 	owner.CPUs = []int{0}
 	got := runOne(t, c, owner).CPU
-	if err := c.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+	if err := c.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
 		t.Fatal(err)
 	}
 	theirs := nextExit(t, c).CPU

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 	"rota/internal/clock"
 	"rota/internal/need"
@@ -57,7 +58,7 @@ func TestADeadSupervisorsAttemptsAreKilledAndReported(t *testing.T) {
 		if alive(pid) {
 			t.Errorf("daemon %d is alive after Dial", pid)
 		}
-		got := map[runtime.Key]runtime.Exit{}
+		got := map[plan.Key]plan.Exit{}
 		for range 2 {
 			e := nextExit(t, again)
 			got[e.Key] = e
@@ -65,7 +66,7 @@ func TestADeadSupervisorsAttemptsAreKilledAndReported(t *testing.T) {
 		if e := got[key(1)]; e.Reason != ended.Reason || e.ExitCode != 3 {
 			t.Errorf("an end from before: %+v", e)
 		}
-		if e := got[key(2)]; e.Reason != runtime.ReasonSupervisorLost || string(e.Stdout) != "before\n" {
+		if e := got[key(2)]; e.Reason != plan.ReasonSupervisorLost || string(e.Stdout) != "before\n" {
 			t.Errorf("the lost one: %+v", e)
 		}
 		if err := again.Start(t.Context(), shell(key(2), "true")); !errors.Is(err, runtime.ErrDuplicate) {
@@ -106,12 +107,12 @@ func TestAnAgentThatComesBackGetsEverything(t *testing.T) {
 	if e := nextExit(t, c2); e.Key != key(2) || e.ExitCode != 6 {
 		t.Errorf("the end of what was re-adopted: %+v", e)
 	}
-	if err := c2.Forget(t.Context(), []runtime.Key{key(1), key(2)}); err != nil {
+	if err := c2.Forget(t.Context(), []plan.Key{key(1), key(2)}); err != nil {
 		t.Fatal(err)
 	}
 	c3 := dial(t, o)
 	waitLost(t, c2) // the newest connection is the only one
-	if e := runOne(t, c3, shell(key(3), "true")); e.Reason != runtime.ReasonExited {
+	if e := runOne(t, c3, shell(key(3), "true")); e.Reason != plan.ReasonExited {
 		t.Errorf("what was forgotten is not told again: %+v", e)
 	}
 }
@@ -133,7 +134,7 @@ func TestTheDeadlineKillsWhileTheAgentIsFrozen(t *testing.T) {
 		pid := readPID(t, left)
 		waitFor(t, "the supervisor to kill", func() bool { return !alive(pid) })
 		c := dial(t, o)
-		if e := nextExit(t, c); e.Reason != runtime.ReasonNodeLost {
+		if e := nextExit(t, c); e.Reason != plan.ReasonNodeLost {
 			t.Errorf("got %+v", e)
 		}
 		if err := c.Start(t.Context(), shell(key(2), "true")); !errors.Is(err, runtime.ErrDeadlinePassed) {
@@ -160,7 +161,7 @@ func TestALaterDeadlineReplacesAnEarlierOne(t *testing.T) {
 			}
 		}
 		late = clock.Boottime() >= soon && in < 10*time.Second
-		if e := nextExit(t, c); !late && (e.Reason != runtime.ReasonExited || e.ExitCode != 1) {
+		if e := nextExit(t, c); !late && (e.Reason != plan.ReasonExited || e.ExitCode != 1) {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -189,7 +190,7 @@ func TestASupervisorNobodyNeedsEnds(t *testing.T) {
 			_, err := os.Stat(filepath.Join(dir, "supervisor.sock"))
 			return errors.Is(err, os.ErrNotExist)
 		})
-		if e := nextExit(t, dial(t, o)); e.Reason != runtime.ReasonNodeLost {
+		if e := nextExit(t, dial(t, o)); e.Reason != plan.ReasonNodeLost {
 			t.Errorf("the next one tells the end: %+v", e)
 		}
 	})
@@ -198,11 +199,11 @@ func TestASupervisorNobodyNeedsEnds(t *testing.T) {
 		c := dial(t, o)
 		start(t, c, shell(key(1), "sleep 1000"))
 		kill(t, c.Describe().PID, syscall.SIGTERM)
-		if e := nextExit(t, c); e.Reason != runtime.ReasonSupervisorLost {
+		if e := nextExit(t, c); e.Reason != plan.ReasonSupervisorLost {
 			t.Errorf("the end is told before it ends: %+v", e)
 		}
 		waitLost(t, c)
-		if e := nextExit(t, dial(t, o)); e.Reason != runtime.ReasonSupervisorLost {
+		if e := nextExit(t, dial(t, o)); e.Reason != plan.ReasonSupervisorLost {
 			t.Errorf("and by the next one: %+v", e)
 		}
 	})
@@ -248,7 +249,7 @@ func TestOtherOptionsReplaceASupervisorThatIsIdle(t *testing.T) {
 	if busy.Describe().PID != c.Describe().PID {
 		t.Fatal("a busy supervisor was replaced")
 	}
-	if err := busy.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+	if err := busy.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
 		t.Fatal(err)
 	}
 	nextExit(t, busy)
@@ -256,7 +257,7 @@ func TestOtherOptionsReplaceASupervisorThatIsIdle(t *testing.T) {
 	if idle.Describe().PID == c.Describe().PID {
 		t.Error("an idle supervisor kept its old options")
 	}
-	if e := nextExit(t, idle); e.Reason != runtime.ReasonCanceled {
+	if e := nextExit(t, idle); e.Reason != plan.ReasonCanceled {
 		t.Errorf("its journal is taken over: %+v", e)
 	}
 }
@@ -274,7 +275,7 @@ func TestAnotherModeKillsWhatWasLeft(t *testing.T) {
 		kill(t, c.Describe().PID, syscall.SIGKILL)
 		waitLost(t, c)
 		o.Mode = modes[1]
-		if e := nextExit(t, dial(t, o)); e.Reason != runtime.ReasonSupervisorLost || alive(pid) {
+		if e := nextExit(t, dial(t, o)); e.Reason != plan.ReasonSupervisorLost || alive(pid) {
 			t.Errorf("%q then %q: alive %v, %+v", modes[0], modes[1], alive(pid), e)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 	"rota/internal/clock"
 )
@@ -111,7 +112,7 @@ func clientMain(args []string) {
 	ctx := context.Background()
 	c, err := runtime.Dial(ctx, options(args[0], args[1]))
 	if err == nil {
-		err = c.Start(ctx, shell(runtime.Key{Action: 1, Attempt: 1, Incarnation: 1}, args[2]))
+		err = c.Start(ctx, shell(plan.Key{Action: 1, Attempt: 1, Incarnation: 1}, args[2]))
 	}
 	if err != nil {
 		fmt.Println("error:", err)
@@ -153,7 +154,7 @@ func parentOf() string {
 }
 
 // shell is an attempt that runs a shell script.
-func shell(k runtime.Key, script string) runtime.Spec {
+func shell(k plan.Key, script string) runtime.Spec {
 	return runtime.Spec{
 		Key:  k,
 		Argv: []string{"sh", "-c", script},
@@ -162,7 +163,7 @@ func shell(k runtime.Key, script string) runtime.Spec {
 }
 
 // self is an attempt that runs a helper of this binary.
-func self(t testing.TB, k runtime.Key, args ...string) runtime.Spec {
+func self(t testing.TB, k plan.Key, args ...string) runtime.Spec {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/plan"
 )
 
 // Stream is one of the two outputs of an attempt.
@@ -60,13 +62,13 @@ type Output struct {
 }
 
 // OutputPath is where a stream of an attempt is, in a supervisor's directory.
-func OutputPath(dir string, key Key, s Stream) string {
+func OutputPath(dir string, key plan.Key, s Stream) string {
 	return filepath.Join(dir, outputName, key.String()+"."+s.file())
 }
 
 // OpenOutput opens the output of an attempt for reading from these offsets.
 // Errors: ErrNoOutput.
-func OpenOutput(dir string, key Key, stdoutOffset, stderrOffset int64) (*Output, error) {
+func OpenOutput(dir string, key plan.Key, stdoutOffset, stderrOffset int64) (*Output, error) {
 	o := &Output{offset: [2]int64{stdoutOffset, stderrOffset}, buf: make([]byte, chunkBytes)}
 	for i, s := range []Stream{Stdout, Stderr} {
 		o.path[i] = OutputPath(dir, key, s)

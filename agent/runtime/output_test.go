@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 )
 
-func openOutput(t *testing.T, dir string, k runtime.Key, stdout, stderr int64) *runtime.Output {
+func openOutput(t *testing.T, dir string, k plan.Key, stdout, stderr int64) *runtime.Output {
 	t.Helper()
 	out, err := runtime.OpenOutput(dir, k, stdout, stderr)
 	if err != nil {

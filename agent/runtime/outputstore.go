@@ -15,6 +15,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"rota/agent/plan"
 )
 
 // tailBytes is how much of both streams together goes into an Exit.
@@ -43,7 +45,7 @@ type outputStore struct {
 	log  hclog.Logger
 
 	mu      sync.Mutex
-	running map[Key]*outputFiles
+	running map[plan.Key]*outputFiles
 	ended   []keptOutput // oldest first
 	bytes   int64        // of ended
 }
@@ -61,7 +63,7 @@ func (o *outputFiles) close() {
 
 // keptOutput is the output of an ended attempt.
 type keptOutput struct {
-	key   Key
+	key   plan.Key
 	at    time.Time // of the end
 	bytes int64     // on disk
 }
@@ -69,7 +71,7 @@ type keptOutput struct {
 // newOutputStore takes over what earlier supervisors left; all of it has ended.
 func newOutputStore(o SuperviseOptions, log hclog.Logger) (*outputStore, error) {
 	s := &outputStore{dir: filepath.Join(o.Dir, outputName), opts: o, log: log,
-		running: make(map[Key]*outputFiles)}
+		running: make(map[plan.Key]*outputFiles)}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make output directory: %w", err)
 	}
@@ -101,11 +103,11 @@ func newOutputStore(o SuperviseOptions, log hclog.Logger) (*outputStore, error) 
 	return s, nil
 }
 
-func (s *outputStore) path(k Key, st Stream) string { return OutputPath(s.opts.Dir, k, st) }
+func (s *outputStore) path(k plan.Key, st Stream) string { return OutputPath(s.opts.Dir, k, st) }
 
 // open makes the files of an attempt. They belong to the attempt's user, so that
 // a command can open /dev/stderr; the directory does not.
-func (s *outputStore) open(k Key, owner *userID) (*outputFiles, error) {
+func (s *outputStore) open(k plan.Key, owner *userID) (*outputFiles, error) {
 	if exists(s.path(k, Stdout)) {
 		s.forget(k) // an attempt of that key ended and was forgotten
 	}
@@ -143,7 +145,7 @@ func (s *outputStore) openFile(path string, owner *userID) (*os.File, error) {
 
 // end closes the files after the last process of the attempt and returns the
 // last bytes of each.
-func (s *outputStore) end(k Key) (stdout, stderr []byte) {
+func (s *outputStore) end(k plan.Key) (stdout, stderr []byte) {
 	s.mu.Lock()
 	out := s.running[k]
 	delete(s.running, k)
@@ -210,7 +212,7 @@ func (s *outputStore) sweep(now time.Time) {
 }
 
 // forget removes the output of an ended attempt at once.
-func (s *outputStore) forget(k Key) {
+func (s *outputStore) forget(k plan.Key) {
 	s.mu.Lock()
 	s.ended = slices.DeleteFunc(s.ended, func(o keptOutput) bool {
 		if o.key == k {
@@ -223,7 +225,7 @@ func (s *outputStore) forget(k Key) {
 }
 
 // remove drops the files of an ended attempt. A reader that has them open reads on.
-func (s *outputStore) remove(k Key) {
+func (s *outputStore) remove(k plan.Key) {
 	for _, st := range []Stream{Stdout, Stderr} {
 		if err := os.Remove(s.path(k, st)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			s.log.Warn("old output cannot be removed", "error", err)
@@ -309,7 +311,7 @@ func blocks(st os.FileInfo) int64 {
 
 // lastBytes returns the tails of what an attempt wrote that no supervisor saw
 // the end of.
-func (s *outputStore) lastBytes(k Key) (stdout, stderr []byte) {
+func (s *outputStore) lastBytes(k plan.Key) (stdout, stderr []byte) {
 	out, err := os.Open(s.path(k, Stdout))
 	if err != nil {
 		return nil, nil

@@ -2,24 +2,14 @@ package runtime
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"rota/agent/plan"
 )
-
-// Key is the fencing token of an attempt.
-type Key struct {
-	Action      uint64
-	Attempt     uint32
-	Incarnation uint64
-}
-
-// String returns the token as commands see it in ROTA_TOKEN:
-// action.attempt.incarnation.
-func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Action, k.Attempt, k.Incarnation) }
 
 // Spec is everything that is needed to start an attempt.
 type Spec struct {
-	Key  Key
+	Key  plan.Key
 	Argv []string // {{cores}} already replaced
 	Env  []string // complete environment, KEY=value
 	Dir  string   // working directory: absolute and there, or below the attempt's own
@@ -32,35 +22,6 @@ type Spec struct {
 	Timeout time.Duration
 }
 
-// Reason says how an attempt ended. The values are those of rota.v1.EndReason.
-type Reason uint8
-
-// Ends that a runtime can see.
-const (
-	ReasonExited         Reason = 1
-	ReasonSignaled       Reason = 2
-	ReasonOutOfMemory    Reason = 3
-	ReasonTimeout        Reason = 4
-	ReasonStartFailed    Reason = 5
-	ReasonCanceled       Reason = 6
-	ReasonNodeLost       Reason = 8 // killed because the node's lease ended
-	ReasonSupervisorLost Reason = 9
-)
-
-// Exit is the end of one attempt.
-type Exit struct {
-	Key        Key
-	Reason     Reason
-	ExitCode   int
-	Signal     int
-	Message    string
-	Exec       time.Duration // monotonic, from start to end
-	CPU        time.Duration
-	MemoryPeak uint64 // bytes; 0: unknown
-	Stdout     []byte // last bytes, with Stderr at most 4 KiB
-	Stderr     []byte
-}
-
 // Runtime runs attempts. It is implemented by Client, which talks to the
 // supervisor process, and by fakes in tests of the agent.
 type Runtime interface {
@@ -70,15 +31,15 @@ type Runtime interface {
 	Start(ctx context.Context, spec Spec) error
 	// Kill ends all processes of an attempt; its Exit then carries the reason.
 	// Killing what does not run does nothing.
-	Kill(ctx context.Context, key Key, reason Reason) error
+	Kill(ctx context.Context, key plan.Key, reason plan.Reason) error
 	// List returns what runs, and what has ended and was not yet forgotten.
-	List(ctx context.Context) (running []Key, ended []Exit, err error)
+	List(ctx context.Context) (running []plan.Key, ended []plan.Exit, err error)
 	// Exits delivers every end once per connection, those before it included. It
 	// is closed when the supervisor is lost.
-	Exits() <-chan Exit
+	Exits() <-chan plan.Exit
 	// Forget drops the memory of ended attempts, after their reports were
 	// committed. Their output is kept for as long as the limits allow.
-	Forget(ctx context.Context, keys []Key) error
+	Forget(ctx context.Context, keys []plan.Key) error
 	// SetDeadline tells the supervisor when to kill everything by itself unless
 	// it hears a later deadline first. In nanoseconds of CLOCK_BOOTTIME, which
 	// agent and supervisor share; 0 means never (dev and tests only).

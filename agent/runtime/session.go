@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/ttrpc"
 
 	supervisorv1 "rota/api/gen/supervisor/v1"
+
+	"rota/agent/plan"
 )
 
 // session is the connection of one agent. Only the newest one counts: an agent
@@ -108,8 +110,8 @@ func (s *supervisor) serveList(_ context.Context, stream ttrpc.StreamServer) (an
 	if err := stream.RecvMsg(req); err != nil {
 		return nil, err
 	}
-	var running []Key
-	var ended []Exit
+	var running []plan.Key
+	var ended []plan.Exit
 	err := s.request(req.GetSession(), func() error {
 		running, ended = s.list()
 		return nil
@@ -131,7 +133,7 @@ func (s *supervisor) serveStart(req *supervisorv1.StartRequest) error {
 }
 
 func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {
-	return s.killAttempt(keyOf(req.GetKey()), Reason(req.GetReason()))
+	return s.killAttempt(keyOf(req.GetKey()), plan.Reason(req.GetReason()))
 }
 
 func (s *supervisor) serveForget(req *supervisorv1.ForgetRequest) error {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"rota/agent/plan"
 )
 
 // defaultPath is searched when an attempt's environment has no PATH.
@@ -63,7 +65,7 @@ func lookPath(name string, env []string) (string, error) {
 }
 
 // parseKey is the inverse of Key.String.
-func parseKey(s string) (k Key, ok bool) {
+func parseKey(s string) (k plan.Key, ok bool) {
 	n, err := fmt.Sscanf(s, "%d.%d.%d", &k.Action, &k.Attempt, &k.Incarnation)
 	return k, err == nil && n == 3 && k.String() == s
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"rota/agent/plan"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
 )
@@ -116,7 +117,7 @@ type supervisor struct {
 	serving sync.Mutex
 
 	mu        sync.Mutex
-	attempts  map[Key]*attempt
+	attempts  map[plan.Key]*attempt
 	running   int
 	journal   *journal
 	compactAt int64
@@ -129,7 +130,7 @@ type supervisor struct {
 }
 
 func newSupervisor(opts SuperviseOptions, log hclog.Logger) (*supervisor, error) {
-	s := &supervisor{opts: opts, log: log, attempts: make(map[Key]*attempt),
+	s := &supervisor{opts: opts, log: log, attempts: make(map[plan.Key]*attempt),
 		compactAt: journalBytesMin, idleSince: time.Now(), stop: make(chan string, 1)}
 	var err error
 	if s.user, err = opts.user(); err != nil {
@@ -208,7 +209,7 @@ func (s *supervisor) recover(h *history) error {
 		message = "the machine was restarted"
 	}
 	for k := range h.started {
-		e := &Exit{Key: k, Reason: ReasonSupervisorLost, Message: message}
+		e := &plan.Exit{Key: k, Reason: plan.ReasonSupervisorLost, Message: message}
 		e.Stdout, e.Stderr = s.output.lastBytes(k)
 		s.attempts[k] = &attempt{ended: e}
 	}
@@ -311,7 +312,7 @@ func (s *supervisor) beginStopLocked(why string) {
 // shutDown kills everything, journals how it ended, and leaves nothing behind
 // but the journal and the output.
 func (s *supervisor) shutDown(server *ttrpc.Server) error {
-	s.killAll(killOrder{ReasonSupervisorLost, "its supervisor was told to stop"})
+	s.killAll(killOrder{plan.ReasonSupervisorLost, "its supervisor was told to stop"})
 	s.runners.Wait()
 	if server != nil {
 		os.Remove(filepath.Join(s.opts.Dir, socketName))
@@ -362,7 +363,7 @@ func (s *supervisor) deadlinePassed() {
 	if due {
 		failpoint.Hit(failpoint.DeadlinePassed)
 		s.log.Warn("lease ended: killing everything", "attempts", running)
-		s.killAll(killOrder{ReasonNodeLost, "killed because the node's lease ended"})
+		s.killAll(killOrder{plan.ReasonNodeLost, "killed because the node's lease ended"})
 	}
 }
 

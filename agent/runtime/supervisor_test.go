@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"rota/agent/plan"
 	"rota/agent/runtime"
 	"rota/internal/need"
 )
@@ -73,7 +74,7 @@ func stopAtEnd(t testing.TB, o runtime.Options) {
 	})
 }
 
-func key(n uint64) runtime.Key { return runtime.Key{Action: n, Attempt: 1, Incarnation: 7} }
+func key(n uint64) plan.Key { return plan.Key{Action: n, Attempt: 1, Incarnation: 7} }
 
 func start(t testing.TB, c *runtime.Client, s runtime.Spec) {
 	t.Helper()
@@ -82,7 +83,7 @@ func start(t testing.TB, c *runtime.Client, s runtime.Spec) {
 	}
 }
 
-func nextExit(t testing.TB, c *runtime.Client) runtime.Exit {
+func nextExit(t testing.TB, c *runtime.Client) plan.Exit {
 	t.Helper()
 	select {
 	case e, ok := <-c.Exits():
@@ -96,7 +97,7 @@ func nextExit(t testing.TB, c *runtime.Client) runtime.Exit {
 	panic("unreachable")
 }
 
-func runOne(t testing.TB, c *runtime.Client, s runtime.Spec) runtime.Exit {
+func runOne(t testing.TB, c *runtime.Client, s runtime.Spec) plan.Exit {
 	t.Helper()
 	start(t, c, s)
 	e := nextExit(t, c)
@@ -135,20 +136,20 @@ func TestEveryEndIsTold(t *testing.T) {
 		for _, tt := range []struct {
 			name    string
 			spec    runtime.Spec
-			reason  runtime.Reason
+			reason  plan.Reason
 			code    int
 			signal  int
 			message string
 		}{
-			{"success", shell(key(1), "exit 0"), runtime.ReasonExited, 0, 0, ""},
-			{"exit code", shell(key(2), "exit 42"), runtime.ReasonExited, 42, 0, ""},
-			{"signal", shell(key(3), "kill -USR1 $$"), runtime.ReasonSignaled, 0, int(syscall.SIGUSR1), "signal 10"},
-			{"its own SIGKILL is not ours", shell(key(4), "kill -9 $$"), runtime.ReasonSignaled, 0, 9, "signal 9"},
-			{"timeout", timeout, runtime.ReasonTimeout, 0, 9, "run timeout of 30ms"},
-			{"no such command", missing, runtime.ReasonStartFailed, 0, 0, `"no-such-command" is not in PATH`},
-			{"no such directory", badDir, runtime.ReasonStartFailed, 0, 0, "/nowhere/at/all"},
-			{"no such CPU", noCPU, runtime.ReasonStartFailed, 0, 0, "CPU 99999"},
-			{"not executable", notExec, runtime.ReasonStartFailed, 0, 0, "permission denied"},
+			{"success", shell(key(1), "exit 0"), plan.ReasonExited, 0, 0, ""},
+			{"exit code", shell(key(2), "exit 42"), plan.ReasonExited, 42, 0, ""},
+			{"signal", shell(key(3), "kill -USR1 $$"), plan.ReasonSignaled, 0, int(syscall.SIGUSR1), "signal 10"},
+			{"its own SIGKILL is not ours", shell(key(4), "kill -9 $$"), plan.ReasonSignaled, 0, 9, "signal 9"},
+			{"timeout", timeout, plan.ReasonTimeout, 0, 9, "run timeout of 30ms"},
+			{"no such command", missing, plan.ReasonStartFailed, 0, 0, `"no-such-command" is not in PATH`},
+			{"no such directory", badDir, plan.ReasonStartFailed, 0, 0, "/nowhere/at/all"},
+			{"no such CPU", noCPU, plan.ReasonStartFailed, 0, 0, "CPU 99999"},
+			{"not executable", notExec, plan.ReasonStartFailed, 0, 0, "permission denied"},
 		} {
 			e := runOne(t, c, tt.spec)
 			if e.Reason != tt.reason || e.ExitCode != tt.code || e.Signal != tt.signal || !strings.Contains(e.Message, tt.message) {
@@ -201,7 +202,7 @@ func TestWorkingDirectories(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(existing, "kept")); err != nil {
 		t.Errorf("a directory that existed is kept: %v", err)
 	}
-	for k, sub := range map[runtime.Key]string{key(2): "", key(3): "src/deep"} {
+	for k, sub := range map[plan.Key]string{key(2): "", key(3): "src/deep"} {
 		spec := shell(k, "pwd; mkdir -p a/b; touch a/b/c")
 		spec.Dir = sub
 		e := runOne(t, c, spec)
@@ -232,7 +233,7 @@ func TestNamedDirectoriesAreNotMade(t *testing.T) {
 	} {
 		spec := shell(key(uint64(i)+2), "true")
 		spec.Dir = named
-		if e := runOne(t, c, spec); e.Reason != runtime.ReasonStartFailed || !strings.Contains(e.Message, "working directory") {
+		if e := runOne(t, c, spec); e.Reason != plan.ReasonStartFailed || !strings.Contains(e.Message, "working directory") {
 			t.Errorf("%s: got %+v", named, e)
 		}
 		if _, err := os.Stat(named); err == nil && filepath.IsAbs(named) {
@@ -264,17 +265,17 @@ func TestOutOfMemoryIsToldFromACrash(t *testing.T) {
 	hog := self(t, key(1), "helper-eat", "400")
 	hog.MemoryBytes = 64 << 20
 	e := runOne(t, c, hog)
-	if e.Reason != runtime.ReasonOutOfMemory || e.Signal != 9 || e.MemoryPeak > 65<<20 || e.MemoryPeak < 60<<20 {
+	if e.Reason != plan.ReasonOutOfMemory || e.Signal != 9 || e.MemoryPeak > 65<<20 || e.MemoryPeak < 60<<20 {
 		t.Errorf("got %+v", e)
 	}
 	modest := self(t, key(2), "helper-eat", "40")
 	modest.MemoryBytes = 256 << 20
-	if e := runOne(t, c, modest); e.Reason != runtime.ReasonExited || e.MemoryPeak < 40<<20 {
+	if e := runOne(t, c, modest); e.Reason != plan.ReasonExited || e.MemoryPeak < 40<<20 {
 		t.Errorf("got %+v", e)
 	}
 	crash := shell(key(3), "kill -9 $$")
 	crash.MemoryBytes = 64 << 20
-	if e := runOne(t, c, crash); e.Reason != runtime.ReasonSignaled {
+	if e := runOne(t, c, crash); e.Reason != plan.ReasonSignaled {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -319,7 +320,7 @@ func TestNothingSurvivesAnAttempt(t *testing.T) {
 		c := dial(t, options(dir, mode))
 		left := filepath.Join(dir, "left")
 		e := runOne(t, c, shell(key(1), fmt.Sprintf(daemon, left)+"while ! test -s "+left+"; do sleep 0.01; done"))
-		if e.Reason != runtime.ReasonExited || e.ExitCode != 0 {
+		if e.Reason != plan.ReasonExited || e.ExitCode != 0 {
 			t.Errorf("got %+v", e)
 		}
 		if pid := readPID(t, left); alive(pid) {
@@ -328,10 +329,10 @@ func TestNothingSurvivesAnAttempt(t *testing.T) {
 		killed := filepath.Join(dir, "killed")
 		start(t, c, shell(key(2), fmt.Sprintf(daemon, killed)+"sleep 1000"))
 		pid := readPID(t, killed)
-		if err := c.Kill(t.Context(), key(2), runtime.ReasonCanceled); err != nil {
+		if err := c.Kill(t.Context(), key(2), plan.ReasonCanceled); err != nil {
 			t.Fatal(err)
 		}
-		if e := nextExit(t, c); e.Reason != runtime.ReasonCanceled || alive(pid) {
+		if e := nextExit(t, c); e.Reason != plan.ReasonCanceled || alive(pid) {
 			t.Errorf("daemon alive %v, got %+v", alive(pid), e)
 		}
 	})
@@ -345,10 +346,10 @@ func TestAForkBombIsKilled(t *testing.T) {
 		script := `f() { (sleep 0.002; f) & exit 0; }; touch ` + dir + `/begun; f & f & wait; sleep 1000`
 		start(t, c, shell(key(1), script))
 		waitFor(t, "the first forks", func() bool { _, err := os.Stat(dir + "/begun"); return err == nil })
-		if err := c.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+		if err := c.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
 			t.Fatal(err)
 		}
-		if e := nextExit(t, c); e.Reason != runtime.ReasonCanceled {
+		if e := nextExit(t, c); e.Reason != plan.ReasonCanceled {
 			t.Errorf("got %+v", e)
 		}
 	})
@@ -363,7 +364,7 @@ func TestAKnownAttemptIsNotStartedAgain(t *testing.T) {
 		t.Errorf("while it runs: %v", err)
 	}
 	waitFor(t, "the command to run", func() bool { b, _ := os.ReadFile(dir + "/count"); return len(b) > 0 })
-	if err := c.Kill(t.Context(), key(1), runtime.ReasonCanceled); err != nil {
+	if err := c.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
 		t.Fatal(err)
 	}
 	nextExit(t, c)
@@ -373,7 +374,7 @@ func TestAKnownAttemptIsNotStartedAgain(t *testing.T) {
 	if b, _ := os.ReadFile(dir + "/count"); string(b) != "x\n" {
 		t.Errorf("ran as often as %q", b)
 	}
-	if err := c.Kill(t.Context(), key(99), runtime.ReasonCanceled); err != nil {
+	if err := c.Kill(t.Context(), key(99), plan.ReasonCanceled); err != nil {
 		t.Errorf("killing what does not run: %v", err)
 	}
 }
@@ -426,7 +427,7 @@ func TestInvalidSpecsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if e := runOne(t, c, shell(key(1), "true")); e.Reason != runtime.ReasonExited {
+	if e := runOne(t, c, shell(key(1), "true")); e.Reason != plan.ReasonExited {
 		t.Errorf("a refused key stays free: %+v", e)
 	}
 }
@@ -462,7 +463,7 @@ func TestListAndForget(t *testing.T) {
 	if err != nil || len(running) != 1 || running[0] != key(1) || len(ended) != 148 {
 		t.Fatalf("%d run, %d ended, %v", len(running), len(ended), err)
 	}
-	keys := []runtime.Key{key(1)} // runs: is kept
+	keys := []plan.Key{key(1)} // runs: is kept
 	for _, e := range ended {
 		keys = append(keys, e.Key)
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 
+	"rota/agent/plan"
 	supervisorv1 "rota/api/gen/supervisor/v1"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
@@ -40,7 +41,7 @@ func (s *supervisor) startAttempt(spec *Spec) error {
 }
 
 // started records who leads an attempt, where no cgroup says it.
-func (s *supervisor) started(k Key, pid int) {
+func (s *supervisor) started(k plan.Key, pid int) {
 	if s.confine.mode() != ModeAffinity {
 		return
 	}
@@ -55,7 +56,7 @@ func (s *supervisor) started(k Key, pid int) {
 
 // finish records the end of an attempt and tells the agent. If it cannot be
 // recorded it is told all the same: that is worth more than nothing.
-func (s *supervisor) finish(a *attempt, e Exit) {
+func (s *supervisor) finish(a *attempt, e plan.Exit) {
 	failpoint.Hit(failpoint.AttemptDead)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +72,7 @@ func (s *supervisor) finish(a *attempt, e Exit) {
 	}
 }
 
-func (s *supervisor) killAttempt(k Key, reason Reason) error {
+func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
 	if reason == 0 {
 		return fmt.Errorf("kill %s: no reason given", k)
 	}
@@ -83,7 +84,7 @@ func (s *supervisor) killAttempt(k Key, reason Reason) error {
 	return nil
 }
 
-func (s *supervisor) list() (running []Key, ended []Exit) {
+func (s *supervisor) list() (running []plan.Key, ended []plan.Exit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, a := range s.attempts {
@@ -97,10 +98,10 @@ func (s *supervisor) list() (running []Key, ended []Exit) {
 }
 
 // forget drops ended attempts; what runs is kept.
-func (s *supervisor) forget(keys []Key) error {
+func (s *supervisor) forget(keys []plan.Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var gone []Key
+	var gone []plan.Key
 	for _, k := range keys {
 		if a := s.attempts[k]; a != nil && a.ended != nil {
 			gone = append(gone, k)

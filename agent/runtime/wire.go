@@ -4,6 +4,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	supervisorv1 "rota/api/gen/supervisor/v1"
+
+	"rota/agent/plan"
 )
 
 // This file turns what agent and supervisor tell each other into messages and back.
@@ -31,12 +33,12 @@ const requestBytesMax = 1 << 20
 // exitPage is how many ends one message carries, with at most 4 KiB of output each.
 const exitPage = 64
 
-func wireKey(k Key) *supervisorv1.Key {
+func wireKey(k plan.Key) *supervisorv1.Key {
 	return &supervisorv1.Key{Action: k.Action, Attempt: k.Attempt, Incarnation: k.Incarnation}
 }
 
-func keyOf(k *supervisorv1.Key) Key {
-	return Key{Action: k.GetAction(), Attempt: k.GetAttempt(), Incarnation: k.GetIncarnation()}
+func keyOf(k *supervisorv1.Key) plan.Key {
+	return plan.Key{Action: k.GetAction(), Attempt: k.GetAttempt(), Incarnation: k.GetIncarnation()}
 }
 
 // mapped returns what f makes of each item.
@@ -64,7 +66,7 @@ func specOf(s *supervisorv1.Spec) *Spec {
 	}
 }
 
-func wireExit(e Exit) *supervisorv1.Exit {
+func wireExit(e plan.Exit) *supervisorv1.Exit {
 	return &supervisorv1.Exit{
 		Key: wireKey(e.Key), Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), Signal: int32(e.Signal),
 		Message: e.Message, Exec: durationpb.New(e.Exec), Cpu: durationpb.New(e.CPU),
@@ -72,9 +74,9 @@ func wireExit(e Exit) *supervisorv1.Exit {
 	}
 }
 
-func exitOf(e *supervisorv1.Exit) Exit {
-	return Exit{
-		Key: keyOf(e.GetKey()), Reason: Reason(e.GetReason()), ExitCode: int(e.GetExitCode()), Signal: int(e.GetSignal()),
+func exitOf(e *supervisorv1.Exit) plan.Exit {
+	return plan.Exit{
+		Key: keyOf(e.GetKey()), Reason: plan.Reason(e.GetReason()), ExitCode: int(e.GetExitCode()), Signal: int(e.GetSignal()),
 		Message: e.GetMessage(), Exec: e.GetExec().AsDuration(), CPU: e.GetCpu().AsDuration(),
 		MemoryPeak: e.GetMemoryPeakBytes(), Stdout: e.GetStdout(), Stderr: e.GetStderr(),
 	}

@@ -17,12 +17,14 @@ import (
 	"pgregory.net/rapid"
 
 	supervisorv1 "rota/api/gen/supervisor/v1"
+
+	"rota/agent/plan"
 )
 
 // What crosses the socket is what was sent: every field, as rapid fills them.
 func TestMessagesCarryEverything(t *testing.T) {
 	duration := rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64Min(0).Draw(t, "ns")) })
-	key := rapid.Make[Key]()
+	key := rapid.Make[plan.Key]()
 	rapid.Check(t, func(t *rapid.T) {
 		spec := &Spec{
 			Key: key.Draw(t, "key"), Argv: []string{rapid.String().Draw(t, "argv")}, Env: []string{rapid.String().Draw(t, "env")},
@@ -32,8 +34,8 @@ func TestMessagesCarryEverything(t *testing.T) {
 		if got := specOf(wireSpec(spec)); !reflect.DeepEqual(got, spec) {
 			t.Fatalf("%+v became %+v", spec, got)
 		}
-		exit := Exit{
-			Key: spec.Key, Reason: Reason(rapid.Uint8().Draw(t, "reason")), ExitCode: int(rapid.Int32().Draw(t, "code")),
+		exit := plan.Exit{
+			Key: spec.Key, Reason: plan.Reason(rapid.Uint8().Draw(t, "reason")), ExitCode: int(rapid.Int32().Draw(t, "code")),
 			Signal: int(rapid.Int32().Draw(t, "signal")), Message: spec.Dir, Exec: duration.Draw(t, "exec"), CPU: spec.Timeout,
 			MemoryPeak: spec.MemoryBytes, Stdout: []byte(spec.Argv[0]), Stderr: []byte(spec.Env[0]),
 		}
@@ -53,7 +55,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	page := new(supervisorv1.AttachResponse)
 	for range exitPage {
-		page.Exits = append(page.Exits, wireExit(Exit{Message: strings.Repeat("x", 1024), Stdout: make([]byte, tailBytes)}))
+		page.Exits = append(page.Exits, wireExit(plan.Exit{Message: strings.Repeat("x", 1024), Stdout: make([]byte, tailBytes)}))
 	}
 	if size := proto.Size(page); size > requestBytesMax {
 		t.Errorf("a page of the largest ends has %d bytes", size)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/sched"
 )
 

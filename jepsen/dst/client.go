@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 const (

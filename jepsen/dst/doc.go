@@ -2,7 +2,7 @@
 // from a seed.
 //
 // A seed becomes a plan, a list of events with virtual times: what clients ask
-// for and what goes wrong. The plan is carried out on the world of fsm/sim, which
+// for and what goes wrong. The plan is carried out on the world of internal/sim, which
 // holds the real state machine on three or five replicas, what a leader really does
 // (server/leader), the real rules of entries, majorities and leases (server/entry,
 // server/quorum, server/lease), and agents that follow the real protocol. Then everything is

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // TestSeeds is a short campaign: what a change is tried on before a longer one.

@@ -2,8 +2,8 @@ package dst
 
 import (
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // Hooks are actions like any other, which agents run, and which fail now and then. The

@@ -3,8 +3,8 @@ package dst
 import (
 	"fmt"
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // carryOut does one event of the plan.

@@ -2,11 +2,10 @@ package dst
 
 import (
 	"fmt"
-	"time"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // Density of jobs and of what operators do to them, per simulated hour.
@@ -16,8 +15,6 @@ const (
 	groupChangesPerHour = 20
 	nodeGroups          = 4
 )
-
-func timeOf(ns int64) time.Duration { return time.Duration(ns) }
 
 // trainings are jobs that train, and what operators do to them and to the node groups,
 // which are created first of all.

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/sched"
 	"rota/sched/schedtest"
 )

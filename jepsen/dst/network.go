@@ -3,9 +3,10 @@ package dst
 import (
 	"slices"
 
+	"rota/agent/plan"
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // link is the way between one node and one server.
@@ -131,7 +132,7 @@ func (n network) Report(server int, c *logv1.ReportAttempts, answer func(uint64,
 }
 
 // Watch implements sim.Servers.
-func (n network) Watch(server int, node string, incarnation, minIndex uint64, deliver func(sim.Desired), end func()) (cancel func()) {
+func (n network) Watch(server int, node string, incarnation, minIndex uint64, deliver func(plan.Desired), end func()) (cancel func()) {
 	st := &stream{net: n, number: server, node: node, incarnation: incarnation, minIndex: minIndex, deliver: deliver, end: end}
 	n.send(server, func(s *member) {
 		if !st.canceled && st.s == nil {
@@ -149,7 +150,7 @@ type stream struct {
 	node                  string
 	id                    state.NodeID
 	incarnation, minIndex uint64
-	deliver               func(sim.Desired)
+	deliver               func(plan.Desired)
 	end                   func()
 	waits, marked, dead   bool
 	canceled              bool
@@ -213,7 +214,7 @@ func (st *stream) mark() {
 }
 
 func (st *stream) send() {
-	var d sim.Desired
+	var d plan.Desired
 	st.s.rep.View(func(v *state.State) { d = sim.DesiredOf(v, st.node, st.incarnation) })
 	l, draw := st.net.draw(st.number)
 	if l.down > 0 || draw.Chance(st.net.w.weather.lossPPM/10) {

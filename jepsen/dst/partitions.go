@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 // partitionsPerHour is how often a node is cut off for longer than its lease.

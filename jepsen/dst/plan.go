@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 const (

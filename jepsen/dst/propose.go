@@ -5,8 +5,8 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/server/entry"
 )
 

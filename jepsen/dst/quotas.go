@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	logv1 "rota/api/gen/log/v1"
-	"rota/fsm/sim"
+	"rota/internal/sim"
 )
 
 // quotas is how many there are: of all kinds, scarce, some with several keys.

@@ -1,6 +1,6 @@
 package dst
 
-import "rota/fsm/sim"
+import "rota/internal/sim"
 
 // Clients read at any server: at the one that leads, at one that wrongly believes to lead,
 // and at followers. A read has to see every entry that was acknowledged before it began,

@@ -1,7 +1,7 @@
 package dst
 
 import (
-	"rota/fsm/sim"
+	"rota/internal/sim"
 	"rota/server/quorum"
 )
 

@@ -3,11 +3,11 @@ package dst
 import (
 	"fmt"
 
-	leasepkg "rota/agent/lease"
+	"rota/agent/plan"
 	logv1 "rota/api/gen/log/v1"
 	peerv1 "rota/api/gen/peer/v1"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 )
 
 // hosts is how many machines trainers run on. Each has links of its own.
@@ -57,7 +57,7 @@ type trainer struct {
 	asked  int // turns, for request IDs
 	over   bool
 	turn   uint64
-	lease  *leasepkg.Lease
+	lease  plan.Lease
 	holds  *hold
 	result turnAnswer
 }
@@ -197,8 +197,7 @@ func (t *trainer) acquire() {
 func (t *trainer) begin(id uint64) {
 	s := t.w.config.settings
 	t.turn, t.result = id, turnAnswer{}
-	t.lease = leasepkg.New(t.clock.Now)
-	t.lease.Begin(timeOf(s.LeaseNs), timeOf(s.LeaseMarginNs))
+	t.lease.Begin(s.LeaseNs, s.LeaseMarginNs)
 	d := t.draw(1)
 	if d.Chance(100_000) {
 		t.proc.After(d.Skewed(second, 60*second), func() { t.giveUp(id) })
@@ -213,7 +212,7 @@ func (t *trainer) renew(id uint64) {
 	}
 	net := network{t.w, t.link}
 	t.server = (t.server + 1) % t.w.config.servers
-	server, sent, token, life := t.server, t.lease.Now(), t.result.row.Token, t.life
+	server, sent, token, life := t.server, t.clock.Now(), t.result.row.Token, t.life
 	net.send(server, func(s *member) {
 		s.renewTurn(id, token, func(a turnAnswer) {
 			net.answer(server, func() {
@@ -238,9 +237,9 @@ func (t *trainer) learnTurn(id uint64, sent int64, a turnAnswer) {
 	case a.renewal != peerv1.TurnRenewal_TURN_RENEWAL_RENEWED:
 		return
 	}
-	t.lease.Extend(sent)
+	t.lease.Extend(sent, t.clock.Now())
 	t.result = a
-	if t.lease.Held() == 0 {
+	if t.lease.Held(t.clock.Now()) == 0 {
 		t.lose()
 		return
 	}
@@ -255,9 +254,9 @@ func (t *trainer) learnTurn(id uint64, sent int64, a turnAnswer) {
 
 // watchLease stops what runs when the lease is over.
 func (t *trainer) watchLease(id uint64) {
-	deadline := t.lease.Deadline()
+	deadline := t.lease.Held(t.clock.Now())
 	t.proc.After(deadline-t.clock.Now()-millisecond, func() {
-		if t.turn == id && t.lease.Deadline() == deadline {
+		if t.turn == id && t.lease.Held(t.clock.Now()) <= deadline {
 			t.lose()
 		}
 	})

@@ -3,7 +3,7 @@ package dst
 import (
 	"fmt"
 
-	"rota/fsm/sim"
+	"rota/agent/plan"
 	"rota/fsm/state"
 )
 
@@ -36,7 +36,7 @@ type token struct {
 
 type execution struct {
 	node  string
-	key   sim.Key
+	key   plan.Key
 	cores state.CoreSet
 	gpus  state.GPUSet
 }
@@ -51,7 +51,7 @@ func newWitness(fail func(string, ...any)) *witness {
 }
 
 // Began implements sim.Witness.
-func (w *witness) Began(node string, k sim.Key, cores state.CoreSet, gpus state.GPUSet) {
+func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet) {
 	w.began++
 	t := token{k.Action, k.Attempt}
 	if other, ok := w.live[k.Action]; ok {
@@ -75,7 +75,7 @@ func (w *witness) Began(node string, k sim.Key, cores state.CoreSet, gpus state.
 }
 
 // Ended implements sim.Witness.
-func (w *witness) Ended(node string, k sim.Key, complete bool) {
+func (w *witness) Ended(node string, k plan.Key, complete bool) {
 	x, ok := w.live[k.Action]
 	if !ok || x.key != k {
 		return // a violation was told when it began

@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	leasepkg "rota/agent/lease"
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
-	"rota/fsm/sim"
 	"rota/fsm/state"
+	"rota/internal/sim"
 	"rota/sched"
 )
 
@@ -117,8 +116,7 @@ func (w *World) newNode(i int) *sim.Node {
 		Name: nodeName(i), Pool: c.pools[i], NUMA: c.cores[i], Memory: c.memory[i],
 		GPUs: c.gpus[i], Bandwidth: c.bandwidth[i], Labels: func(at int64) []*logv1.Label { return c.labels(i, at) }, PPM: c.ppm[c.servers+i],
 		Servers: network{w, i}, Witness: w.witness,
-		Lease: func(now func() int64) sim.Lease { return leasepkg.New(now) },
-		Work:  decodeWork, Trace: w.trace, Flaws: w.flaws.Flaws,
+		Work: decodeWork, Trace: w.trace, Flaws: w.flaws.Flaws,
 	})
 }
 

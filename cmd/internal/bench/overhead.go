@@ -14,7 +14,7 @@ import (
 
 	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
-	"rota/fsm/sim/workload"
+	"rota/internal/sim/workload"
 )
 
 // OverheadOptions say how much of the workload AI coding to run for real.

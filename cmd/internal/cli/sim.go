@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"rota/fsm/sim/chart"
-	"rota/fsm/sim/evaluate"
-	"rota/fsm/sim/workload"
+	"rota/internal/sim/chart"
+	"rota/internal/sim/evaluate"
+	"rota/internal/sim/workload"
 )
 
 func (a *app) simCmd() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"rota/fsm/sim/evaluate"
+	"rota/internal/sim/evaluate"
 )
 
 var simHeader = []string{"policy", "ACT ms", "of rota", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "step s", "failed", "retries"}

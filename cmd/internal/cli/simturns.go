@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rota/fsm/sim/chart"
-	"rota/fsm/sim/turns"
+	"rota/internal/sim/chart"
+	"rota/internal/sim/turns"
 )
 
 const (
@@ -231,7 +231,7 @@ func (a *app) simReplayCmd() *cobra.Command {
 		Long: `Replays a synthetic trace of three months on the real state machine, under the policies
 isolated, pack, spread and spread+backfill. It compares the makespan, and how long jobs
 wait for placement as a fraction of their duration. The documentation of package
-fsm/sim/turns describes the trace.
+internal/sim/turns describes the trace.
 
 --compress divides hours and steps, so that the replay ends in minutes. Arrivals, sizes
 and the ratios of durations do not change. --gpus is the size of the cluster, and the

@@ -1,0 +1,273 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"rota/agent/plan"
+	"rota/agent/runtime"
+	"rota/internal/clock"
+	"rota/internal/failpoint"
+)
+
+const (
+	// pollMax bounds how late the end of a lease is noticed after the machine was
+	// suspended: timers stand still then, and the clock of the lease does not.
+	pollMax     = 250 * time.Millisecond
+	callTimeout = 5 * time.Second
+)
+
+// driver holds the plan, and the connection to the runtime that its steps are for. They
+// change together: a step is never done on a connection that the plan does not know.
+type driver struct {
+	mu      sync.Mutex
+	plan    *plan.Plan
+	conn    runtime.Runtime // nil: none
+	changed chan struct{}   // closed and replaced when the plan was told something
+}
+
+func newDriver(p *plan.Plan) *driver { return &driver{plan: p, changed: make(chan struct{})} }
+
+// tell tells the plan what happened.
+func (d *driver) tell(f func(p *plan.Plan, now int64)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(d.plan, clock.Boottime())
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// read reads what the plan knows.
+func (d *driver) read(f func(p *plan.Plan)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f(d.plan)
+}
+
+// next returns the steps that are due, the connection that they are for, how long there
+// are no others, and what is closed if there are others sooner.
+func (d *driver) next() (steps []plan.Step, conn runtime.Runtime, wait time.Duration, changed <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := clock.Boottime()
+	steps, again := d.plan.Next(now)
+	return steps, d.conn, untilNext(again, now), d.changed
+}
+
+// untilNext is how long to wait before the plan is asked again.
+func untilNext(again, now int64) time.Duration {
+	return time.Duration(min(max(again-now, 0), int64(pollMax)))
+}
+
+// until waits for a condition on the plan.
+func (d *driver) until(ctx context.Context, cond func(*plan.Plan) bool) error {
+	for {
+		d.mu.Lock()
+		ok, changed := cond(d.plan), d.changed
+		d.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// connect sets the connection in use, nil for none, as the plan is told of it.
+func (d *driver) connect(c runtime.Runtime, f func(p *plan.Plan, now int64)) {
+	d.tell(func(p *plan.Plan, now int64) {
+		d.conn = c
+		f(p, now)
+	})
+}
+
+// drive does what the plan decides until the context ends. No step waits for another: the
+// plan knows which may be done at the same time. What concerns the cluster, and starts,
+// belongs to the work: it ends with it, and a step that fails for good ends it.
+func (a *agent) drive(ctx context.Context, work *group) error {
+	s := &steps{
+		agent: a, ctx: ctx, work: work.ctx, fail: work.fail, session: func() {},
+		reports: newRounds(20*time.Millisecond, time.Second)}
+	defer s.doing.Wait()
+	defer func() { s.session() }()
+	for {
+		steps, conn, wait, changed := a.driver.next()
+		for _, step := range steps {
+			s.do(step, conn)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-changed:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// steps does the steps of a plan.
+type steps struct {
+	*agent
+	ctx, work context.Context
+	// fail ends the work.
+	fail  func(error)
+	doing sync.WaitGroup
+	// inSession ends with session, which ends what Open began.
+	inSession context.Context
+	session   context.CancelFunc
+	// Pauses after failures. One renewal and one report are under way at a time.
+	renewals, reports *rounds
+}
+
+// do begins a step. It does not wait.
+func (s *steps) do(step plan.Step, conn runtime.Runtime) {
+	switch step := step.(type) {
+	case plan.Note:
+		s.log.Warn(step.Text, "attempt", step.Key)
+	case plan.Open:
+		s.open(step)
+	case plan.Close:
+		s.log.Error("killing everything that runs here", "reason", step.Why)
+		s.session()
+	case plan.Register:
+		s.doing.Go(func() { s.doRegister(step) })
+	case plan.Renew:
+		ctx, pause := s.inSession, s.renewals
+		s.doing.Go(func() { s.renew(ctx, step, pause) })
+	case plan.Report:
+		s.doing.Go(func() { s.report(s.work, step, s.reports) })
+	case plan.Journal:
+		s.doing.Go(func() { s.write(step) })
+	case plan.Start:
+		s.doing.Go(func() { s.start(step, conn) })
+	default:
+		s.doing.Go(func() { s.ask(step, conn) })
+	}
+}
+
+func (s *steps) doRegister(step plan.Register) {
+	terms, err := s.register(s.work, step.Incarnation)
+	switch {
+	case s.work.Err() != nil:
+	case err != nil:
+		s.fail(err)
+	default:
+		failpoint.Hit(failpoint.NodeRegistered)
+		s.driver.tell(func(p *plan.Plan, _ int64) { p.Registered(terms) })
+	}
+}
+
+// open begins a session.
+func (s *steps) open(step plan.Open) {
+	s.log.Info("registered", "incarnation", step.Incarnation, "lease", time.Duration(step.LeaseNS), "cores", s.inv.Cores())
+	s.inSession, s.session = context.WithCancel(s.work)
+	ctx, lease := s.inSession, time.Duration(step.LeaseNS)
+	s.renewals = newRounds(lease/200, lease/12)
+	s.doing.Go(func() { s.follow(ctx, step.Incarnation) })
+	s.doing.Go(func() { s.reportDisk(ctx, step.Incarnation) })
+}
+
+// write enters into the journal what the step says, in its order.
+func (s *steps) write(step plan.Journal) {
+	if step.Incarnation != 0 {
+		if err := s.journal.SetIncarnation(step.Incarnation); err != nil {
+			s.fail(err)
+			return
+		}
+		failpoint.Hit(failpoint.IncarnationJournaled)
+	}
+	if err := errors.Join(s.journal.Report(step.Reported), s.journal.Forget(step.Forget)); err != nil {
+		s.fail(fmt.Errorf("note what was reported: %w", err))
+		return
+	}
+	if len(step.Accept) > 0 {
+		if err := s.journal.Accept(step.Accept); err != nil {
+			s.fail(fmt.Errorf("accept attempts: %w", err))
+			return
+		}
+		failpoint.Hit(failpoint.AttemptsJournaled)
+	}
+	s.driver.tell(func(p *plan.Plan, _ int64) { p.Journaled() })
+}
+
+// start hands an attempt to the runtime and tells what it answered.
+func (s *steps) start(step plan.Start, conn runtime.Runtime) {
+	err := runtime.ErrStopping // so nothing is started
+	if s.work.Err() == nil {
+		failpoint.Hit(failpoint.StartSending)
+		err = conn.Start(s.work, step.Work.(runtime.Spec))
+		failpoint.Hit(failpoint.StartAnswered)
+	}
+	answer, text := answerOf(err)
+	s.driver.tell(func(p *plan.Plan, now int64) { p.Started(step.Key, answer, text, now) })
+	if errors.Is(err, runtime.ErrJournal) {
+		s.fail(fmt.Errorf("start attempts: %w", err))
+	}
+}
+
+// answerOf is what an error of Start means.
+func answerOf(err error) (answer plan.Answer, text string) {
+	switch {
+	case err == nil:
+		return plan.OK, ""
+	case errors.Is(err, runtime.ErrDeadlinePassed), errors.Is(err, runtime.ErrStopping):
+		answer = plan.Disarmed
+	case errors.Is(err, runtime.ErrTooMany), errors.Is(err, runtime.ErrJournal):
+		answer = plan.Full
+	case errors.Is(err, runtime.ErrInvalidSpec):
+		answer = plan.Impossible
+	default:
+		answer = plan.Unknown
+	}
+	return answer, err.Error()
+}
+
+// ask does the steps that are one call of the runtime. A connection on which a call
+// fails that must not is given up: the next one tells what is so.
+func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
+	var err error
+	switch step := step.(type) {
+	case plan.Kill:
+		s.kill(step, conn)
+	case plan.Forget:
+		failpoint.Hit(failpoint.ReportJournaled)
+		if err := conn.Forget(s.ctx, step.Keys); err != nil {
+			s.log.Debug("the supervisor did not forget; it will be told again", "error", err)
+		}
+	case plan.CheckSupervisor:
+		s.killFrozenSupervisor(s.ctx, conn, time.Duration(step.WithinNS))
+	case plan.Arm:
+		if err = conn.SetDeadline(s.ctx, step.Deadline); err == nil {
+			s.driver.tell(func(p *plan.Plan, _ int64) { p.Armed(step.Connection, step.Deadline) })
+		}
+	case plan.List:
+		var running []plan.Key
+		var ended []plan.Exit
+		if running, ended, err = conn.List(s.ctx); err == nil {
+			s.driver.tell(func(p *plan.Plan, now int64) { p.Listed(step.Connection, running, ended, now) })
+		}
+	default:
+		panic(fmt.Sprintf("agent: unknown step %T", step))
+	}
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Error("the supervisor did not do what it was asked; connecting again", "step", fmt.Sprintf("%T", step), "error", err)
+		_ = conn.Close()
+	}
+}
+
+// kill ends what must not go on. It is repeated until the attempt has ended.
+func (s *steps) kill(step plan.Kill, conn runtime.Runtime) {
+	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	defer cancel()
+	if err := conn.Kill(ctx, step.Key, step.Reason); err != nil && ctx.Err() == nil {
+		s.log.Error("kill failed; trying on", "attempt", step.Key, "error", err)
+	}
+}

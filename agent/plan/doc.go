@@ -1,0 +1,37 @@
+// Package plan is what an agent decides: which attempts it starts, kills,
+// reports and forgets, in which order, and for how long it may run anything.
+//
+// All of it is decided here and done elsewhere. A Plan is told what happened: a
+// desired state, an end, an answer. Next takes the time and returns the steps that
+// are due. There is no clock, goroutine, lock, file or socket, so the agent and the
+// simulated nodes of the fault suite drive the same code.
+//
+// # At most one live attempt
+//
+// An attempt is in the journal, durably, before the supervisor hears of it. What
+// the journal holds when an agent starts is never started: if the supervisor does
+// not know it, it ends as lost, because it may have run. Within one agent, an
+// attempt is handed over again only if the supervisor said that it started nothing.
+// Writes of the journal are done one at a time, in the order in which they were
+// decided: a note that an attempt may be forgotten never removes a later acceptance.
+//
+// A desired state that is older than the newest one, or than the registration, is
+// ignored. So is one of another incarnation.
+//
+// # The lease
+//
+// A renewal counts from when it was sent, and the deadline is a margin before its
+// end. So everything is dead before the servers give the node up: they count from
+// when they got the renewal, and a margin longer. Clocks of two machines are never
+// compared. The margin is what they may differ by during one lease.
+//
+// Nothing starts before the supervisor knows a deadline, which it enforces itself.
+// When the lease ends, or the cluster gives the incarnation up, everything is
+// killed. The node registers again when all of it is dead.
+//
+// # Reports
+//
+// An end is reported until a server confirms it, or a desired state shows that the
+// cluster knows. The supervisor forgets an end after the journal holds that it was
+// reported. Otherwise it would look like a lost attempt after a restart.
+package plan

@@ -1,0 +1,218 @@
+package plan
+
+const (
+	// killAgain is when a kill is repeated if the attempt has not ended.
+	killAgain = second
+	// startAgain is how long a start waits that the supervisor had no room for.
+	startAgain = 100 * millisecond
+	// auditEvery is how often the supervisor is asked what it really runs.
+	auditEvery = 30 * second
+)
+
+// link is the connection to the supervisor.
+type link struct {
+	connected bool
+	// connection counts connections.
+	connection int
+	// armed is the deadline that the supervisor knows, 0 if none. Until then it starts
+	// what it is told to, and will kill that if the agent does not get to it. told is the
+	// last one that it was told.
+	armed, told int64
+	arming      bool
+	// auditDue asks for a list before auditAt.
+	auditDue bool
+	auditAt  int64
+	listing  bool
+	// forget are ends that the supervisor may forget.
+	forget []Key
+}
+
+// Connected tells that there is a new connection to the supervisor, and what that one
+// runs and has run. What it knows nothing of was lost with its predecessor, or never
+// reached it: it ends as lost and is not started, since nothing tells which of the two.
+// Starts that were not answered are left to settle.
+func (p *Plan) Connected(runs []Key, ends []Exit, now int64) {
+	p.link.connection++
+	p.link.connected, p.link.armed, p.link.told, p.link.arming, p.link.listing = true, 0, 0, false, false
+	p.link.auditAt = now + auditEvery
+	p.table.each(func(a *attempt) { a.doubted = a.phase == running })
+	for _, k := range runs {
+		p.adopt(k)
+	}
+	p.settle(runs, ends)
+}
+
+// Disconnected tells that the connection to the supervisor is lost.
+func (p *Plan) Disconnected() { p.link.connected, p.link.armed, p.link.listing = false, 0, false }
+
+// adopt takes over what an earlier agent or connection has started.
+func (p *Plan) adopt(k Key) {
+	a := p.table.byKey[k]
+	switch {
+	case a == nil:
+		p.note(k, "killing an attempt that the journal does not know")
+		p.table.add(&attempt{key: k, phase: running, kill: ReasonNodeLost})
+	case a.phase < running:
+		a.phase = running
+	case a.phase > running:
+		p.note(k, "an attempt runs whose end was known")
+		a.phase, a.kill = running, ReasonNodeLost
+	}
+}
+
+// settle ends what was thought to run before a list of the supervisor that does not
+// name it.
+func (p *Plan) settle(runs []Key, ends []Exit) {
+	for _, k := range runs {
+		if a := p.table.byKey[k]; a != nil {
+			a.doubted = false
+		}
+	}
+	for _, exit := range ends {
+		p.Exited(exit)
+	}
+	p.table.each(func(a *attempt) {
+		if a.doubted && a.phase == running {
+			p.end(a, lostExit(a))
+		}
+		a.doubted = false
+	})
+}
+
+// Listed tells what the supervisor answered to List.
+func (p *Plan) Listed(connection int, runs []Key, ends []Exit, now int64) {
+	if connection == p.link.connection && p.link.listing {
+		p.link.listing, p.link.auditAt = false, now+auditEvery
+		p.settle(runs, ends)
+	}
+}
+
+// Exited tells of an end.
+func (p *Plan) Exited(exit Exit) {
+	a := p.table.byKey[exit.Key]
+	if a == nil || a.phase == reported { // it was dealt with before
+		p.link.forget = append(p.link.forget, exit.Key)
+		return
+	}
+	if a.rebooted && exit.Reason == ReasonSupervisorLost {
+		exit = lostExit(a)
+	}
+	p.end(a, exit)
+}
+
+// Armed tells that the supervisor knows the deadline of an Arm.
+func (p *Plan) Armed(connection int, deadline int64) {
+	if connection == p.link.connection {
+		p.link.armed, p.link.arming = deadline, false
+	}
+}
+
+// serveLink keeps the supervisor armed, has it forget ends, and asks what it runs.
+func (p *Plan) serveLink(now int64) {
+	l := &p.link
+	if !l.connected {
+		return
+	}
+	if held := p.session.lease.Held(now); held > l.told && !l.arming {
+		l.told, l.arming = held, true
+		p.add(Arm{l.connection, held})
+	}
+	if len(l.forget) > 0 {
+		p.add(Forget{l.forget})
+		l.forget = nil
+	}
+	if (l.auditDue || now >= l.auditAt) && !l.listing {
+		l.auditDue, l.listing = false, true
+		p.table.each(func(a *attempt) { a.doubted = a.phase == running })
+		p.add(List{l.connection})
+	}
+	if !l.listing {
+		p.callAt(l.auditAt)
+	}
+}
+
+// start hands over what is to be started now.
+func (p *Plan) start(now int64) {
+	if !p.ready(now) {
+		return
+	}
+	p.table.each(func(a *attempt) {
+		switch {
+		case a.phase != accepted || a.key.Incarnation != p.table.incarnation:
+		case now < a.notBefore:
+			p.callAt(a.notBefore)
+		default:
+			a.phase = starting
+			p.add(Start{a.key, a.work})
+		}
+	})
+}
+
+// Answer is what the supervisor said to Start.
+type Answer uint8
+
+// Answers. Unless it says Unknown or OK, nothing was started.
+const (
+	// OK: it runs, or its end is told.
+	OK Answer = iota
+	// Impossible: it cannot be described to the supervisor.
+	Impossible
+	// Full: the supervisor runs too much.
+	Full
+	// Disarmed: the deadline has passed; the supervisor needs a later one.
+	Disarmed
+	// Unknown: there was no answer, so it may have been started or not.
+	Unknown
+)
+
+// Started tells what the supervisor answered to Start. The message is why it is not OK.
+func (p *Plan) Started(k Key, answer Answer, message string, now int64) {
+	a := p.table.byKey[k]
+	if answer == Disarmed {
+		p.link.armed = 0 // until the next renewal
+	}
+	if a == nil || a.phase != starting {
+		return // its end was faster than the answer
+	}
+	switch answer {
+	case OK:
+		a.phase, a.work = running, nil
+	case Impossible:
+		p.end(a, Exit{Key: k, Reason: ReasonStartFailed, Message: message})
+	case Full:
+		p.putBack(a, now+startAgain)
+	case Disarmed:
+		p.putBack(a, 0)
+	case Unknown: // a list of the supervisor tells
+		p.note(k, "the start of an attempt was not answered: "+message)
+		a.phase, p.link.auditDue = running, true
+	}
+}
+
+// putBack keeps an attempt that the supervisor certainly has not started.
+func (p *Plan) putBack(a *attempt, notBefore int64) {
+	a.phase, a.notBefore = accepted, notBefore
+	if a.kill != 0 {
+		p.stop(a, a.kill, "")
+	}
+}
+
+// kill ends what must not go on, again and again until it does.
+func (p *Plan) kill(now int64) {
+	if !p.link.connected {
+		return
+	}
+	p.table.each(func(a *attempt) {
+		if a.phase != running || a.kill == 0 {
+			return
+		}
+		if a.killedAt == 0 || now-a.killedAt >= killAgain {
+			if a.killedAt != 0 {
+				p.note(a.key, "an attempt does not die")
+			}
+			a.killedAt = now
+			p.add(Kill{a.key, a.kill})
+		}
+		p.callAt(a.killedAt + killAgain)
+	})
+}

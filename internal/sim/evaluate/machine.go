@@ -1,0 +1,271 @@
+package evaluate
+
+import (
+	"fmt"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm"
+	"rota/fsm/state"
+	"rota/internal/sim"
+	"rota/internal/sim/workload"
+)
+
+// machine is rota: the real state machine behind a leader, and agents that do as
+// they are told. Commands that arrive while an entry is in flight share the next
+// one. What is to be started is read from the state's events, as a watcher does.
+type machine struct {
+	w       *world
+	fsm     *fsm.Machine
+	mapping mapping
+	index   uint64
+	// Of the leader: what waits to be proposed, and whether an entry is in flight.
+	waiting  []proposal
+	inFlight bool
+	revision uint64 // of the newest event that was read
+	lead     *sim.Lead
+	apis     *apis
+	sessions map[*rollout]*session
+	granted  map[state.ActionID]*call
+	nodes    map[state.NodeID]string
+}
+
+// session is a trajectory of the state machine.
+type session struct {
+	id uint64
+	// waiting is a call that came before the trajectory was known to be open.
+	waiting *call
+}
+
+// proposal is a command and what to do with its result.
+type proposal struct {
+	command *logv1.Command
+	then    func(*logv1.Result)
+}
+
+const (
+	// epoch is the log time of the beginning.
+	epoch = 1_000_000_000
+	// retention keeps the tables short. Nobody asks for what has ended.
+	retention = 60_000_000_000
+)
+
+// newMachine returns rota, or with fixed units for elastic actions the state
+// machine without elasticity.
+func newMachine(w *world, fixed int64) (*machine, error) {
+	m := &machine{
+		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
+		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed},
+	}
+	m.fsm = fsm.New(fsm.Options{})
+	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
+		ClusterId: "simulated", Level: uint32(m.fsm.LevelMax()), Settings: &logv1.Settings{RetentionNs: retention},
+	}}}}, m.mapping.cluster()...)
+	results, err := m.entry(setUp)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		if r.Refusal != nil {
+			return nil, refused(r)
+		}
+	}
+	m.fsm.View(func(s *state.State) {
+		s.Nodes(0, func(n *state.Node) bool {
+			m.nodes[n.ID] = n.Name
+			return true
+		})
+		m.revision = s.Meta().Revision
+	})
+	m.lead = sim.NewLead(&w.loop, m.fsm, func() int64 { return epoch + w.loop.Now() }, m.proposeAll)
+	return m, nil
+}
+
+func refused(r *logv1.Result) error {
+	return fmt.Errorf("the state machine refuses: %s", r.Refusal.Message)
+}
+
+// entry applies commands as one entry.
+func (m *machine) entry(commands []*logv1.Command) ([]*logv1.Result, error) {
+	m.index++
+	data, err := (&logv1.Entry{TimeNs: epoch + m.w.loop.Now(), Commands: commands}).MarshalVT()
+	if err != nil {
+		return nil, err
+	}
+	return m.fsm.ApplyData(m.index, 0, data)
+}
+
+// propose hands a command to the leader. A refusal ends the run: a client that
+// is refused here would be in a real cluster.
+func (m *machine) propose(c *logv1.Command, then func(*logv1.Result)) {
+	m.waiting = append(m.waiting, proposal{c, then})
+	if !m.inFlight {
+		m.commit()
+	}
+}
+
+// commit sends all that waits in one entry. Log time is that of the proposal.
+func (m *machine) commit() {
+	batch := m.waiting
+	m.waiting, m.inFlight = nil, true
+	commands := make([]*logv1.Command, len(batch))
+	for i := range batch {
+		commands[i] = batch[i].command
+	}
+	results, err := m.entry(commands)
+	if err != nil {
+		m.w.fail(err)
+		return
+	}
+	m.w.loop.After(m.w.in.Latency.Commit, func() { m.committed(batch, results) })
+}
+
+// committed tells everybody what became of an entry.
+func (m *machine) committed(batch []proposal, results []*logv1.Result) {
+	for i, r := range results {
+		if r.Refusal != nil {
+			m.w.fail(refused(r))
+			return
+		}
+		if batch[i].then != nil {
+			batch[i].then(r)
+		}
+	}
+	m.read()
+	m.inFlight = false
+	m.lead.Applied()
+	if len(m.waiting) > 0 && !m.inFlight {
+		m.commit()
+	}
+}
+
+// proposeAll hands over what the leader proposes.
+func (m *machine) proposeAll(commands []*logv1.Command, done func([]*logv1.Result)) {
+	var results []*logv1.Result
+	for _, c := range commands {
+		m.waiting = append(m.waiting, proposal{c, func(r *logv1.Result) {
+			if results = append(results, r); len(results) == len(commands) {
+				done(results)
+			}
+		}})
+	}
+	if !m.inFlight {
+		m.commit()
+	}
+}
+
+// read looks at the new events and starts what was granted.
+func (m *machine) read() {
+	m.fsm.View(func(s *state.State) {
+		for m.revision < s.Meta().Revision {
+			m.revision++
+			e, ok := s.Event(m.revision)
+			if !ok {
+				m.w.fail(fmt.Errorf("event %d was dropped before it was read", m.revision))
+				return
+			}
+			if e.Kind == state.EventAction && state.ActionState(e.State) == state.ActionRunning {
+				m.start(s, s.Action(state.ActionID(e.Subject)))
+			}
+		}
+	})
+}
+
+// start lets an agent carry out an attempt.
+func (m *machine) start(s *state.State, a *state.Action) {
+	c := m.granted[a.ID]
+	if c == nil {
+		m.w.fail(fmt.Errorf("action %d was granted before its submission was answered", a.ID))
+		return
+	}
+	t := s.Attempt(a.Node, a.ID)
+	g := m.mapping.grant(c.Action, t)
+	c.queue += t.StartedAt - a.SubmittedAt
+	report := &logv1.ReportAttempts{Node: m.nodes[a.Node], Incarnation: t.Incarnation,
+		Reports: []*logv1.AttemptReport{{ActionId: uint64(a.ID), Attempt: t.Number, Reason: uint32(state.EndExited)}}}
+	m.w.loop.After(m.w.in.Latency.Dispatch+g.setUp, func() {
+		c.started = m.w.loop.Now()
+		m.execute(c, g, func(ok bool) {
+			took := m.w.loop.Now() - c.started
+			c.exec += took
+			c.busy += (g.setUp + took) * g.units
+			report.Reports[0].ExecNs = took
+			if !ok {
+				report.Reports[0].ExitCode = 1
+			}
+			m.report(a.ID, c, report, ok)
+		})
+	})
+}
+
+// execute does what the action does: it computes, or calls an API.
+func (m *machine) execute(c *call, g grant, then func(ok bool)) {
+	if m.apis.providers[c.Cost[0].Resource] != nil {
+		m.apis.call(c, then)
+		return
+	}
+	m.w.loop.After(c.Duration(g.units), func() { then(true) })
+}
+
+// report tells the cluster that an attempt has ended. The client knows when that
+// is committed.
+func (m *machine) report(id state.ActionID, c *call, report *logv1.ReportAttempts, ok bool) {
+	m.propose(&logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: report}}, func(r *logv1.Result) {
+		if r.Count != 1 {
+			m.w.fail(fmt.Errorf("the state machine knows nothing of attempt %d of action %d", report.Reports[0].Attempt, id))
+			return
+		}
+		delete(m.granted, id)
+		m.w.ended(c, ok)
+	})
+}
+
+// begin opens a trajectory, if any of the actions needs a node for it.
+func (m *machine) begin(r *rollout) {
+	if !m.mapping.pinned(&r.Trajectory) {
+		return
+	}
+	s := &session{}
+	m.sessions[r] = s
+	open := &logv1.OpenTrajectory{MemoryBytes: uint64(r.Memory)}
+	m.propose(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: open}}, func(result *logv1.Result) {
+		s.id = result.FirstId
+		if s.waiting != nil {
+			m.submit(s.waiting)
+		}
+	})
+}
+
+func (m *machine) end(r *rollout) {
+	s := m.sessions[r]
+	if s == nil {
+		return
+	}
+	delete(m.sessions, r)
+	m.propose(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: s.id}}}, nil)
+}
+
+func (m *machine) submit(c *call) {
+	trajectory := uint64(0)
+	if s := m.sessions[c.r]; s != nil && onCPUs(c.Action) {
+		if s.id == 0 {
+			s.waiting = c
+			return
+		}
+		trajectory = s.id
+	}
+	a := m.mapping.action(c.Action)
+	a.TrajectoryId = trajectory
+	m.propose(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Actions: []*logv1.Action{a}}}},
+		func(r *logv1.Result) { m.granted[state.ActionID(r.FirstId)] = c })
+}
+
+func (m *machine) capacity() Capacity {
+	p := m.w.in.Params()
+	if n := int64(p.Cluster.CPUNodes.Value * p.Cluster.CoresPerNode.Value); n > 0 {
+		return Capacity{"cpu", n}
+	}
+	return Capacity{"gpu", int64(p.Cluster.GPUNodes.Value * p.Cluster.GPUsPerNode.Value)}
+}
+
+// onCPUs says whether an action runs where its trajectory lives.
+func onCPUs(a *workload.Action) bool { return a.Cost[0].Resource == "cpu" }
