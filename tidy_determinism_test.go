@@ -18,8 +18,9 @@ import (
 )
 
 // replicated are the folders whose code decides on every replica, and so must
-// decide the same on each. What an agent decides must be the same in each simulation.
-var replicated = []string{"fsm=", "fsm/state", "sched", "agent/plan"}
+// decide the same on each. What an agent decides, and the rules by which servers replicate,
+// must be the same in each simulation.
+var replicated = []string{"fsm=", "fsm/state", "sched", "agent/plan", "server/entry", "server/quorum"}
 
 // bannedImports maps packages that replicated code must not import to the
 // reason. One that ends in "/" stands for everything below it.

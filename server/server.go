@@ -22,6 +22,7 @@ import (
 	"rota/internal/failpoint"
 	"rota/sched"
 	"rota/server/dispatch"
+	"rota/server/entry"
 	"rota/server/gossip"
 	"rota/server/lease"
 	"rota/server/mux"
@@ -270,7 +271,7 @@ func replace[T any](ch chan T, v T) {
 // restored a snapshot.
 func (s *Server) logTime() int64 {
 	m := s.observed.Load()
-	if m.logNS < replica.WallFloor {
+	if m.logNS < entry.WallFloor {
 		return 0
 	}
 	return m.logNS + int64(clock.Now().Sub(m.at))

@@ -36,6 +36,8 @@ type Client struct {
 	queue *exitQueue
 	exits chan plan.Exit
 	done  chan struct{} // closed when the stream of ends has ended
+	// over says, once done is closed, that the supervisor ended the stream.
+	over bool
 	// attached ends with Close.
 	attached context.Context
 	cancel   context.CancelFunc
@@ -95,6 +97,7 @@ func (c *Client) receive() {
 	for {
 		page := new(supervisorv1.AttachResponse)
 		if err := c.stream.RecvMsg(page); err != nil {
+			c.over = errors.Is(err, io.EOF)
 			c.log.Debug("supervisor connection ended", "error", err)
 			return
 		}
@@ -181,17 +184,23 @@ func (c *Client) SetDeadline(ctx context.Context, boottimeNS int64) error {
 	return c.call(ctx, methodSetDeadline, req, new(supervisorv1.SetDeadlineResponse))
 }
 
-// Stop implements Runtime.
+// Stop implements Runtime. The supervisor may hang up as soon as it has answered, and
+// ttrpc may then tell of that alone. So its end of the stream of ends is an answer, too.
 func (c *Client) Stop(ctx context.Context) error {
-	if err := c.call(ctx, methodStop, &supervisorv1.StopRequest{Session: c.session}, new(supervisorv1.StopResponse)); err != nil {
+	err := c.call(ctx, methodStop, &supervisorv1.StopRequest{Session: c.session}, new(supervisorv1.StopResponse))
+	var refused *remote
+	if err != nil && (errors.As(err, &refused) || !errors.Is(err, ErrLost)) {
 		return err
 	}
 	select {
 	case <-c.done:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if c.over {
+		return nil
+	}
+	return err
 }
 
 // Close implements Runtime.

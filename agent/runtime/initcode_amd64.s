@@ -43,12 +43,15 @@ TEXT ·initCode(SB), NOSPLIT|NOFRAME, $0-0
 	SYSCALL
 	TESTQ AX, AX
 	JNE fail
-	// write(1, "\x01", 1): ready.
+	// write(1, "\x01", 1): ready. It fails if the supervisor died before this process
+	// had asked to be killed with it.
 	MOVL $1, DI
 	MOVQ SP, SI
 	MOVL $1, DX
 	MOVL $1, AX
 	SYSCALL
+	CMPQ AX, $1
+	JNE fail
 wait:
 	MOVL $34, AX // pause
 	SYSCALL

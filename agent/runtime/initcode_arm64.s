@@ -42,12 +42,15 @@ TEXT ·initCode(SB), NOSPLIT|NOFRAME, $0-0
 	MOVD $134, R8
 	SVC
 	CBNZ R0, fail
-	// write(1, "\x01", 1): ready.
+	// write(1, "\x01", 1): ready. It fails if the supervisor died before this process
+	// had asked to be killed with it.
 	MOVD $1, R0
 	MOVD RSP, R1
 	MOVD $1, R2
 	MOVD $64, R8
 	SVC
+	CMP $1, R0
+	BNE fail
 wait:
 	MOVD $0, R0 // ppoll(0, 0, 0, 0)
 	MOVD $0, R1

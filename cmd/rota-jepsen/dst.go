@@ -45,11 +45,11 @@ func newDST() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dst", Short: "Simulate clusters from seeds, much faster than time passes",
 		Long: `Simulates clusters from seeds: the real state machine on three or five replicas, the
-real leases, agents that follow the real protocol, clients, and faults of all of them,
-in virtual time and on one core. After every entry a reference model has to agree and
-the invariants of the state have to hold; a witness sees what is executed. A seed that
-fails is made as small as possible and told line by line; it fails again whenever it
-is run.
+real rules of entries, majorities and leases, agents that follow the real protocol,
+clients, and faults of all of them, in virtual time and on one core. After every entry a
+reference model has to agree and the invariants of the state have to hold; a witness sees
+what is executed. A seed that fails is made as small as possible and told line by line; it
+fails again whenever it is run.
 
 hashicorp/raft, disks and sockets are not part of it: see "rota-jepsen run".
 
@@ -144,6 +144,7 @@ func (f *dstFlags) report(w io.Writer, s dst.Summary) error {
 	_, err := fmt.Fprintf(w, `%d seeds, %.1f simulated hours in %.1f s of CPU: %.0f times as fast as time passes
 %d actions (%.0f an hour), %d executions, %d entries, %d elections, %d nodes given up
 %d jobs, %d turns held a node group (%.0f an hour), %d turns given up
+%d linearizable reads, %d nodes that had come back when they were given up
 %d faults (%.0f an hour)
 %s%d upgrades of a server, which had stopped %d times at a scheduler version that its build did not know
 %d partitions of a node outlasted its lease, in %d of them the leader changed
@@ -152,6 +153,7 @@ Not covered: hashicorp/raft, disks and sockets; see "rota-jepsen run".
 `, s.Seeds, s.SimulatedHours, s.CPU, s.Speed,
 		s.Actions, float64(s.Actions)/max(s.SimulatedHours, 1e-9), s.Executions, s.Entries, s.Elections, s.Expiries,
 		s.Jobs, s.Turns, float64(s.Turns)/max(s.SimulatedHours, 1e-9), s.TurnsLost,
+		s.Reads, s.Overtaken,
 		s.Faults, float64(s.Faults)/max(s.SimulatedHours, 1e-9),
 		faultTable(s), s.Upgrades, s.Stops, s.Partitions, s.PartitionsLed, s.Violations)
 	return err

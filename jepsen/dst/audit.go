@@ -60,6 +60,7 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 	for i, c := range entry.Commands {
 		a.w.witness.queuedHook(c.GetSubmitHook(), results[i])
 		a.w.witness.handedOver(c.GetEndContextSwitch(), results[i])
+		a.w.countOvertaken(c.GetExpireNode(), s)
 	}
 	a.w.witness.changesHands(s)
 	check := s.CheckRows
@@ -80,6 +81,16 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 		}
 	}
 	return nil
+}
+
+// countOvertaken counts nodes that came back while their earlier life was being given up.
+func (w *World) countOvertaken(c *logv1.ExpireNode, s *state.State) {
+	if c == nil {
+		return
+	}
+	if n := s.NodeByName(c.Name); n != nil && n.Incarnation > c.Incarnation {
+		w.overtaken++
+	}
 }
 
 // see follows the life of an action or a turn.

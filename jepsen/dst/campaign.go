@@ -42,7 +42,7 @@ type Summary struct {
 
 	// Totals that only the text shows.
 	Executions, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
-	Jobs, TurnsLost, Hooks                                          int `json:"-"`
+	Jobs, TurnsLost, Hooks, Overtaken, Reads                        int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -95,6 +95,8 @@ func (s *Summary) add(o Outcome) {
 	s.Entries += o.Entries
 	s.Expiries += o.Expiries
 	s.Elections += o.Elections
+	s.Overtaken += o.Overtaken
+	s.Reads += o.Reads
 	s.Partitions += o.Partitions
 	s.PartitionsLed += o.PartitionsLed
 	s.Upgrades += o.Upgrades

@@ -35,6 +35,12 @@ func TestSeeds(t *testing.T) {
 	if seeds == 12 && sum.Late < 4 {
 		t.Errorf("%d entries were stamped in another term than they were appended in: too few", sum.Late)
 	}
+	if sum.Reads < 50*sum.Seeds {
+		t.Errorf("%d reads were answered: too few", sum.Reads)
+	}
+	if seeds == 12 && sum.Overtaken < 12 {
+		t.Errorf("%d nodes had come back when they were given up: too few", sum.Overtaken)
+	}
 	if sum.Hooks < 20*sum.Seeds {
 		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
 	}
@@ -103,6 +109,7 @@ var planted = []struct {
 	{"a restarted agent starts again what is in its journal", Flaws{Flaws: sim.Flaws{StartAgain: true}}, "a second time"},
 	{"an attempt is started before it is in the journal", Flaws{Flaws: sim.Flaws{ForgetJournal: true}}, "a second time"},
 	{"a deposed leader renews leases", Flaws{NoVerify: true}, "runs twice at the same time"},
+	{"a server that was deposed answers reads", Flaws{NoVerify: true}, "had been acknowledged"},
 	{"a leader gives nodes up too early", Flaws{EagerLeader: true}, "runs twice at the same time"},
 	{"a server decides by the newest level that it knows", Flaws{OwnLevel: true}, "the first to apply it had"},
 }

@@ -29,6 +29,8 @@ func (w *World) carryOut(e Event) {
 		c.operateJob(e.Luck)
 	case Group:
 		c.changeGroup(e.On, e.Luck)
+	case Read:
+		w.read(e, &d)
 	case Cancel:
 		c.cancel(pick(&d, c.actions))
 	case Open:
@@ -117,6 +119,8 @@ func (w *World) inject(e Event, d *sim.Draw) bool {
 		return true
 	case ActivateEarly:
 		return w.activateEarly()
+	case ReturnLate:
+		return w.returnLate(e)
 	case KillTrainer:
 		return w.killTrainers(e)
 	case CutTrainer:
@@ -155,6 +159,39 @@ func (w *World) hitNode(e Event) bool {
 		n.PauseSupervisor()
 		w.undoAfter(e.For, n.ResumeSupervisor)
 	}
+	return true
+}
+
+// When the machine is back, its node is about to be given up, and commits take longer than
+// a leader waits between two looks at the leases.
+const (
+	returnEarly  = 400 * millisecond
+	returnCommit = 2 * second
+	returnLasts  = 3 * second
+)
+
+// returnLate resets a machine that registers again just before its node is given up: the
+// registration is on its way into the log when the leader decides. The machine has a faster
+// network by then, or it would keep its incarnation.
+func (w *World) returnLate(e Event) bool {
+	n, s := w.nodes[e.On], w.leading()
+	heard := w.heard[n.Name()]
+	if s == nil || heard == 0 || !n.AgentUp() || !n.SupervisorUp() {
+		return false
+	}
+	patience := w.config.settings.LeaseNs + w.config.settings.LeaseMarginNs
+	patience -= patience / 1_000_000 * w.config.ppm[s.id] // by the clock of the leader
+	n.Reboot()
+	w.faster[e.On]++
+	w.undoAfter(heard+patience-returnEarly-w.loop.Now(), func() {
+		w.commitMin += returnCommit
+		w.commitMax += returnCommit
+		w.undoAfter(returnLasts, func() {
+			w.commitMin -= returnCommit
+			w.commitMax -= returnCommit
+		})
+		n.Boot()
+	})
 	return true
 }
 
@@ -293,6 +330,7 @@ func (w *World) hitServer(e Event, d *sim.Draw) bool {
 	s.crash()
 	if e.Kind == EraseServer {
 		s.rep.Erase()
+		s.promised = 0
 	}
 	w.undoAfter(e.For, func() { s.restart() })
 	return true
@@ -306,7 +344,7 @@ func (w *World) jump(d *sim.Draw) bool {
 	}
 	by := d.Skewed(second, 15*minute)
 	w.trace("log time jumps by %.0f s", float64(by)/1e9)
-	s.anchor += by
+	s.jumped += by
 	return true
 }
 

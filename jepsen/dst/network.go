@@ -96,6 +96,7 @@ func (w *World) heal(l *link, up, down int) {
 
 // Register implements sim.Servers.
 func (n network) Register(server int, c *logv1.RegisterNode, answer func(sim.Registration, bool)) {
+	c.BandwidthBps += n.w.faster[n.node]
 	n.send(server, func(s *member) {
 		s.propose(&logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: c}}, func(r *logv1.Result, o outcome) {
 			reg := sim.Registration{Lease: n.w.config.settings.LeaseNs, Margin: n.w.config.settings.LeaseMarginNs}

@@ -36,6 +36,7 @@ const (
 	Train     Kind = "train a job"
 	ChangeJob Kind = "change a job"
 	Group     Kind = "change a node group"
+	Read      Kind = "read"
 )
 
 // Faults.
@@ -67,6 +68,7 @@ const (
 	ActivateEarly   Kind = "feature level that not all know"
 	KillTrainer     Kind = "trainers are killed"
 	CutTrainer      Kind = "trainers are cut off"
+	ReturnLate      Kind = "changed machine is back as its node is given up"
 )
 
 // Event is one line of a plan.
@@ -140,6 +142,7 @@ var faults = []fault{
 	{ActivateEarly, 2, 0, 0},
 	{KillTrainer, 6, second, 60 * second},
 	{CutTrainer, 6, 2 * second, 60 * second},
+	{ReturnLate, 0, 0, 0}, // see lateReturns
 }
 
 // Density of a plan per simulated hour. The bounds below which a run is void are
@@ -167,6 +170,7 @@ func newPlan(c config, length int64) Plan {
 	p.faults(&d, c)
 	p.upgrades(c)
 	p.lateReturns(c)
+	p.reads(c)
 	slices.SortStableFunc(p.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return p
 }
@@ -224,16 +228,13 @@ func (p *Plan) upgrades(c config) {
 	}
 }
 
-// lateReturnsPerHour is how often a machine comes back just as its node is given
-// up: its registration is in the log, and not applied yet, when the leader decides.
+// lateReturnsPerHour is how often a changed machine is back just as its node is given up.
 const lateReturnsPerHour = 2
 
 func (p *Plan) lateReturns(c config) {
 	d := sim.Draws(c.seed).Of(luckPlan, 3)
 	for range max(1, p.Length*lateReturnsPerHour/hour) {
-		at, away := d.N(p.Length), c.settings.LeaseNs+c.settings.LeaseMarginNs+d.Between(-1500, 500)*millisecond
-		p.add(Event{At: at, Kind: Reboot, On: int(d.N(int64(c.nodes))), For: away, Luck: d.Uint64()})
-		p.add(Event{At: at + away - 2*second, Kind: SlowCommit, For: 4 * second, Luck: d.Uint64()})
+		p.add(Event{At: d.N(p.Length), Kind: ReturnLate, On: int(d.N(int64(c.nodes))), Luck: d.Uint64()})
 	}
 }
 

@@ -67,6 +67,10 @@ type Outcome struct {
 	// committed, faults that really happened.
 	Actions, Executions, Entries, Faults int
 	Expiries, Elections                  int
+	// Reads that were answered.
+	Reads int
+	// Overtaken are expiries of nodes that had come back when they were committed.
+	Overtaken int
 	// Jobs that were accepted, turns that held a group, as the holders saw it, and
 	// turns whose holders were silent for too long.
 	Jobs, Turns, TurnsLost int
@@ -149,7 +153,7 @@ func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
-		Faults: w.faults, Expiries: w.expiries, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
+		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
 		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
@@ -312,6 +316,7 @@ func (w *World) left() (what string) {
 func (w *World) compareAll() {
 	last := w.log.Last()
 	for _, s := range w.servers {
+		s.agrees(last)
 		if !s.applyTo(last) {
 			return
 		}

@@ -10,12 +10,13 @@ import (
 	"rota/fsm"
 	"rota/fsm/state"
 	"rota/internal/sim"
+	"rota/server/entry"
 	"rota/server/leader"
 	"rota/server/lease"
+	"rota/server/quorum"
 )
 
 const (
-	batchMax      = 64
 	wallStart     = 1_700_000_000_000_000_000 // log time at the beginning
 	keepAlive     = 2 * second
 	watchPatience = 2 * second
@@ -37,6 +38,22 @@ type member struct {
 	build    state.Level
 	outdated bool
 	streams  []*stream
+	// queue is what waits for an entry. It outlives a leadership. forming: a pause is on
+	// after which the next entry is formed. held: none is formed before the next leadership.
+	queue         *entry.Queue[proposer]
+	forming, held bool
+	// readers wait for an index from the leader.
+	readers quorum.Readers[confirmation]
+	// promised is the newest term that the server has voted in or heard of. It is on its disk.
+	promised uint64
+	voters   quorum.Voters
+	// tail is an entry that the server has stored and that may not be committed, in place of
+	// that of the committed log; index 0: there is none.
+	tail   sim.Entry
+	sent   uint64 // counts messages to other servers
+	jumped int64  // how far its clock has jumped
+	// appliedAt is what its clock showed when it applied the newest entry.
+	appliedAt int64
 	// late is an entry that was stamped under an earlier leadership of this server and
 	// has not reached Raft: it does when the server leads again.
 	late []byte
@@ -50,45 +67,25 @@ type leadership struct {
 	term  uint64
 	life  int // counts leaderships
 	table *lease.Table
-	// The log clock: log time when the leadership began, and the server's clock.
-	anchor, since, last int64
-	queue               []*proposal
-	flight              *flight
-	forming             bool
+	// cutOff: it was deposed, and those who know cannot reach it.
+	cutOff bool
+	stamp  *entry.Stamp
+	began  int64 // by its clock
+	flight *flight
+	pipes  []pipe // to other servers
+	// verify gathers the proof that the server leads. beats are the servers that have not
+	// answered a heartbeat yet, a bit for each.
+	verify quorum.Leadership[confirmation]
+	beats  uint
 	// leader is what the leader does between entries; nextAt is when it is asked again.
 	leader *leader.Leader
 	nextAt int64
 }
 
-// proposal is one command on its way into the log.
-type proposal struct {
-	command *logv1.Command
-	done    func(*logv1.Result, outcome)
-}
-
-// outcome is what a proposer learns.
-type outcome uint8
-
-const (
-	committed outcome = iota
-	refused           // certainly not in the log: nobody leads
-	unknown
-)
-
-// flight is the entry that a leader has appended and that is not yet committed.
-type flight struct {
-	entry *logv1.Entry
-	data  []byte
-	batch []*proposal
-	kept  bool // it was committed after all, by the next leader
-}
-
-// latePPM is how often an entry that is lost waits for the next leadership.
-const latePPM = 500_000
-
 func newServer(w *World, id int) *member {
 	s := &member{w: w, id: id, clock: sim.NewClock(&w.loop, w.config.ppm[id]), knows: -1, build: w.config.builds[id]}
 	s.proc = sim.NewProcess(&w.loop, s.clock)
+	s.queue, s.voters = entry.NewQueue[proposer](limits), w.votersBut(id)
 	s.rep = sim.NewReplica(sim.ReplicaOptions{
 		Voters:    func() int { return w.config.servers },
 		OnEffects: s.effects,
@@ -107,119 +104,21 @@ func (s *member) leaseClock() int64 {
 	return s.clock.Now()
 }
 
-// propose brings a command to the leader that this server knows.
-func (s *member) propose(c *logv1.Command, done func(*logv1.Result, outcome)) {
-	switch {
-	case s.leads:
-		s.queue = append(s.queue, &proposal{c, done})
-		s.form()
-	case s.knows < 0 || s.knows == s.id:
-		done(nil, refused)
-	default:
-		leader := s.w.servers[s.knows]
-		s.hop(leader, func() {
-			back := func(r *logv1.Result, o outcome) { leader.hop(s, func() { done(r, o) }) }
-			if !leader.leads {
-				back(nil, refused)
-				return
-			}
-			leader.queue = append(leader.queue, &proposal{c, back})
-			leader.form()
-		})
-	}
-}
-
-// Entries that are stamped too early, and by how much at most.
-const (
-	earlyPPM = 2000
-	earlyMax = 30 * second
-)
-
-// hop is a message between servers.
-func (s *member) hop(to *member, fn func()) {
-	d := s.draw(1)
-	to.proc.At(s.w.loop.Now()+d.Skewed(millisecond/5, 2*millisecond), fn)
-}
-
 func (s *member) draw(what uint64) sim.Draw {
 	return s.w.draws.Of(luckServer+uint64(s.id)<<8+what, s.w.loop.Now())
-}
-
-// form makes an entry of what waits, if none is in flight.
-func (s *member) form() {
-	if s.forming || s.flight != nil || len(s.queue) == 0 || !s.leads {
-		return
-	}
-	s.forming = true
-	life := s.life
-	s.proc.After(200_000, func() {
-		if life != s.life {
-			return
-		}
-		s.forming = false
-		n := min(len(s.queue), batchMax)
-		f := &flight{entry: &logv1.Entry{TimeNs: s.stamp(), Term: s.term}, batch: s.queue[:n:n]}
-		s.queue = s.queue[n:]
-		for _, p := range f.batch {
-			f.entry.Commands = append(f.entry.Commands, p.command)
-		}
-		var err error
-		if f.data, err = f.entry.MarshalVT(); err != nil {
-			s.w.fail("encoding", "an entry cannot be encoded: %v", err)
-			return
-		}
-		s.flight = f
-		d := s.draw(2)
-		s.proc.At(s.w.loop.Now()+d.Skewed(millisecond, s.w.commitMax), func() { s.commit(life, f) })
-	})
-}
-
-// stamp is the time of the next entry, as replica/clock.go has it. Now and then it
-// is too early, as a leader without that care would make it: the state machine
-// has to keep log time from going back by itself.
-func (s *member) stamp() int64 {
-	t := s.anchor + s.clock.Now() - s.since
-	s.last = max(t, s.last, s.committedTime())
-	if d := s.draw(4); d.Chance(earlyPPM) {
-		return s.last - d.Skewed(0, earlyMax)
-	}
-	return s.last
-}
-
-// logNow is what the leader takes for log time.
-func (s *member) logNow() int64 { return max(s.last, s.anchor+s.clock.Now()-s.since) }
-
-func (s *member) committedTime() (ns int64) {
-	s.rep.View(func(st *state.State) { ns = st.Meta().Now })
-	return ns
-}
-
-// commit is the answer of a majority, unless another leads by now. What became
-// of the entry then is decided there, see World.elect.
-func (s *member) commit(life int, f *flight) {
-	if life != s.life || s.w.term != s.term || s.w.leader != s.id {
-		return
-	}
-	e := s.w.append(s.term, f.data)
-	s.flight = nil
-	if !s.applyTo(e.Index) {
-		return
-	}
-	for i, p := range f.batch {
-		p.done(s.w.results[i], committed)
-	}
-	s.form()
 }
 
 // applyTo applies the log up to an index.
 func (s *member) applyTo(index uint64) bool {
 	for s.broken == nil && s.rep.Applied() < index {
-		e := s.w.log.At(s.rep.Applied() + 1)
+		e := s.entryAt(s.rep.Applied() + 1)
 		results, err := s.rep.Apply(e)
 		if err != nil {
 			s.stops(err, s.w.wanted(e))
 			return false
 		}
+		s.promise(e.Term)
+		s.appliedAt = s.clock.Now()
 		s.w.applied(s, e, results)
 	}
 	for _, st := range s.streams {
@@ -262,23 +161,37 @@ func (s *member) quote(index, hash uint64) {
 
 // lead begins a leadership that is ready: all that was committed is applied.
 func (s *member) lead(term uint64) {
+	s.agrees(s.w.log.Last())
 	if !s.applyTo(s.w.log.Last()) {
 		return
 	}
 	s.knows = s.id
 	s.leadership = leadership{
 		leads: true, term: term, life: s.life + 1, table: s.table,
-		anchor: max(s.committedTime(), wallStart), since: s.clock.Now(),
+		stamp: entry.NewStamp(term, s.committedTime()), began: s.shown(),
 	}
 	s.table.Lead()
 	s.leader = leader.New(leader.Config{
 		Machine: s.rep, Leases: s.table, Logger: hclog.NewNullLogger(),
 		Bootstrap: &logv1.Bootstrap{ClusterId: "simulated", Settings: s.w.config.settings, Level: uint32(s.build)},
 	}, s.leaderTime())
+	s.openPipes(s.w.elected - 1)
+	s.replicate(s.w.log.At(s.w.elected), 500_000)
+	s.announce(s.w.elected)
 	s.drive(s.life)
+	s.held = false
+	s.form()
 }
 
-func (s *member) leaderTime() leader.Time { return leader.Time{Mono: s.clock.Now(), Log: s.logNow()} }
+// leaderTime is the server's clock, and what it takes for log time: that of the newest entry,
+// and what has passed since.
+func (s *member) leaderTime() leader.Time {
+	t := leader.Time{Mono: s.clock.Now()}
+	if committed := s.committedTime(); committed >= entry.WallFloor {
+		t.Log = committed + t.Mono - s.appliedAt
+	}
+	return t
+}
 
 // drive has the leader do what is to be done now, and again when it says.
 func (s *member) drive(life int) {
@@ -291,7 +204,7 @@ func (s *member) drive(life int) {
 		if p.Expiry {
 			s.expires(p.Commands)
 		}
-		s.proposeAll(p.Commands, func(results []*logv1.Result) {
+		s.proposeAll(p.Commands, func(results []*logv1.Result, _ outcome) {
 			if life == s.life {
 				s.leader.Answered(s.leaderTime(), p, results)
 				s.drive(life)
@@ -308,24 +221,6 @@ func (s *member) drive(life int) {
 			s.drive(life)
 		}
 	})
-}
-
-// proposeAll proposes commands and waits for all of them: done gets nil unless all were
-// committed.
-func (s *member) proposeAll(commands []*logv1.Command, done func([]*logv1.Result)) {
-	results, left, lost := make([]*logv1.Result, len(commands)), len(commands), false
-	for i, c := range commands {
-		s.propose(c, func(r *logv1.Result, o outcome) {
-			results[i], lost, left = r, lost || o != committed, left-1
-			switch {
-			case left > 0:
-			case lost:
-				done(nil)
-			default:
-				done(results)
-			}
-		})
-	}
 }
 
 // expires notes what the leader gives up.
@@ -346,20 +241,24 @@ func (s *member) stepDown() {
 	if !s.leads {
 		return
 	}
-	queue, f := s.queue, s.flight
+	f, asked := s.flight, s.verify.Lost()
 	s.leadership = leadership{life: s.life + 1, table: s.table}
 	s.table.Follow()
 	s.knows = -1
-	if f != nil {
-		if d := s.draw(5); !f.kept && d.Chance(latePPM) {
-			s.late = f.data
-		}
-		for _, p := range f.batch {
-			p.done(nil, unknown)
-		}
+	for _, done := range asked {
+		done(0, false)
 	}
-	for _, p := range queue {
-		p.done(nil, refused)
+	s.dropProposals(f)
+	d := s.draw(6)
+	s.proc.After(d.Skewed(millisecond/2, 300*millisecond), s.follow)
+}
+
+// follow applies what the leader has committed, unless this server lags or leads: a leader
+// that was deposed hears of nothing.
+func (s *member) follow() {
+	if !s.stalled && !s.leads {
+		s.agrees(s.w.log.Last())
+		s.applyTo(s.w.log.Last())
 	}
 }
 
@@ -384,29 +283,25 @@ func (s *member) renew(node string, incarnation uint64, answer func(fenced, ok b
 	s.renewHere(node, incarnation, answer)
 }
 
-// renewHere has a majority confirm the leadership, and then asks the table. The
-// confirmation is a round of messages: it says who led when they were answered.
+// renewHere has a majority confirm the leadership, and then asks the table.
 func (s *member) renewHere(node string, incarnation uint64, answer func(fenced, ok bool)) {
-	s.verify(func(verify func() error) {
-		fenced, err := s.table.Renew(verify, []*peerv1.NodeLease{{Name: node, Incarnation: incarnation}})
+	s.ask(func(_ uint64, leads bool) {
+		fenced, err := s.table.Renew(verdict(leads), []*peerv1.NodeLease{{Name: node, Incarnation: incarnation}})
+		if err == nil && !fenced[0] {
+			s.w.heard[node] = s.w.loop.Now()
+		}
 		answer(err == nil && fenced[0], err == nil)
 	})
 }
 
-// verify has a majority confirm the leadership.
-func (s *member) verify(done func(func() error)) {
-	d := s.draw(3)
-	asked, back := d.Skewed(millisecond/4, 20*millisecond), d.Skewed(millisecond/4, 20*millisecond)
-	term, verified := s.term, false
-	s.w.loop.After(asked, func() { verified = s.w.leader == s.id && s.w.term == term })
-	s.proc.At(s.w.loop.Now()+asked+back, func() {
-		done(func() error {
-			if verified || s.w.flaws.NoVerify {
-				return nil
-			}
-			return lease.ErrNotLeading
-		})
-	})
+// verdict is what a verification returns that has ended.
+func verdict(leads bool) func() error {
+	return func() error {
+		if leads {
+			return nil
+		}
+		return lease.ErrNotLeading
+	}
 }
 
 // renewTurn answers a renewal of a turn that has arrived at this server.
@@ -432,8 +327,8 @@ func (s *member) renewTurn(id, token uint64, answer func(turnAnswer)) {
 
 // renewTurnHere is renewHere for a turn.
 func (s *member) renewTurnHere(id, token uint64, answer func(turnAnswer)) {
-	s.verify(func(verify func() error) {
-		renewals, err := s.table.RenewTurns(verify, []*peerv1.TurnLease{{Id: id, Token: token}})
+	s.ask(func(_ uint64, leads bool) {
+		renewals, err := s.table.RenewTurns(verdict(leads), []*peerv1.TurnLease{{Id: id, Token: token}})
 		a := turnAnswer{ok: err == nil}
 		if a.ok {
 			a.renewal = renewals[0]
@@ -456,6 +351,9 @@ func (s *member) crash() {
 		st.sever()
 	}
 	s.streams, s.knows, s.late = nil, -1, nil
+	s.queue, s.readers = entry.NewQueue[proposer](limits), quorum.Readers[confirmation]{}
+	s.forming, s.held = false, false
+	s.connectionsLost()
 }
 
 // restart begins anew from what is on the disk.
@@ -468,12 +366,20 @@ func (s *member) restart() {
 	}
 	s.catchUp()
 	s.knows = s.w.leader
+	s.promise(s.w.term)
+	for _, other := range s.w.servers {
+		other.confirm()
+	}
 }
 
 // catchUp brings a follower up to the log, by a snapshot if it is far behind and
 // the leader has one.
 func (s *member) catchUp() {
+	if s.leads {
+		return // it hears of nothing before it knows that it was deposed
+	}
 	last := s.w.log.Last()
+	s.agrees(last)
 	if leader := s.w.leading(); leader != nil && leader != s && last-s.rep.Applied() > 200 {
 		snap, err := leader.rep.Save()
 		if err == nil {

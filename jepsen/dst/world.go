@@ -28,11 +28,19 @@ type World struct {
 	acked    []uint64
 
 	// What Raft would know: who leads, and what is committed.
-	leader    int // -1: nobody
-	term      uint64
-	log       sim.Log
-	commitMax int64
-	results   []*logv1.Result // of the entry that was applied last
+	leader  int // -1: nobody
+	term    uint64
+	log     sim.Log
+	elected uint64 // index of the first entry of the newest term
+	// acknowledged is the newest entry whose proposers were answered.
+	acknowledged uint64
+	// A commit takes between commitMin and commitMax.
+	commitMin, commitMax int64
+	results              []*logv1.Result // of the entry that was applied last
+	// heard is when a leader last renewed the lease of each node, faster the bandwidth that
+	// each node has gained.
+	heard  map[string]int64
+	faster []uint64
 	// undos end the faults that are on.
 	undos []*undo
 	// panics has the entries in which a decision panics, and planned the next one.
@@ -46,6 +54,8 @@ type World struct {
 
 	// Counters of the report.
 	faults, expiries, lost, elections int
+	overtaken                         int // expiries of nodes that had come back
+	reads                             int // that were answered
 	turnsLost                         int // whose holders were silent
 	lates                             int // entries of an earlier term that were appended
 	upgrades, stops                   int // stops: at a feature level that the build did not know
@@ -72,7 +82,8 @@ type Flaws struct {
 
 func newWorld(c config, o Options) *World {
 	w := &World{
-		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMax: 10 * millisecond,
+		config: c, flaws: o.Flaws, draws: sim.Draws(c.seed), leader: -1, commitMin: millisecond, commitMax: 10 * millisecond,
+		heard: map[string]int64{}, faster: make([]uint64, c.nodes),
 		panics: map[uint64]plant{}, keep: o.story, happened: map[Kind]int{},
 	}
 	w.deciders = w.newDeciders()
@@ -165,18 +176,18 @@ func (w *World) leading() *member {
 	return w.servers[w.leader]
 }
 
-// elect makes a server the leader of a new term. The entry that the old leader
-// has in flight may have reached the majority that votes, or not.
-func (w *World) elect(id int) {
-	if old := w.leader; old >= 0 {
-		w.settleFlight(w.servers[old])
+// elect makes a server the leader of a new term, if a majority votes for it.
+func (w *World) elect(id int) bool {
+	if !w.vote(id) {
+		return false
 	}
 	w.leader = id
 	w.term++
 	w.elections++
 	w.trace("server %d is elected in term %d", id, w.term)
-	w.append(w.term, nil)
 	term, s := w.term, w.servers[id]
+	s.tail = sim.Entry{} // or its leader could have committed it
+	w.elected = w.append(w.term, nil).Index
 	if s.late != nil {
 		w.trace("an entry that server %d stamped in an earlier term is appended in term %d", id, term)
 		w.append(w.term, s.late)
@@ -194,6 +205,7 @@ func (w *World) elect(id int) {
 			w.announce(other, id, d.Skewed(millisecond, second))
 		}
 	}
+	return true
 }
 
 // announce tells a server who leads, unless it believes to lead itself: that
@@ -203,6 +215,7 @@ func (w *World) announce(s *member, id int, after int64) {
 	s.proc.After(after, func() {
 		if w.term == term && !s.leads {
 			s.knows = id
+			s.promise(term)
 		}
 	})
 }
@@ -231,6 +244,7 @@ func (w *World) depose(after int64) {
 	old := w.servers[w.leader]
 	w.settleFlight(old)
 	w.leader = -1
+	old.cutOff = true
 	term := old.term
 	old.proc.After(after, func() {
 		if old.leads && old.term == term {
@@ -254,11 +268,9 @@ func (w *World) electAnother(not int, luck uint64) {
 	if w.leader >= 0 {
 		return
 	}
-	if len(up) == 0 {
+	if len(up) == 0 || !w.elect(up[luck%uint64(len(up))]) {
 		w.undoAfter(second, func() { w.electAnother(-1, luck) })
-		return
 	}
-	w.elect(up[luck%uint64(len(up))])
 }
 
 // append commits an entry; servers apply it at their own pace.
@@ -275,7 +287,8 @@ func (w *World) append(term uint64, data []byte) sim.Entry {
 		d := s.draw(4)
 		index := e.Index
 		s.proc.After(d.Skewed(millisecond/2, 300*millisecond), func() {
-			if !s.stalled && s.rep.Applied() < index {
+			if !s.stalled && !s.leads && s.rep.Applied() < index {
+				s.agrees(index)
 				s.applyTo(index)
 			}
 		})

@@ -110,8 +110,7 @@ type Config struct {
 	// their leader's process is gone: 150 ms.
 	FailoverStagger time.Duration
 
-	// Now is the clock; only differences count, but for a new cluster's first
-	// entry. clock.Now.
+	// Now is the clock; only differences count. clock.Now.
 	Now func() time.Time
 	// Probe dials a server's port and hangs up. Its error must wrap
 	// ECONNREFUSED if and only if the port refused. A TCP dial.

@@ -3,7 +3,8 @@
 //
 // The data path is Propose: commands that arrive while an entry is in flight
 // become the next entry (propose.go); a server that does not lead forwards them
-// (forward.go); reads ask for an index that is linearizable (read.go).
+// (forward.go); reads ask for an index that is linearizable (read.go). The rules of all
+// that are in server/entry and server/quorum; here are goroutines, locks and Raft.
 //
 // What the wrappers are for:
 //
@@ -29,7 +30,7 @@
 //   - guard.go: raft survives a failed or hanging disk; a process must not. The
 //     first write that fails, or that takes too long, ends it.
 //   - verify.go: raft counts an answer to an older message as proof of
-//     leadership. Here only messages sent after the question count.
+//     leadership. Here only messages sent after the question count (server/quorum).
 //   - propose.go: raft appends what it was given in one term also in the next, if
 //     this server has lost and regained the leadership meanwhile. Here each proposal
 //     belongs to the term in which it was accepted, each entry says in which term it

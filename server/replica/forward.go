@@ -29,26 +29,26 @@ func (r *Replica) forwardLoop() {
 		case <-r.closed:
 			return
 		}
-		batch := r.remote.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryWeight)
-		if batch == nil {
+		b := r.remote.next(r.closed)
+		if b == nil {
 			return
 		}
 		r.goFunc(func() {
 			defer func() { <-slots }()
-			results, err := r.forward(batch)
-			r.remote.deliver(batch, results, err)
+			results, err := r.forward(b)
+			r.remote.deliver(b, results, err)
 		})
 	}
 }
 
-func (r *Replica) forward(batch []*proposal) ([]*logv1.Result, error) {
+func (r *Replica) forward(b batch) ([]*logv1.Result, error) {
 	client, address, err := r.leaderClient()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.forwardContext(address, answerGrace)
 	defer cancel()
-	cmds := commands(batch)
+	cmds := b.Commands()
 	resp, err := client.Propose(ctx, &peerv1.ProposeRequest{Commands: cmds})
 	if err != nil {
 		return nil, forwardError(err)

@@ -99,33 +99,6 @@ func TestBrokenForwardIsUnknown(t *testing.T) {
 	}
 }
 
-// An answer counts for the questions that were asked before its message was
-// sent, and for no later one.
-func TestVerificationNeedsANewerAnswer(t *testing.T) {
-	c := newCluster(t, 3, nil)
-	r := c.leader().replica
-	v := newVerifier(r, r.lead.Load())
-	first, second := v.ask(nil), v.ask(nil)
-	other := r.otherVoters()[0].ID
-	answered := func(ch <-chan error) bool {
-		select {
-		case err := <-ch:
-			return err == nil
-		default:
-			return false
-		}
-	}
-	if v.ack(other, 0); answered(first) {
-		t.Error("an answer to a message from before the question counted")
-	}
-	if v.ack(other, 1); !answered(first) || answered(second) {
-		t.Error("the answer must count for the first question only")
-	}
-	if v.ack(other, 2); !answered(second) {
-		t.Error("the second question was not answered")
-	}
-}
-
 // hanging is a leader that takes calls and never answers, as one that is paused.
 type hanging struct {
 	peerv1connect.PeerServiceClient

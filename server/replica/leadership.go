@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"rota/internal/failpoint"
+	"rota/server/entry"
 )
 
 // leadership is one term of this server as a leader that is ready: its own
@@ -14,7 +15,8 @@ import (
 // that was acknowledged by its predecessors.
 type leadership struct {
 	term   uint64
-	clock  *logClock
+	stamp  *entry.Stamp
+	began  time.Time
 	verify *verifier
 	ctx    context.Context
 }
@@ -75,7 +77,8 @@ func (r *Replica) establish(ctx context.Context) {
 	}
 	lead := &leadership{
 		term:  noop.term,
-		clock: newLogClock(r.cfg.Machine.Now, r.cfg.Now),
+		stamp: entry.NewStamp(noop.term, r.cfg.Machine.Now()),
+		began: r.cfg.Now(),
 		ctx:   ctx,
 	}
 	lead.verify = newVerifier(r, lead)
@@ -121,8 +124,8 @@ func (r *Replica) tellLeader(term uint64) {
 // commands reach the state machine, so that is what a reader can wait for.
 func (r *Replica) commandAt(index uint64) (uint64, error) {
 	for ; index > 0; index-- {
-		var entry raft.Log
-		err := r.store.logs.GetLog(index, &entry)
+		var e raft.Log
+		err := r.store.logs.GetLog(index, &e)
 		if err == raft.ErrLogNotFound {
 			snap, err := r.store.snaps.newest()
 			return min(snap.index, index), err
@@ -130,7 +133,7 @@ func (r *Replica) commandAt(index uint64) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if entry.Type == raft.LogCommand {
+		if e.Type == raft.LogCommand {
 			return index, nil
 		}
 	}

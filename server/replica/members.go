@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rota/server/quorum"
 )
 
 // Peer is a member as the newest configuration has it.
@@ -21,24 +23,6 @@ type Peer struct {
 
 func (r *Replica) otherVoters() []raft.Server {
 	return r.members().votersBut(raft.ServerID(r.cfg.ServerID))
-}
-
-// quorumOfOthers is how many of n other voters make a majority together with
-// this server, if it has a vote.
-func (r *Replica) quorumOfOthers(n int) int {
-	if s, ok := r.members().find(r.cfg.ServerID); ok && s.Suffrage == raft.Voter {
-		return (n + 1) / 2
-	}
-	return n/2 + 1
-}
-
-func (r *Replica) voterAddress(id raft.ServerID) (raft.ServerAddress, bool) {
-	for _, s := range r.otherVoters() {
-		if s.ID == id {
-			return s.Address, true
-		}
-	}
-	return "", false
 }
 
 // Peers lists the members that this server knows, not necessarily the newest.
@@ -128,6 +112,20 @@ func (m members) votersBut(id raft.ServerID) (voters []raft.Server) {
 		}
 	}
 	return voters
+}
+
+// voters are the members that count, as the server self sees them.
+func (m members) voters(self string) (v quorum.Voters) {
+	for _, s := range m.servers {
+		switch {
+		case s.Suffrage != raft.Voter:
+		case string(s.ID) == self:
+			v.Self = true
+		default:
+			v.Others = append(v.Others, string(s.ID))
+		}
+	}
+	return v
 }
 
 // changeTimeout bounds how long raft may take to accept a change of members: it

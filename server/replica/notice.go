@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"rota/server/quorum"
 )
 
 // Followers learn that an entry is committed from the next message of their
@@ -20,7 +22,7 @@ type pipeline struct {
 
 	mu     sync.Mutex                // orders requests, which raft sends without one
 	newest raft.AppendEntriesRequest // without its entries; Prev is what it ended with
-	told   uint64                    // newest commit index that was sent
+	rules  quorum.Notices
 
 	wake chan position // a commit to tell
 	stop chan struct{}
@@ -48,11 +50,12 @@ func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.Appe
 	if err != nil {
 		return nil, err
 	}
-	p.newest, p.told = *req, max(p.told, req.LeaderCommitIndex)
+	p.newest = *req
 	p.newest.Entries = nil
 	if n := len(req.Entries); n > 0 {
 		p.newest.PrevLogEntry, p.newest.PrevLogTerm = req.Entries[n-1].Index, req.Entries[n-1].Term
 	}
+	p.rules.Sent(req.Term, p.newest.PrevLogEntry, req.LeaderCommitIndex)
 	return future, nil
 }
 
@@ -76,21 +79,19 @@ func (p *pipeline) run() {
 	}
 }
 
-// tell sends a notice. That the entry at commit is of the pipeline's own term,
-// and committed, makes it true for the log that this leader sends: a commit index
-// of another term might count entries that the follower has in another version.
-// The answer goes to raft, like that of any other request.
+// tell sends a notice that the entry at commit is committed, if there is something to
+// tell. The answer goes to raft, like that of any other request.
 func (p *pipeline) tell(commit position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	index := min(commit.index, p.newest.PrevLogEntry)
-	if p.newest.Term != commit.term || index <= p.told {
+	index := p.rules.Next(commit.index, commit.term)
+	if index == 0 {
 		return
 	}
 	req := p.newest
 	req.LeaderCommitIndex = index
 	if _, err := p.AppendPipeline.AppendEntries(&req, new(raft.AppendEntriesResponse)); err == nil {
-		p.told = index
+		p.rules.Sent(req.Term, req.PrevLogEntry, index)
 	}
 }
 

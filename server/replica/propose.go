@@ -13,6 +13,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
 	"rota/internal/failpoint"
+	"rota/server/entry"
 )
 
 // retryPause is between attempts while a leader is named but cannot be reached.
@@ -73,7 +74,7 @@ func (r *Replica) ProposeLocal(ctx context.Context, cmds ...*logv1.Command) ([]*
 
 func (r *Replica) enqueue(ctx context.Context, q *queue, term uint64, cmds []*logv1.Command) ([]*logv1.Result, error) {
 	p := newProposal(term, cmds)
-	if p.weight > r.cfg.EntryWeight || p.bytes > entryBytesHard {
+	if p.Weight > r.cfg.EntryWeight || p.Bytes() > entryBytesHard {
 		return nil, ErrTooLarge
 	}
 	if r.closing.Load() {
@@ -82,7 +83,7 @@ func (r *Replica) enqueue(ctx context.Context, q *queue, term uint64, cmds []*lo
 	if err := q.push(p); err != nil {
 		return nil, err
 	}
-	return p.await(ctx, r.closed)
+	return q.await(ctx, p, r.closed)
 }
 
 // entryBytesHard is the largest single proposal: a request is at most 4 MiB.
@@ -159,7 +160,7 @@ func (r *Replica) leading(ctx context.Context) (*leadership, error) {
 
 // inflight is an entry that raft has been given.
 type inflight struct {
-	batch  []*proposal
+	batch  batch
 	future raft.ApplyFuture
 	done   chan struct{} // closed when raft has answered
 }
@@ -179,18 +180,18 @@ func (r *Replica) proposeLoop() {
 		case <-r.closed:
 			return
 		}
-		batch := r.local.next(r.closed, r.cfg.EntryBytes, r.cfg.EntryWeight)
-		if batch == nil {
+		b := r.local.next(r.closed)
+		if b == nil {
 			return
 		}
 		r.store.logs.clearStored()
-		future, err := r.apply(batch)
+		future, err := r.apply(b)
 		if err != nil {
 			<-slots
-			r.local.deliver(batch, nil, err)
+			r.local.deliver(b, nil, err)
 			continue
 		}
-		f := inflight{batch, future, make(chan struct{})}
+		f := inflight{b, future, make(chan struct{})}
 		flights <- f
 		select {
 		case <-r.store.logs.stored:
@@ -202,29 +203,39 @@ func (r *Replica) proposeLoop() {
 }
 
 // apply encodes a batch and hands it to raft. An error means it was not sent.
-// Raft may change its term before it takes the entry, so the entry says in which
-// term it was stamped, and the state machine compares the two.
+// Raft may change its term before it takes the entry. The entry names the term in which
+// it was stamped, and the state machine compares the two.
 //
 // The buffer is raft's from then on: it stays in the cache and in messages to
 // slow followers, so it cannot come from a pool.
-func (r *Replica) apply(batch []*proposal) (raft.ApplyFuture, error) {
+func (r *Replica) apply(b batch) (raft.ApplyFuture, error) {
 	if err := r.guard.err(); err != nil {
 		return nil, noLeader(err)
 	}
 	lead := r.lead.Load()
-	if lead == nil || lead.term != batch[0].term || r.raft.CurrentTerm() != lead.term {
+	if lead == nil || r.raft.CurrentTerm() != lead.term {
 		return nil, ErrNoLeader
 	}
-	entry := logv1.Entry{Commands: commands(batch), Term: lead.term}
-	entry.TimeNs, entry.WallNs = lead.clock.stamp(entry.Commands), wallTime()
-	data, err := entry.MarshalVT()
+	e := entry.Form(b, lead.stamp, r.moment(lead))
+	if e == nil {
+		return nil, ErrNoLeader
+	}
+	data, err := e.MarshalVT()
 	if err != nil {
 		return nil, fmt.Errorf("encode entry: %w", err)
 	}
 	if r.cfg.stamped != nil {
-		r.cfg.stamped(&entry)
+		r.cfg.stamped(e)
 	}
 	return r.raft.ApplyLog(raft.Log{Data: data}, 0), nil
+}
+
+func (r *Replica) moment(lead *leadership) entry.Moment {
+	m := entry.Moment{Elapsed: int64(r.cfg.Now().Sub(lead.began)), Committed: r.cfg.Machine.Now()}
+	if ns := time.Now().UnixNano(); ns > entry.WallFloor {
+		m.Wall = ns
+	}
+	return m
 }
 
 // collect answers the callers, in order.
@@ -277,10 +288,7 @@ func (r *Replica) outcome(f inflight, err error) ([]*logv1.Result, error) {
 	if err := r.guard.err(); err != nil {
 		return nil, unknown(err)
 	}
-	n := 0
-	for _, p := range f.batch {
-		n += len(p.cmds)
-	}
+	n := f.batch.Len()
 	switch resp := f.future.Response().(type) {
 	case []*logv1.Result:
 		if len(resp) == n && resp[0].Refusal.GetReason() == fsm.ReasonOtherTerm {

@@ -4,84 +4,44 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
+	"rota/server/entry"
 )
 
-// proposal is the commands of one caller. They stay together in one entry.
-type proposal struct {
-	cmds  []*logv1.Command
-	bytes int
-	// weight is what the commands cost to apply: see fsm.Weight.
-	weight int
-	// term is that of the leadership in which the commands were accepted, and the only
-	// one in which they may be committed; 0 before they have reached a leader.
-	term  uint64
-	state atomic.Int32
-	done  chan outcome
-}
-
-const (
-	proposalQueued int32 = iota
-	proposalTaken
-	proposalAbandoned
-)
+// caller waits for the outcome of its proposal. It has room for one.
+type caller chan outcome
 
 type outcome struct {
 	results []*logv1.Result
 	err     error
 }
 
-// Bytes that a proposal and a command cost beside what they encode to.
-const (
-	proposalOverhead = 128
-	commandOverhead  = 64
+type (
+	proposal = entry.Proposal[caller]
+	batch    = entry.Batch[caller]
 )
 
 func newProposal(term uint64, cmds []*logv1.Command) *proposal {
-	p := &proposal{cmds: cmds, bytes: proposalOverhead, term: term, done: make(chan outcome, 1)}
+	weight := 0
 	for _, c := range cmds {
-		p.bytes += c.SizeVT() + commandOverhead
-		p.weight += fsm.Weight(c)
+		weight += fsm.Weight(c)
 	}
-	return p
+	return entry.NewProposal(make(caller, 1), term, cmds, weight)
 }
 
-// await returns the outcome. A caller that gives up before its proposal was
-// taken knows that it was not sent.
-func (p *proposal) await(ctx context.Context, closed <-chan struct{}) ([]*logv1.Result, error) {
-	select {
-	case o := <-p.done:
-		return o.results, o.err
-	case <-ctx.Done():
-		if p.state.CompareAndSwap(proposalQueued, proposalAbandoned) {
-			return nil, fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
-		}
-		return nil, ErrUnknownOutcome
-	case <-closed:
-		if p.state.CompareAndSwap(proposalQueued, proposalAbandoned) {
-			return nil, ErrShutdown
-		}
-		return nil, ErrUnknownOutcome
-	}
-}
-
-// queue holds what waits to be proposed, bounded in bytes.
+// queue is the queue of package entry, for callers on many goroutines.
 type queue struct {
-	limit int
 	ready chan struct{}
 
-	mu      sync.Mutex
-	waiting []*proposal
-	bytes   int
-	out     int // batches taken and not settled
+	mu    sync.Mutex
+	rules *entry.Queue[caller]
 }
 
-func newQueue(limit int) *queue {
-	return &queue{limit: limit, ready: make(chan struct{}, 1)}
+func newQueue(l entry.Limits) *queue {
+	return &queue{ready: make(chan struct{}, 1), rules: entry.NewQueue[caller](l)}
 }
 
 // overloadedRetry is the hint in ErrOverloaded: about as long as a full queue
@@ -90,13 +50,11 @@ const overloadedRetry = 250 * time.Millisecond
 
 func (q *queue) push(p *proposal) error {
 	q.mu.Lock()
-	if q.bytes > 0 && q.bytes+p.bytes > q.limit {
-		q.mu.Unlock()
+	fits := q.rules.Push(p)
+	q.mu.Unlock()
+	if !fits {
 		return ErrOverloaded{RetryAfter: overloadedRetry}
 	}
-	q.waiting = append(q.waiting, p)
-	q.bytes += p.bytes
-	q.mu.Unlock()
 	q.signal()
 	return nil
 }
@@ -108,44 +66,31 @@ func (q *queue) signal() {
 	}
 }
 
-// take returns the oldest proposals that fit into one entry and are of one term, at
-// least one. It is empty only if nothing waits.
-func (q *queue) take(bytesMax, weightMax int) []*proposal {
+// await returns the outcome of a proposal. A caller that gives up before its proposal was
+// taken knows that it was not sent.
+func (q *queue) await(ctx context.Context, p *proposal, closed <-chan struct{}) ([]*logv1.Result, error) {
+	var notSent error
+	select {
+	case o := <-p.Caller:
+		return o.results, o.err
+	case <-ctx.Done():
+		notSent = fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
+	case <-closed:
+		notSent = ErrShutdown
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var batch []*proposal
-	var bytes, weight, n int
-	for _, p := range q.waiting {
-		if len(batch) > 0 && (p.term != batch[0].term || bytes+p.bytes > bytesMax || weight+p.weight > weightMax) {
-			break
-		}
-		n++
-		q.bytes -= p.bytes
-		if !p.state.CompareAndSwap(proposalQueued, proposalTaken) {
-			continue
-		}
-		batch = append(batch, p)
-		bytes += p.bytes
-		weight += p.weight
+	if q.rules.Withdraw(p) {
+		return nil, notSent
 	}
-	if len(batch) > 0 {
-		q.out++
-	}
-	clear(q.waiting[:n])
-	q.waiting = q.waiting[n:]
-	if len(q.waiting) == 0 {
-		q.waiting = nil
-	} else {
-		q.signal()
-	}
-	return batch
+	return nil, ErrUnknownOutcome
 }
 
 // next waits for work and takes it; nil if the replica closes.
-func (q *queue) next(closed <-chan struct{}, bytesMax, weightMax int) []*proposal {
+func (q *queue) next(closed <-chan struct{}) batch {
 	for {
-		if batch := q.take(bytesMax, weightMax); len(batch) > 0 {
-			return batch
+		if b := q.take(); len(b) > 0 {
+			return b
 		}
 		select {
 		case <-q.ready:
@@ -155,34 +100,29 @@ func (q *queue) next(closed <-chan struct{}, bytesMax, weightMax int) []*proposa
 	}
 }
 
-func commands(batch []*proposal) []*logv1.Command {
-	if len(batch) == 1 {
-		return batch[0].cmds
+func (q *queue) take() batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := q.rules.Take()
+	if q.rules.Bytes() > 0 {
+		q.signal()
 	}
-	n := 0
-	for _, p := range batch {
-		n += len(p.cmds)
-	}
-	cmds := make([]*logv1.Command, 0, n)
-	for _, p := range batch {
-		cmds = append(cmds, p.cmds...)
-	}
-	return cmds
+	return b
 }
 
-// deliver gives everybody their own results, or everybody the error.
-func (q *queue) deliver(batch []*proposal, results []*logv1.Result, err error) {
-	for _, p := range batch {
-		if err != nil {
-			p.done <- outcome{err: err}
-			continue
+// deliver gives each caller its own results, or the error.
+func (q *queue) deliver(b batch, results []*logv1.Result, err error) {
+	if err != nil {
+		for _, p := range b {
+			p.Caller <- outcome{err: err}
 		}
-		n := len(p.cmds)
-		p.done <- outcome{results: results[:n:n]}
-		results = results[n:]
+	} else {
+		for to, own := range b.Answers(results) {
+			to <- outcome{results: own}
+		}
 	}
 	q.mu.Lock()
-	q.out--
+	q.rules.Settle()
 	q.mu.Unlock()
 }
 
@@ -190,5 +130,12 @@ func (q *queue) deliver(batch []*proposal, results []*logv1.Result, err error) {
 func (q *queue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.bytes == 0 && q.out == 0
+	return q.rules.Idle()
+}
+
+// queued is how many bytes wait.
+func (q *queue) queued() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.rules.Bytes()
 }

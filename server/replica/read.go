@@ -8,6 +8,7 @@ import (
 
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/internal/failpoint"
+	"rota/server/quorum"
 )
 
 // ReadIndex returns an index such that a read of a state machine that has
@@ -45,7 +46,7 @@ func (r *Replica) readLead(ctx context.Context, lead *leadership) (uint64, error
 		return 0, err
 	}
 	failpoint.Hit(failpoint.ReadIndexTaken)
-	return index, lead.verify.verify(ctx)
+	return lead.verify.verify(ctx, index)
 }
 
 // VerifyLeader returns nil if a majority confirmed this server's leadership in
@@ -55,16 +56,16 @@ func (r *Replica) VerifyLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return lead.verify.verify(ctx)
+	_, err = lead.verify.verify(ctx, 0)
+	return err
 }
 
-// readQueue gathers the readers of a follower: one call to the leader is in
-// flight, and everybody who came before it was made shares its answer.
+// readQueue is the readers of package quorum, for readers on many goroutines.
 type readQueue struct {
 	ready chan struct{}
 
-	mu      sync.Mutex
-	waiting []chan readAnswer
+	mu    sync.Mutex
+	rules quorum.Readers[chan readAnswer]
 }
 
 type readAnswer struct {
@@ -77,12 +78,9 @@ func newReadQueue() *readQueue { return &readQueue{ready: make(chan struct{}, 1)
 func (q *readQueue) read(ctx context.Context, closed <-chan struct{}) (uint64, error) {
 	answer := make(chan readAnswer, 1)
 	q.mu.Lock()
-	q.waiting = append(q.waiting, answer)
+	q.rules.Join(answer)
 	q.mu.Unlock()
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	q.signal()
 	select {
 	case a := <-answer:
 		return a.index, a.err
@@ -93,38 +91,41 @@ func (q *readQueue) read(ctx context.Context, closed <-chan struct{}) (uint64, e
 	}
 }
 
-func (q *readQueue) take() []chan readAnswer {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	batch := q.waiting
-	q.waiting = nil
-	return batch
+func (q *readQueue) signal() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
 }
 
-// readers in flight: a second call may leave while the first is on its way.
-const readsInFlight = 2
+func (q *readQueue) call() []chan readAnswer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.rules.Call()
+}
+
+func (q *readQueue) returned() {
+	q.mu.Lock()
+	q.rules.Returned()
+	q.mu.Unlock()
+	q.signal()
+}
 
 func (r *Replica) readLoop() {
-	slots := make(chan struct{}, readsInFlight)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-r.closed:
-			return
-		}
 		select {
 		case <-r.readers.ready:
 		case <-r.closed:
 			return
 		}
-		batch := r.readers.take()
+		readers := r.readers.call()
+		if len(readers) == 0 {
+			continue
+		}
 		r.goFunc(func() {
-			defer func() { <-slots }()
-			if len(batch) == 0 {
-				return
-			}
+			defer r.readers.returned()
 			index, err := r.forwardRead()
-			for _, answer := range batch {
+			for _, answer := range readers {
 				answer <- readAnswer{index, err}
 			}
 		})

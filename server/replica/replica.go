@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"rota/server/entry"
 )
 
 // Replica is one server's share of the replicated log.
@@ -56,8 +58,9 @@ func Open(cfg Config) (*Replica, error) {
 		suspect:  make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 	}
-	r.local = newQueue(cfg.QueueBytes)
-	r.remote = newQueue(cfg.QueueBytes)
+	limits := entry.Limits{QueueBytes: cfg.QueueBytes, EntryBytes: cfg.EntryBytes, EntryWeight: cfg.EntryWeight}
+	r.local = newQueue(limits)
+	r.remote = newQueue(limits)
 	r.readers = newReadQueue()
 	r.guard = newGuard(cfg.DiskHangLimit, cfg.Exit, r.logger)
 	store, err := openStorage(&cfg, r.guard)

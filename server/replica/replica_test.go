@@ -288,28 +288,6 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-// Log time starts at the bootstrapping leader's wall clock and then only
-// follows monotonic clocks.
-func TestLogClock(t *testing.T) {
-	wall := time.Unix(1_800_000_000, 0)
-	var committed int64
-	c := newLogClock(func() int64 { return committed }, func() time.Time { return wall })
-	wall = wall.Add(5 * time.Second)
-	if got := c.stamp([]*logv1.Command{create("x")}); got != int64(5*time.Second) {
-		t.Errorf("before bootstrap: %d, want 5 s", got)
-	}
-	boot := &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{}}}
-	if got := c.stamp([]*logv1.Command{boot}); got != wall.UnixNano() {
-		t.Errorf("bootstrap: %d, want the wall clock", got)
-	}
-	committed = wall.UnixNano()
-	again := newLogClock(func() int64 { return committed }, func() time.Time { return wall })
-	wall = wall.Add(-time.Hour) // a wall clock that steps back
-	if got := again.stamp([]*logv1.Command{boot}); got != committed {
-		t.Errorf("after a step back: %d, want %d", got, committed)
-	}
-}
-
 func TestNothingLeaks(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	c := newCluster(t, 3, nil)

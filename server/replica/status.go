@@ -54,9 +54,3 @@ func (r *Replica) Status() Status {
 	}
 	return s
 }
-
-func (q *queue) queued() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.bytes
-}

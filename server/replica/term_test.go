@@ -112,7 +112,7 @@ func TestAnEntryIsOfOneTerm(t *testing.T) {
 		q := g.s1.replica.local
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return len(q.waiting) == 1
+		return q.rules.Bytes() > 0
 	})
 	g.thereAndBack()
 	g.release()

@@ -2,34 +2,30 @@ package replica
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rota/server/quorum"
 )
 
-// verifier asks the followers whether this server still leads in its term.
-//
-// raft.VerifyLeader counts any answer that arrives after the question, also an
-// answer to a message that was sent before it; a delayed one can be older than
-// the election of a successor. Here every question has a ticket, and a follower's
-// answer counts for the tickets that were drawn before its message was sent. One
-// message per follower is in flight, and it serves everybody who waits.
+// verifier asks the followers whether this server still leads in its term. Package quorum
+// has the rules; here are the messages. One message per follower is in flight, and it
+// serves every caller that waits.
 type verifier struct {
 	r    *Replica
 	lead *leadership
 
-	mu      sync.Mutex
-	ticket  uint64
-	waiting []verification // by ticket
-	acked   map[raft.ServerID]uint64
-	peers   map[raft.ServerID]*beat
+	mu    sync.Mutex
+	rules quorum.Leadership[chan confirmation]
+	peers map[raft.ServerID]*beat
 }
 
-type verification struct {
-	ticket uint64
-	done   chan error
+// confirmation is the commit index of the time when the caller asked, or an error.
+type confirmation struct {
+	index uint64
+	err   error
 }
 
 // beat is the goroutine that talks to one follower.
@@ -38,10 +34,7 @@ type beat struct {
 }
 
 func newVerifier(r *Replica, lead *leadership) *verifier {
-	return &verifier{
-		r: r, lead: lead,
-		acked: make(map[raft.ServerID]uint64), peers: make(map[raft.ServerID]*beat),
-	}
+	return &verifier{r: r, lead: lead, peers: make(map[raft.ServerID]*beat)}
 }
 
 // holds says whether raft still thinks that it leads in this term.
@@ -49,49 +42,49 @@ func (v *verifier) holds() bool {
 	return v.lead.ctx.Err() == nil && v.r.raft.State() == raft.Leader && v.r.raft.CurrentTerm() == v.lead.term
 }
 
-// verify returns nil if a majority confirmed, after the call, that no later
-// leader had been elected.
-func (v *verifier) verify(ctx context.Context) error {
+// verify returns once a majority confirmed, after the call, that no later leader had been
+// elected. It returns the index that it was given: a read that waits for what was
+// committed at the call is linearizable.
+func (v *verifier) verify(ctx context.Context, commit uint64) (uint64, error) {
 	if !v.holds() {
-		return ErrNotLeader
+		return 0, ErrNotLeader
 	}
-	voters := v.r.otherVoters()
-	if len(voters) == 0 {
-		return nil
-	}
-	done := v.ask(voters)
+	done := make(chan confirmation, 1)
+	v.ask(done, commit)
 	select {
-	case err := <-done:
-		return err
+	case c := <-done:
+		return c.index, c.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	case <-v.lead.ctx.Done():
-		return ErrNotLeader
+		return 0, ErrNotLeader
 	}
 }
 
-func (v *verifier) ask(voters []raft.Server) <-chan error {
+func (v *verifier) ask(done chan confirmation, commit uint64) {
+	m := v.r.members()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.ticket++
-	w := verification{ticket: v.ticket, done: make(chan error, 1)}
-	v.waiting = append(v.waiting, w)
-	for _, s := range voters {
+	v.rules.Ask(done, commit)
+	v.settle(m)
+	for _, s := range m.votersBut(raft.ServerID(v.r.cfg.ServerID)) {
 		b, ok := v.peers[s.ID]
 		if !ok {
 			b = &beat{kick: make(chan struct{}, 1)}
 			v.peers[s.ID] = b
 			v.r.goFunc(func() { v.run(s.ID, b) })
 		}
-		b.again()
+		select {
+		case b.kick <- struct{}{}:
+		default:
+		}
 	}
-	return w.done
 }
 
-func (b *beat) again() {
-	select {
-	case b.kick <- struct{}{}:
-	default:
+// settle answers the callers that a majority of the members confirms.
+func (v *verifier) settle(m members) {
+	for _, a := range v.rules.Confirmed(m.voters(v.r.cfg.ServerID)) {
+		a.Caller <- confirmation{index: a.Index}
 	}
 }
 
@@ -105,80 +98,58 @@ func (v *verifier) run(id raft.ServerID, b *beat) {
 			return
 		case <-b.kick:
 		}
-		if v.send(id) {
-			continue
+		for v.beat(id) {
 		}
-		select {
-		case <-v.lead.ctx.Done():
-			return
-		case <-time.After(beatPause):
-		}
-		if v.pending(id) {
-			b.again()
-		}
+	}
+}
+
+// beat sends one message if a question waits for the follower, and returns false if not.
+func (v *verifier) beat(id raft.ServerID) bool {
+	v.mu.Lock()
+	ticket, waits := v.rules.Send(string(id))
+	v.mu.Unlock()
+	if !waits {
+		return false
+	}
+	m := v.r.members()
+	s, ok := m.find(string(id))
+	if !ok || s.Suffrage != raft.Voter {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.settle(m) // the others may be a majority without it
+		return false
+	}
+	if v.send(s, ticket) {
+		return true
+	}
+	select {
+	case <-v.lead.ctx.Done():
+		return false
+	case <-time.After(beatPause):
+		return true
 	}
 }
 
 // send sends the message that raft's own heartbeats are, which changes nothing.
-func (v *verifier) send(id raft.ServerID) bool {
-	address, ok := v.r.voterAddress(id)
-	if !ok || !v.holds() {
+func (v *verifier) send(to raft.Server, ticket quorum.Ticket) (answered bool) {
+	if !v.holds() {
 		return false
 	}
-	v.mu.Lock()
-	ticket := v.ticket
-	v.mu.Unlock()
-	header := v.r.header()
-	req := raft.AppendEntriesRequest{RPCHeader: header, Term: v.lead.term}
+	req := raft.AppendEntriesRequest{RPCHeader: v.r.header(), Term: v.lead.term}
 	var resp raft.AppendEntriesResponse
-	if err := v.r.trans.AppendEntries(id, address, &req, &resp); err != nil {
+	if err := v.r.trans.AppendEntries(to.ID, to.Address, &req, &resp); err != nil {
 		return false
 	}
+	m := v.r.members()
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if resp.Term > v.lead.term || !resp.Success {
-		v.finish(v.ticketNow(), ErrNotLeader)
+		for _, done := range v.rules.Lost() {
+			done <- confirmation{err: ErrNotLeader}
+		}
 		return true
 	}
-	v.ack(id, ticket)
+	v.rules.Confirm(string(to.ID), ticket)
+	v.settle(m)
 	return true
-}
-
-func (v *verifier) ticketNow() uint64 {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.ticket
-}
-
-func (v *verifier) pending(id raft.ServerID) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.waiting) > 0 && v.acked[id] < v.waiting[len(v.waiting)-1].ticket
-}
-
-func (v *verifier) ack(id raft.ServerID, ticket uint64) {
-	voters := v.r.otherVoters()
-	need := v.r.quorumOfOthers(len(voters))
-	v.mu.Lock()
-	v.acked[id] = max(v.acked[id], ticket)
-	acked := make([]uint64, 0, len(voters))
-	for _, s := range voters {
-		acked = append(acked, v.acked[s.ID])
-	}
-	v.mu.Unlock()
-	if len(acked) < need {
-		return
-	}
-	slices.Sort(acked)
-	v.finish(acked[len(acked)-need], nil)
-}
-
-// finish answers everybody up to a ticket.
-func (v *verifier) finish(ticket uint64, err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	n := 0
-	for ; n < len(v.waiting) && v.waiting[n].ticket <= ticket; n++ {
-		v.waiting[n].done <- err
-	}
-	clear(v.waiting[:n])
-	v.waiting = v.waiting[n:]
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"rota/server/quorum"
 )
 
 // An answer to a message that was sent before a question does not count for the
@@ -34,14 +36,14 @@ func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
 	verify := lead.replica.lead.Load().verify
 
 	first := make(chan error, 1)
-	go func() { first <- verify.verify(c.ctx()) }()
+	go func() { first <- verify.confirms(c.ctx()) }()
 	<-arrived
 	<-arrived // both followers hold the message of the first question
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	second := make(chan error, 1)
-	go func() { second <- verify.verify(ctx) }()
-	eventually(t, "the second question is drawn", func() bool { return verify.ticketNow() >= 2 })
+	go func() { second <- verify.confirms(ctx) }()
+	eventually(t, "the second question is drawn", func() bool { return verify.drawn() >= 2 })
 	release <- struct{}{} // one of them answers, and holds the next message
 	if err := <-first; err != nil {
 		t.Errorf("the first question: %v", err)
@@ -51,8 +53,59 @@ func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
 	}
 	gate.Store(quiet)
 	close(release)
-	if err := verify.verify(c.ctx()); err != nil {
+	if err := verify.confirms(c.ctx()); err != nil {
 		t.Errorf("when all answer: %v", err)
+	}
+}
+
+// confirms is verify without an index.
+func (v *verifier) confirms(ctx context.Context) error {
+	_, err := v.verify(ctx, 0)
+	return err
+}
+
+// drawn is the newest ticket while a question waits.
+func (v *verifier) drawn() quorum.Ticket {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	ticket, _ := v.rules.Send("any voter")
+	return ticket
+}
+
+// The last other voter is removed while the leader waits for its answer. The leader is the
+// majority then, and needs no answer.
+func TestTheLastOtherVoterIsRemovedWhileItIsAsked(t *testing.T) {
+	var hold atomic.Bool
+	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	c := newCluster(t, 2, func(cfg *Config) {
+		// The removal does not wait for raft's own heartbeats, which the other voter holds.
+		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+		cfg.intercept = func(cmd any) any {
+			if a, ok := cmd.(*raft.AppendEntriesRequest); ok && hold.Load() && a.PrevLogEntry == 0 && len(a.Entries) == 0 {
+				arrived <- struct{}{}
+				<-release
+			}
+			return nil
+		}
+	})
+	lead := c.elect()
+	c.propose(lead, "x")
+	other := c.followers()[0]
+	hold.Store(true)
+	verify := lead.replica.lead.Load().verify
+	asked := make(chan error, 1)
+	go func() { asked <- verify.confirms(c.ctx()) }()
+	<-arrived
+	if err := lead.replica.raft.RemoveServer(raft.ServerID(other.id), 0, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	hold.Store(false)
+	close(release)
+	if err := <-asked; err != nil {
+		t.Errorf("the question ends with %v", err)
+	}
+	if err := verify.confirms(c.ctx()); err != nil {
+		t.Errorf("a question when no other voter is left ends with %v", err)
 	}
 }
 
