@@ -5,10 +5,10 @@ const (
 	ReportsMax = 1024
 	// ReportBytesMax bounds one report. Servers read 4 MiB.
 	ReportBytesMax = 1 << 20
-	// ReportMessageMax and ReportTailsMax are how many bytes of the message and of both
-	// streams together a report has.
+	// ReportMessageMax is how many bytes of the message a report has.
 	ReportMessageMax = 1024
-	ReportTailsMax   = 4096
+	// ReportTailsMax is how many bytes of both streams together a report has.
+	ReportTailsMax = 4096
 	// reportOverhead is at least what the end of an attempt takes beside these.
 	reportOverhead = 128
 )
