@@ -322,6 +322,14 @@ func TestTheSupervisorDies(t *testing.T) {
 	}
 }
 
+// A supervisor that dies as an agent starts is followed by another.
+func TestTheSupervisorDiesAsAnAgentStarts(t *testing.T) {
+	c, s := newCluster(t, 1), newSupervisor(t)
+	s.diesBeforeList = 2
+	start(t, config(t, c, s))
+	s.untilRuns(c.assign(1))
+}
+
 func TestADamagedJournal(t *testing.T) {
 	c, s := newCluster(t, 1), newSupervisor(t)
 	cfg := config(t, c, s)

@@ -32,7 +32,9 @@ type supervisor struct {
 	starts   map[plan.Key]int
 	kills    map[plan.Key]plan.Reason
 	immortal bool // kills have no effect
-	deadline int64
+	// diesBeforeList is how many supervisors die before they answer a list.
+	diesBeforeList int
+	deadline       int64
 	// deadlineTakes is how long a deadline is on its way.
 	deadlineTakes time.Duration
 	refused       int // starts after the deadline
@@ -158,6 +160,10 @@ func (s *supervisor) Kill(_ context.Context, key plan.Key, reason plan.Reason) e
 func (s *supervisor) List(context.Context) (running []plan.Key, ended []plan.Exit, err error) {
 	s.lock()
 	defer s.unlock()
+	if s.diesBeforeList > 0 {
+		s.diesBeforeList--
+		return nil, nil, runtime.ErrLost
+	}
 	for key := range s.running {
 		running = append(running, key)
 	}

@@ -23,16 +23,23 @@ type connection struct {
 	ended   []plan.Exit
 }
 
-// connect dials the runtime and asks what it runs.
+// connect dials the runtime and asks what it runs. A supervisor that dies in between is
+// followed by another.
 func (a *agent) connect(ctx context.Context) (c connection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, redialMax)
 	defer cancel()
-	if c.Runtime, err = a.dial(ctx); err != nil {
-		return c, fmt.Errorf("connect to the supervisor: %w", err)
-	}
-	if c.running, c.ended, err = c.List(ctx); err != nil {
+	for c.Runtime == nil {
+		if c.Runtime, err = a.dial(ctx); err != nil {
+			return c, fmt.Errorf("connect to the supervisor: %w", err)
+		}
+		c.running, c.ended, err = c.List(ctx)
+		if err == nil {
+			break
+		}
 		_ = c.Close()
-		return c, fmt.Errorf("list what the supervisor runs: %w", err)
+		if c.Runtime = nil; !errors.Is(err, runtime.ErrLost) {
+			return c, fmt.Errorf("list what the supervisor runs: %w", err)
+		}
 	}
 	if len(c.running)+len(c.ended) > 0 {
 		a.log.Info("took over from the supervisor", "running", len(c.running), "ended", len(c.ended))
