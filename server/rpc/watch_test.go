@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,11 +36,13 @@ func (w *world) watchUntil(ctx context.Context, req *rotav1.WatchActionsRequest,
 func TestAWatchHasEveryEventOnce(t *testing.T) {
 	w := newWorld(t)
 	const n = 300
-	go func() {
+	var submitting sync.WaitGroup
+	defer submitting.Wait() // an event may be faster than the answer
+	submitting.Go(func() {
 		for range n {
 			w.submit(spec("true"))
 		}
-	}()
+	})
 	// Two watchers that each lose their stream again and again.
 	for _, namespace := range []string{"default", "*"} {
 		after, seen := uint64(0), 0
