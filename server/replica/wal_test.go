@@ -410,8 +410,9 @@ func endsInTheLog(t *testing.T, kind StoreKind, fail func(*powered), hit func(*p
 }
 
 // runUntilItEnds breaks the disk under a writer, which has to end by itself. It returns
-// the writer's last words. The disk breaks again and again, because the writer may go on if
-// the operation that failed was the removal of a file that it does not need any more.
+// the writer's last words. The disk breaks again and again, because a failure may do no
+// harm: if the second part of a large write fails, the kernel reports a short write, and Go
+// writes the rest again, with success.
 func (p *powered) runUntilItEnds(t *testing.T, fail func()) string {
 	t.Helper()
 	words, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
