@@ -16,18 +16,22 @@ import (
 // proposal is stamped with the successor's term at an index that the successor
 // has used: two different entries with the same index and term, for good.
 //
-// The second case restores the fast path, to show that the first would notice.
+// The second case restores the fast path, to show that the first would notice. On a
+// busy machine an RPC with data may come before the proposal, so it has some tries.
 func TestHeartbeatsDoNotBypassRaft(t *testing.T) {
-	for name, tc := range map[string]struct{ fast, diverges bool }{
-		"every RPC takes one way":   {fast: false, diverges: false},
-		"fast path diverges (#695)": {fast: true, diverges: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := stage695(t, tc.fast); got != tc.diverges {
-				t.Errorf("logs diverged: %v, want %v", got, tc.diverges)
+	t.Run("every RPC takes one way", func(t *testing.T) {
+		if stage695(t, false) {
+			t.Error("logs diverged")
+		}
+	})
+	t.Run("fast path diverges (#695)", func(t *testing.T) {
+		for range 5 {
+			if stage695(t, true) {
+				return
 			}
-		})
-	}
+		}
+		t.Error("logs never diverged")
+	})
 }
 
 func stage695(t *testing.T, fast bool) (diverged bool) {
