@@ -69,7 +69,7 @@ func TestHistoryKeepsItsMeaning(t *testing.T) {
 	for _, b := range []*build{older, newer, fresh} {
 		story(b, true)
 	}
-	if older.stopped == nil || !strings.Contains(older.stopped.Error(), "upgrade this server to r") || older.level() != state.LevelMax {
+	if older.stopped == nil || !strings.Contains(older.stopped.Error(), "upgrade this server to r") || older.level() != levelUnsaid {
 		t.Errorf("the older build has stopped with %v, level %d is active", older.stopped, older.level())
 	}
 	if newer.stopped != nil || newer.level() != nextLevel {

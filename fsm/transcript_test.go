@@ -47,7 +47,7 @@ type story struct {
 func newStory(t *testing.T) *story {
 	s := &story{state: state.New(), twin: state.New(), model: model.New()}
 	s.apply(t, &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
-		ClusterId: "test",
+		ClusterId: "test", Level: uint32(state.LevelMax) - nextLevels,
 		Settings: &logv1.Settings{
 			BypassMax: 3, BypassNsMax: int64(10 * time.Second), RetentionNs: int64(time.Hour), EventsMax: 4096,
 		},

@@ -20,11 +20,15 @@ type change struct {
 	decide Scheduler
 }
 
+// levelExploring is the feature level from which degrees of GPUs are explored.
+const levelExploring state.Level = 3
+
 // changes has the schedulers of all feature levels that this build knows, oldest first.
 // A scheduler that a release had is not changed while its level is known: logs and
 // snapshots of that level are replayed by it.
 var changes = [...]change{
 	{state.LevelMin, newDecider},
+	{levelExploring, exploring},
 }
 
 // Deciders returns the scheduler of each feature level that this build knows, that of
@@ -52,4 +56,13 @@ func newDecider(view *state.State, q state.Queue) Decider {
 		return newCorelessPass(view, q)
 	}
 	return NewPass(view, q)
+}
+
+// exploring is newDecider, and tries degrees of GPUs that a class knows little of.
+func exploring(view *state.State, q state.Queue) Decider {
+	d := newDecider(view, q)
+	if p, ok := d.(*gpuPass); ok {
+		p.explores = true
+	}
+	return d
 }

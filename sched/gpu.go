@@ -42,6 +42,8 @@ type gpuPass struct {
 	unfit    int
 	evicting bool // the plan lets those that are left wait
 	stale    []state.NodeID
+	// explores: it tries degrees that a class knows little of; see gpuexplore.go.
+	explores bool
 }
 
 func newGPUPass(view *state.State, q state.Queue) *gpuPass {

@@ -44,6 +44,9 @@ func (p *gpuPass) plan(ids []state.ActionID) (batch []planned, rest chunk.Counts
 	if elastic {
 		p.arrange(batch, candidates)
 	}
+	if p.explores {
+		p.explore(batch, candidates)
+	}
 	for _, i := range candidates {
 		if b := &batch[i]; b.units > 0 {
 			b.promised = true

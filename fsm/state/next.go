@@ -9,7 +9,7 @@ import "slices"
 // upgrades a cluster from a build that has never heard of them.
 
 // LevelMax is the newest level that this build knows, and that a new cluster has.
-const LevelMax Level = 3
+const LevelMax Level = 4
 
 const tableNotes byte = 255
 

@@ -168,6 +168,11 @@ func newBuilds(seed uint64, servers int) []state.Level {
 			builds[i] = state.LevelMax + 1
 		}
 	}
+	if d.Chance(300_000) { // from the release before on
+		for i := range builds {
+			builds[i]--
+		}
+	}
 	return builds
 }
 

@@ -110,7 +110,7 @@ func (s *member) install(build state.Level, down int64) {
 // rollBack has a server run the build before its own for a while.
 func (w *World) rollBack(s *member, e Event) bool {
 	build := s.build
-	if build == state.LevelMax || !w.spare() {
+	if build == state.LevelMin || !w.spare() {
 		return false
 	}
 	s.install(build-1, second)
