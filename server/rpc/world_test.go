@@ -97,7 +97,7 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 		w.http.CloseIdleConnections()
 	})
 	w.apply(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
-		ClusterId: "test", Settings: &logv1.Settings{EventsMax: 2048},
+		ClusterId: "test", Level: uint32(state.LevelMax), Settings: &logv1.Settings{EventsMax: 2048},
 	}}})
 	return w
 }
