@@ -203,7 +203,9 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 	err := runtime.ErrStopping // so nothing is started
 	if s.work.Err() == nil {
 		failpoint.Hit(failpoint.StartSending)
-		err = conn.Start(s.work, step.Work.(runtime.Spec))
+		spec := step.Work.(runtime.Spec)
+		spec.CPUs = step.CPUs
+		err = conn.Start(s.work, spec)
 		failpoint.Hit(failpoint.StartAnswered)
 	}
 	answer, text := answerOf(err)
@@ -235,6 +237,8 @@ func answerOf(err error) (answer plan.Answer, text string) {
 func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 	var err error
 	switch step := step.(type) {
+	case plan.Resize:
+		s.resize(step, conn)
 	case plan.Kill:
 		s.kill(step, conn)
 	case plan.Forget:
@@ -249,7 +253,7 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 			s.driver.tell(func(p *plan.Plan, _ int64) { p.Armed(step.Connection, step.Deadline) })
 		}
 	case plan.List:
-		var running []plan.Key
+		var running []plan.Running
 		var ended []plan.Exit
 		if running, ended, err = conn.List(s.ctx); err == nil {
 			s.driver.tell(func(p *plan.Plan, now int64) { p.Listed(step.Connection, running, ended, now) })
@@ -261,6 +265,21 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 		s.log.Error("the supervisor did not do what it was asked; connecting again", "step", fmt.Sprintf("%T", step), "error", err)
 		_ = conn.Close()
 	}
+}
+
+// resize gives an attempt other CPUs. If that fails, the plan tries again. A call without
+// an answer might be served after a later one, unless its connection is given up.
+func (s *steps) resize(step plan.Resize, conn runtime.Runtime) {
+	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
+	defer cancel()
+	err := conn.Resize(ctx, step.Key, step.CPUs)
+	if err != nil && ctx.Err() == nil {
+		s.log.Error("the CPUs of an attempt were not changed; trying on", "attempt", step.Key, "error", err)
+	}
+	if ctx.Err() != nil {
+		_ = conn.Close()
+	}
+	s.driver.tell(func(p *plan.Plan, now int64) { p.Resized(step.Connection, step.Key, err == nil, now) })
 }
 
 // kill ends what must not go on. It is repeated until the attempt has ended.

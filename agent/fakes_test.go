@@ -121,7 +121,9 @@ func (l *link) hangUp() { l.once.Do(func() { close(l.exits) }) }
 
 func (l *link) Exits() <-chan plan.Exit { return l.exits }
 
-func (s *supervisor) Describe() runtime.Description { return runtime.Description{Mode: "process"} }
+func (s *supervisor) Describe() runtime.Description {
+	return runtime.Description{Mode: "process", Resizes: true}
+}
 
 func (s *supervisor) Stop(context.Context) error { return nil }
 
@@ -147,6 +149,16 @@ func (s *supervisor) Start(_ context.Context, spec runtime.Spec) error {
 	return nil
 }
 
+func (s *supervisor) Resize(_ context.Context, key plan.Key, cpus []int) error {
+	s.lock()
+	defer s.unlock()
+	if spec, runs := s.running[key]; runs {
+		spec.CPUs = cpus
+		s.running[key] = spec
+	}
+	return nil
+}
+
 func (s *supervisor) Kill(_ context.Context, key plan.Key, reason plan.Reason) error {
 	s.lock()
 	defer s.unlock()
@@ -157,15 +169,15 @@ func (s *supervisor) Kill(_ context.Context, key plan.Key, reason plan.Reason) e
 	return nil
 }
 
-func (s *supervisor) List(context.Context) (running []plan.Key, ended []plan.Exit, err error) {
+func (s *supervisor) List(context.Context) (running []plan.Running, ended []plan.Exit, err error) {
 	s.lock()
 	defer s.unlock()
 	if s.diesBeforeList > 0 {
 		s.diesBeforeList--
 		return nil, nil, runtime.ErrLost
 	}
-	for key := range s.running {
-		running = append(running, key)
+	for key, spec := range s.running {
+		running = append(running, plan.Running{Key: key, CPUs: spec.CPUs})
 	}
 	for _, e := range s.ended {
 		ended = append(ended, e)

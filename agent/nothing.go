@@ -17,8 +17,9 @@ var errNothing = errors.New("agent: this node runs nothing")
 func newNothing() *nothing { return &nothing{exits: make(chan plan.Exit)} }
 
 func (n *nothing) Start(context.Context, runtime.Spec) error         { return errNothing }
+func (n *nothing) Resize(context.Context, plan.Key, []int) error     { return errNothing }
 func (n *nothing) Kill(context.Context, plan.Key, plan.Reason) error { return nil }
-func (n *nothing) List(context.Context) ([]plan.Key, []plan.Exit, error) {
+func (n *nothing) List(context.Context) ([]plan.Running, []plan.Exit, error) {
 	return nil, nil, nil
 }
 func (n *nothing) Exits() <-chan plan.Exit                  { return n.exits }

@@ -77,7 +77,7 @@ func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
 // registered is the plan of a node in incarnation 1, before the first renewal.
 func registered(lease, margin time.Duration) *plan.Plan {
 	p := plan.New(1, nil)
-	p.Connected(nil, nil, clock.Boottime())
+	p.Connected(nil, nil, true, clock.Boottime())
 	p.Next(clock.Boottime())
 	p.Registered(plan.Terms{Incarnation: 1, LeaseNS: int64(lease), MarginNS: int64(margin)})
 	return p

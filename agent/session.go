@@ -160,7 +160,14 @@ func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignme
 		Key:  plan.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation},
 		Stop: as.GetStop(),
 	}
+	cpus, err := a.specs.cpus(as.GetCpus())
+	if a.inv.Pinned {
+		out.CPUs = cpus
+	}
 	if out.Stop || p.Knows(out.Key) {
+		if err != nil {
+			a.log.Error("the CPUs of an attempt are left as they are", "attempt", out.Key, "error", err)
+		}
 		return out
 	}
 	spec, err := a.specs.spec(out.Key, as)

@@ -19,7 +19,7 @@ const redialMax = 30 * time.Second
 // connection is a runtime, and what it was found to run and to have run.
 type connection struct {
 	runtime.Runtime
-	running []plan.Key
+	running []plan.Running
 	ended   []plan.Exit
 }
 
@@ -51,7 +51,7 @@ func (a *agent) connect(ctx context.Context) (c connection, err error) {
 // one. It returns when there is no hope of another.
 func (a *agent) supervise(ctx context.Context, c connection) error {
 	for {
-		a.driver.connect(c.Runtime, func(p *plan.Plan, now int64) { p.Connected(c.running, c.ended, now) })
+		a.driver.connect(c.Runtime, func(p *plan.Plan, now int64) { p.Connected(c.running, c.ended, c.Describe().Resizes, now) })
 		a.takeEnds(ctx, c)
 		a.driver.connect(nil, func(p *plan.Plan, _ int64) { p.Disconnected() })
 		_ = c.Close()

@@ -1,12 +1,18 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Assignment is one attempt that the node should know.
 type Assignment struct {
 	Key Key
 	// Stop ends the attempt.
 	Stop bool
+	// CPUs that it has to itself. They may change while it runs. None: it shares those of
+	// the node.
+	CPUs CPUs
 	// Work is what to start, for whoever does it. Refused says in words why it cannot be
 	// started. Both matter only for an attempt that the plan does not know.
 	Work    any
@@ -87,7 +93,11 @@ func (p *Plan) want(as Assignment) {
 			a.exit = lostExit(a)
 		}
 	}
-	a.named = t.round
+	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs)
+	a.named, a.wants = t.round, as.CPUs
+	if !p.link.resizes && a.phase.live() && len(a.holds) == 0 { // the supervisor does not tell
+		t.hold(a, as.CPUs)
+	}
 }
 
 // newAttempt is entered into the journal before anything else happens to it,

@@ -18,6 +18,17 @@
 // A desired state that is older than the newest one, or than the registration, is
 // ignored. So is one of another incarnation.
 //
+// # CPUs
+//
+// A desired state may give an attempt that runs other CPUs. No attempt gets a CPU, at its
+// start or later, while another one may run on it. So what shrinks comes first, and what
+// needs these CPUs when that has been answered. If a change is not answered, the attempt
+// counts as holding the CPUs before and after it, and the change is asked for again. After
+// a new connection, it is the supervisor that says who has which.
+//
+// The servers leave an attempt the first CPU that it was started on. Otherwise two attempts
+// that want each other's only CPU would wait for ever.
+//
 // # The lease
 //
 // A renewal counts from when it was sent, and the deadline is a margin before its

@@ -16,6 +16,13 @@ type Key struct {
 // action.attempt.incarnation.
 func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Action, k.Attempt, k.Incarnation) }
 
+// Running is an attempt that the supervisor runs.
+type Running struct {
+	Key Key
+	// CPUs that it has to itself.
+	CPUs CPUs
+}
+
 // Reason says how an attempt ended. The values are those of rota.v1.EndReason.
 type Reason uint8
 

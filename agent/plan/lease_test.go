@@ -75,7 +75,7 @@ func TestTheEndOfALeaseIsNoticedAtOnce(t *testing.T) {
 
 func TestWithoutAFirstRenewalThereIsNothingToLose(t *testing.T) {
 	n := &node{Plan: New(0, nil), now: 1, cut: true}
-	n.Connected(nil, nil, n.now)
+	n.Connected(nil, nil, true, n.now)
 	n.settle()
 	n.now += 3600 * second
 	n.settle()

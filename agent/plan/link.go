@@ -14,6 +14,8 @@ type link struct {
 	connected bool
 	// connection counts connections.
 	connection int
+	// resizes: the supervisor can change the CPUs of what runs.
+	resizes bool
 	// armed is the deadline that the supervisor knows, 0 if none. Until then it starts
 	// what it is told to, and will kill that if the agent does not get to it. told is the
 	// last one that it was told.
@@ -31,13 +33,14 @@ type link struct {
 // runs and has run. What it knows nothing of was lost with its predecessor, or never
 // reached it: it ends as lost and is not started, since nothing tells which of the two.
 // Starts that were not answered are left to settle.
-func (p *Plan) Connected(runs []Key, ends []Exit, now int64) {
+func (p *Plan) Connected(runs []Running, ends []Exit, resizes bool, now int64) {
 	p.link.connection++
+	p.link.resizes, p.table.askew = resizes, true
 	p.link.connected, p.link.armed, p.link.told, p.link.arming, p.link.listing = true, 0, 0, false, false
 	p.link.auditAt = now + auditEvery
-	p.table.each(func(a *attempt) { a.doubted = a.phase == running })
-	for _, k := range runs {
-		p.adopt(k)
+	p.table.each(func(a *attempt) { a.doubted, a.resizing, a.unsure = a.phase == running, nil, false })
+	for _, r := range runs {
+		p.adopt(r)
 	}
 	p.settle(runs, ends)
 }
@@ -46,25 +49,28 @@ func (p *Plan) Connected(runs []Key, ends []Exit, now int64) {
 func (p *Plan) Disconnected() { p.link.connected, p.link.armed, p.link.listing = false, 0, false }
 
 // adopt takes over what an earlier agent or connection has started.
-func (p *Plan) adopt(k Key) {
-	a := p.table.byKey[k]
+func (p *Plan) adopt(r Running) {
+	a := p.table.byKey[r.Key]
 	switch {
 	case a == nil:
-		p.note(k, "killing an attempt that the journal does not know")
-		p.table.add(&attempt{key: k, phase: running, kill: ReasonNodeLost})
+		p.note(r.Key, "killing an attempt that the journal does not know")
+		a = &attempt{key: r.Key, phase: running, kill: ReasonNodeLost}
+		p.table.add(a)
 	case a.phase < running:
 		a.phase = running
 	case a.phase > running:
-		p.note(k, "an attempt runs whose end was known")
+		p.note(r.Key, "an attempt runs whose end was known")
 		a.phase, a.kill = running, ReasonNodeLost
 	}
+	p.table.keep(a, nil)
+	p.table.hold(a, r.CPUs)
 }
 
 // settle ends what was thought to run before a list of the supervisor that does not
 // name it.
-func (p *Plan) settle(runs []Key, ends []Exit) {
-	for _, k := range runs {
-		if a := p.table.byKey[k]; a != nil {
+func (p *Plan) settle(runs []Running, ends []Exit) {
+	for _, r := range runs {
+		if a := p.table.byKey[r.Key]; a != nil {
 			a.doubted = false
 		}
 	}
@@ -80,7 +86,7 @@ func (p *Plan) settle(runs []Key, ends []Exit) {
 }
 
 // Listed tells what the supervisor answered to List.
-func (p *Plan) Listed(connection int, runs []Key, ends []Exit, now int64) {
+func (p *Plan) Listed(connection int, runs []Running, ends []Exit, now int64) {
 	if connection == p.link.connection && p.link.listing {
 		p.link.listing, p.link.auditAt = false, now+auditEvery
 		p.settle(runs, ends)
@@ -141,9 +147,11 @@ func (p *Plan) start(now int64) {
 		case a.phase != accepted || a.key.Incarnation != p.table.incarnation:
 		case now < a.notBefore:
 			p.callAt(a.notBefore)
+		case !p.table.available(a.wants): // somebody is to leave them first
 		default:
 			a.phase = starting
-			p.add(Start{a.key, a.work})
+			p.table.hold(a, a.wants)
+			p.add(Start{a.key, a.work, a.wants})
 		}
 	})
 }
@@ -192,6 +200,7 @@ func (p *Plan) Started(k Key, answer Answer, message string, now int64) {
 // putBack keeps an attempt that the supervisor certainly has not started.
 func (p *Plan) putBack(a *attempt, notBefore int64) {
 	a.phase, a.notBefore = accepted, notBefore
+	p.table.keep(a, nil)
 	if a.kill != 0 {
 		p.stop(a, a.kill, "")
 	}

@@ -27,7 +27,7 @@ type node struct {
 // newNode is registered in incarnation 7 at index 100, and armed.
 func newNode() *node {
 	n := &node{Plan: New(0, nil), now: 1}
-	n.Connected(nil, nil, n.now)
+	n.Connected(nil, nil, true, n.now)
 	n.settle()
 	return n
 }
@@ -314,9 +314,9 @@ func TestAnswersOfStart(t *testing.T) {
 // An answer that never came is settled by a list made afterwards.
 func TestAnUnansweredStartIsSettledByAList(t *testing.T) {
 	for name, c := range map[string]struct {
-		running []Key
+		running []Running
 		want    string
-	}{"it runs": {[]Key{k(1)}, "map[1:running]"}, "it does not": {nil, "map[1:ended]"}} {
+	}{"it runs": {[]Running{{Key: k(1)}}, "map[1:running]"}, "it does not": {nil, "map[1:ended]"}} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode()
 			n.Desire(whole(101, 1))
@@ -349,7 +349,7 @@ func TestAListOfAnOlderConnectionSaysNothing(t *testing.T) {
 	n.pass(auditEvery)
 	old := take[List](n)[0]
 	n.Disconnected()
-	n.Connected(nil, nil, n.now)
+	n.Connected(nil, nil, true, n.now)
 	n.Desire(whole(101, 1))
 	startAll(n)
 	n.pass(auditEvery)
@@ -361,7 +361,7 @@ func TestAListOfAnOlderConnectionSaysNothing(t *testing.T) {
 
 func TestWhatIsFoundAfterARestart(t *testing.T) {
 	n := &node{Plan: New(7, []Accepted{{Key: k(1)}, {Key: k(2)}, {Key: k(3), Reported: true}, {Key: k(4)}, {Key: k(5), Rebooted: true}}), now: 1}
-	n.Connected([]Key{k(1), k(9)}, []Exit{{Key: k(2), Reason: ReasonExited}, {Key: k(3), Reason: ReasonExited}, {Key: k(8)}}, n.now)
+	n.Connected([]Running{{Key: k(1)}, {Key: k(9)}}, []Exit{{Key: k(2), Reason: ReasonExited}, {Key: k(3), Reason: ReasonExited}, {Key: k(8)}}, true, n.now)
 	n.settle()
 	if got, want := phases(n), "map[1:running 2:ended 3:reported 4:ended 5:ended 9:running!]"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -387,7 +387,7 @@ func TestWhatIsFoundAfterARestart(t *testing.T) {
 // before anything of it is started.
 func TestAnOlderIncarnationIsKilledBeforeANewOneBegins(t *testing.T) {
 	n := &node{Plan: New(6, []Accepted{{Key: Key{1, 1, 6}}}), now: 1}
-	n.Connected([]Key{{1, 1, 6}}, nil, n.now)
+	n.Connected([]Running{{Key: Key{1, 1, 6}}}, nil, true, n.now)
 	n.settle()
 	if kills := take[Kill](n); len(kills) != 1 || len(take[Open](n))+len(take[Journal](n)) != 0 {
 		t.Errorf("kills %v, and the new incarnation begins at once", kills)

@@ -31,6 +31,9 @@ func TestAnyHistory(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"grant":            m.grant,
 			"stop":             m.stop,
+			"resize":           m.resize,
+			"resize more":      m.resize,
+			"resize and see":   func(t *rapid.T) { m.resize(t); m.see(t); m.doSome(t) },
 			"cancel":           m.cancel,
 			"see":              m.see,
 			"grant and see":    func(t *rapid.T) { m.grant(t); m.see(t); m.doSome(t) },
@@ -56,6 +59,7 @@ func TestAnyHistory(t *testing.T) {
 type assigned struct {
 	key  Key
 	stop bool
+	cpus CPUs // the first one it keeps
 }
 
 // machine is a cluster and one node. The agent's plan is asked after everything that
@@ -79,7 +83,9 @@ type machine struct {
 
 	// The supervisor.
 	connected bool
+	resizes   bool // all supervisors can
 	runs      []Key
+	widths    map[Key]CPUs
 	ends      []Exit
 	deadline  int64
 	starts    map[Key]int
@@ -96,12 +102,16 @@ type todo struct {
 	// done: the supervisor has done it, and its answer is on the way.
 	done   bool
 	answer Answer
-	runs   []Key
+	runs   []Running
 	ends   []Exit
 }
 
+// cpusOfMachine is how many CPUs the machine has.
+const cpusOfMachine = 6
+
 func newMachine(t *rapid.T) *machine {
-	m := &machine{t: t, now: second, index: 100, reports: map[Key]Exit{}, starts: map[Key]int{}}
+	m := &machine{t: t, now: second, index: 100, reports: map[Key]Exit{}, starts: map[Key]int{}, widths: map[Key]CPUs{}}
+	m.resizes = rapid.IntRange(0, 4).Draw(t, "resizes") > 0
 	m.boot()
 	return m
 }
@@ -109,8 +119,16 @@ func newMachine(t *rapid.T) *machine {
 // boot starts an agent.
 func (m *machine) boot() {
 	m.plan, m.connected, m.todo = New(m.journaled, m.attempts), true, nil
-	m.plan.Connected(m.runs, m.ends, m.now)
+	m.plan.Connected(m.running(), m.ends, m.resizes, m.now)
 	m.ask()
+}
+
+// running is what the supervisor says of what it runs.
+func (m *machine) running() (out []Running) {
+	for _, k := range m.runs {
+		out = append(out, Running{k, m.widths[k]})
+	}
+	return out
 }
 
 // ask has the plan decide, and checks that it may decide so.
@@ -142,9 +160,51 @@ func (m *machine) askSoon(t *rapid.T) {
 }
 
 // assign puts an attempt into the desired state.
-func (m *machine) assign(k Key) {
+func (m *machine) assign(k Key, cpus CPUs) {
 	m.index++
-	m.wants = append(m.wants, assigned{key: k})
+	m.wants = append(m.wants, assigned{key: k, cpus: cpus})
+}
+
+// free are the CPUs that the cluster has given to nobody.
+func (m *machine) free() (cpus CPUs) {
+	for cpu := range cpusOfMachine {
+		if !slices.ContainsFunc(m.wants, func(as assigned) bool { return slices.Contains(as.cpus, cpu) }) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus
+}
+
+// resize moves a CPU from one attempt to another, or gives or takes one. A list of the
+// cluster is not changed, as an old desired state may have it.
+func (m *machine) resize(t *rapid.T) {
+	if !m.resizes {
+		t.Skip()
+	}
+	m.wants = slices.Clone(m.wants)
+	from, to := &m.wants[pick(t, m.wants)], &m.wants[pick(t, m.wants)]
+	if n := len(from.cpus); n > 1 {
+		from.cpus = slices.Delete(slices.Clone(from.cpus), n-1, n)
+	}
+	free := m.free()
+	if len(to.cpus) > 0 && len(free) > 0 && rapid.IntRange(0, 3).Draw(t, "give") > 0 {
+		to.cpus = append(slices.Clone(to.cpus), free[pick(t, free)])
+	}
+	m.index++
+}
+
+// sorted are the CPUs of an assignment as the plan is told them.
+func sorted(cpus CPUs) CPUs { return slices.Sorted(slices.Values(cpus)) }
+
+// exclusive checks that no CPU has two users.
+func (m *machine) exclusive(k Key) {
+	for other, cpus := range m.widths {
+		for _, cpu := range m.widths[k] {
+			if other != k && slices.Contains(cpus, cpu) {
+				m.t.Fatalf("%v has CPU %d, and %v has it too", k, cpu, other)
+			}
+		}
+	}
 }
 
 // grant has another action run here, or an action for a second time.
@@ -153,7 +213,11 @@ func (m *machine) grant(t *rapid.T) {
 		t.Skip()
 	}
 	m.actions++
-	m.assign(Key{Action: m.actions, Attempt: 1, Incarnation: m.incarnation})
+	var cpus CPUs
+	if free := m.free(); len(free) > 0 {
+		cpus = free[:rapid.IntRange(0, len(free)).Draw(t, "cpus")]
+	}
+	m.assign(Key{Action: m.actions, Attempt: 1, Incarnation: m.incarnation}, cpus)
 }
 
 // pick draws one of a list.
@@ -181,7 +245,7 @@ func (m *machine) cancel(t *rapid.T) {
 func (m *machine) desired() Desired {
 	d := Desired{Incarnation: m.incarnation, Fenced: !m.lives, Index: m.index}
 	for _, as := range m.wants {
-		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop})
+		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus)})
 	}
 	return d
 }
@@ -211,7 +275,7 @@ func (m *machine) take(t *rapid.T) todo {
 func (m *machine) do(t *rapid.T) {
 	d := m.take(t)
 	switch d.step.(type) {
-	case Start, Arm, List:
+	case Start, Resize, Arm, List:
 		if !d.done && rapid.Bool().Draw(t, "the answer takes a while") {
 			m.order(&d)
 			m.todo = append(m.todo, d)
@@ -271,6 +335,11 @@ func (m *machine) fail(t *rapid.T) {
 			m.order(&d)
 		}
 		m.plan.Started(s.Key, Unknown, "an error", m.now)
+	case Resize:
+		if effect {
+			m.order(&d)
+		}
+		m.plan.Resized(s.Connection, s.Key, false, m.now)
 	case Arm, List: // an error of these ends the connection
 		m.disconnect(t)
 	}
@@ -376,7 +445,12 @@ func (m *machine) order(d *todo) {
 	d.done = true
 	switch s := d.step.(type) {
 	case Start:
-		d.answer = m.start(s.Key)
+		d.answer = m.start(s)
+	case Resize:
+		if _, runs := m.widths[s.Key]; runs {
+			m.widths[s.Key] = s.CPUs
+			m.exclusive(s.Key)
+		}
 	case Kill:
 		m.finish(s.Key, s.Reason)
 	case Forget:
@@ -384,7 +458,7 @@ func (m *machine) order(d *todo) {
 	case Arm:
 		m.deadline = s.Deadline
 	case List:
-		d.runs, d.ends = slices.Clone(m.runs), slices.Clone(m.ends)
+		d.runs, d.ends = m.running(), slices.Clone(m.ends)
 	}
 }
 
@@ -393,6 +467,8 @@ func (m *machine) answer(d todo) {
 	switch s := d.step.(type) {
 	case Start:
 		m.plan.Started(s.Key, d.answer, "", m.now)
+	case Resize:
+		m.plan.Resized(s.Connection, s.Key, true, m.now)
 	case Arm:
 		m.plan.Armed(s.Connection, s.Deadline)
 	case List:
@@ -401,7 +477,8 @@ func (m *machine) answer(d todo) {
 }
 
 // start starts an attempt, and checks that it may be started.
-func (m *machine) start(k Key) Answer {
+func (m *machine) start(s Start) Answer {
+	k := s.Key
 	if m.now >= m.deadline {
 		return Disarmed
 	}
@@ -420,6 +497,8 @@ func (m *machine) start(k Key) Answer {
 		}
 	}
 	m.runs = append(m.runs, k)
+	m.widths[k] = s.CPUs
+	m.exclusive(k)
 	return OK
 }
 
@@ -430,6 +509,7 @@ func (m *machine) finish(k Key, reason Reason) {
 		return
 	}
 	m.runs = slices.Delete(m.runs, i, i+1)
+	delete(m.widths, k)
 	e := Exit{Key: k, Reason: reason}
 	m.ends = append(m.ends, e)
 	if m.connected {
@@ -474,7 +554,7 @@ func (m *machine) disconnect(t *rapid.T) {
 			}
 			unanswered = append(unanswered, s.Key)
 			return true
-		case Kill, Forget, Arm, List:
+		case Kill, Resize, Forget, Arm, List:
 			return !d.done
 		}
 		return false
@@ -495,7 +575,7 @@ func (m *machine) disconnect(t *rapid.T) {
 
 func (m *machine) reconnect() {
 	m.connected = true
-	m.plan.Connected(slices.Clone(m.runs), slices.Clone(m.ends), m.now)
+	m.plan.Connected(m.running(), slices.Clone(m.ends), m.resizes, m.now)
 }
 
 // supervisorDies with all that it runs. Its successor knows of it, or not.
@@ -541,6 +621,15 @@ func (m *machine) reboot(t *rapid.T) {
 // heal lets everything go well for a while. Then every attempt has ended, its end was
 // reported, and nobody remembers it.
 func (m *machine) heal() {
+	for range 10 {
+		m.round()
+		m.until(m.now + 2*resizeAgain)
+	}
+	for _, as := range m.wants {
+		if cpus, runs := m.widths[as.key]; m.lives && runs && !as.stop && !slices.Equal(cpus, sorted(as.cpus)) {
+			m.t.Fatalf("%v has the CPUs %v, and is to have %v", as.key, cpus, as.cpus)
+		}
+	}
 	for range 200 {
 		m.round()
 		for _, k := range slices.Clone(m.runs) {

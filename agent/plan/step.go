@@ -50,6 +50,17 @@ type Start struct {
 	Key Key
 	// Work is that of the assignment.
 	Work any
+	// CPUs are those that it has to itself. They may be others than when Work was made.
+	CPUs CPUs
+}
+
+// Resize gives a running attempt these CPUs to itself and no others. It is answered once,
+// with Resized.
+type Resize struct {
+	// Connection is the number of the connection that it is for.
+	Connection int
+	Key        Key
+	CPUs       CPUs
 }
 
 // Kill ends an attempt. Its end is told with Exited.
@@ -95,6 +106,7 @@ func (Close) step()           {}
 func (Renew) step()           {}
 func (Journal) step()         {}
 func (Start) step()           {}
+func (Resize) step()          {}
 func (Kill) step()            {}
 func (Report) step()          {}
 func (Forget) step()          {}

@@ -45,6 +45,14 @@ type attempt struct {
 	named int
 	// gone says that it is not in the table any more.
 	gone bool
+	// wants are the CPUs that it is to have, holds those on which it may run that it has to
+	// itself: none until it is started.
+	wants, holds CPUs
+	// resizing are those to which a change is under way; nil: none is. unsure says that the
+	// last one may have been done or not. It is tried again at resizeAt.
+	resizing CPUs
+	unsure   bool
+	resizeAt int64
 }
 
 // table holds every attempt of this node.
@@ -54,6 +62,10 @@ type table struct {
 	attempts []*attempt
 	byKey    map[Key]*attempt
 	byAction map[uint64][]*attempt
+	// held counts the attempts that may run on a CPU and have it to themselves.
+	held map[int]int
+	// askew: some attempt may hold other CPUs than it is to have.
+	askew bool
 	// incarnation that may run attempts and whose ends are reported; 0 before the
 	// first registration.
 	incarnation uint64
@@ -64,7 +76,7 @@ type table struct {
 }
 
 func newTable() table {
-	return table{byKey: map[Key]*attempt{}, byAction: map[uint64][]*attempt{}}
+	return table{byKey: map[Key]*attempt{}, byAction: map[uint64][]*attempt{}, held: map[int]int{}}
 }
 
 func (t *table) add(a *attempt) {
@@ -75,6 +87,7 @@ func (t *table) add(a *attempt) {
 
 func (t *table) remove(a *attempt) {
 	a.gone = true
+	t.keep(a, nil)
 	delete(t.byKey, a.key)
 	others := slices.DeleteFunc(t.byAction[a.key.Action], func(b *attempt) bool { return b == a })
 	if t.byAction[a.key.Action] = others; len(others) == 0 {
@@ -126,6 +139,7 @@ func (p *Plan) end(a *attempt, exit Exit) {
 		return
 	}
 	a.phase, a.exit, a.work = ended, exit, nil
+	p.table.keep(a, nil)
 	if a.key.Incarnation != p.table.incarnation && p.table.incarnation != 0 {
 		p.drop(a) // the cluster has given it up with its incarnation
 	}

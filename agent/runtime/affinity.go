@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,12 +39,14 @@ func (a *affinity) mode() string { return ModeAffinity }
 func (a *affinity) notEnforced() []string {
 	return []string{
 		"exclusive CPUs: CPU affinity is set, which a command can change",
+		changedCPUs,
 		"memory limits, and so the end OUT_OF_MEMORY",
 		equalParts,
 		"killing of a process that left its session, its parent and its environment behind",
 	}
 }
 
+func (a *affinity) resizes() bool               { return false }
 func (a *affinity) roots() []string             { return nil }
 func (a *affinity) start()                      {}
 func (a *affinity) environ(k plan.Key) []string { return []string{a.mark(k)} }
@@ -115,6 +118,9 @@ func (b *affinityBox) leave() error {
 
 func (b *affinityBox) started(pid int) { b.pid = pid }
 func (b *affinityBox) arm() error      { return nil }
+func (b *affinityBox) resize([]int) error {
+	return errors.New("CPU affinity of what runs is not changed")
+}
 
 func (b *affinityBox) kill() {
 	for _, pid := range b.members() {

@@ -19,6 +19,10 @@ type attempt struct {
 	ended *plan.Exit
 	// child is recorded where no cgroup holds the attempt. Guarded likewise.
 	child *childRecord
+	// cpus are those that it has, box is where it is; nil before and after. Guarded
+	// likewise.
+	cpus []int
+	box  box
 }
 
 // killOrder says why an attempt is ended from outside.
@@ -28,7 +32,7 @@ type killOrder struct {
 }
 
 func newAttempt(spec *Spec) *attempt {
-	return &attempt{spec: *spec, kill: make(chan killOrder, 1)}
+	return &attempt{spec: *spec, cpus: spec.CPUs, kill: make(chan killOrder, 1)}
 }
 
 // order asks for the attempt's end. The first one counts.
@@ -98,6 +102,9 @@ func (r *runner) start() (child, error) {
 		}
 	}
 	if r.box, err = s.confine.newBox(spec); err != nil {
+		return child{}, err
+	}
+	if err := s.boxed(r.a, r.box); err != nil {
 		return child{}, err
 	}
 	c, err := s.spawner.start(r.command(path, out), r.box)
@@ -255,6 +262,7 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 // cleanUp gives back what the attempt held.
 func (r *runner) cleanUp() {
 	if r.box != nil {
+		r.sup.unboxed(r.a)
 		r.box.release()
 	}
 	if r.cell != nil {

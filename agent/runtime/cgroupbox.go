@@ -52,6 +52,24 @@ func (b *cgroupBox) limit(spec *Spec) error {
 	return nil
 }
 
+// resize writes the CPUs last: what comes before does no harm if they cannot be written.
+// The kernel has moved all threads when the write returns.
+func (b *cgroupBox) resize(cpus []int) error {
+	if err := checkCPUs(cpus, b.all.allowed); err != nil {
+		return err
+	}
+	if h := b.all.holder("cpu"); h != nil {
+		if err := weigh(h, b.dir(h), cpuPart(len(cpus))); err != nil {
+			return err
+		}
+	}
+	h := b.all.holder("cpuset")
+	if err := writeFile(filepath.Join(b.dir(h), "cpuset.cpus"), cpuList(cpus)); err != nil {
+		return fmt.Errorf("change to CPUs %s: %w", cpuList(cpus), err)
+	}
+	return nil
+}
+
 func (b *cgroupBox) arm() error {
 	h := b.all.holder("memory")
 	if b.memory == 0 || b.memory > math.MaxInt64 || h == nil {

@@ -109,7 +109,7 @@ const equalParts = "equal parts of CPU time for attempts with many processes and
 func (c *cgroups) notEnforced() []string {
 	var out []string
 	if c.holder("cpuset") == nil {
-		out = append(out, "exclusive CPUs: no cpuset controller; CPU affinity is set, which a command can change")
+		out = append(out, "exclusive CPUs: no cpuset controller; CPU affinity is set, which a command can change", changedCPUs)
 	}
 	if c.holder("memory") == nil {
 		out = append(out, "memory limits: no memory controller")
@@ -124,6 +124,11 @@ func (c *cgroups) notEnforced() []string {
 	}
 	return out
 }
+
+// changedCPUs is what the cpuset controller is for, beside exclusive CPUs.
+const changedCPUs = "actions that grow and shrink while they run: that takes the cpuset controller"
+
+func (c *cgroups) resizes() bool { return c.holder("cpuset") != nil }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

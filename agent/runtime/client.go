@@ -74,7 +74,7 @@ func (c *Client) attach(ctx context.Context) (*supervisorv1.Supervisor, error) {
 		return nil, fmt.Errorf("%w: it does not say what it is", ErrVersion)
 	}
 	c.session = self.GetSession()
-	c.desc = Description{PID: int(self.GetPid()), Mode: self.GetMode(), NotEnforced: self.GetNotEnforced()}
+	c.desc = Description{PID: int(self.GetPid()), Mode: self.GetMode(), NotEnforced: self.GetNotEnforced(), Resizes: self.GetResizes()}
 	go c.receive()
 	go c.pump()
 	return self, nil
@@ -140,6 +140,12 @@ func (c *Client) Start(ctx context.Context, spec Spec) error {
 	return c.call(ctx, methodStart, req, new(supervisorv1.StartResponse))
 }
 
+// Resize implements Runtime.
+func (c *Client) Resize(ctx context.Context, key plan.Key, cpus []int) error {
+	req := &supervisorv1.ResizeRequest{Session: c.session, Key: wireKey(key), Cpus: wireCPUs(cpus)}
+	return c.call(ctx, methodResize, req, new(supervisorv1.ResizeResponse))
+}
+
 // Kill implements Runtime.
 func (c *Client) Kill(ctx context.Context, key plan.Key, reason plan.Reason) error {
 	req := &supervisorv1.KillRequest{Session: c.session, Key: wireKey(key), Reason: uint32(reason)}
@@ -147,12 +153,12 @@ func (c *Client) Kill(ctx context.Context, key plan.Key, reason plan.Reason) err
 }
 
 // List implements Runtime.
-func (c *Client) List(ctx context.Context) (running []plan.Key, ended []plan.Exit, err error) {
+func (c *Client) List(ctx context.Context) (running []plan.Running, ended []plan.Exit, err error) {
 	stream, err := c.open(ctx, methodList, &supervisorv1.ListRequest{Session: c.session})
 	for err == nil {
 		page := new(supervisorv1.ListResponse)
 		if err = stream.RecvMsg(page); err == nil {
-			running = append(running, mapped(page.GetRunning(), keyOf)...)
+			running = append(running, runningOf(page)...)
 			ended = append(ended, mapped(page.GetEnded(), exitOf)...)
 		}
 	}

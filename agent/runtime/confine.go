@@ -17,6 +17,8 @@ type confinement interface {
 	mode() string
 	// notEnforced says in words what this one cannot do.
 	notEnforced() []string
+	// resizes says that boxes can change their CPUs.
+	resizes() bool
 	// roots are directories whose cgroups are this supervisor's alone.
 	roots() []string
 	// start begins to prepare boxes, once nothing is left of an earlier supervisor.
@@ -42,6 +44,9 @@ type box interface {
 	// arm puts the limit of memory in force, once no thread of this process is inside.
 	// If the limit were exceeded before, the kernel would kill this process.
 	arm() error
+	// resize has all processes inside run on these CPUs, and on no others once it has
+	// returned. On an error they run on those before. Only where the confinement resizes.
+	resize(cpus []int) error
 	// kill sends SIGKILL to everything inside once.
 	kill()
 	// empty reports whether no process is inside. Unreaped ones do not count.

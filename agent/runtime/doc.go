@@ -10,6 +10,9 @@
 // what that one left behind is killed, whatever session or parent it moved to,
 // and only then is the end told: whoever gets its CPUs next has them alone.
 //
+// The CPUs of an attempt can change while it runs, where there is a cpuset controller. The
+// kernel has moved all of its threads when the write to the cpuset returns.
+//
 // The supervisor journals that an attempt begins before it forks and that it
 // ended before it tells the agent. If it dies, the kernel kills the main
 // processes; the next Dial starts another supervisor, which kills all that is

@@ -27,7 +27,7 @@ func TestSmallMemoryLimitsHurtNobodyElse(t *testing.T) {
 			}
 		}
 		running, _, err := c.List(t.Context())
-		if err != nil || len(running) != 1 || running[0] != beside {
+		if err != nil || len(running) != 1 || running[0].Key != beside {
 			t.Errorf("after all limits %v runs, %v", running, err)
 		}
 	})

@@ -98,7 +98,7 @@ func TestAnAgentThatComesBackGetsEverything(t *testing.T) {
 		t.Errorf("an end that was not forgotten is told again: %+v", e)
 	}
 	running, _, err := c2.List(t.Context())
-	if err != nil || len(running) != 1 || running[0] != key(2) {
+	if err != nil || len(running) != 1 || running[0].Key != key(2) {
 		t.Fatalf("runs on: %v, %v", running, err)
 	}
 	if err := os.WriteFile(fifo, []byte("x"), 0); err != nil {

@@ -29,11 +29,15 @@ type Runtime interface {
 	// an error and starts nothing. A command that cannot be started is not an
 	// error of Start: it ends with ReasonStartFailed.
 	Start(ctx context.Context, spec Spec) error
+	// Resize gives an attempt these CPUs and no others. Without an error, none of its
+	// processes runs on a CPU that was taken away; what has ended is left alone. With one,
+	// its CPUs are those before or these. Only where Description.Resizes.
+	Resize(ctx context.Context, key plan.Key, cpus []int) error
 	// Kill ends all processes of an attempt; its Exit then carries the reason.
 	// Killing what does not run does nothing.
 	Kill(ctx context.Context, key plan.Key, reason plan.Reason) error
 	// List returns what runs, and what has ended and was not yet forgotten.
-	List(ctx context.Context) (running []plan.Key, ended []plan.Exit, err error)
+	List(ctx context.Context) (running []plan.Running, ended []plan.Exit, err error)
 	// Exits delivers every end once per connection, those before it included. It
 	// is closed when the supervisor is lost.
 	Exits() <-chan plan.Exit
@@ -60,4 +64,6 @@ type Description struct {
 	Mode string
 	// NotEnforced lists, in words, what this mode cannot do on this machine.
 	NotEnforced []string
+	// Resizes says that it can change the CPUs of attempts that run.
+	Resizes bool
 }

@@ -41,6 +41,7 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodAttach:      {Handler: s.serveAttach, StreamingServer: true},
 		methodList:        {Handler: s.serveList, StreamingServer: true},
 		methodStart:       method(s, s.serveStart, &supervisorv1.StartResponse{}),
+		methodResize:      method(s, s.serveResize, &supervisorv1.ResizeResponse{}),
 		methodKill:        method(s, s.serveKill, &supervisorv1.KillResponse{}),
 		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
 		methodSetDeadline: method(s, s.serveSetDeadline, &supervisorv1.SetDeadlineResponse{}),
@@ -110,7 +111,7 @@ func (s *supervisor) serveList(_ context.Context, stream ttrpc.StreamServer) (an
 	if err := stream.RecvMsg(req); err != nil {
 		return nil, err
 	}
-	var running []plan.Key
+	var running []plan.Running
 	var ended []plan.Exit
 	err := s.request(req.GetSession(), func() error {
 		running, ended = s.list()
@@ -119,7 +120,7 @@ func (s *supervisor) serveList(_ context.Context, stream ttrpc.StreamServer) (an
 	if err != nil {
 		return nil, err
 	}
-	err = stream.SendMsg(&supervisorv1.ListResponse{Running: mapped(running, wireKey)})
+	err = stream.SendMsg(wireRunning(running))
 	for err == nil && len(ended) > 0 {
 		n := min(len(ended), exitPage)
 		err = stream.SendMsg(&supervisorv1.ListResponse{Ended: mapped(ended[:n], wireExit)})
@@ -130,6 +131,10 @@ func (s *supervisor) serveList(_ context.Context, stream ttrpc.StreamServer) (an
 
 func (s *supervisor) serveStart(req *supervisorv1.StartRequest) error {
 	return s.startAttempt(specOf(req.GetSpec()))
+}
+
+func (s *supervisor) serveResize(req *supervisorv1.ResizeRequest) error {
+	return s.resizeAttempt(keyOf(req.GetKey()), cpusOf(req.GetCpus()))
 }
 
 func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {

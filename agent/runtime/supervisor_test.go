@@ -460,7 +460,7 @@ func TestListAndForget(t *testing.T) {
 		runOne(t, c, shell(key(n), "echo some output"))
 	}
 	running, ended, err := c.List(t.Context())
-	if err != nil || len(running) != 1 || running[0] != key(1) || len(ended) != 148 {
+	if err != nil || len(running) != 1 || running[0].Key != key(1) || len(ended) != 148 {
 		t.Fatalf("%d run, %d ended, %v", len(running), len(ended), err)
 	}
 	keys := []plan.Key{key(1)} // runs: is kept

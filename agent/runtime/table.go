@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 
 	"rota/agent/plan"
 	supervisorv1 "rota/api/gen/supervisor/v1"
@@ -72,6 +73,48 @@ func (s *supervisor) finish(a *attempt, e plan.Exit) {
 	}
 }
 
+// resizeAttempt gives an attempt other CPUs. One that is about to be started gets them
+// when it is.
+func (s *supervisor) resizeAttempt(k plan.Key, cpus []int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.attempts[k]
+	switch {
+	case a == nil || a.ended != nil:
+		return nil
+	case !s.confine.resizes():
+		return fmt.Errorf("%w: CPUs of what runs cannot be changed here: no cpuset controller", ErrInvalidSpec)
+	case len(cpus) == 0 || len(a.cpus) == 0:
+		return fmt.Errorf("%w: an attempt has CPUs of its own from its start to its end, or none", ErrInvalidSpec)
+	}
+	if a.box != nil {
+		if err := a.box.resize(cpus); err != nil {
+			return err
+		}
+	}
+	a.cpus = cpus
+	return nil
+}
+
+// boxed notes where an attempt is about to be started, and gives it the CPUs that it was
+// given meanwhile.
+func (s *supervisor) boxed(a *attempt, b box) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.box = b
+	if slices.Equal(a.cpus, a.spec.CPUs) {
+		return nil
+	}
+	return b.resize(a.cpus)
+}
+
+// unboxed notes that the attempt has left its box.
+func (s *supervisor) unboxed(a *attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.box = nil
+}
+
 func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
 	if reason == 0 {
 		return fmt.Errorf("kill %s: no reason given", k)
@@ -84,12 +127,12 @@ func (s *supervisor) killAttempt(k plan.Key, reason plan.Reason) error {
 	return nil
 }
 
-func (s *supervisor) list() (running []plan.Key, ended []plan.Exit) {
+func (s *supervisor) list() (running []plan.Running, ended []plan.Exit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, a := range s.attempts {
 		if a.ended == nil {
-			running = append(running, k)
+			running = append(running, plan.Running{Key: k, CPUs: a.cpus})
 		} else {
 			ended = append(ended, *a.ended)
 		}
@@ -180,6 +223,7 @@ func (s *supervisor) attach() (*session, *supervisorv1.Supervisor, error) {
 	return s.session, &supervisorv1.Supervisor{
 		Session: s.session.id, Pid: int32(os.Getpid()), Running: uint32(s.running),
 		Mode: s.confine.mode(), NotEnforced: s.notEnforced(), Args: SuperviseArgs(s.opts),
+		Resizes: s.confine.resizes(),
 	}, nil
 }
 

@@ -20,6 +20,7 @@ const (
 	serviceName       = "supervisor.v1.SupervisorService"
 	methodAttach      = "Attach"
 	methodStart       = "Start"
+	methodResize      = "Resize"
 	methodKill        = "Kill"
 	methodList        = "List"
 	methodForget      = "Forget"
@@ -50,10 +51,38 @@ func mapped[A, B any](items []A, f func(A) B) []B {
 	return out
 }
 
+func wireCPUs(cpus []int) []uint32 {
+	return mapped(cpus, func(cpu int) uint32 { return uint32(cpu) })
+}
+
+func cpusOf(cpus []uint32) []int {
+	return mapped(cpus, func(cpu uint32) int { return int(cpu) })
+}
+
+// runningOf is what a page of a list says of what runs. An older supervisor does not say
+// on which CPUs.
+func runningOf(page *supervisorv1.ListResponse) []plan.Running {
+	out := make([]plan.Running, len(page.GetRunning()))
+	for i, k := range page.GetRunning() {
+		out[i].Key = keyOf(k)
+		if i < len(page.GetCpus()) {
+			out[i].CPUs = cpusOf(page.GetCpus()[i].GetCpus())
+		}
+	}
+	return out
+}
+
+func wireRunning(running []plan.Running) *supervisorv1.ListResponse {
+	return &supervisorv1.ListResponse{
+		Running: mapped(running, func(r plan.Running) *supervisorv1.Key { return wireKey(r.Key) }),
+		Cpus:    mapped(running, func(r plan.Running) *supervisorv1.Cpus { return &supervisorv1.Cpus{Cpus: wireCPUs(r.CPUs)} }),
+	}
+}
+
 func wireSpec(s *Spec) *supervisorv1.Spec {
 	return &supervisorv1.Spec{
 		Key: wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
-		Cpus:       mapped(s.CPUs, func(cpu int) uint32 { return uint32(cpu) }),
+		Cpus:       wireCPUs(s.CPUs),
 		Trajectory: s.Trajectory, MemoryBytes: s.MemoryBytes, Timeout: durationpb.New(s.Timeout),
 	}
 }
@@ -61,7 +90,7 @@ func wireSpec(s *Spec) *supervisorv1.Spec {
 func specOf(s *supervisorv1.Spec) *Spec {
 	return &Spec{
 		Key: keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
-		CPUs:       mapped(s.GetCpus(), func(cpu uint32) int { return int(cpu) }),
+		CPUs:       cpusOf(s.GetCpus()),
 		Trajectory: s.GetTrajectory(), MemoryBytes: s.GetMemoryBytes(), Timeout: s.GetTimeout().AsDuration(),
 	}
 }

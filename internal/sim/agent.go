@@ -105,7 +105,7 @@ func (a *agent) connect() {
 		connection, runs, ends := s.attach()
 		a.hear(func(a *agent) {
 			a.connection = connection
-			a.plan.Connected(runs, ends, a.n.clock.Now())
+			a.plan.Connected(runs, ends, false, a.n.clock.Now())
 			a.wake()
 		})
 	})

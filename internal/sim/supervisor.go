@@ -107,7 +107,7 @@ func (s *supervisor) reset() {
 
 // attach makes a new connection the only one, and says what the supervisor runs and
 // has run. What was asked over an earlier one and has not arrived yet never will.
-func (s *supervisor) attach() (connection int, runs []plan.Key, ends []plan.Exit) {
+func (s *supervisor) attach() (connection int, runs []plan.Running, ends []plan.Exit) {
 	s.connection++
 	for _, x := range s.running {
 		x.adopted = true
@@ -116,9 +116,9 @@ func (s *supervisor) attach() (connection int, runs []plan.Key, ends []plan.Exit
 	return s.connection, runs, ends
 }
 
-func (s *supervisor) list() (runs []plan.Key, ends []plan.Exit) {
+func (s *supervisor) list() (runs []plan.Running, ends []plan.Exit) {
 	for _, x := range s.running {
-		runs = append(runs, x.key)
+		runs = append(runs, plan.Running{Key: x.key})
 	}
 	return runs, slices.Clone(s.ended)
 }
@@ -129,7 +129,7 @@ func (s *supervisor) start(key plan.Key, as Assigned) plan.Answer {
 	switch {
 	case s.deadline == 0 || s.n.clock.Now() >= s.deadline:
 		return plan.Disarmed
-	case slices.Contains(runs, key), slices.ContainsFunc(ends, func(e plan.Exit) bool { return e.Key == key }):
+	case slices.ContainsFunc(runs, func(r plan.Running) bool { return r.Key == key }), slices.ContainsFunc(ends, func(e plan.Exit) bool { return e.Key == key }):
 		return plan.Unknown // it is known already, so it is not started
 	}
 	work := s.n.opts.Work(as.Spec)

@@ -131,7 +131,9 @@ type Supervisor struct {
 	// What this supervisor cannot do on this machine, in words.
 	NotEnforced []string `protobuf:"bytes,5,rep,name=not_enforced,json=notEnforced,proto3" json:"not_enforced,omitempty"`
 	// The arguments that it was started with.
-	Args          []string `protobuf:"bytes,6,rep,name=args,proto3" json:"args,omitempty"`
+	Args []string `protobuf:"bytes,6,rep,name=args,proto3" json:"args,omitempty"`
+	// It can change the CPUs of attempts that run.
+	Resizes       bool `protobuf:"varint,7,opt,name=resizes,proto3" json:"resizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -206,6 +208,13 @@ func (x *Supervisor) GetArgs() []string {
 		return x.Args
 	}
 	return nil
+}
+
+func (x *Supervisor) GetResizes() bool {
+	if x != nil {
+		return x.Resizes
+	}
+	return false
 }
 
 // Key is the fencing token of an attempt.
@@ -575,6 +584,103 @@ func (*StartResponse) Descriptor() ([]byte, []int) {
 	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
+type ResizeRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Key     *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// All that it is to have, at least one.
+	Cpus          []uint32 `protobuf:"varint,3,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResizeRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *ResizeRequest) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ResizeRequest) GetCpus() []uint32 {
+	if x != nil {
+		return x.Cpus
+	}
+	return nil
+}
+
+type ResizeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeResponse) Reset() {
+	*x = ResizeResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeResponse) ProtoMessage() {}
+
+func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
+func (*ResizeResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+}
+
 type KillRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -587,7 +693,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +705,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +718,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *KillRequest) GetSession() uint64 {
@@ -644,7 +750,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +762,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +775,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 type ListRequest struct {
@@ -681,7 +787,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +799,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +812,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRequest) GetSession() uint64 {
@@ -717,16 +823,18 @@ func (x *ListRequest) GetSession() uint64 {
 }
 
 type ListResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Running       []*Key                 `protobuf:"bytes,1,rep,name=running,proto3" json:"running,omitempty"`
-	Ended         []*Exit                `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Running []*Key                 `protobuf:"bytes,1,rep,name=running,proto3" json:"running,omitempty"`
+	// The CPUs of each of these. Absent if the supervisor cannot change them.
+	Cpus          []*Cpus `protobuf:"bytes,3,rep,name=cpus,proto3" json:"cpus,omitempty"`
+	Ended         []*Exit `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +846,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +859,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListResponse) GetRunning() []*Key {
@@ -761,9 +869,60 @@ func (x *ListResponse) GetRunning() []*Key {
 	return nil
 }
 
+func (x *ListResponse) GetCpus() []*Cpus {
+	if x != nil {
+		return x.Cpus
+	}
+	return nil
+}
+
 func (x *ListResponse) GetEnded() []*Exit {
 	if x != nil {
 		return x.Ended
+	}
+	return nil
+}
+
+type Cpus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cpus          []uint32               `protobuf:"varint,1,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cpus) Reset() {
+	*x = Cpus{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cpus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cpus) ProtoMessage() {}
+
+func (x *Cpus) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cpus.ProtoReflect.Descriptor instead.
+func (*Cpus) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Cpus) GetCpus() []uint32 {
+	if x != nil {
+		return x.Cpus
 	}
 	return nil
 }
@@ -778,7 +937,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +949,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +962,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ForgetRequest) GetSession() uint64 {
@@ -828,7 +987,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +999,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1012,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 type SetDeadlineRequest struct {
@@ -867,7 +1026,7 @@ type SetDeadlineRequest struct {
 
 func (x *SetDeadlineRequest) Reset() {
 	*x = SetDeadlineRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1038,7 @@ func (x *SetDeadlineRequest) String() string {
 func (*SetDeadlineRequest) ProtoMessage() {}
 
 func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1051,7 @@ func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
 func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetDeadlineRequest) GetSession() uint64 {
@@ -917,7 +1076,7 @@ type SetDeadlineResponse struct {
 
 func (x *SetDeadlineResponse) Reset() {
 	*x = SetDeadlineResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1088,7 @@ func (x *SetDeadlineResponse) String() string {
 func (*SetDeadlineResponse) ProtoMessage() {}
 
 func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1101,7 @@ func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineResponse.ProtoReflect.Descriptor instead.
 func (*SetDeadlineResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 type StopRequest struct {
@@ -954,7 +1113,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1125,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1138,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StopRequest) GetSession() uint64 {
@@ -997,7 +1156,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1168,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1181,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 var File_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
@@ -1036,7 +1195,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
 	"supervisor\x18\x01 \x01(\v2\x19.supervisor.v1.SupervisorR\n" +
 	"supervisor\x12)\n" +
-	"\x05exits\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05exits\"\x9d\x01\n" +
+	"\x05exits\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05exits\"\xb7\x01\n" +
 	"\n" +
 	"Supervisor\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x10\n" +
@@ -1044,7 +1203,8 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\arunning\x18\x03 \x01(\rR\arunning\x12\x12\n" +
 	"\x04mode\x18\x04 \x01(\tR\x04mode\x12!\n" +
 	"\fnot_enforced\x18\x05 \x03(\tR\vnotEnforced\x12\x12\n" +
-	"\x04args\x18\x06 \x03(\tR\x04args\"Y\n" +
+	"\x04args\x18\x06 \x03(\tR\x04args\x12\x18\n" +
+	"\aresizes\x18\a \x01(\bR\aresizes\"Y\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\x04R\x06action\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12 \n" +
@@ -1075,17 +1235,25 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\fStartRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.supervisor.v1.SpecR\x04spec\"\x0f\n" +
-	"\rStartResponse\"e\n" +
+	"\rStartResponse\"c\n" +
+	"\rResizeRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
+	"\x04cpus\x18\x03 \x03(\rR\x04cpus\"\x10\n" +
+	"\x0eResizeResponse\"e\n" +
 	"\vKillRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
 	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\rR\x06reason\"\x0e\n" +
 	"\fKillResponse\"'\n" +
 	"\vListRequest\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x06R\asession\"g\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\"\x90\x01\n" +
 	"\fListResponse\x12,\n" +
-	"\arunning\x18\x01 \x03(\v2\x12.supervisor.v1.KeyR\arunning\x12)\n" +
-	"\x05ended\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05ended\"Q\n" +
+	"\arunning\x18\x01 \x03(\v2\x12.supervisor.v1.KeyR\arunning\x12'\n" +
+	"\x04cpus\x18\x03 \x03(\v2\x13.supervisor.v1.CpusR\x04cpus\x12)\n" +
+	"\x05ended\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05ended\"\x1a\n" +
+	"\x04Cpus\x12\x12\n" +
+	"\x04cpus\x18\x01 \x03(\rR\x04cpus\"Q\n" +
 	"\rForgetRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12&\n" +
 	"\x04keys\x18\x02 \x03(\v2\x12.supervisor.v1.KeyR\x04keys\"\x10\n" +
@@ -1097,10 +1265,11 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x13SetDeadlineResponse\"'\n" +
 	"\vStopRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\"\x0e\n" +
-	"\fStopResponse2\x82\x04\n" +
+	"\fStopResponse2\xc9\x04\n" +
 	"\x11SupervisorService\x12G\n" +
 	"\x06Attach\x12\x1c.supervisor.v1.AttachRequest\x1a\x1d.supervisor.v1.AttachResponse0\x01\x12B\n" +
-	"\x05Start\x12\x1b.supervisor.v1.StartRequest\x1a\x1c.supervisor.v1.StartResponse\x12?\n" +
+	"\x05Start\x12\x1b.supervisor.v1.StartRequest\x1a\x1c.supervisor.v1.StartResponse\x12E\n" +
+	"\x06Resize\x12\x1c.supervisor.v1.ResizeRequest\x1a\x1d.supervisor.v1.ResizeResponse\x12?\n" +
 	"\x04Kill\x12\x1a.supervisor.v1.KillRequest\x1a\x1b.supervisor.v1.KillResponse\x12A\n" +
 	"\x04List\x12\x1a.supervisor.v1.ListRequest\x1a\x1b.supervisor.v1.ListResponse0\x01\x12E\n" +
 	"\x06Forget\x12\x1c.supervisor.v1.ForgetRequest\x1a\x1d.supervisor.v1.ForgetResponse\x12T\n" +
@@ -1119,7 +1288,7 @@ func file_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*AttachRequest)(nil),       // 0: supervisor.v1.AttachRequest
 	(*AttachResponse)(nil),      // 1: supervisor.v1.AttachResponse
@@ -1129,50 +1298,57 @@ var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*Exit)(nil),                // 5: supervisor.v1.Exit
 	(*StartRequest)(nil),        // 6: supervisor.v1.StartRequest
 	(*StartResponse)(nil),       // 7: supervisor.v1.StartResponse
-	(*KillRequest)(nil),         // 8: supervisor.v1.KillRequest
-	(*KillResponse)(nil),        // 9: supervisor.v1.KillResponse
-	(*ListRequest)(nil),         // 10: supervisor.v1.ListRequest
-	(*ListResponse)(nil),        // 11: supervisor.v1.ListResponse
-	(*ForgetRequest)(nil),       // 12: supervisor.v1.ForgetRequest
-	(*ForgetResponse)(nil),      // 13: supervisor.v1.ForgetResponse
-	(*SetDeadlineRequest)(nil),  // 14: supervisor.v1.SetDeadlineRequest
-	(*SetDeadlineResponse)(nil), // 15: supervisor.v1.SetDeadlineResponse
-	(*StopRequest)(nil),         // 16: supervisor.v1.StopRequest
-	(*StopResponse)(nil),        // 17: supervisor.v1.StopResponse
-	(*durationpb.Duration)(nil), // 18: google.protobuf.Duration
+	(*ResizeRequest)(nil),       // 8: supervisor.v1.ResizeRequest
+	(*ResizeResponse)(nil),      // 9: supervisor.v1.ResizeResponse
+	(*KillRequest)(nil),         // 10: supervisor.v1.KillRequest
+	(*KillResponse)(nil),        // 11: supervisor.v1.KillResponse
+	(*ListRequest)(nil),         // 12: supervisor.v1.ListRequest
+	(*ListResponse)(nil),        // 13: supervisor.v1.ListResponse
+	(*Cpus)(nil),                // 14: supervisor.v1.Cpus
+	(*ForgetRequest)(nil),       // 15: supervisor.v1.ForgetRequest
+	(*ForgetResponse)(nil),      // 16: supervisor.v1.ForgetResponse
+	(*SetDeadlineRequest)(nil),  // 17: supervisor.v1.SetDeadlineRequest
+	(*SetDeadlineResponse)(nil), // 18: supervisor.v1.SetDeadlineResponse
+	(*StopRequest)(nil),         // 19: supervisor.v1.StopRequest
+	(*StopResponse)(nil),        // 20: supervisor.v1.StopResponse
+	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
 }
 var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	2,  // 0: supervisor.v1.AttachResponse.supervisor:type_name -> supervisor.v1.Supervisor
 	5,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
 	3,  // 2: supervisor.v1.Spec.key:type_name -> supervisor.v1.Key
-	18, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
+	21, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
 	3,  // 4: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
-	18, // 5: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
-	18, // 6: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
+	21, // 5: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
+	21, // 6: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
 	4,  // 7: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
-	3,  // 8: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
-	3,  // 9: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
-	5,  // 10: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
-	3,  // 11: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
-	0,  // 12: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	6,  // 13: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	8,  // 14: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	10, // 15: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	12, // 16: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	14, // 17: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	16, // 18: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 19: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	7,  // 20: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	9,  // 21: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	11, // 22: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	13, // 23: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	15, // 24: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	17, // 25: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	19, // [19:26] is the sub-list for method output_type
-	12, // [12:19] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	3,  // 8: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
+	3,  // 9: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
+	3,  // 10: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
+	14, // 11: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
+	5,  // 12: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
+	3,  // 13: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
+	0,  // 14: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	6,  // 15: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	8,  // 16: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	10, // 17: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	12, // 18: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	15, // 19: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	17, // 20: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	19, // 21: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 22: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	7,  // 23: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	9,  // 24: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	11, // 25: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	13, // 26: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	16, // 27: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	18, // 28: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	20, // 29: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	22, // [22:30] is the sub-list for method output_type
+	14, // [14:22] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }
@@ -1186,7 +1362,7 @@ func file_supervisor_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_supervisor_proto_rawDesc), len(file_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
