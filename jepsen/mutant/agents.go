@@ -40,7 +40,8 @@ var agents = []Mutant{
 		Bug:  "an agent that was restarted starts again what still runs",
 		Edits: []Edit{
 			{"agent/plan/plan.go", "		p.table.add(a)\n", "		_ = a\n"},
-			{"agent/plan/link.go", "		p.table.add(&attempt{key: k, phase: running, kill: ReasonNodeLost})\n", ""},
+			{"agent/plan/link.go", "		p.table.add(a)\n", ""},
+			{"agent/plan/link.go", "	p.table.hold(a, r.CPUs)\n", ""},
 			{"agent/runtime/table.go", "	case s.attempts[spec.Key] != nil:\n", "	case s.attempts[spec.Key] != nil && s.running < 0:\n"},
 		},
 		Hunt: run("kills"),
