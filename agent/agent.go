@@ -45,6 +45,7 @@ type agent struct {
 	disk    *disk
 	specs   specifier
 	runtime string // what the runtime can and cannot enforce
+	resizes bool   // attempts can get other CPUs while they run
 	address string
 	dial    func(context.Context) (runtime.Runtime, error)
 }
@@ -73,6 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	a.runtime = short(a.describeRuntime(first), runtimeMax)
+	a.resizes = a.inv.Pinned && first.Describe().Resizes
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)
 	if err := a.run(ctx, listener, first); ctx.Err() == nil {
 		return err
@@ -209,7 +211,7 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 	req := &rotav1.RegisterNodeRequest{
 		Name: a.cfg.Name, Pool: a.cfg.Pool, Address: a.address, Labels: a.inv.Labels,
 		MemoryBytes: a.inv.MemoryBytes, Runtime: a.runtime,
-		BandwidthBps: a.cfg.BandwidthBPS,
+		BandwidthBps: a.cfg.BandwidthBPS, Resizes: a.resizes,
 	}
 	if g := a.inv.GPUs; g != nil {
 		req.Gpus = &rotav1.GpuInventory{Class: g.Class, Count: uint32(g.Count), MemoryBytes: g.MemoryBytes}

@@ -22,7 +22,8 @@ import (
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // coresMark is replaced in arguments by the number of cores granted, or by 1 if the
-// attempt has none of its own.
+// attempt has none of its own. If it may get more while it runs, it is the most of them:
+// a program that starts as many workers can use what it is given later.
 const coresMark = "{{cores}}"
 
 // gpusMark is replaced by the number of GPUs granted.
@@ -60,7 +61,7 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 	if s.inv.Pinned {
 		spec.CPUs = cpus
 	}
-	if spec.Argv, err = s.argv(as, cpus); err != nil {
+	if spec.Argv, err = s.argv(as); err != nil {
 		return runtime.Spec{}, err
 	}
 	spec.Env, err = s.env(spec, as, cpus)
@@ -68,7 +69,7 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 }
 
 // argv is the command of the action, or the one that makes its HTTP call.
-func (s specifier) argv(as *rotav1.Assignment, cpus []int) ([]string, error) {
+func (s specifier) argv(as *rotav1.Assignment) ([]string, error) {
 	cmd := as.GetCommand()
 	switch {
 	case as.GetHttp() != nil && s.self == "":
@@ -80,12 +81,17 @@ func (s specifier) argv(as *rotav1.Assignment, cpus []int) ([]string, error) {
 	case len(cmd.GetArgv()) == 0 || cmd.GetArgv()[0] == "":
 		return nil, errors.New("the command is empty; give a program to run")
 	}
-	marks := strings.NewReplacer(coresMark, strconv.Itoa(max(1, len(cpus))), gpusMark, strconv.Itoa(len(as.GetGpus())))
+	marks := strings.NewReplacer(coresMark, strconv.Itoa(s.cores(as)), gpusMark, strconv.Itoa(len(as.GetGpus())))
 	argv := make([]string, len(cmd.GetArgv()))
 	for i, arg := range cmd.GetArgv() {
 		argv[i] = marks.Replace(arg)
 	}
 	return argv, nil
+}
+
+// cores is how many cores an attempt has, or the most that it may get.
+func (s specifier) cores(as *rotav1.Assignment) int {
+	return max(1, len(as.GetCpus()), min(int(as.GetMaxCores()), s.inv.Cores()))
 }
 
 // callEnv hands an HTTP call over, and how this machine gets out.
@@ -138,7 +144,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 			env[k] = v
 		}
 	}
-	env["ROTA_CORES"] = strconv.Itoa(max(1, len(cpus)))
+	env["ROTA_CORES"] = strconv.Itoa(s.cores(as))
 	if s.inv.Pinned && len(cpus) > 0 {
 		env["ROTA_CPUS"] = joinInts(cpus)
 	}

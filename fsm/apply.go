@@ -26,6 +26,9 @@ type execution struct {
 	// the nodes whose desired state it changed; both in order of appearance.
 	dirty      orderedSet[state.Queue]
 	dirtyNodes orderedSet[state.NodeID]
+	// divisions are the nodes whose cores are to be divided again, when all that can start
+	// has started.
+	divisions orderedSet[state.NodeID]
 	// requested are the pending trajectories that the actions of a submission are to join,
 	// with what they would request then; for look-up only.
 	requested map[state.TrajectoryID]*state.Trajectory

@@ -76,8 +76,12 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 	if a.Class == 0 || r.Reason != state.EndExited || r.ExitCode != 0 {
 		return
 	}
+	units := max(1, sched.KeyUnits(t))
+	if t.ResizedAt > 0 {
+		units = uint32(sched.MeanWidth(t, x.now()))
+	}
 	// What the set-up of a model takes is declared, and charged by itself.
-	x.s.PutClass(x.s.Class(a.Class).Learn(max(1, sched.KeyUnits(t)), r.ExecNS-t.SetUpNS))
+	x.s.PutClass(x.s.Class(a.Class).Learn(units, r.ExecNS-t.SetUpNS))
 }
 
 // deleteClass forgets a class that nothing live names.

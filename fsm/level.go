@@ -1,9 +1,14 @@
 package fsm
 
 import (
+	"slices"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 )
+
+// levelResizing is the feature level from which on running actions are resized.
+const levelResizing state.Level = 3
 
 // levelUnsaid is the level of a cluster whose bootstrap names none.
 const levelUnsaid state.Level = 2
@@ -25,8 +30,11 @@ func (x *execution) raiseLevel(c *logv1.RaiseLevel) *logv1.Result {
 // since returns the feature level that a command came with: its verb, or the newest of
 // the fields that it sets.
 func since(c *logv1.Command) state.Level {
-	if isNext(c) {
+	switch {
+	case isNext(c):
 		return state.LevelMax
+	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), (*logv1.Action).GetFixed):
+		return levelResizing
 	}
 	return state.LevelMin
 }

@@ -43,6 +43,7 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	x.declareGPUs(row, c.Gpus)
 	row.Pool = x.poolNamed(c.Pool)
 	row.RegisteredAt = x.now()
+	row.Resizes = c.Resizes && x.s.Meta().Level >= levelResizing
 	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
 		return x.refreshNode(old, row)
 	}
@@ -129,16 +130,36 @@ func sameMachine(a, b *state.Node) bool {
 }
 
 // refreshNode updates what may change while a node goes on. With its labels, the
-// failure domains of what lives there change.
+// failure domains of what lives there change. Where attempts can no longer be resized,
+// they keep the cores that they have.
 func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
+	if old.Resizes && !row.Resizes {
+		old = x.fixAttempts(old)
+	}
 	n := *old
-	n.Address, n.Runtime, n.Labels = row.Address, row.Runtime, row.Labels
+	n.Address, n.Runtime, n.Labels, n.Resizes = row.Address, row.Runtime, row.Labels, row.Resizes
 	x.s.PutNode(&n)
 	x.dirtyNodes.add(n.ID)
 	if !slices.Equal(old.Labels, n.Labels) {
 		x.moveDomains(&n)
 	}
 	return &logv1.Result{Incarnation: n.Incarnation}
+}
+
+// fixAttempts has the attempts on a node keep the cores that they have, and returns the
+// node's row as it is then.
+func (x *execution) fixAttempts(n *state.Node) *state.Node {
+	for _, t := range x.attemptsOn(n.ID, int(n.Running)) {
+		if t.Least > 0 {
+			u := *t
+			u.Least, u.Anchor = 0, 0
+			x.s.PutAttempt(&u)
+		}
+	}
+	m := *n
+	m.Spare, m.DivideAt = 0, 0
+	x.s.PutNode(&m)
+	return &m
 }
 
 // moveDomains counts the open trajectories of a node in the domains that it is in

@@ -78,7 +78,8 @@ func randomLine(r *rapid.T, s *story) string {
 		gpus := []string{"", "H100:8", "H100:4", "L4:3"}[n("gpus", 3)]
 		labels := []string{"", "zone:a", "zone:b", "rack:" + node + ",zone:a"}[n("labels", 3)]
 		pool := []string{"", "", "", "a", "b"}[n("pool", 4)]
-		return fmt.Sprintf("register node=%s pool=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s", node, pool, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels)
+		resizes := []string{"", "yes"}[n("resizes", 1)]
+		return fmt.Sprintf("register node=%s pool=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s resizes=%s", node, pool, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels, resizes)
 	case 7, 8, 9:
 		return liveReport(r, s, action)
 	case 13, 14, 15:
@@ -100,7 +101,7 @@ func randomLine(r *rapid.T, s *story) string {
 // randomElastic submits actions of which something is known, or will be.
 func randomElastic(r *rapid.T) string {
 	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
-	line := fmt.Sprintf("submit n=%d attempts=%d", 1+n("n", 4), 1+n("attempts", 1))
+	line := fmt.Sprintf("submit n=%d attempts=%d fixed=%s", 1+n("n", 4), 1+n("attempts", 1), []string{"", "", "yes"}[n("fixed", 2)])
 	line += []string{fmt.Sprintf(" cores=%d max=%d", 1+n("cores", 1), 1+n("max", 4)), " set=1,2,4", " set=1,3", " set=2"}[n("degrees", 3)]
 	line += []string{"", " class=c0", " class=c1", " class=c2"}[n("class", 3)]
 	line += []string{"", fmt.Sprintf(" single=%ds", n("single", 20))}[n("duration", 1)]
@@ -292,7 +293,7 @@ func TestWorkIsBounded(t *testing.T) {
 func TestElasticActionsStart(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := newStory(t)
-		s.apply(t, parseCommand(t, "register node=n1 numa=4+4")...)
+		s.apply(t, parseCommand(t, "register node=n1 numa=4+4 resizes="+rapid.SampledFrom([]string{"", "yes"}).Draw(r, "resizes"))...)
 		for range rapid.IntRange(5, 40).Draw(r, "steps") {
 			s.now += rapid.Int64Range(0, int64(3*time.Second)).Draw(r, "step")
 			if rapid.Bool().Draw(r, "submit") {

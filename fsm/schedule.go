@@ -27,6 +27,7 @@ func (x *execution) schedule() {
 		}
 		x.attend(q)
 	}
+	x.divide()
 	for _, q := range x.dirty.items {
 		x.s.PutWork(q)
 		cursor = min(cursor, q.Key())
@@ -68,7 +69,7 @@ func (x *execution) subject(q state.Queue) stage {
 		b.pool = state.PoolID(q.ID)
 	case state.GPUQueue:
 		b.pool, _ = q.GPUs()
-	case state.NodeQueue, state.NodeCorelessQueue, state.NodeTeardown:
+	case state.NodeQueue, state.NodeCorelessQueue, state.NodeTeardown, state.NodeDivision:
 		if n := x.s.Node(state.NodeID(q.ID)); n != nil {
 			b.pool = n.Pool
 		}
@@ -106,6 +107,9 @@ func (x *execution) work(q state.Queue) (more bool) {
 		return n != nil && n.State == state.NodeDown && !x.tearDownNode(n, "its node was lost")
 	case state.TurnQueue:
 		x.nextTurn(state.GroupID(q.ID))
+		return false
+	case state.NodeDivision:
+		x.divideNode(state.NodeID(q.ID))
 		return false
 	case state.JobQueue:
 		return x.placeJobs()

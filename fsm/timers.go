@@ -44,6 +44,8 @@ func (x *execution) fireOne() bool {
 		x.turnDue(x.s.Turn(state.TurnID(id)))
 	case state.TimerDropJob:
 		x.forgetJob(x.s.Job(state.JobID(id)))
+	case state.TimerDivide:
+		x.divideDue(x.s.Node(state.NodeID(id)))
 	}
 	return true
 }

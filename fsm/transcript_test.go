@@ -102,7 +102,7 @@ func failpoint(d *datadriven.TestData) func(stage) {
 
 // entry applies commands and describes what came of them.
 func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
-	before := s.state.Meta().Revision
+	before, were := s.state.Meta().Revision, s.state
 	var out strings.Builder
 	for i, r := range s.apply(t, commands...) {
 		fmt.Fprintf(&out, "%d: %s\n", i+1, describeResult(r))
@@ -114,9 +114,25 @@ func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
 		}
 		fmt.Fprintf(&out, "   %s\n", s.describeEvent(e))
 	}
+	out.WriteString(s.resizes(were))
 	if due, ok := nextDue(s.state); ok {
 		fmt.Fprintf(&out, "due at %v\n", time.Duration(due))
 	}
+	return out.String()
+}
+
+// resizes says which attempts that ran before have other cores now.
+func (s *story) resizes(were *state.State) string {
+	var out strings.Builder
+	s.state.Nodes(0, func(n *state.Node) bool {
+		s.state.Attempts(n.ID, func(t *state.Attempt) bool {
+			if old := were.Attempt(n.ID, t.Action); old != nil && old.Number == t.Number && old.Cores != t.Cores {
+				fmt.Fprintf(&out, "   action %d goes on with cores %s, had %s\n", t.Action, coreList(t.Cores), coreList(old.Cores))
+			}
+			return true
+		})
+		return true
+	})
 	return out.String()
 }
 
@@ -374,7 +390,7 @@ func submitOf(a args) *logv1.Command {
 			Pool: a.text("pool"), TrajectoryId: a.num("traj", 0), MemoryBytes: a.num("memory", 0),
 			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
 			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
-			Class: a.text("class"), Needs: a.needs(),
+			Class: a.text("class"), Needs: a.needs(), Fixed: a.text("fixed") != "",
 		})
 		if set := c.Actions[len(c.Actions)-1]; len(set.Needs.GetCores()) > 0 {
 			set.CoresMin, set.CoresMax = set.Needs.Cores[0], set.Needs.Cores[len(set.Needs.Cores)-1]
@@ -439,6 +455,7 @@ func registerOf(a args) *logv1.Command {
 	c := &logv1.RegisterNode{
 		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
 		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000), BandwidthBps: a.num("net", 0),
+		Resizes: a.text("resizes") != "",
 	}
 	for _, l := range strings.FieldsFunc(a.text("labels"), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(l, ":")

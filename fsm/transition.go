@@ -13,6 +13,9 @@ import (
 // grant starts an attempt of a queued action on cores, and GPUs if it needs some,
 // of a node.
 func (x *execution) grant(d sched.Decision) {
+	for _, r := range d.Resize {
+		x.resize(r)
+	}
 	a, cores := x.unreserve(d.Start), d.Cores
 	n := x.s.Node(d.Node.ID)
 	state.Assert(cores.Minus(n.Free) == state.CoreSet{} && cores.Len() >= int(a.CoresMin) && (a.CoresMin > 0 || cores == state.CoreSet{}),
@@ -31,6 +34,10 @@ func (x *execution) grant(d sched.Decision) {
 		Node: n.ID, Action: a.ID, Number: a.Attempt + 1, Incarnation: n.Incarnation,
 		Cores: cores, Reserved: reserved, Limit: x.memoryLimit(a), StartedAt: x.now(), Bandwidth: a.Bandwidth(),
 	}
+	if n.Resizes && a.Resizable() {
+		t.Least, t.Anchor = a.CoresMin, cores.First(1).Slice()[0]
+		m.Spare += t.Spare()
+	}
 	if g := d.GPUs; g != nil {
 		x.takeGPUs(&m, a, g)
 		t.Chunk, t.SetUpNS = g.Chunk, g.SetUpNS
@@ -45,6 +52,7 @@ func (x *execution) grant(d sched.Decision) {
 	x.putAction(&b)
 	x.s.PutAttempt(t)
 	x.dirtyNodes.add(n.ID)
+	x.divides(&m)
 }
 
 // memoryLimit is what the processes of an action may use: what it asked for,
@@ -61,6 +69,7 @@ func (x *execution) release(t *state.Attempt) {
 	n := *x.s.Node(t.Node)
 	state.Assert(n.Free.Intersect(t.Cores) == state.CoreSet{}, "cores of action %d on node %s are free already", t.Action, n.Name)
 	n.Free = n.Free.Union(t.Cores)
+	n.Spare -= t.Spare()
 	n.FreeMemory += t.Reserved
 	n.FreeBandwidth += t.Bandwidth
 	n.Running--
@@ -69,6 +78,7 @@ func (x *execution) release(t *state.Attempt) {
 	x.s.DeleteAttempt(t.Action)
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
+	x.divides(&n)
 	if t.Reserved > 0 {
 		x.memoryFreed(n.Pool)
 	}

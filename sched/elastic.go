@@ -26,6 +26,8 @@ type plan struct {
 	through state.ActionID // the newest action that it is about; 0: there is no plan
 	// greedy: no action is known to be elastic. Each gets what is free.
 	greedy bool
+	// follow: there may be nodes on which actions start without the plan.
+	follow bool
 	grants map[state.ActionID]grant // for look-up only
 }
 
@@ -35,9 +37,18 @@ type grant struct {
 	width int
 }
 
+// follows reports whether the cores of an action follow its node's division, so that it
+// starts as soon as there are the fewest that it can do with.
+func follows(a *state.Action, n *state.Node) bool { return n.Resizes && a.Resizable() }
+
 // choose returns where an action starts now, and how wide: nil if it does not,
 // because it does not fit or better waits.
 func (p *Pass) choose(a *state.Action) (*state.Node, int) {
+	if a.Resizable() {
+		if n := p.nodeFor(a); n != nil && follows(a, n) {
+			return n, int(a.CoresMin)
+		}
+	}
 	if a.ID > p.plan.through {
 		if p.nodeFor(a) == nil {
 			return nil, 0
@@ -49,17 +60,17 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 		if n == nil {
 			return nil, 0
 		}
-		return n, p.widest(a, 0, n.Free.Len())
+		return n, p.widest(a, 0, max(n.Free.Len(), int(a.CoresMin)))
 	}
 	g, ok := p.plan.grants[a.ID]
 	if !ok {
 		// Younger actions start only by the plan.
-		p.over = len(p.plan.grants) == 0 && p.plan.through == newest
+		p.over = len(p.plan.grants) == 0 && p.plan.through == newest && !p.plan.follow
 		return nil, 0
 	}
 	delete(p.plan.grants, a.ID)
 	n := p.view.Node(g.node)
-	if place.Fits(n, a) && g.width <= n.Free.Len() {
+	if place.Fits(n, a) && g.width <= n.Available() {
 		return n, g.width
 	}
 	p.plan = plan{} // something else was done than decided
@@ -120,7 +131,7 @@ func (p *Pass) makePlan(a *state.Action) {
 		return
 	}
 	p.examined += len(m.candidates)
-	p.plan = plan{through: newest, grants: make(map[state.ActionID]grant)}
+	p.plan = plan{through: newest, follow: m.anyResizes(), grants: make(map[state.ActionID]grant)}
 	if m.cut {
 		p.plan.through = m.last()
 	}
@@ -162,11 +173,11 @@ func (p *Pass) isElastic(a *state.Action) bool {
 // most as many as actions are looked at.
 func (p *Pass) room() (most, all int) {
 	if p.node != 0 {
-		free := p.view.Node(p.node).Free.Len()
+		free := p.view.Node(p.node).Available()
 		return free, min(free, LookAhead)
 	}
 	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
-		free := n.Free.Len()
+		free := n.Available()
 		most, all = max(most, free), all+free
 		return free > 0 && all < LookAhead
 	})
@@ -194,7 +205,7 @@ type candidateNode struct {
 
 // candidateNodeOf is a node of which the plan has given nothing yet.
 func candidateNodeOf(n *state.Node) candidateNode {
-	return candidateNode{node: n, free: n.Free.Len(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
+	return candidateNode{node: n, free: n.Available(), memory: n.FreeMemory, bandwidth: n.FreeBandwidth}
 }
 
 // emptied is the node without the candidates that were to start there.
@@ -269,10 +280,10 @@ func (p *Pass) findNodes(m *batch, a *state.Action) {
 		return
 	}
 	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
-		if n.Free != (state.CoreSet{}) {
+		if n.Available() > 0 {
 			m.nodes = append(m.nodes, candidateNodeOf(n))
 		}
-		return n.Free != state.CoreSet{} && len(m.nodes) < sharesMax
+		return n.Available() > 0 && len(m.nodes) < sharesMax
 	})
 	n := p.nodeFor(a)
 	if n != nil && !slices.ContainsFunc(m.nodes, func(s candidateNode) bool { return s.node.ID == n.ID }) {
@@ -335,6 +346,12 @@ func (m *batch) decide() {
 	}
 }
 
+// anyResizes reports whether a node may resize what runs there: of those that it shares
+// out, if these are all.
+func (m *batch) anyResizes() bool {
+	return len(m.nodes) >= sharesMax && m.view.Meta().Level >= levelResizing || slices.ContainsFunc(m.nodes, func(s candidateNode) bool { return s.node.Resizes })
+}
+
 // offer assigns the candidates that do not start yet again, to the nodes from first on.
 func (m *batch) offer(first int) {
 	for j := first; j < len(m.nodes); j++ {
@@ -354,15 +371,18 @@ func (m *batch) decideOn(j int) (all bool) {
 	if len(s.wants) == 0 {
 		return true
 	}
-	g := scale.Input{Free: s.node.Free.Len(), Candidates: len(s.wants)}
+	g := scale.Input{Candidates: len(s.wants)}
+	least := 0
 	for k, i := range s.wants {
 		a := m.candidates[i].action
+		least += int(a.CoresMin)
 		p := m.price(i, s)
 		g.Queue = append(g.Queue, p.Narrow(m.candidates[i].demand))
 		if m.served(a, s.node) {
 			g.Must = k + 1
 		}
 	}
+	g.Free = max(s.node.Free.Len(), least) // beyond their least nothing is taken from others
 	m.addBehind(&g, s)
 	for _, end := range m.usageOf(s).ends {
 		g.Running = append(g.Running, end.At)

@@ -159,7 +159,7 @@ func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 // startOrReserve starts a on n unless that would bypass an older action once too
 // often: then a node is reserved for that one first.
 func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decision {
-	d := Decision{Start: a, Node: n, GPUs: g, Cores: place.Cores(n.NUMA, n.Free, int(a.CoresMin))}
+	d := Decision{Start: a, Node: n, GPUs: g}
 	if p.blocked != 0 {
 		if head := p.view.Action(p.blocked); !p.passes(&d, 0, head) {
 			return p.reserveFor(p.toReserveGPUs(head), head)
@@ -177,6 +177,7 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 		}
 	}
 	p.stale = append(p.stale, n.ID, a.ReservedOn)
+	d.Cores, d.Resize = p.give(n, int(a.CoresMin))
 	return d
 }
 

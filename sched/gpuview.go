@@ -117,7 +117,7 @@ func (f *gpuFleet) request(d *state.GPUDemand, units uint32) chunk.Request {
 
 // shortOfOthers returns a node whose free GPUs would do for an action, and which
 // lacks something else that what runs there gives back when it ends; of several
-// the one with the most free cores.
+// the one with the most available cores.
 func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.Node) {
 	level := levelOf(a.GPUs().Degrees[0])
 	for i := range f.nodes {
@@ -126,7 +126,7 @@ func (f *gpuFleet) shortOfOthers(v *state.State, a *state.Action) (hit *state.No
 		if !has || n.row.ReservedFor != 0 || place.Fits(n.row, a) || !place.CouldRun(v, n.row, a) {
 			continue
 		}
-		if hit == nil || n.row.Free.Len() > hit.Free.Len() {
+		if hit == nil || n.row.Available() > hit.Available() {
 			hit = n.row
 		}
 	}

@@ -29,6 +29,8 @@ type Decision struct {
 	Node  *state.Node
 	Cores state.CoreSet
 	GPUs  *GPUs // nil: none
+	// Resize are the attempts that give up cores for it, first.
+	Resize []Resize
 	// Bypassed are the older actions that do not start and that Start passes by:
 	// one of the queues that the pass goes through, one pinned to Node, for a start
 	// on GPUs one of the pool, and one without cores that waits for memory.
@@ -229,11 +231,11 @@ func (q *line) read(v order.Queue, ahead int) bool {
 
 func (p *Pass) anyCore() bool {
 	if p.node != 0 {
-		return p.view.Node(p.node).Free != state.CoreSet{}
+		return p.view.Node(p.node).Available() > 0
 	}
 	any := false
 	p.view.NodesByFreeCores(p.pool, func(n *state.Node) bool {
-		any = n.Free != state.CoreSet{}
+		any = n.Available() > 0
 		return false
 	})
 	return any
@@ -291,7 +293,7 @@ func (p *Pass) headFor(n *state.Node) *state.Action {
 // defers reports whether an action could start on n and is deferred, which it may be
 // for a while: no action bypasses it.
 func (p *Pass) defers(a *state.Action, n *state.Node) bool {
-	return p.mayDefer(a) && a.CoresMax > a.CoresMin && p.demands.informed(a) && place.Fits(n, a)
+	return p.mayDefer(a) && a.CoresMax > a.CoresMin && !follows(a, n) && p.demands.informed(a) && place.Fits(n, a)
 }
 
 func (p *Pass) mayDefer(a *state.Action) bool {
@@ -314,7 +316,7 @@ func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decisi
 	if head := p.corelessBefore(a, n); !p.passes(&d, 3, head) {
 		return p.reserve(head)
 	}
-	d.Cores = place.Cores(n.NUMA, n.Free, width)
+	d.Cores, d.Resize = p.give(n, width)
 	return d, true
 }
 

@@ -49,7 +49,7 @@ func (s *State) checkNodes() (err error) {
 }
 
 func (s *State) checkNode(n *Node) error {
-	held, reserved, running := CoreSet{}, uint64(0), uint32(0)
+	held, reserved, running, spare := CoreSet{}, uint64(0), uint32(0), uint32(0)
 	var err error
 	s.Attempts(n.ID, func(a *Attempt) bool {
 		switch {
@@ -60,6 +60,7 @@ func (s *State) checkNode(n *Node) error {
 		}
 		held = held.Union(a.Cores)
 		reserved += a.Reserved
+		spare += a.Spare()
 		running++
 		return err == nil
 	})
@@ -77,6 +78,8 @@ func (s *State) checkNode(n *Node) error {
 		return err
 	case n.Free != n.Cores().Minus(held):
 		return fmt.Errorf("node %s: free cores %v, held %v", n.Name, n.Free.Slice(), held.Slice())
+	case n.Spare != spare || spare > 0 && !n.Resizes:
+		return fmt.Errorf("node %s: %d cores can be taken from what runs, and its row says %d; it resizes: %v", n.Name, spare, n.Spare, n.Resizes)
 	case n.FreeMemory+reserved != n.Memory:
 		return fmt.Errorf("node %s: %d bytes free and %d reserved of %d", n.Name, n.FreeMemory, reserved, n.Memory)
 	case n.Running != running || n.Trajectories != trajectories:
@@ -137,6 +140,8 @@ func (s *State) checkAttempts() (err error) {
 			err = fmt.Errorf("attempt %d of action %d on node %d is of no running action, or the node does not exist", at.Number, at.Action, at.Node)
 		case (at.Cores == CoreSet{}) != (a.CoresMin == 0):
 			err = fmt.Errorf("attempt %d of action %d holds cores %v, it asks for %d at least", at.Number, at.Action, at.Cores.Slice(), a.CoresMin)
+		case at.Least != 0 && (at.Least != a.CoresMin || !a.Resizable() || at.Cores.Len() < int(at.Least) || !at.Cores.Has(int(at.Anchor))):
+			err = fmt.Errorf("attempt %d of action %d holds cores %v, and may not lose %d of them and core %d", at.Number, at.Action, at.Cores.Slice(), at.Least, at.Anchor)
 		case (at.Chunk.Units != 0) != (a.GPUs() != nil) || at.Bandwidth != a.Bandwidth():
 			err = fmt.Errorf("attempt %d of action %d holds chunk %+v and %d bit/s", at.Number, at.Action, at.Chunk, at.Bandwidth)
 		}

@@ -38,6 +38,8 @@ const (
 	TrajectoriesAside
 	// NodeTeardown is the end of what a lost node ran.
 	NodeTeardown
+	// NodeDivision is a node whose cores are to be divided again among what runs there.
+	NodeDivision
 
 	queueKinds // how many there are
 )

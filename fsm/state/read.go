@@ -98,7 +98,7 @@ func (s *Shape) before(o *Shape) bool {
 // one.
 func (r *Node) Usable() bool { return r.State == NodeUp && !r.Draining }
 
-func (r *Node) coreRank() coreRank { return coreRank{r.Pool, r.Free.Len(), r.FreeMemory, r.ID} }
+func (r *Node) coreRank() coreRank { return coreRank{r.Pool, r.Available(), r.FreeMemory, r.ID} }
 
 func (r *Node) memoryRank() memoryRank {
 	cores := uint64(max(1, r.CoreCount()))
@@ -336,7 +336,7 @@ func (s *State) UsableNodes(pool PoolID) int {
 	return n
 }
 
-// NodesByFreeCores visits the usable nodes of a pool, most free cores first; among
+// NodesByFreeCores visits the usable nodes of a pool, most available cores first; among
 // equals the one with the most free memory.
 func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
 	db(s).index.freeCores.Ascend(coreRank{pool: pool, free: CoresPerNodeMax + 1}, func(k coreRank) bool {
@@ -344,8 +344,8 @@ func (s *State) NodesByFreeCores(pool PoolID, fn func(*Node) bool) {
 	})
 }
 
-// NodesWith visits, in the order of NodesByFreeCores, the nodes with that many free
-// cores and bytes of free memory. It takes a search for each number of free cores,
+// NodesWith visits, in the order of NodesByFreeCores, the nodes with that many available
+// cores and bytes of free memory. It takes a search for each number of cores,
 // however many nodes lack the memory.
 func (s *State) NodesWith(pool PoolID, cores int, memory uint64, fn func(*Node) bool) {
 	at, more := coreRank{pool: pool, free: CoresPerNodeMax + 1}, true

@@ -124,7 +124,18 @@ type Node struct {
 	// LowDisk: the node has less free disk space than it is to leave. Drained: an operator
 	// drains it besides, which counts only then. See SetDrains.
 	LowDisk, Drained bool
+	// Resizes: its agent can change the cores of attempts that run. Spare is how many cores
+	// its attempts hold beyond their least, and can be taken from them.
+	Resizes bool
+	Spare   uint32
+	// DividedAt is when its cores were divided last, DivideAt when they are to be divided
+	// again, if nothing happens before; 0: then only.
+	DividedAt, DivideAt int64
 }
+
+// Available returns how many cores the node can give to an attempt that starts: those that
+// are free, and those that can be taken from what runs.
+func (r *Node) Available() int { return r.Free.Len() + int(r.Spare) }
 
 // OperatorDrains reports whether an operator gives the node no new work.
 func (r *Node) OperatorDrains() bool {
@@ -210,7 +221,12 @@ type Action struct {
 	QuotaKeys []uint32
 	// Aside: it is queued, and waits in the room beside its queue (Queue.Aside).
 	Aside bool
+	// Fixed: it keeps the cores that it is started with.
+	Fixed bool
 }
+
+// Resizable reports whether an action can do with other cores while it runs.
+func (r *Action) Resizable() bool { return !r.Fixed && r.CoresMin < r.CoresMax && r.GPUs() == nil }
 
 // Result is what the last attempt of an action left behind.
 type Result struct {
@@ -244,6 +260,26 @@ type Attempt struct {
 	SetUpNS int64
 	// Bandwidth that it holds of the node's, in bits a second.
 	Bandwidth uint64
+	// Least is how many cores it keeps in any case, if others may be taken from it or given
+	// to it while it runs; 0: it keeps those that it has. Anchor is the core that it always
+	// keeps, so that an agent that missed some changes has one to begin the next with.
+	Least, Anchor uint32
+	// CoreNS is what it had of cores before ResizedAt, in core nanoseconds, if it was resized.
+	CoreNS    uint64
+	ResizedAt int64 // 0: never
+}
+
+// Spare returns how many of its cores can be taken from it.
+func (r *Attempt) Spare() uint32 {
+	if r.Least == 0 {
+		return 0
+	}
+	return uint32(r.Cores.Len()) - r.Least
+}
+
+// Used returns what it has had of cores until a log time, in core nanoseconds.
+func (r *Attempt) Used(now int64) uint64 {
+	return r.CoreNS + uint64(r.Cores.Len())*uint64(max(0, now-max(r.StartedAt, r.ResizedAt)))
 }
 
 // Verb says which kind of request an ID was used for.

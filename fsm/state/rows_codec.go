@@ -43,6 +43,10 @@ func (r *Node) code(c *codec) {
 	number(c, &r.FreeBandwidth)
 	trailing(c, &r.LowDisk, (*codec).flag)
 	trailing(c, &r.Drained, (*codec).flag)
+	trailing(c, &r.Resizes, (*codec).flag)
+	trailing(c, &r.Spare, number)
+	trailing(c, &r.DividedAt, signed)
+	trailing(c, &r.DivideAt, signed)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -93,6 +97,7 @@ func (r *Action) code(c *codec) {
 	optional(c, &r.Needs, (*Needs).code)
 	list(c, &r.QuotaKeys, number[uint32])
 	trailing(c, &r.Aside, (*codec).flag)
+	trailing(c, &r.Fixed, (*codec).flag)
 }
 
 func (r *Result) code(c *codec) {
@@ -120,6 +125,10 @@ func (r *Attempt) code(c *codec) {
 	r.Chunk.code(c)
 	signed(c, &r.SetUpNS)
 	number(c, &r.Bandwidth)
+	trailing(c, &r.Least, number)
+	trailing(c, &r.Anchor, number)
+	trailing(c, &r.CoreNS, number)
+	trailing(c, &r.ResizedAt, signed)
 }
 
 func (r *Request) code(c *codec) {

@@ -40,6 +40,8 @@ const (
 	TimerTurn
 	// TimerDropJob ends the retention of a completed job.
 	TimerDropJob
+	// TimerDivide has the cores of a node divided again.
+	TimerDivide
 )
 
 // SetMeta replaces the row of the whole cluster.
@@ -100,12 +102,23 @@ func (s *State) reindexNode(old, r *Node) {
 	move(x.freeCores, was, is, (*Node).coreRank)
 	move(x.freeMemory, was, is, (*Node).memoryRank)
 	move(x.freeGPUs, was.withGPUs(), is.withGPUs(), (*Node).gpuRank)
+	move(db(s).index.timers, old.divided(), r.divided(), (*Node).divideTimer)
 	s.reindexDomains(was, is)
 	if old == nil || r == nil || (was == nil) != (is == nil) || !old.alike(r) {
 		s.countShape(old, -1)
 		s.countShape(r, 1)
 	}
 }
+
+// divided is the node if it is to be divided at some time, else nil.
+func (r *Node) divided() *Node {
+	if r == nil || r.DivideAt == 0 {
+		return nil
+	}
+	return r
+}
+
+func (r *Node) divideTimer() timer { return timer{r.DivideAt, TimerDivide, uint64(r.ID)} }
 
 // alike reports whether two versions of a node bring the same to the same pool.
 func (r *Node) alike(o *Node) bool { return r.Pool == o.Pool && r.Shape() == o.Shape() }

@@ -105,7 +105,7 @@ func (a *agent) connect() {
 		connection, runs, ends := s.attach()
 		a.hear(func(a *agent) {
 			a.connection = connection
-			a.plan.Connected(runs, ends, false, a.n.clock.Now())
+			a.plan.Connected(runs, ends, a.n.opts.Resizes, a.n.clock.Now())
 			a.wake()
 		})
 	})
@@ -185,13 +185,19 @@ func (a *agent) ask(step plan.Step) {
 	case plan.Start:
 		delay = a.n.delay(luckSupervisor+step.Key.Action, 100*microsecond, 5*millisecond)
 		a.starts = append(a.starts, step.Key)
-		order = func() { a.started(step.Key, s.start(step.Key, step.Work.(Assigned))) }
+		order = func() { a.started(step.Key, s.start(step.Key, step.Work.(Assigned), step.CPUs)) }
 	case plan.Kill:
 		if a.n.opts.Flaws.KeepOld && step.Reason == plan.ReasonNodeLost {
 			a.hear(func(a *agent) { a.exited(plan.Exit{Key: step.Key, Reason: step.Reason}) })
 			return
 		}
 		order = func() { s.kill(step.Key, step.Reason) }
+	case plan.Resize:
+		delay = a.n.delay(luckResize+step.Key.Action, 100*microsecond, 5*millisecond)
+		order = func() {
+			done := s.resize(step.Key, step.CPUs)
+			a.tell(func(p *plan.Plan) { p.Resized(step.Connection, step.Key, done, a.n.clock.Now()) })
+		}
 	case plan.Forget:
 		order = func() { s.forget(step.Keys) }
 	case plan.Arm:

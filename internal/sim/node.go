@@ -27,9 +27,13 @@ func DesiredOf(s *state.State, node string, incarnation uint64) plan.Desired {
 		return d
 	}
 	s.Attempts(n.ID, func(t *state.Attempt) bool {
+		var cpus plan.CPUs
+		if n.Resizes {
+			cpus = cpusOf(t.Cores)
+		}
 		d.Assignments = append(d.Assignments, plan.Assignment{
 			Key:  plan.Key{Action: uint64(t.Action), Attempt: t.Number, Incarnation: t.Incarnation},
-			Stop: t.Stop,
+			Stop: t.Stop, CPUs: cpus,
 			Work: Assigned{Cores: t.Cores, Spec: s.Action(t.Action).Spec, GPUs: t.Chunk.GPUs(), SetUp: t.SetUpNS},
 		})
 		return true
@@ -58,9 +62,10 @@ type Servers interface {
 }
 
 // Witness is told of every execution from outside: when its first process was
-// there, and when its last was gone. Complete: it had done its work.
+// there, when it got other cores, and when its last process was gone. Complete: it had done its work.
 type Witness interface {
 	Began(node string, k plan.Key, cores state.CoreSet, gpus state.GPUSet)
+	Resized(node string, k plan.Key, cores state.CoreSet)
 	Ended(node string, k plan.Key, complete bool)
 }
 
@@ -96,6 +101,8 @@ type NodeOptions struct {
 	// GPUs of the machine, nil for none, and the bandwidth of its network.
 	GPUs      *logv1.GpuInventory
 	Bandwidth uint64
+	// Resizes: the machine can change the cores of what runs.
+	Resizes bool
 	// Labels returns those of the machine, sorted by key, when it registers at a
 	// time; nil for a machine that never has any.
 	Labels func(at int64) []*logv1.Label
@@ -272,13 +279,14 @@ const (
 	luckSupervisor
 	luckDeath
 	luckTorn
+	luckResize
 )
 
 // registration is what the agent says of its machine.
 func (n *Node) registration(incarnation uint64) *logv1.RegisterNode {
 	c := &logv1.RegisterNode{
 		Name: n.opts.Name, Incarnation: incarnation, JournalId: n.disk.id, Pool: n.opts.Pool, MemoryBytes: n.opts.Memory,
-		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth,
+		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth, Resizes: n.opts.Resizes,
 	}
 	if n.opts.Labels != nil {
 		c.Labels = n.opts.Labels(n.opts.Loop.Now())

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"rota/agent/plan"
+	"rota/fsm/state"
 )
 
 const (
@@ -35,11 +36,16 @@ type supervisor struct {
 
 // execution is the processes of an attempt.
 type execution struct {
-	key    plan.Key
-	work   Work
-	began  int64       // virtual time
-	killed plan.Reason // why it was told to die; 0: it was not
-	gone   bool
+	key   plan.Key
+	work  Work
+	cores state.CoreSet
+	began int64 // virtual time
+	// left is how long it would go on from since on, with its cores; changes counts those of
+	// its cores, so that an end that was foreseen before is known.
+	left, since int64
+	changes     int
+	killed      plan.Reason // why it was told to die; 0: it was not
+	gone        bool
 	// adopted is false while the supervisor that started it is dead.
 	adopted bool
 }
@@ -118,13 +124,17 @@ func (s *supervisor) attach() (connection int, runs []plan.Running, ends []plan.
 
 func (s *supervisor) list() (runs []plan.Running, ends []plan.Exit) {
 	for _, x := range s.running {
-		runs = append(runs, plan.Running{Key: x.key})
+		r := plan.Running{Key: x.key}
+		if s.n.opts.Resizes {
+			r.CPUs = cpusOf(x.cores)
+		}
+		runs = append(runs, r)
 	}
 	return runs, slices.Clone(s.ended)
 }
 
 // start forks.
-func (s *supervisor) start(key plan.Key, as Assigned) plan.Answer {
+func (s *supervisor) start(key plan.Key, as Assigned, cpus plan.CPUs) plan.Answer {
 	runs, ends := s.list()
 	switch {
 	case s.deadline == 0 || s.n.clock.Now() >= s.deadline:
@@ -134,11 +144,57 @@ func (s *supervisor) start(key plan.Key, as Assigned) plan.Answer {
 	}
 	work := s.n.opts.Work(as.Spec)
 	work.Run += as.SetUp
-	x := &execution{key: key, work: work, began: s.n.opts.Loop.Now(), adopted: true}
+	x := &execution{key: key, work: work, cores: as.Cores, began: s.n.opts.Loop.Now(), adopted: true}
+	if s.n.opts.Resizes {
+		x.cores = coresOf(cpus)
+	}
 	s.running = append(s.running, x)
-	s.n.opts.Witness.Began(s.n.opts.Name, key, as.Cores, as.GPUs)
-	s.n.opts.Loop.After(work.With(as.Cores.Len()), func() { s.finish(x) })
+	s.n.opts.Witness.Began(s.n.opts.Name, key, x.cores, as.GPUs)
+	x.left = work.With(x.cores.Len())
+	s.goOn(x)
 	return plan.OK
+}
+
+// goOn has an execution end when it has done what it has left.
+func (s *supervisor) goOn(x *execution) {
+	changes := x.changes
+	x.since = s.n.opts.Loop.Now()
+	s.n.opts.Loop.After(x.left, func() {
+		if changes == x.changes {
+			s.finish(x)
+		}
+	})
+}
+
+// resize gives a running execution other cores, and reports whether it has them.
+func (s *supervisor) resize(key plan.Key, cpus plan.CPUs) (done bool) {
+	i := slices.IndexFunc(s.running, func(x *execution) bool { return x.key == key })
+	if i < 0 || len(cpus) == 0 {
+		return false
+	}
+	x, cores := s.running[i], coresOf(cpus)
+	used := s.n.opts.Loop.Now() - x.since
+	was, is := x.work.With(x.cores.Len()), x.work.With(cores.Len())
+	x.left = int64(state.MulDiv(uint64(max(0, x.left-used)), uint64(is), uint64(max(1, was))))
+	x.cores = cores
+	x.changes++
+	s.n.opts.Witness.Resized(s.n.opts.Name, key, cores)
+	s.goOn(x)
+	return true
+}
+
+func cpusOf(cores state.CoreSet) (cpus plan.CPUs) {
+	for _, cpu := range cores.Slice() {
+		cpus = append(cpus, int(cpu))
+	}
+	return cpus
+}
+
+func coresOf(cpus plan.CPUs) (cores state.CoreSet) {
+	for _, cpu := range cpus {
+		cores.Add(cpu)
+	}
+	return cores
 }
 
 // finish is the natural end of an execution.

@@ -11,23 +11,59 @@ import (
 )
 
 // cores: no core of a node has two users at once, and each execution has the
-// cores that it was granted.
+// cores that it was granted, or was to have later.
 func cores(e *evidence, f *findings) {
-	users := make(map[place][]history.Execution)
+	users := make(map[place][]use)
 	for _, x := range e.Executions {
 		g, known := e.grantOf(x)
-		if known && len(x.Cores) > 0 && !slices.Equal(x.Cores, g.cores) {
-			f.add(describeExecutions(x), "action %d ran on cores %v and was granted %v", x.Action, x.Cores, g.cores)
+		if known && len(x.Cores) > 0 {
+			ranWhereGranted(x, g, f)
 		}
-		used := e.coresOf(x)
-		for _, core := range used {
-			users[place{x.Node, core}] = append(users[place{x.Node, core}], x)
+		for _, s := range e.seen(x) {
+			for _, core := range s.Cores {
+				users[place{x.Node, core}] = append(users[place{x.Node, core}], use{x, s.From, s.Until})
+			}
 		}
-		if len(used) > 0 {
+		if len(e.coresOf(x)) > 0 {
 			f.checked++
 		}
 	}
 	oneUser("core", users, f)
+}
+
+// ranWhereGranted: one that keeps its cores has those that it was granted. One that follows
+// has never run on one that it never had, nor on none.
+func ranWhereGranted(x history.Execution, g grant, f *findings) {
+	if !g.follows {
+		if !slices.Equal(x.Cores, g.cores) {
+			f.add(describeExecutions(x), "action %d ran on cores %v and was granted %v", x.Action, x.Cores, g.cores)
+		}
+		return
+	}
+	for _, s := range append([]history.Seen{{Cores: x.Cores}}, x.Seen...) {
+		stray := slices.ContainsFunc(s.Cores, func(core int) bool { return !slices.Contains(g.any, core) })
+		if stray || len(s.Cores) == 0 {
+			f.add(describeExecutions(x), "action %d ran on cores %v and was granted none but %v", x.Action, s.Cores, g.any)
+		}
+	}
+}
+
+// use is a time at which an execution certainly used something.
+type use struct {
+	x           history.Execution
+	from, until int64
+}
+
+// seen is when an execution certainly used which cores: all the time the same, unless they
+// may have changed.
+func (e *evidence) seen(x history.Execution) []history.Seen {
+	if len(x.Seen) > 0 {
+		return x.Seen
+	}
+	if g, known := e.grantOf(x); known && g.follows {
+		return []history.Seen{{Cores: x.Cores, From: x.Start, Until: x.Start + 1}} // it was gone before it could look again
+	}
+	return []history.Seen{{Cores: e.coresOf(x), From: x.Start, Until: until(x)}}
 }
 
 // coresOf are the cores that an execution used. On nodes that do not pin, where
@@ -49,7 +85,7 @@ func (e *evidence) grantOf(x history.Execution) (grant, bool) {
 // granted, and they are a chunk: a power of two of them, one after the other, that
 // begin at a multiple of their number.
 func gpus(e *evidence, f *findings) {
-	users := make(map[place][]history.Execution)
+	users := make(map[place][]use)
 	for _, x := range e.Executions {
 		if g, known := e.grantOf(x); known && !slices.Equal(x.GPUs, g.gpus) {
 			f.add(describeExecutions(x), "action %d ran on GPUs %v and was granted %v", x.Action, x.GPUs, g.gpus)
@@ -63,7 +99,7 @@ func gpus(e *evidence, f *findings) {
 			f.add(describeExecutions(x), "action %d ran on GPUs %v, which are no chunk", x.Action, x.GPUs)
 		}
 		for _, gpu := range x.GPUs {
-			users[place{x.Node, gpu}] = append(users[place{x.Node, gpu}], x)
+			users[place{x.Node, gpu}] = append(users[place{x.Node, gpu}], use{x, x.Start, until(x)})
 		}
 	}
 	oneUser("GPU", users, f)
@@ -78,7 +114,14 @@ func widths(e *evidence, f *findings) {
 		if slices.Equal(x.Asked.Cores, []int{0}) {
 			cores-- // it is told 1, as it is to work with one
 		}
-		if used := e.coresOf(x); len(used) > 0 && len(used) != cores {
+		used := e.coresOf(x)
+		switch g, known := e.grantOf(x); {
+		case known && g.follows && len(used) > 0: // it was told of the most that it may get
+			if cores < len(used) || len(x.Asked.Cores) > 0 && cores > slices.Max(x.Asked.Cores) {
+				f.add(describeExecutions(x), "action %d can use %v cores, began with %d and was told that it may get %d", x.Action, x.Asked.Cores, len(used), cores)
+			}
+			cores = len(used)
+		case len(used) > 0 && len(used) != cores:
 			f.add(describeExecutions(x), "action %d ran on cores %v and was told that it has %d", x.Action, used, cores)
 		}
 		width("cores", cores, x.Asked.Cores, x, f)
@@ -104,23 +147,23 @@ type place struct {
 }
 
 // oneUser finds those who used the same thing at once.
-func oneUser(what string, users map[place][]history.Execution, f *findings) {
+func oneUser(what string, users map[place][]use, f *findings) {
 	order := func(a, b place) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.number, b.number)) }
 	for _, p := range slices.SortedFunc(maps.Keys(users), order) {
-		list := byStart(users[p])
+		list := users[p]
+		slices.SortStableFunc(list, func(a, b use) int { return cmp.Compare(a.from, b.from) })
 		user := list[0] // who has it longest
-		for _, x := range list[1:] {
-			if x.Start < until(user) {
-				f.add(describeExecutions(user, x), "%s has two users at %s", fmt.Sprintf("%s %d of %s", what, p.number, p.node), at(x.Start))
+		for _, u := range list[1:] {
+			if u.from < user.until && !sameExecution(u.x, user.x) {
+				f.add(describeExecutions(user.x, u.x), "%s has two users at %s", fmt.Sprintf("%s %d of %s", what, p.number, p.node), at(u.from))
 			}
-			if until(x) > until(user) {
-				user = x
+			if u.until > user.until {
+				user = u
 			}
 		}
 	}
 }
 
-func byStart(list []history.Execution) []history.Execution {
-	slices.SortStableFunc(list, func(a, b history.Execution) int { return cmp.Compare(a.Start, b.Start) })
-	return list
+func sameExecution(a, b history.Execution) bool {
+	return a.Action == b.Action && a.Attempt == b.Attempt && a.Start == b.Start
 }

@@ -54,7 +54,11 @@ type token struct {
 type grant struct {
 	node        string
 	incarnation uint64
-	cores, gpus []int
+	gpus        []int
+	// cores are those that it was granted at first. One that follows may have got others
+	// later: any are those that it ever had.
+	cores, any []int
+	follows    bool
 }
 
 // acceptance is one submission, opening or acquiring as the log has it, times in log time.
@@ -204,10 +208,8 @@ func (r *replayer) learnEvents(s *state.State) {
 			continue
 		}
 		if a := s.Attempt(e.Node, state.ActionID(e.Subject)); a != nil && a.Number == e.Attempt {
-			g := grant{node: s.Node(a.Node).Name, incarnation: a.Incarnation}
-			for _, core := range a.Cores.Slice() {
-				g.cores = append(g.cores, int(core))
-			}
+			g := grant{node: s.Node(a.Node).Name, incarnation: a.Incarnation, cores: numbers(a.Cores), follows: a.Least > 0}
+			g.any = g.cores
 			for _, gpu := range a.Chunk.GPUs().Slice() {
 				g.gpus = append(g.gpus, int(gpu))
 			}
@@ -215,6 +217,32 @@ func (r *replayer) learnEvents(s *state.State) {
 		}
 	}
 	r.revision = newest
+	r.learnResizes(s)
+}
+
+// learnResizes notes which other cores attempts have got.
+func (r *replayer) learnResizes(s *state.State) {
+	s.Nodes(0, func(n *state.Node) bool {
+		if !n.Resizes {
+			return true
+		}
+		s.Attempts(n.ID, func(a *state.Attempt) bool {
+			key := token{uint64(a.Action), a.Number}
+			if g := r.grants[key]; a.ResizedAt == s.Meta().Now {
+				g.any = slices.Compact(slices.Sorted(slices.Values(slices.Concat(g.any, numbers(a.Cores)))))
+				r.grants[key] = g
+			}
+			return true
+		})
+		return true
+	})
+}
+
+func numbers(set state.CoreSet) (cores []int) {
+	for _, core := range set.Slice() {
+		cores = append(cores, int(core))
+	}
+	return cores
 }
 
 // actionStates are the names of states as the record has them.

@@ -41,8 +41,8 @@ type Summary struct {
 	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
-	Executions, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
-	Jobs, TurnsLost, Hooks, Overtaken, Reads                        int `json:"-"`
+	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
+	Jobs, TurnsLost, Hooks, Overtaken, Reads                                 int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -92,6 +92,7 @@ func (s *Summary) add(o Outcome) {
 	s.Actions += o.Actions
 	s.Faults += o.Faults
 	s.Executions += o.Executions
+	s.Resizes += o.Resizes
 	s.Entries += o.Entries
 	s.Expiries += o.Expiries
 	s.Elections += o.Elections

@@ -36,6 +36,7 @@ type config struct {
 	pools          []string // of each node
 	gpus           []*logv1.GpuInventory
 	bandwidth      []uint64
+	resizes        []bool  // of each node: it can change the cores of what runs
 	ppm            []int64 // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
 	elastic        bool          // clients say how long actions take, or name classes
@@ -72,6 +73,10 @@ func newConfig(seed uint64) config {
 	c.settings = newSettings(&d)
 	newLedgerSettings(seed, c.settings)
 	c.builds = newBuilds(seed, c.servers)
+	resizing := sim.Draws(seed).Of(luckConfig, 3)
+	for range c.nodes {
+		c.resizes = append(c.resizes, resizing.Chance(700_000))
+	}
 	elastic := sim.Draws(seed).Of(luckConfig, 2)
 	c.elastic = elastic.Chance(700_000)
 	return c

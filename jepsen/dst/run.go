@@ -63,10 +63,10 @@ func (o Options) withDefaults(p Plan) Options {
 type Outcome struct {
 	Seed      uint64
 	Simulated time.Duration
-	// Actions that were accepted, executions that began, entries that were
-	// committed, faults that really happened.
-	Actions, Executions, Entries, Faults int
-	Expiries, Elections                  int
+	// Actions that were accepted, executions that began, how often one was given other
+	// cores, entries that were committed, faults that really happened.
+	Actions, Executions, Resizes, Entries, Faults int
+	Expiries, Elections                           int
 	// Reads that were answered.
 	Reads int
 	// Overtaken are expiries of nodes that had come back when they were committed.
@@ -151,7 +151,7 @@ func RunPlan(p Plan, o Options) (out Outcome) {
 
 func (w *World) outcome(p Plan) Outcome {
 	out := Outcome{
-		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Entries: int(w.log.Last()),
+		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
 		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks,

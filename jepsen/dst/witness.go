@@ -16,6 +16,7 @@ type witness struct {
 	busy       map[string]state.CoreSet // cores in use, by node
 	busyGPUs   map[string]state.GPUSet
 	began      int
+	resized    int // times that one was given other cores
 	// groups has who holds what now, as the holders see it. The newest token of a
 	// group and the newest turn of a deployment only ever grow.
 	groups  map[state.GroupID]*hold
@@ -72,6 +73,25 @@ func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state
 	w.live[k.Action] = execution{node, k, cores, gpus}
 	w.busyGPUs[node] |= gpus
 	w.busy[node] = w.busy[node].Union(cores)
+}
+
+// Resized implements sim.Witness.
+func (w *witness) Resized(node string, k plan.Key, cores state.CoreSet) {
+	x, ok := w.live[k.Action]
+	if !ok || x.key != k {
+		return // a violation was told when it began
+	}
+	others := w.busy[node].Minus(x.cores)
+	if both := others.Intersect(cores); both != (state.CoreSet{}) {
+		w.fail("cores %v of %s are in use when attempt %d of action %d goes on with them", both.Slice(), node, k.Attempt, k.Action)
+	}
+	if cores == (state.CoreSet{}) {
+		w.fail("attempt %d of action %d is to go on without cores, on %s", k.Attempt, k.Action, node)
+	}
+	w.resized++
+	w.busy[node] = others.Union(cores)
+	x.cores = cores
+	w.live[k.Action] = x
 }
 
 // Ended implements sim.Witness.

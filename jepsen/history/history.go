@@ -92,7 +92,10 @@ type Execution struct {
 	Attempt     uint32 `json:"attempt"`
 	Incarnation uint64 `json:"incarnation"`
 	Node        string `json:"node"`
-	Cores       []int  `json:"cores,omitempty"` // of the affinity mask it ran with
+	Cores       []int  `json:"cores,omitempty"` // of the affinity mask it began with
+	// Seen are the masks that it saw itself run with, in order, if they may change. Between
+	// them it is not known.
+	Seen []Seen `json:"seen,omitempty"`
 	// Width is how many cores it was told that it has, 1 if none of its own.
 	Width int   `json:"width,omitempty"`
 	GPUs  []int `json:"gpus,omitempty"` // that it was told to use
@@ -109,6 +112,13 @@ type Execution struct {
 	Alive int64 `json:"alive,omitempty"`
 	// Complete: the command said that its work was done before it ended.
 	Complete bool `json:"complete,omitempty"`
+}
+
+// Seen is that an execution saw itself run with these cores, from one time to another.
+type Seen struct {
+	Cores []int `json:"cores"`
+	From  int64 `json:"from"`
+	Until int64 `json:"until"`
 }
 
 // Use is what an execution used of a quota.

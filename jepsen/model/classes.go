@@ -111,7 +111,7 @@ func (m *Model) learn(a *action, r *logv1.AttemptReport) {
 		return
 	}
 	m.touchClass(a.class)
-	units := max(1, uint32(a.cores.Len()))
+	units := a.meanWidth(m.now)
 	if a.GPUs() != nil {
 		units = a.chunk.Units
 	}
@@ -205,7 +205,10 @@ func (m *Model) isWide(a *action, n *node, got int) error {
 	if a.CoresMin == 0 && got == 0 {
 		return nil
 	}
-	free := n.Free.Len()
+	free := n.available()
+	if n.Resizes {
+		return a.isWideWhereItFollows(n, free, got)
+	}
 	want := a.atMost(free)
 	if c := a.class; c != nil && len(c.widths) == 1 && !a.hasCurve() {
 		if w := c.widths[uint32(want)]; w != nil && w.attempts >= exploreAfter && a.atMost(want/2) > 0 {
@@ -263,6 +266,9 @@ func (m *Model) mayBeElastic(p *pool) bool {
 // choosesToWait: an action that could start on a node waits for more cores. It
 // may while something runs there, whose end is its next chance.
 func (m *Model) choosesToWait(a *action, n *node) bool {
+	if a.neverWaits(n) {
+		return false
+	}
 	runs := len(n.running) > 0
 	if a.Trajectory == 0 {
 		runs = slices.ContainsFunc(n.pool.nodes, func(o *node) bool { return o.usable() && len(o.running) > 0 })

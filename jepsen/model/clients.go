@@ -98,6 +98,7 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.refuse(m.newClasses(ns, c.Actions) > classesMax, "TOO_MANY_CLASSES")
 	var joining map[uint64]*joiners
 	for _, a := range c.Actions {
+		v.refuse(a.Fixed && m.level < levelResizing, "LEVEL_NOT_ACTIVE")
 		m.namesQuotas(v, a)
 		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
@@ -179,7 +180,7 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 
 func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Action) *action {
 	a := &action{Action: state.Action{
-		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax,
+		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax, Fixed: r.Fixed,
 		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec,
 	}}
 	a.uses = m.usesOf(r.Needs)

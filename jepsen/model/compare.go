@@ -16,6 +16,9 @@ func (m *Model) finish() error {
 		return err
 	}
 	m.learnStops()
+	if err := m.judgeDivisions(); err != nil {
+		return err
+	}
 	if err := m.compareLedger(); err != nil {
 		return err
 	}
@@ -163,7 +166,7 @@ func sameAction(x, y *state.Action) bool {
 		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
 		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision &&
 		x.QuotasHeld == y.QuotasHeld && slices.Equal(x.QuotaKeys, y.QuotaKeys) &&
-		x.Class == y.Class && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
+		x.Class == y.Class && x.Fixed == y.Fixed && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
 }
 
 func sameResult(x, y *state.Result) bool {
@@ -242,7 +245,7 @@ func (m *Model) compareNode(n *node) error {
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
 		x.Running == y.Running && x.Trajectories == y.Trajectories && x.ReservedFor == y.ReservedFor &&
 		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
-		x.LowDisk == y.LowDisk && x.Drained == y.Drained
+		x.LowDisk == y.LowDisk && x.Drained == y.Drained && x.Resizes == y.Resizes && x.Spare == y.Spare
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
 	}

@@ -354,7 +354,7 @@ func (a *action) startsOn(p *pool) *node {
 	for _, n := range p.nodes {
 		kept := n.ReservedFor != 0 && n.ReservedFor != a.ID
 		if n.usable() && !kept && n.GPUs.Class == a.GPUs().Class && n.hasChunk(a.GPUs().Degrees[0]) && n.footprint(a) <= n.GPUs.Memory &&
-			n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= a.reserves() && n.FreeBandwidth >= a.Bandwidth() {
+			n.available() >= int(a.CoresMin) && n.FreeMemory >= a.reserves() && n.FreeBandwidth >= a.Bandwidth() {
 			return n
 		}
 	}

@@ -76,13 +76,16 @@ func (m *Model) expectAll(changes []change) error {
 func (m *Model) release(a *action) {
 	n := m.nodeByID[a.Node]
 	n.Free = n.Free.Union(a.cores)
+	if a.follows {
+		n.Spare -= uint32(a.cores.Len()) - a.CoresMin
+	}
 	n.FreeMemory += a.reserved
 	n.FreeBandwidth += a.Bandwidth()
 	n.giveBack(a, m.now)
 	n.running = remove(n.running, a)
 	n.Running--
 	n.chose = nil
-	a.cores, a.reserved, a.incarnation = state.CoreSet{}, 0, 0
+	a.cores, a.reserved, a.incarnation, a.follows = state.CoreSet{}, 0, 0, false
 	m.counts.Running--
 	m.touchNode(n)
 	m.onlyArrivals = false

@@ -33,8 +33,10 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	}
 	p := m.poolNamed(c.Pool)
 	row.Pool, row.RegisteredAt = p.id, m.now
+	row.Resizes = c.Resizes && m.level >= levelResizing
 	if old != nil && old.goesOn(row, c.Incarnation) {
 		old.Address, old.Runtime, old.Labels = row.Address, row.Runtime, row.Labels
+		old.canResize(row.Resizes)
 		m.touchNode(old)
 		m.relabel(old)
 		return result(got, &logv1.Result{Incarnation: old.Incarnation})

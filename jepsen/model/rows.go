@@ -58,6 +58,12 @@ type (
 		judged   uint64 // newest entry that counted
 		touched  bool
 		class    *class // nil: none
+		// follows: the cores of its attempt may change, all but the anchor. used is what it
+		// had of them before since, in core nanoseconds.
+		follows bool
+		anchor  uint32
+		used    uint64
+		since   int64
 	}
 	request struct {
 		expires int64

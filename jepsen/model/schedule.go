@@ -69,6 +69,10 @@ func (m *Model) grant(e state.Event) error {
 	a.State, a.Node, a.StartedAt = state.ActionRunning, n.ID, m.now
 	a.Attempt++
 	a.cores, a.reserved, a.incarnation = at.Cores, at.Reserved, n.Incarnation
+	a.follow(n, at, m.now)
+	if a.follows {
+		n.Spare += uint32(at.Cores.Len()) - a.CoresMin
+	}
 	n.Free = n.Free.Minus(at.Cores)
 	n.FreeMemory -= at.Reserved
 	n.FreeBandwidth -= at.Bandwidth
@@ -118,7 +122,7 @@ func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
 		return err
 	}
 	switch {
-	case at.Cores.Minus(n.Free) != state.CoreSet{}:
+	case !n.Resizes && at.Cores.Minus(n.Free) != state.CoreSet{}:
 		return fmt.Errorf("action %d was granted cores %v of node %s, where only %v are free", a.ID, at.Cores.Slice(), n.Name, n.Free.Slice())
 	case at.Reserved != reserved || at.Limit != limit || reserved > n.FreeMemory:
 		return fmt.Errorf("action %d was granted %d bytes with a limit of %d on node %s, must be %d and %d of %d free", a.ID, at.Reserved, at.Limit, n.Name, reserved, limit, n.FreeMemory)
@@ -126,6 +130,9 @@ func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
 		return fmt.Errorf("action %d was granted %d bit/s on node %s, must be %d of %d free", a.ID, at.Bandwidth, n.Name, a.Bandwidth(), n.FreeBandwidth)
 	case at.Number != a.Attempt+1 || at.Incarnation != n.Incarnation || at.StartedAt != m.now || at.Stop:
 		return fmt.Errorf("action %d was granted attempt %d of incarnation %d, must be %d and %d", a.ID, at.Number, at.Incarnation, a.Attempt+1, n.Incarnation)
+	}
+	if n.Resizes { // what others gave up for it is not known
+		return nil
 	}
 	return numaOrder(a, n, at.Cores)
 }
@@ -181,7 +188,7 @@ func numaOrder(a *action, n *node, cores state.CoreSet) error {
 }
 
 // bestNode: where an action that just arrived, and that nothing older waits
-// with, is placed freely, it is on the node with the most free cores that has the
+// with, is placed freely, it is on the node with the most available cores that has the
 // memory and is not reserved. Nodes may be reserved for a moment for who has no cores.
 func (m *Model) bestNode(a *action, n *node) error {
 	if !m.onlyArrivals || a.CoresMin == 0 || a.Trajectory != 0 || a.GPUs() != nil || a.pool.queue.waiting[0] != a ||
@@ -190,8 +197,8 @@ func (m *Model) bestNode(a *action, n *node) error {
 	}
 	for _, o := range a.pool.nodes {
 		kept := o.ReservedFor != 0 || m.reservedFor(o) != 0 || len(o.queue.waiting) > 0 // or about to be
-		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.FreeBandwidth >= a.Bandwidth() && o.Free.Len() > n.Free.Len() {
-			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.Free.Len(), o.Name, o.Free.Len())
+		if o.usable() && !kept && o.FreeMemory >= a.Memory && o.FreeBandwidth >= a.Bandwidth() && o.available() > n.available() {
+			return fmt.Errorf("action %d was granted on node %s with %d free cores, node %s has %d", a.ID, n.Name, n.available(), o.Name, o.available())
 		}
 	}
 	return nil

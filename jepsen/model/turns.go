@@ -71,7 +71,7 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 // defers: it could start on the node, would be faster with more cores, and has not
 // waited for long. Nobody bypasses it while it does.
 func (m *Model) defers(a *action, n *node) bool {
-	fits := a.CoresMin <= uint32(n.Free.Len()) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
+	fits := int(a.CoresMin) <= n.available() && !a.wouldFollow(n) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
 	holder := m.actions[n.ReservedFor] // which may have started meanwhile
 	kept := holder != nil && holder.ID < a.ID && holder.State == state.ActionQueued
 	return a.informed() && fits && !kept && m.now-a.SubmittedAt < deferMax
@@ -169,12 +169,12 @@ func (m *Model) nobodyForgotten(p *pool) error {
 		return fmt.Errorf("action %d has no cores and waits for %d bytes, which a node has", a.ID, a.reserves())
 	}
 	for _, n := range p.nodes {
-		if n.State != state.NodeUp || n.Free == (state.CoreSet{}) {
+		if n.State != state.NodeUp || n.available() == 0 {
 			continue
 		}
 		if a := m.forgottenOn(n); a != nil {
 			return fmt.Errorf("action %d waits for %d cores and %d bytes, node %s has %d and %d free and is reserved for nobody else",
-				a.ID, a.CoresMin, a.reserves(), n.Name, n.Free.Len(), n.FreeMemory)
+				a.ID, a.CoresMin, a.reserves(), n.Name, n.available(), n.FreeMemory)
 		}
 	}
 	return nil
@@ -193,7 +193,7 @@ func (m *Model) firstPending(p *pool) *trajectory {
 // forgottenOn returns an action that should have started on a node: among the
 // oldest of its queue, and nothing keeps it from there.
 func (m *Model) forgottenOn(n *node) *action {
-	free := uint32(n.Free.Len())
+	free := uint32(n.available())
 	queues := [][]*action{n.queue.waiting, nil}
 	if !n.Draining {
 		queues[1] = n.pool.queue.waiting

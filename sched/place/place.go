@@ -52,7 +52,7 @@ func better(a, b, n int) bool {
 }
 
 // ForAction returns the node for an action without a trajectory: the one with
-// the most free cores among those with enough memory that are not reserved for
+// the most available cores among those with enough memory that are not reserved for
 // an older action. Nil if there is none now. What the search looked at is in steps.
 func ForAction(v Nodes, a *state.Action) (hit *state.Node, steps int) {
 	v.NodesWith(a.Pool, int(a.CoresMin), Reserves(a), func(n *state.Node) bool {
@@ -71,7 +71,7 @@ func Fits(n *state.Node, a *state.Action) bool {
 	if n.ReservedFor != 0 && n.ReservedFor < a.ID {
 		return false
 	}
-	return n.Free.Len() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a) && n.FreeBandwidth >= a.Bandwidth()
+	return n.Available() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a) && n.FreeBandwidth >= a.Bandwidth()
 }
 
 // Holds reports whether a node of a shape could ever run the action.

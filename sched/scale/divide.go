@@ -20,7 +20,7 @@ const WeightMax = 1 << 20
 //
 // The weight, from 1 to WeightMax, is what a client gains if the action progresses: more
 // for one that ends soon. An action of which nothing more than one duration is known is
-// worth nothing with more units; see Assumed.
+// worth nothing with more units; see AssumedCurve.
 func (d *Demand) Worth(weight int64) (Demand, error) {
 	switch {
 	case weight < 1 || weight > WeightMax:
@@ -79,20 +79,10 @@ func concave(v []int64) {
 	}
 }
 
-// assumedSerial is the serial part that is assumed of an action of which nothing is known.
-// All that follows from it is that equals get equal shares, and that one more unit is worth
+// AssumedCurve is assumed of an action of which it is unknown what more units bring. All
+// that follows from it is that equals get equal shares, and that one more unit is worth
 // more to who has few.
-const assumedSerial = Serial(Whole / 20)
-
-// Assumed returns what is assumed of an action of which it is unknown what more units
-// bring.
-func Assumed(a DoPSet) Demand {
-	d, err := Scaled(a, assumedSerial, 1<<40)
-	if err != nil {
-		panic(err) // a constant is wrong
-	}
-	return d
-}
+const AssumedCurve = Serial(Whole / 20)
 
 // Weight returns the weight of an action that is expected to go on for so many
 // nanoseconds: WeightMax times (2^10 ns / remaining)^(3/10), as a power of 2 that is a

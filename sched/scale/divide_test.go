@@ -97,7 +97,7 @@ func TestDivisionIsOfGreatestWorth(t *testing.T) {
 }
 
 func TestEqualsGetEqualShares(t *testing.T) {
-	unknown := Assumed(must(Range(1, 256)))
+	unknown := must(Scaled(must(Range(1, 256)), AssumedCurve, 1<<40))
 	for n := 1; n <= 256; n++ {
 		demands := slices.Repeat([]Demand{unknown}, n)
 		widths := divide(t, 256, demands, slices.Repeat([]int64{WeightMax}, n))
@@ -164,7 +164,7 @@ func TestWeight(t *testing.T) {
 }
 
 func TestWorthRefuses(t *testing.T) {
-	d := Assumed(must(Range(1, 4)))
+	d := must(Scaled(must(Range(1, 4)), AssumedCurve, 1<<40))
 	for _, weight := range []int64{-1, 0, WeightMax + 1} {
 		if _, err := d.Worth(weight); err == nil {
 			t.Errorf("a weight of %d is accepted", weight)

@@ -37,7 +37,7 @@ type mirrored struct {
 // Next implements sched.Decider.
 func (m *mirrored) Next() (sched.Decision, bool) {
 	d, ok := m.Decider.Next()
-	if d.Start == nil || d.Start.CoresMin == 0 {
+	if d.Start == nil || d.Start.CoresMin == 0 || d.Node.Resizes {
 		return d, ok
 	}
 	if !m.ofNode && d.GPUs == nil && d.Node.ReservedFor == 0 && d.Bypassed == [4]*state.Action{} {

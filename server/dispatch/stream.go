@@ -143,6 +143,9 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 		Cpus: g.attempt.Cores.Slice(), MemoryBytes: g.attempt.Limit, Namespace: g.namespace,
 		TrajectoryId: uint64(g.action.Trajectory), QuotaKeys: g.keys, Gpus: g.attempt.Chunk.GPUs().Slice(),
 	}
+	if g.attempt.Least > 0 {
+		a.MaxCores = g.action.CoresMax
+	}
 	key := token{g.attempt.Action, g.attempt.Number}
 	if told := s.sent[key]; told != nil {
 		told.row, a.RunTimeout = g.attempt, told.timeout

@@ -177,6 +177,8 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		Runtime:          n.Runtime,
 		BandwidthBps:     n.Bandwidth,
 		FreeBandwidthBps: n.FreeBandwidth,
+		Resizes:          n.Resizes,
+		SpareCores:       n.Spare,
 	}
 	describeGPUs(m, st, n)
 	if p := st.Pool(n.Pool); p != nil {

@@ -156,6 +156,7 @@ func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 		MemoryBytes:  spec.Resources.GetMemoryBytes(),
 		AttemptsMax:  1,
 		Spec:         encoded,
+		Fixed:        spec.Resources != nil && spec.Resources.Resizable != nil && !*spec.Resources.Resizable,
 	}
 	a.CoresMax = max(a.CoresMin, spec.Resources.GetMaxCores())
 	if allowed := spec.Resources.GetAllowedCores(); len(allowed) > 0 {

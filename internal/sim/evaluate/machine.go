@@ -26,7 +26,23 @@ type machine struct {
 	apis     *apis
 	sessions map[*rollout]*session
 	granted  map[state.ActionID]*call
+	running  map[state.ActionID]*running
 	nodes    map[state.NodeID]string
+	// dirty are the nodes on which attempts may have got other cores since that was looked at.
+	dirty []state.NodeID
+	cores map[state.NodeID]*usedCores
+}
+
+// usedCores is how many cores a node has, and how many attempts compute on.
+type usedCores struct{ used, all int64 }
+
+// use notes that attempts compute on so many cores more of a node. More than there are is
+// the end of the run: a core would have two users.
+func (m *machine) use(id state.NodeID, more int64) {
+	c := m.cores[id]
+	if c.used += more; c.used > c.all {
+		m.w.fail(fmt.Errorf("%d cores of node %s are in use at the same time, and it has %d", c.used, m.nodes[id], c.all))
+	}
 }
 
 // session is a trajectory of the state machine.
@@ -54,9 +70,10 @@ const (
 func newMachine(w *world, fixed int64) (*machine, error) {
 	m := &machine{
 		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
+		running: make(map[state.ActionID]*running), cores: make(map[state.NodeID]*usedCores),
 		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed},
 	}
-	m.fsm = fsm.New(fsm.Options{})
+	m.fsm = fsm.New(fsm.Options{OnEffects: m.effects})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
 		ClusterId: "simulated", Level: uint32(m.fsm.LevelMax()), Settings: &logv1.Settings{RetentionNs: retention},
 	}}}}, m.mapping.cluster()...)
@@ -71,7 +88,7 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 	}
 	m.fsm.View(func(s *state.State) {
 		s.Nodes(0, func(n *state.Node) bool {
-			m.nodes[n.ID] = n.Name
+			m.nodes[n.ID], m.cores[n.ID] = n.Name, &usedCores{all: int64(n.CoreCount())}
 			return true
 		})
 		m.revision = s.Meta().Revision
@@ -130,6 +147,7 @@ func (m *machine) committed(batch []proposal, results []*logv1.Result) {
 			batch[i].then(r)
 		}
 	}
+	m.resize() // first: what starts may need what others give up
 	m.read()
 	m.inFlight = false
 	m.lead.Applied()
@@ -182,28 +200,44 @@ func (m *machine) start(s *state.State, a *state.Action) {
 	c.queue += t.StartedAt - a.SubmittedAt
 	report := &logv1.ReportAttempts{Node: m.nodes[a.Node], Incarnation: t.Incarnation,
 		Reports: []*logv1.AttemptReport{{ActionId: uint64(a.ID), Attempt: t.Number, Reason: uint32(state.EndExited)}}}
+	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units}
+	m.running[a.ID] = r
 	m.w.loop.After(m.w.in.Latency.Dispatch+g.setUp, func() {
 		c.started = m.w.loop.Now()
-		m.execute(c, g, func(ok bool) {
+		c.busy += g.setUp * g.units
+		r.then = func(ok bool) {
 			took := m.w.loop.Now() - c.started
 			c.exec += took
-			c.busy += (g.setUp + took) * g.units
 			report.Reports[0].ExecNs = took
 			if !ok {
 				report.Reports[0].ExitCode = 1
 			}
 			m.report(a.ID, c, report, ok)
-		})
+		}
+		m.execute(r)
 	})
 }
 
 // execute does what the action does: it computes, or calls an API.
-func (m *machine) execute(c *call, g grant, then func(ok bool)) {
-	if m.apis.providers[c.Cost[0].Resource] != nil {
-		m.apis.call(c, then)
+func (m *machine) execute(r *running) {
+	if m.apis.providers[r.c.Cost[0].Resource] != nil {
+		began := m.w.loop.Now()
+		m.apis.call(r.c, func(ok bool) {
+			r.c.busy += (m.w.loop.Now() - began) * r.units
+			r.then(ok)
+		})
 		return
 	}
-	m.w.loop.After(c.Duration(g.units), func() { then(true) })
+	r.compute()
+}
+
+// effects notes on which nodes the desired state has changed.
+func (m *machine) effects(all []fsm.Effect) {
+	for _, e := range all {
+		if e.Kind == fsm.EffectNode {
+			m.dirty = append(m.dirty, e.Node)
+		}
+	}
 }
 
 // report tells the cluster that an attempt has ended. The client knows when that
@@ -215,6 +249,7 @@ func (m *machine) report(id state.ActionID, c *call, report *logv1.ReportAttempt
 			return
 		}
 		delete(m.granted, id)
+		delete(m.running, id)
 		m.w.ended(c, ok)
 	})
 }

@@ -26,7 +26,7 @@ const gpuClass = "simulated-gpu"
 func (m *mapping) cluster() (out []*logv1.Command) {
 	c := &m.params.Cluster
 	for i := range int(c.CPUNodes.Value) {
-		n := &logv1.RegisterNode{Name: fmt.Sprintf("node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(c.NodeMemory.Value)}
+		n := &logv1.RegisterNode{Name: fmt.Sprintf("node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(c.NodeMemory.Value), Resizes: true}
 		each := c.CoresPerNode.Value / c.NUMAPerNode.Value
 		for first := range c.NUMAPerNode.Value {
 			numa := &logv1.NumaNode{}

@@ -11,7 +11,8 @@ import (
 )
 
 // What a probe sends, each a line: first its hello, then, once all work is done,
-// that it is complete. The fields of a hello are the token, the node, the request
+// that it is complete. In between, one whose CPUs may change says which it sees itself run
+// on, and from when to when, in nanoseconds of the monotonic clock: "seen 0,2 100 200". The fields of a hello are the token, the node, the request
 // ID of the submission, the CPUs that it may run on, the number of cores that it
 // was told it has, the GPUs that it is to use, the keys of quotas that it was given ("OPENAI=2,JUDGE=1"), and what its action
 // has asked for, as JSON. Lists are like "0,2"; what there is none of is "-", such
@@ -19,6 +20,7 @@ import (
 const (
 	helloFields  = 8
 	completeLine = "complete"
+	seenWord     = "seen"
 	nothing      = "-"
 )
 
@@ -49,6 +51,18 @@ func parseHello(line string) (e history.Execution, err error) {
 	}
 	e.Uses, err = parseUses(fields[6], e.Asked.Quotas)
 	return e, err
+}
+
+// parseSeen reads such a line.
+func parseSeen(line string) (s history.Seen, err error) {
+	var list string
+	if _, err := fmt.Sscanf(line, seenWord+" %s %d %d", &list, &s.From, &s.Until); err != nil {
+		return s, fmt.Errorf("a probe said %q: %w", line, err)
+	}
+	if s.Cores, err = parseNumbers(list); err != nil || s.Until < s.From {
+		return s, fmt.Errorf("a probe says %q of the CPUs that it runs on: %w", line, err)
+	}
+	return s, nil
 }
 
 // parseUses adds to what an action has asked of quotas the keys that its attempt

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -141,9 +143,32 @@ func (w *Witness) said(p *probe, line string) {
 		w.mu.Lock()
 		w.executions[p.at].Complete = true
 		w.mu.Unlock()
+	case strings.HasPrefix(line, seenWord):
+		w.sees(p, line)
 	default:
 		w.blind(fmt.Errorf("a probe said %q", line))
 	}
+}
+
+// sees records which CPUs a probe saw itself run on. It goes by the monotonic clock of the
+// machine, which this process has, too.
+func (w *Witness) sees(p *probe, line string) {
+	s, err := parseSeen(line)
+	var mono unix.Timespec
+	if err = errors.Join(err, unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono)); err != nil {
+		w.blind(err)
+		return
+	}
+	ahead := w.now() - mono.Nano()
+	s.From, s.Until = s.From+ahead, s.Until+ahead
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := &w.executions[p.at]
+	if last := len(e.Seen) - 1; last >= 0 && slices.Equal(e.Seen[last].Cores, s.Cores) {
+		e.Seen[last].Until = s.Until
+		return
+	}
+	e.Seen = append(e.Seen, s)
 }
 
 // begin records a start and then lets the probe work. A probe that takes the

@@ -93,7 +93,11 @@ func (w *Witness) follow(fd int) error {
 func (w *Witness) Executions() []history.Execution {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.executions)
+	all := slices.Clone(w.executions)
+	for i := range all {
+		all[i].Seen = slices.Clone(all[i].Seen)
+	}
+	return all
 }
 
 // Alive returns the executions that are alive.

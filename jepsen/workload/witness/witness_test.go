@@ -3,18 +3,21 @@ package witness
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"rota/jepsen/cluster"
 	"rota/jepsen/history"
@@ -409,5 +412,54 @@ func BenchmarkStarts(b *testing.B) {
 		fmt.Fprintln(c, "1.1.1 node request - 0 - - {}")
 		bufio.NewReader(c).ReadByte()
 		c.Close()
+	}
+}
+
+// TestAnExecutionSeesOtherCPUs: one that can use different numbers of them says which it
+// runs on, and from when to when.
+func TestAnExecutionSeesOtherCPUs(t *testing.T) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil || all.Count() < 2 {
+		t.Skipf("this needs two CPUs, there are %d: %v", all.Count(), err)
+	}
+	w := listen(t)
+	cmd := ask(t, w, "1.1.1", history.Asked{Cores: []int{1, 2}}, Work{For: time.Hour}, "ROTA_CORES=2", "ROTA_CPUS=0,1")
+	seen := func() []history.Seen {
+		if e := w.Executions(); len(e) == 1 {
+			return e[0].Seen
+		}
+		return nil
+	}
+	until(t, "it says what it runs on", func() bool { return len(seen()) == 1 })
+	var first unix.CPUSet
+	for cpu := 0; first.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			first.Set(cpu)
+		}
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err := errors.Join(err, unix.SchedSetaffinity(id, &first)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "it sees that it has one", func() bool { s := seen(); return len(s) > 1 && len(s[len(s)-1].Cores) == 1 })
+	cmd.Process.Kill()
+	cmd.Wait()
+	until(t, "its end is seen", func() bool { return len(w.Alive()) == 0 })
+	e := w.Executions()[0]
+	last := e.Start
+	for _, s := range e.Seen {
+		if s.From < last || s.Until < s.From || s.Until > e.End {
+			t.Fatalf("it lived from %d to %d and saw %+v", e.Start, e.End, e.Seen)
+		}
+		last = s.Until
+	}
+	if len(e.Seen[0].Cores) != all.Count() {
+		t.Errorf("it began on %v and saw %v at first", e.Cores, e.Seen[0].Cores)
 	}
 }

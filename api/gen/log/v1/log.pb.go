@@ -1154,7 +1154,9 @@ type Action struct {
 	// What it needs beyond that; absent for most.
 	Needs *Needs `protobuf:"bytes,9,opt,name=needs,proto3" json:"needs,omitempty"`
 	// Class to learn from and by; empty: none.
-	Class         string `protobuf:"bytes,10,opt,name=class,proto3" json:"class,omitempty"`
+	Class string `protobuf:"bytes,10,opt,name=class,proto3" json:"class,omitempty"`
+	// It keeps the cores that it is started with. From feature level 3 on.
+	Fixed         bool `protobuf:"varint,11,opt,name=fixed,proto3" json:"fixed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1257,6 +1259,13 @@ func (x *Action) GetClass() string {
 		return x.Class
 	}
 	return ""
+}
+
+func (x *Action) GetFixed() bool {
+	if x != nil {
+		return x.Fixed
+	}
+	return false
 }
 
 // Needs are the parts of an action's cost that most actions do not have.
@@ -1792,8 +1801,10 @@ type RegisterNode struct {
 	// Sorted by key.
 	Labels []*Label `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
 	// Absent: it has none.
-	Gpus          *GpuInventory `protobuf:"bytes,10,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	BandwidthBps  uint64        `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	Gpus         *GpuInventory `protobuf:"bytes,10,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	BandwidthBps uint64        `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	// Its agent can change the cores of what runs. Ignored below feature level 3.
+	Resizes       bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1903,6 +1914,13 @@ func (x *RegisterNode) GetBandwidthBps() uint64 {
 		return x.BandwidthBps
 	}
 	return 0
+}
+
+func (x *RegisterNode) GetResizes() bool {
+	if x != nil {
+		return x.Resizes
+	}
+	return false
 }
 
 // GpuInventory is the GPUs of a node, all alike.
@@ -4202,7 +4220,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rSubmitActions\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12(\n" +
-	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xba\x02\n" +
+	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xd0\x02\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12#\n" +
 	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12\x1b\n" +
@@ -4214,7 +4232,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04spec\x18\b \x01(\fR\x04spec\x12#\n" +
 	"\x05needs\x18\t \x01(\v2\r.log.v1.NeedsR\x05needs\x12\x14\n" +
 	"\x05class\x18\n" +
-	" \x01(\tR\x05class\"\xb9\x01\n" +
+	" \x01(\tR\x05class\x12\x14\n" +
+	"\x05fixed\x18\v \x01(\bR\x05fixed\"\xb9\x01\n" +
 	"\x05Needs\x12\x14\n" +
 	"\x05cores\x18\x01 \x03(\rR\x05cores\x12)\n" +
 	"\aprofile\x18\x02 \x01(\v2\x0f.log.v1.ProfileR\aprofile\x12 \n" +
@@ -4251,7 +4270,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fspread_group\x18\a \x01(\tR\vspreadGroup\x12!\n" +
 	"\fspread_label\x18\b \x01(\tR\vspreadLabel\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"\xf5\x02\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\x8f\x03\n" +
 	"\fRegisterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1d\n" +
@@ -4266,7 +4285,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x06labels\x18\t \x03(\v2\r.log.v1.LabelR\x06labels\x12(\n" +
 	"\x04gpus\x18\n" +
 	" \x01(\v2\x14.log.v1.GpuInventoryR\x04gpus\x12#\n" +
-	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\"]\n" +
+	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x12\x18\n" +
+	"\aresizes\x18\f \x01(\bR\aresizes\"]\n" +
 	"\fGpuInventory\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12!\n" +

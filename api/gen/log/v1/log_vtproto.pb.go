@@ -1083,6 +1083,16 @@ func (m *Action) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Fixed {
+		i--
+		if m.Fixed {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x58
+	}
 	if len(m.Class) > 0 {
 		i -= len(m.Class)
 		copy(dAtA[i:], m.Class)
@@ -1675,6 +1685,16 @@ func (m *RegisterNode) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Resizes {
+		i--
+		if m.Resizes {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x60
 	}
 	if m.BandwidthBps != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.BandwidthBps))
@@ -4235,6 +4255,9 @@ func (m *Action) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.Fixed {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -4482,6 +4505,9 @@ func (m *RegisterNode) SizeVT() (n int) {
 	}
 	if m.BandwidthBps != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.BandwidthBps))
+	}
+	if m.Resizes {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -7798,6 +7824,26 @@ func (m *Action) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Class = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Fixed", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Fixed = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -9467,6 +9513,26 @@ func (m *RegisterNode) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Resizes", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Resizes = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -814,7 +814,13 @@ type Resources struct {
 	// Network bandwidth in bits a second, of what its node declares.
 	BandwidthBps uint64 `protobuf:"varint,6,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	// What it uses of limits on something outside. At most 8.
-	Quotas        []*QuotaDemand `protobuf:"bytes,7,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	Quotas []*QuotaDemand `protobuf:"bytes,7,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	// Whether an action that can use more than its fewest cores may be given others while
+	// it runs, never fewer than those. On a node that can do that it then starts with its
+	// fewest cores and follows what the node can spare; {{cores}} and ROTA_CORES are the
+	// most that it may get there. Absent means true. With false, which needs feature level 3,
+	// it keeps the cores that it starts with.
+	Resizable     *bool `protobuf:"varint,8,opt,name=resizable,proto3,oneof" json:"resizable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -896,6 +902,13 @@ func (x *Resources) GetQuotas() []*QuotaDemand {
 		return x.Quotas
 	}
 	return nil
+}
+
+func (x *Resources) GetResizable() bool {
+	if x != nil && x.Resizable != nil {
+		return *x.Resizable
+	}
+	return false
 }
 
 // GpuDemand requests a chunk: 1, 2, 4 or 8 GPUs of one node, aligned.
@@ -2702,7 +2715,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x06accept\x18\x05 \x03(\rR\x06accept\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x90\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc1\x02\n" +
 	"\tResources\x12\x19\n" +
 	"\x05cores\x18\x01 \x01(\rH\x00R\x05cores\x88\x01\x01\x12\x1b\n" +
 	"\tmax_cores\x18\x02 \x01(\rR\bmaxCores\x12!\n" +
@@ -2710,8 +2723,11 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\rallowed_cores\x18\x04 \x03(\rR\fallowedCores\x12&\n" +
 	"\x04gpus\x18\x05 \x01(\v2\x12.rota.v1.GpuDemandR\x04gpus\x12#\n" +
 	"\rbandwidth_bps\x18\x06 \x01(\x04R\fbandwidthBps\x12,\n" +
-	"\x06quotas\x18\a \x03(\v2\x14.rota.v1.QuotaDemandR\x06quotasB\b\n" +
-	"\x06_cores\"\x9f\x01\n" +
+	"\x06quotas\x18\a \x03(\v2\x14.rota.v1.QuotaDemandR\x06quotas\x12!\n" +
+	"\tresizable\x18\b \x01(\bH\x01R\tresizable\x88\x01\x01B\b\n" +
+	"\x06_coresB\f\n" +
+	"\n" +
+	"_resizable\"\x9f\x01\n" +
 	"\tGpuDemand\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\rR\x04gpus\x12!\n" +

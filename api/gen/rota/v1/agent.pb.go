@@ -39,7 +39,9 @@ type RegisterNodeRequest struct {
 	// GPUs of the machine; absent if it has none.
 	Gpus *GpuInventory `protobuf:"bytes,10,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// Bandwidth of its network in bits a second; 0: none is given to actions.
-	BandwidthBps  uint64 `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	BandwidthBps uint64 `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
+	// The agent can change the CPUs of an attempt while it runs.
+	Resizes       bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +151,13 @@ func (x *RegisterNodeRequest) GetBandwidthBps() uint64 {
 		return x.BandwidthBps
 	}
 	return 0
+}
+
+func (x *RegisterNodeRequest) GetResizes() bool {
+	if x != nil {
+		return x.Resizes
+	}
+	return false
 }
 
 type RegisterNodeResponse struct {
@@ -462,7 +471,9 @@ type Assignment struct {
 	// Which keys of its quotas it uses.
 	QuotaKeys []*QuotaKey `protobuf:"bytes,12,rep,name=quota_keys,json=quotaKeys,proto3" json:"quota_keys,omitempty"`
 	// What to call instead of running a command; sent as that is.
-	Http          *HttpCall `protobuf:"bytes,13,opt,name=http,proto3" json:"http,omitempty"`
+	Http *HttpCall `protobuf:"bytes,13,opt,name=http,proto3" json:"http,omitempty"`
+	// The most CPUs that it may get while it runs; 0: it keeps those that it has.
+	MaxCores      uint32 `protobuf:"varint,14,opt,name=max_cores,json=maxCores,proto3" json:"max_cores,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -579,6 +590,13 @@ func (x *Assignment) GetHttp() *HttpCall {
 		return x.Http
 	}
 	return nil
+}
+
+func (x *Assignment) GetMaxCores() uint32 {
+	if x != nil {
+		return x.MaxCores
+	}
+	return 0
 }
 
 // QuotaKey is a key of a quota, from 1 on.
@@ -1119,7 +1137,7 @@ var File_rota_v1_agent_proto protoreflect.FileDescriptor
 
 const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x12rota/v1/node.proto\"\xd4\x03\n" +
+	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x12rota/v1/node.proto\"\xee\x03\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -1134,7 +1152,8 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"journal_id\x18\t \x01(\tR\tjournalId\x12)\n" +
 	"\x04gpus\x18\n" +
 	" \x01(\v2\x15.rota.v1.GpuInventoryR\x04gpus\x12#\n" +
-	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x1a9\n" +
+	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x12\x18\n" +
+	"\aresizes\x18\f \x01(\bR\aresizes\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x01\n" +
@@ -1158,7 +1177,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04gone\x18\x05 \x03(\v2\x14.rota.v1.GoneAttemptR\x04gone\"D\n" +
 	"\vGoneAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xa6\x03\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xc3\x03\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -1175,7 +1194,8 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	" \x03(\rR\x04gpus\x120\n" +
 	"\n" +
 	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\x12%\n" +
-	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\"2\n" +
+	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
+	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\"2\n" +
 	"\bQuotaKey\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\rR\x03key\"\x7f\n" +

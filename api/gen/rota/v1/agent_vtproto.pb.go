@@ -50,6 +50,16 @@ func (m *RegisterNodeRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Resizes {
+		i--
+		if m.Resizes {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x60
+	}
 	if m.BandwidthBps != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.BandwidthBps))
 		i--
@@ -423,6 +433,11 @@ func (m *Assignment) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.MaxCores != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MaxCores))
+		i--
+		dAtA[i] = 0x70
 	}
 	if m.Http != nil {
 		size, err := m.Http.MarshalToSizedBufferVT(dAtA[:i])
@@ -1074,6 +1089,9 @@ func (m *RegisterNodeRequest) SizeVT() (n int) {
 	if m.BandwidthBps != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.BandwidthBps))
 	}
+	if m.Resizes {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1232,6 +1250,9 @@ func (m *Assignment) SizeVT() (n int) {
 	if m.Http != nil {
 		l = m.Http.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.MaxCores != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.MaxCores))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1852,6 +1873,26 @@ func (m *RegisterNodeRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Resizes", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Resizes = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -2925,6 +2966,25 @@ func (m *Assignment) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field MaxCores", wireType)
+			}
+			m.MaxCores = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.MaxCores |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -396,7 +396,12 @@ type Node struct {
 	BandwidthBps     uint64 `protobuf:"varint,21,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	FreeBandwidthBps uint64 `protobuf:"varint,22,opt,name=free_bandwidth_bps,json=freeBandwidthBps,proto3" json:"free_bandwidth_bps,omitempty"`
 	// The node has less free disk space than it is to leave, so it gets no new work.
-	LowDisk       bool `protobuf:"varint,23,opt,name=low_disk,json=lowDisk,proto3" json:"low_disk,omitempty"`
+	LowDisk bool `protobuf:"varint,23,opt,name=low_disk,json=lowDisk,proto3" json:"low_disk,omitempty"`
+	// Cores of attempts can be changed while they run.
+	Resizes bool `protobuf:"varint,24,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	// How many cores attempts hold beyond the fewest that they can do with, and can be taken
+	// from them when another starts.
+	SpareCores    uint32 `protobuf:"varint,25,opt,name=spare_cores,json=spareCores,proto3" json:"spare_cores,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -590,6 +595,20 @@ func (x *Node) GetLowDisk() bool {
 		return x.LowDisk
 	}
 	return false
+}
+
+func (x *Node) GetResizes() bool {
+	if x != nil {
+		return x.Resizes
+	}
+	return false
+}
+
+func (x *Node) GetSpareCores() uint32 {
+	if x != nil {
+		return x.SpareCores
+	}
+	return 0
 }
 
 type GetNodeRequest struct {
@@ -1006,7 +1025,7 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12'\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12>\n" +
-	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xc8\a\n" +
+	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\x83\b\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12(\n" +
@@ -1033,7 +1052,10 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x0fresident_models\x18\x14 \x03(\v2\x16.rota.v1.ResidentModelR\x0eresidentModels\x12#\n" +
 	"\rbandwidth_bps\x18\x15 \x01(\x04R\fbandwidthBps\x12,\n" +
 	"\x12free_bandwidth_bps\x18\x16 \x01(\x04R\x10freeBandwidthBps\x12\x19\n" +
-	"\blow_disk\x18\x17 \x01(\bR\alowDisk\x1a9\n" +
+	"\blow_disk\x18\x17 \x01(\bR\alowDisk\x12\x18\n" +
+	"\aresizes\x18\x18 \x01(\bR\aresizes\x12\x1f\n" +
+	"\vspare_cores\x18\x19 \x01(\rR\n" +
+	"spareCores\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +

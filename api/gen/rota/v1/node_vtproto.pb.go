@@ -309,6 +309,25 @@ func (m *Node) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SpareCores != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SpareCores))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xc8
+	}
+	if m.Resizes {
+		i--
+		if m.Resizes {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xc0
+	}
 	if m.LowDisk {
 		i--
 		if m.LowDisk {
@@ -1106,6 +1125,12 @@ func (m *Node) SizeVT() (n int) {
 	}
 	if m.LowDisk {
 		n += 3
+	}
+	if m.Resizes {
+		n += 3
+	}
+	if m.SpareCores != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.SpareCores))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2679,6 +2704,45 @@ func (m *Node) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.LowDisk = bool(v != 0)
+		case 24:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Resizes", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Resizes = bool(v != 0)
+		case 25:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SpareCores", wireType)
+			}
+			m.SpareCores = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SpareCores |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rota/jepsen/history"
 )
 
 // exitUnseen is the exit code of a probe that did not find the witness.
@@ -51,12 +54,79 @@ func run(work time.Duration, spin bool, child time.Duration) error {
 			return err
 		}
 	}
+	watched := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() { watched <- watch(witness, stop) }()
 	if spin {
 		keepBusy(work)
 	} else {
 		time.Sleep(work)
 	}
+	close(stop)
+	if err := <-watched; err != nil {
+		return err
+	}
 	return say(witness, "complete\n")
+}
+
+const (
+	// lookEvery is how often a probe looks on which CPUs it runs, tellEvery how often it
+	// says so though nothing has changed.
+	lookEvery = 5 * time.Millisecond
+	tellEvery = 50 * time.Millisecond
+)
+
+// watch tells the witness on which CPUs this process runs, where they may change: its action
+// can use different numbers of them.
+func watch(witness int, stop <-chan struct{}) error {
+	var asked history.Asked
+	if err := json.Unmarshal([]byte(os.Getenv("WITNESS_ASKED")), &asked); err != nil {
+		return fmt.Errorf("read WITNESS_ASKED: %w", err)
+	}
+	began, err := affinity()
+	if err != nil || began == nothing || len(asked.Cores) < 2 {
+		return err
+	}
+	from := monotonic()
+	until, told := from, from
+	tell := func(cpus string) error {
+		told = until
+		return say(witness, fmt.Sprintf("seen %s %d %d\n", cpus, from, until))
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for cpus := began; ; {
+		select {
+		case <-stop:
+			return tell(cpus)
+		case <-tick.C:
+		}
+		before := monotonic()
+		now, err := affinity()
+		if err != nil {
+			return err
+		}
+		if now != cpus {
+			if err := tell(cpus); err != nil {
+				return err
+			}
+			cpus, from = now, monotonic()
+		}
+		if until = max(from, before); until-told > int64(tellEvery) {
+			if err := tell(cpus); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// monotonic returns what the machine's monotonic clock shows, in nanoseconds.
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // every Linux has that clock
+	}
+	return now.Nano()
 }
 
 // width is how many can share the work: GPUs if there are some, else cores.

@@ -1,0 +1,85 @@
+package fsm
+
+import (
+	"rota/fsm/state"
+	"rota/sched"
+)
+
+// divides has the cores of a node divided again, now or as soon as that may be: something
+// has started or ended there.
+func (x *execution) divides(n *state.Node) {
+	if n.Resizes && n.State == state.NodeUp {
+		x.divisions.add(n.ID)
+	}
+}
+
+// divideDue has a node divided again for the sake of time.
+func (x *execution) divideDue(n *state.Node) {
+	m := *n
+	m.DivideAt = 0
+	x.s.PutNode(&m)
+	x.divides(&m)
+}
+
+// divide divides the nodes where something has changed. It comes after all starts, so that
+// nothing is given to one attempt and taken back for another.
+func (x *execution) divide() {
+	for _, id := range x.divisions.items {
+		if q := state.QueueOf(state.NodeDivision, id); x.budget > 0 {
+			x.attend(q)
+		} else {
+			x.s.PutWork(q)
+		}
+	}
+}
+
+// divideNode divides the cores of a node, or says when it is to be done.
+func (x *execution) divideNode(id state.NodeID) {
+	n := x.s.Node(id)
+	if n == nil || !n.Resizes || n.State != state.NodeUp {
+		return
+	}
+	if at := sched.DivideAt(n); n.DividedAt > 0 && x.now() < at {
+		x.divideLater(n, at)
+		return
+	}
+	d := sched.Divide(x.s, n)
+	x.budget -= 1 + d.Examined + len(d.Resizes)
+	for _, r := range d.Resizes {
+		x.resize(r)
+	}
+	m := *x.s.Node(id)
+	m.DivideAt = d.Again
+	if len(d.Resizes) > 0 {
+		m.DividedAt = x.now()
+	}
+	if m.DivideAt != n.DivideAt || m.DividedAt != n.DividedAt {
+		x.s.PutNode(&m)
+	}
+}
+
+// divideLater has a node divided at a log time at the latest.
+func (x *execution) divideLater(n *state.Node, at int64) {
+	if n.DivideAt == 0 || n.DivideAt > at {
+		m := *n
+		m.DivideAt = at
+		x.s.PutNode(&m)
+	}
+}
+
+// resize gives a running attempt other cores, its anchor among them.
+func (x *execution) resize(r sched.Resize) {
+	t := *r.Attempt
+	n := *x.s.Node(t.Node)
+	free := n.Free.Union(t.Cores)
+	state.Assert(t.Least > 0 && r.Cores.Minus(free) == state.CoreSet{} && r.Cores.Len() >= int(t.Least) && r.Cores.Has(int(t.Anchor)),
+		"cores of node %s that action %d is to go on with are not free, or too few", n.Name, t.Action)
+	n.Free = free.Minus(r.Cores)
+	n.Spare -= t.Spare()
+	t.CoreNS, t.ResizedAt = t.Used(x.now()), x.now()
+	t.Cores = r.Cores
+	n.Spare += t.Spare()
+	x.s.PutNode(&n)
+	x.s.PutAttempt(&t)
+	x.dirtyNodes.add(n.ID)
+}

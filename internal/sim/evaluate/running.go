@@ -1,0 +1,94 @@
+package evaluate
+
+import "rota/fsm/state"
+
+// running is an attempt that an agent carries out. What it has left is scaled when it gets
+// other cores.
+type running struct {
+	m *machine
+	c *call
+	// onCores: its units are cores of the node.
+	node    state.NodeID
+	onCores bool
+	// units are those that it has, wanted those that it was told to have last.
+	units, wanted int64
+	then          func(ok bool)
+	// left is how long it would go on from since on, with units; 0: it has not begun.
+	left, since int64
+	// resized counts the changes, so that the end that was foreseen before is known.
+	resized int
+	done    bool
+}
+
+// compute begins to compute.
+func (r *running) compute() {
+	r.left = max(1, r.c.Duration(r.units))
+	r.use(r.units)
+	r.goOn()
+}
+
+func (r *running) use(more int64) {
+	if r.onCores {
+		r.m.use(r.node, more)
+	}
+}
+
+func (r *running) goOn() {
+	resized := r.resized
+	r.since = r.m.w.loop.Now()
+	r.m.w.loop.After(r.left, func() {
+		if resized == r.resized {
+			r.account()
+			r.use(-r.units)
+			r.done = true
+			r.then(true)
+		}
+	})
+}
+
+// account adds what it has used since it was accounted for last.
+func (r *running) account() {
+	used := r.m.w.loop.Now() - r.since
+	r.c.busy += used * r.units
+	r.left -= used
+	r.since += used
+}
+
+// resize gives it other cores, with which it takes longer or less for what it has left.
+func (r *running) resize(units int64) {
+	switch {
+	case r.done:
+		return
+	case r.left == 0:
+		r.units = units
+		return
+	}
+	r.account()
+	r.use(units - r.units)
+	was, is := r.c.Duration(r.units), r.c.Duration(units)
+	r.left = max(1, int64(state.MulDiv(uint64(max(0, r.left)), uint64(is), uint64(max(1, was)))))
+	r.units = units
+	r.resized++
+	r.goOn()
+}
+
+// resize has agents give attempts the cores that they are to have by now. Each gets there
+// as a grant does, and what shrinks does so before anything grows.
+func (m *machine) resize() {
+	nodes := m.dirty
+	m.dirty = nil
+	m.fsm.View(func(s *state.State) {
+		for _, grow := range []bool{false, true} {
+			for _, id := range nodes {
+				s.Attempts(id, func(t *state.Attempt) bool {
+					r, units := m.running[t.Action], int64(t.Cores.Len())
+					if r != nil && r.wanted != units && r.wanted < units == grow {
+						r.wanted = units
+						m.w.loop.After(m.w.in.Latency.Dispatch, func() { r.resize(units) })
+					}
+					return true
+				})
+			}
+		}
+	})
+}

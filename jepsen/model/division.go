@@ -1,0 +1,201 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"rota/fsm/state"
+)
+
+// Cores that follow: on a node that can resize, an action that can use more than its fewest
+// cores starts as soon as those are to be had, and the node's cores are divided among what
+// runs there.
+
+const (
+	levelResizing = 3 // of features
+	// A node is divided at most so often.
+	divideEvery = 50_000_000
+	// An attempt of which nothing is known counts as the others that are not older.
+	unknownLeft = 10_000_000_000
+)
+
+// follow notes that an attempt starts whose cores may change, at a log time.
+func (a *action) follow(n *node, at *state.Attempt, now int64) {
+	a.follows, a.anchor, a.used, a.since = a.wouldFollow(n), at.Anchor, 0, now
+}
+
+// wouldFollow: on a node its cores would follow what the node can spare.
+func (a *action) wouldFollow(n *node) bool { return n.Resizes && a.Resizable() }
+
+// neverWaits: it starts where it fits. In a pool with nodes that do not resize it may wait
+// for one of those.
+func (a *action) neverWaits(n *node) bool {
+	others := a.Trajectory == 0 && slices.ContainsFunc(n.pool.nodes, func(o *node) bool { return !o.Resizes && o.usable() })
+	return a.wouldFollow(n) && !others
+}
+
+// available is how many cores of a node a new attempt can have: those that are free, and
+// what attempts have beyond the fewest that they can do with.
+func (n *node) available() int {
+	if !n.Resizes {
+		return n.Free.Len()
+	}
+	left := n.CoreCount()
+	for _, a := range n.running {
+		if a.follows {
+			left -= int(a.CoresMin)
+		} else {
+			left -= a.cores.Len()
+		}
+	}
+	return left
+}
+
+// canResize: from now on the node can resize attempts, or no longer. Those that run then
+// keep their cores.
+func (n *node) canResize(now bool) {
+	if n.Resizes && !now {
+		for _, a := range n.running {
+			a.follows = false
+		}
+		n.Spare = 0
+	}
+	n.Resizes = now
+}
+
+// isWideWhereItFollows: as long as it can use what it gets. How much that is is judged by
+// the division. One that keeps its cores takes none from others beyond the fewest.
+func (a *action) isWideWhereItFollows(n *node, available, got int) error {
+	if int(a.CoresMin) > available || a.atMost(got) != got || !a.Resizable() && got > available {
+		return fmt.Errorf("action %d was granted %d cores on node %s with %d available, which it cannot use", a.ID, got, n.Name, available)
+	}
+	return nil
+}
+
+// meanWidth is the mean number of cores that the attempt of an action has had, or its GPUs.
+func (a *action) meanWidth(now int64) uint32 {
+	age := uint64(max(0, now-a.StartedAt))
+	switch {
+	case a.GPUs() != nil:
+		return a.chunk.Units
+	case age == 0 || a.cores.Len() == 0:
+		return max(1, uint32(a.cores.Len()))
+	}
+	used := a.used + uint64(a.cores.Len())*uint64(max(0, now-a.since))
+	return max(1, uint32((used+age/2)/age))
+}
+
+// judgeDivisions judges the cores of all attempts that may have got others, and takes them
+// over.
+func (m *Model) judgeDivisions() error {
+	for _, id := range slices.Sorted(maps.Keys(m.nodeByID)) {
+		n, row := m.nodeByID[id], m.s.Node(id)
+		if n.Resizes && n.State == state.NodeUp && row != nil && row.Incarnation == n.Incarnation {
+			if err := m.judgeDivision(n, row); err != nil {
+				return fmt.Errorf("node %s: %w", n.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Model) judgeDivision(n *node, row *state.Node) error {
+	divided := row.DividedAt != n.DividedAt
+	if divided && (row.DividedAt != m.now || n.DividedAt > 0 && m.now-n.DividedAt < divideEvery) {
+		return fmt.Errorf("it was divided at %d, at %d before, and it is %d", row.DividedAt, n.DividedAt, m.now)
+	}
+	n.DividedAt = row.DividedAt
+	free, spare := n.Cores(), uint32(0)
+	for _, a := range n.running {
+		at := m.s.Attempt(n.ID, a.ID)
+		if at == nil {
+			return fmt.Errorf("action %d runs there and has no attempt", a.ID)
+		}
+		if at.Cores.Minus(free) != (state.CoreSet{}) {
+			return fmt.Errorf("action %d has cores %v, of which only %v are there and no other's", a.ID, at.Cores.Slice(), free.Slice())
+		}
+		if err := a.goesOnWith(at, divided, m.now); err != nil {
+			return err
+		}
+		free = free.Minus(at.Cores)
+		if a.follows {
+			spare += uint32(at.Cores.Len()) - a.CoresMin
+		}
+	}
+	if row.Free != free || row.Spare != spare {
+		return fmt.Errorf("cores %v are free and %d to spare, must be %v and %d", row.Free.Slice(), row.Spare, free.Slice(), spare)
+	}
+	n.Free, n.Spare = free, spare
+	if n.pool.halted || m.s.HasWork() {
+		return nil
+	}
+	if err := n.idleCores(row); err != nil {
+		return err
+	}
+	if divided {
+		return n.equalShares(m.now)
+	}
+	return nil
+}
+
+// goesOnWith judges the cores of one attempt and takes them over. Only a division gives it
+// more.
+func (a *action) goesOnWith(at *state.Attempt, divided bool, now int64) error {
+	had, has := a.cores.Len(), at.Cores.Len()
+	switch {
+	case !a.follows && (at.Cores != a.cores || at.Least != 0):
+		return fmt.Errorf("action %d keeps its cores %v, and has %v", a.ID, a.cores.Slice(), at.Cores.Slice())
+	case !a.follows:
+		return nil
+	case at.Least != a.CoresMin || has < int(a.CoresMin) || a.atMost(has) != has:
+		return fmt.Errorf("action %d has %d cores, which it cannot use", a.ID, has)
+	case at.Anchor != a.anchor || !at.Cores.Has(int(a.anchor)):
+		return fmt.Errorf("action %d has cores %v without %d, with which it began", a.ID, at.Cores.Slice(), a.anchor)
+	case has > had && !divided:
+		return fmt.Errorf("action %d has %d cores and had %d, and its node was not divided", a.ID, has, had)
+	}
+	if at.Cores != a.cores {
+		a.used += uint64(had) * uint64(max(0, now-a.since))
+		a.cores, a.since = at.Cores, now
+	}
+	return nil
+}
+
+// idleCores: no core is free that an attempt could use, unless the node is to be divided
+// soon. One with a curve may gain nothing by it.
+func (n *node) idleCores(row *state.Node) error {
+	if row.DivideAt > 0 && row.DivideAt <= n.DividedAt+divideEvery {
+		return nil
+	}
+	for _, a := range n.running {
+		if a.follows && a.CancelReason == 0 && !a.hasCurve() && a.atMost(a.cores.Len()+n.Free.Len()) > a.cores.Len() {
+			return fmt.Errorf("action %d has %d cores and could use some of the %d that are free; it is to be divided at %d, and was at %d",
+				a.ID, a.cores.Len(), n.Free.Len(), row.DivideAt, n.DividedAt)
+		}
+	}
+	return nil
+}
+
+// equalShares: of two attempts of which equally little is known, none has more than one core
+// more than the other, if the other could use it.
+func (n *node) equalShares(now int64) error {
+	for _, a := range n.running {
+		for _, b := range n.running {
+			if a.alike(b, now) && a.cores.Len() > b.cores.Len()+1 {
+				return fmt.Errorf("action %d has %d cores and action %d has %d, of which nothing else is known", a.ID, a.cores.Len(), b.ID, b.cores.Len())
+			}
+		}
+	}
+	return nil
+}
+
+// alike: of both nothing is known but that they can use the same cores.
+func (a *action) alike(b *action, now int64) bool {
+	for _, x := range []*action{a, b} {
+		if !x.follows || x.CancelReason != 0 || x.timed() || x.hasCurve() || x.Needs != nil && len(x.Needs.Cores) > 0 || now-x.StartedAt > unknownLeft {
+			return false
+		}
+	}
+	return a.CoresMin == b.CoresMin && a.CoresMax == b.CoresMax
+}
