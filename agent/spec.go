@@ -59,7 +59,7 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 		Dir: as.GetCommand().GetDir(), Trajectory: as.GetTrajectoryId(),
 	}
 	if s.inv.Pinned {
-		spec.CPUs = cpus
+		spec.CPUs, spec.Follows = cpus, as.GetMaxCores() > 0
 	}
 	if spec.Argv, err = s.argv(as); err != nil {
 		return runtime.Spec{}, err

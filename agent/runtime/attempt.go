@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -53,7 +54,9 @@ type runner struct {
 	owned  bool // owner is to be given back
 	dir    string
 	ownDir string // to be given back; empty: none
-	exit   plan.Exit
+	// coresDir has the file that says which cores it has; empty: they do not change.
+	coresDir string
+	exit     plan.Exit
 }
 
 // run returns the end of the attempt, once nothing of it is alive.
@@ -104,7 +107,7 @@ func (r *runner) start() (child, error) {
 	if r.box, err = s.confine.newBox(spec); err != nil {
 		return child{}, err
 	}
-	if err := s.boxed(r.a, r.box); err != nil {
+	if r.coresDir, err = s.boxed(r.a, r.box); err != nil {
 		return child{}, err
 	}
 	c, err := s.spawner.start(r.command(path, out), r.box)
@@ -122,6 +125,9 @@ func (r *runner) start() (child, error) {
 func (r *runner) command(path string, out *outputFiles) *command {
 	spec, s := &r.a.spec, r.sup
 	env := slices.Concat(spec.Env, s.confine.environ(spec.Key))
+	if r.coresDir != "" {
+		env = append(env, coresVariable+"="+filepath.Join(r.coresDir, coresFile))
+	}
 	if r.owner.user != nil {
 		env = nameUser(env)
 	}
@@ -163,7 +169,7 @@ func (r *runner) enterCell(path string) error {
 	if r.owner.tmp == "" {
 		return nil
 	}
-	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir)
+	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir, r.coresDir)
 }
 
 func (r *runner) leaveCell() error {
@@ -270,6 +276,9 @@ func (r *runner) cleanUp() {
 	}
 	if r.ownDir != "" {
 		r.sup.work.remove(r.ownDir)
+	}
+	if r.coresDir != "" {
+		r.sup.cores.remove(r.exit.Key)
 	}
 	if r.owned {
 		r.sup.isolation.owners.give(r.owner)

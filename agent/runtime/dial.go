@@ -29,6 +29,7 @@ const (
 	outputName  = "output"
 	workName    = "work"
 	tmpName     = "tmp"
+	coresName   = "cores"
 )
 
 // logBytesMax is the size from which a log is begun anew when a supervisor starts.

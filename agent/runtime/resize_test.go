@@ -147,3 +147,48 @@ func BenchmarkResize(b *testing.B) {
 		}
 	}
 }
+
+// TestCoresFile: an attempt whose CPUs may change finds in a file which it has, and never
+// half of that.
+func TestCoresFile(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode string) {
+		dir := t.TempDir()
+		c := dial(t, options(dir, mode))
+		if !c.Describe().Resizes {
+			t.Skip("CPUs do not change here")
+		}
+		out := filepath.Join(t.TempDir(), "out")
+		spec := shell(key(1), `while :; do cat "$ROTA_CORES_FILE" >>`+out+` || exit 1; done`)
+		spec.CPUs, spec.Follows = []int{0}, true
+		start(t, c, spec)
+		last := func() string {
+			text, _ := os.ReadFile(out)
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			return lines[len(lines)-1]
+		}
+		waitFor(t, "it to read the file", func() bool { return last() == "0" })
+		for i := range 30 {
+			cpus, want := [][]int{{0, 1}, {1}, {0}}[i%3], []string{"0,1", "1", "0"}[i%3]
+			if err := c.Resize(t.Context(), key(1), cpus); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "it to read "+want, func() bool { return last() == want })
+		}
+		if err := c.Kill(t.Context(), key(1), plan.ReasonCanceled); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
+			if !slices.Contains([]string{"0,1", "1", "0"}, line) {
+				t.Fatalf("it read %q", line)
+			}
+		}
+		waitFor(t, "the file to go with the attempt", func() bool {
+			left, _ := filepath.Glob(filepath.Join(dir, "cores", "*"))
+			return len(left) == 0
+		})
+	})
+}

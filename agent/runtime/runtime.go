@@ -14,6 +14,9 @@ type Spec struct {
 	Env  []string // complete environment, KEY=value
 	Dir  string   // working directory: absolute and there, or below the attempt's own
 	CPUs []int    // held exclusively
+	// Follows: the CPUs may change while it runs. ROTA_CORES_FILE then names a file that
+	// says which they are.
+	Follows bool
 	// Trajectory whose user and /tmp the attempt has; 0: its own.
 	Trajectory uint64
 	// MemoryBytes limits all processes of the attempt together; 0: no limit.

@@ -108,6 +108,7 @@ type supervisor struct {
 	spawner *spawner
 	output  *outputStore
 	work    *workDirs
+	cores   *coresFiles
 	alarm   *alarm
 
 	isolation isolation
@@ -226,7 +227,10 @@ func (s *supervisor) recover(h *history) error {
 	if err != nil {
 		return err
 	}
-	s.work, err = newWorkDirs(root, s.log)
+	if s.work, err = newWorkDirs(root, s.log); err != nil {
+		return err
+	}
+	s.cores, err = newCoresFiles(root, s.log)
 	return err
 }
 

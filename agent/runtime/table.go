@@ -93,19 +93,28 @@ func (s *supervisor) resizeAttempt(k plan.Key, cpus []int) error {
 		}
 	}
 	a.cpus = cpus
+	if a.box != nil && a.spec.Follows {
+		s.cores.change(k, cpus)
+	}
 	return nil
 }
 
 // boxed notes where an attempt is about to be started, and gives it the CPUs that it was
-// given meanwhile.
-func (s *supervisor) boxed(a *attempt, b box) error {
+// given meanwhile. If they may change again, the file that says which they are is in a
+// folder that it returns.
+func (s *supervisor) boxed(a *attempt, b box) (coresDir string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.box = b
-	if slices.Equal(a.cpus, a.spec.CPUs) {
-		return nil
+	if !slices.Equal(a.cpus, a.spec.CPUs) {
+		if err := b.resize(a.cpus); err != nil {
+			return "", err
+		}
 	}
-	return b.resize(a.cpus)
+	if !a.spec.Follows || len(a.cpus) == 0 {
+		return "", nil
+	}
+	return s.cores.make(a.spec.Key, a.cpus)
 }
 
 // unboxed notes that the attempt has left its box.

@@ -82,7 +82,7 @@ func wireRunning(running []plan.Running) *supervisorv1.ListResponse {
 func wireSpec(s *Spec) *supervisorv1.Spec {
 	return &supervisorv1.Spec{
 		Key: wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
-		Cpus:       wireCPUs(s.CPUs),
+		Cpus: wireCPUs(s.CPUs), Follows: s.Follows,
 		Trajectory: s.Trajectory, MemoryBytes: s.MemoryBytes, Timeout: durationpb.New(s.Timeout),
 	}
 }
@@ -90,7 +90,7 @@ func wireSpec(s *Spec) *supervisorv1.Spec {
 func specOf(s *supervisorv1.Spec) *Spec {
 	return &Spec{
 		Key: keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
-		CPUs:       cpusOf(s.GetCpus()),
+		CPUs: cpusOf(s.GetCpus()), Follows: s.GetFollows(),
 		Trajectory: s.GetTrajectory(), MemoryBytes: s.GetMemoryBytes(), Timeout: s.GetTimeout().AsDuration(),
 	}
 }

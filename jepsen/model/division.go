@@ -25,8 +25,11 @@ func (a *action) follow(n *node, at *state.Attempt, now int64) {
 	a.follows, a.anchor, a.used, a.since = a.wouldFollow(n), at.Anchor, 0, now
 }
 
+// canFollow: it can use other numbers of cores, and nobody has said that they are to stay.
+func (a *action) canFollow() bool { return !a.Fixed && a.CoresMin < a.CoresMax && a.GPUs() == nil }
+
 // wouldFollow: on a node its cores would follow what the node can spare.
-func (a *action) wouldFollow(n *node) bool { return n.Resizes && a.Resizable() }
+func (a *action) wouldFollow(n *node) bool { return n.Resizes && a.canFollow() }
 
 // neverWaits: it starts where it fits. In a pool with nodes that do not resize it may wait
 // for one of those.
@@ -67,7 +70,7 @@ func (n *node) canResize(now bool) {
 // isWideWhereItFollows: as long as it can use what it gets. How much that is is judged by
 // the division. One that keeps its cores takes none from others beyond the fewest.
 func (a *action) isWideWhereItFollows(n *node, available, got int) error {
-	if int(a.CoresMin) > available || a.atMost(got) != got || !a.Resizable() && got > available {
+	if int(a.CoresMin) > available || a.atMost(got) != got || !a.canFollow() && got > available {
 		return fmt.Errorf("action %d was granted %d cores on node %s with %d available, which it cannot use", a.ID, got, n.Name, available)
 	}
 	return nil

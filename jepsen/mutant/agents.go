@@ -89,9 +89,14 @@ var agents = []Mutant{
 	{
 		Name: "all-cores-for-everybody",
 		Bug:  "an attempt runs on all cores of its node, however many it was granted",
-		Edits: []Edit{{"agent/spec.go",
-			"		spec.CPUs = cpus\n",
-			"		if len(cpus) > 0 {\n			spec.CPUs = slices.Concat(s.inv.NUMA...)\n		}\n"}},
+		Edits: []Edit{
+			{"agent/spec.go",
+				"		spec.CPUs, spec.Follows = cpus, as.GetMaxCores() > 0\n",
+				"		if len(cpus) > 0 {\n			spec.CPUs = slices.Concat(s.inv.NUMA...)\n		}\n"},
+			{"agent/driver.go",
+				"		spec.CPUs = step.CPUs\n",
+				""},
+		},
 		Hunt: run("leader-kill"),
 	},
 	{

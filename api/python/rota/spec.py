@@ -52,6 +52,7 @@ def spec(
     cwd: str | None = None,
     cores: Cores | None = None,
     memory: Size | None = None,
+    resizable: bool = True,
     gpus: int | Sequence[int] | None = None,
     quotas: Mapping[str, int] | Sequence[str] | None = None,
     name: str | None = None,
@@ -67,6 +68,8 @@ def spec(
 
     http: a URL, or {"url": ..., "method": ..., "headers": {...}, "body": ..., "accept": [...]}.
     cores: 2 for exactly two, range(1, 9) for one to eight, [1, 2, 4] for one of these.
+    resizable: False for an action that keeps the cores that it starts with. Others get more or
+        fewer while they run, never fewer than the least, on nodes that can do that.
     gpus: a number of GPUs or a list of those that it can use: 1, 2, 4 and 8.
     quotas: names of quotas, or units of each by name.
     class_: the class from whose actions rota learns how long they take, such as "pytest".
@@ -88,6 +91,8 @@ def spec(
         resources.update(cores=cores[0], maxCores=cores[-1])
     elif cores is not None:
         resources["allowedCores"] = list(cores)
+    if not resizable:
+        resources["resizable"] = False
     if memory is not None:
         resources["memoryBytes"] = str(size(memory))
     if gpus is not None:

@@ -148,6 +148,7 @@ class Specs(unittest.TestCase):
         self.assertEqual(rota.spec(["x"], cores=2)["resources"], {"cores": 2})
         self.assertEqual(rota.spec(["x"], cores=0, quotas=["judge"])["resources"], {"cores": 0, "quotas": [{"quota": "judge", "units": 1}]})
         self.assertEqual(rota.spec(["x"], cores=range(1, 9))["resources"], {"cores": 1, "maxCores": 8})
+        self.assertEqual(rota.spec(["x"], cores=range(1, 9), resizable=False)["resources"], {"cores": 1, "maxCores": 8, "resizable": False})
         self.assertEqual(rota.spec(["x"], cores=[1, 4])["resources"], {"allowedCores": [1, 4]})
         for wrong in (range(1, 9, 2), range(3, 3)):
             with self.assertRaises(ValueError):

@@ -119,6 +119,7 @@ func (a *app) printNode(n *rotav1.Node) error {
 		{"labels", strings.Join(labels, " ")},
 		{"NUMA nodes", strings.Join(numa, "; ")},
 		{"free cores", coresText(n)},
+		{"spare cores", spareText(n)},
 		{"free memory", memoryText(n)},
 		{"GPUs", gpusText(n)},
 		{"free bandwidth", bandwidthText(n)},
@@ -149,6 +150,14 @@ func coresText(n *rotav1.Node) string {
 		total += len(m.Cpus)
 	}
 	return fmt.Sprintf("%d of %d", len(n.GetFreeCpus()), total)
+}
+
+// spareText says which cores actions can give up, on a node that can take them.
+func spareText(n *rotav1.Node) string {
+	if !n.GetResizes() {
+		return "none: the cores of running actions cannot be changed here"
+	}
+	return fmt.Sprintf("%d, which running actions give up when another starts", n.GetSpareCores())
 }
 
 func memoryText(n *rotav1.Node) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"rota/api/client"
@@ -17,6 +18,7 @@ import (
 // runFlags are the flags of `rota run` about an action.
 type runFlags struct {
 	cores, maxCores       uint32
+	keepCores             bool
 	memory                size
 	timeout, queueTimeout time.Duration
 	retry                 uint32
@@ -77,6 +79,7 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Uint32Var(&f.cores, "cores", 1, "minimum number of exclusive cores; 0 with --quota: the action shares the cores of the node")
 	fs.Uint32Var(&f.maxCores, "max-cores", 0, "maximum number of cores that the action can use (default: the same as --cores)")
+	fs.BoolVar(&f.keepCores, "keep-cores", false, "keep the cores that the action starts with; otherwise a node that can do that gives it more or fewer while it runs, never fewer than the minimum")
 	fs.Var(&f.memory, "memory", "memory limit, such as 512MiB; 0: the limit of the trajectory, or none")
 	fs.DurationVar(&f.timeout, "timeout", 0, "time limit for the run, such as 30s; 0: no limit")
 	fs.DurationVar(&f.queueTimeout, "queue-timeout", 0, "time limit for the wait in the queue; 0: no limit")
@@ -109,6 +112,9 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	spec := &rotav1.ActionSpec{
 		Name: f.name, Pool: f.pool, TrajectoryId: f.trajectory,
 		Resources: &rotav1.Resources{Cores: &f.cores, MaxCores: f.maxCores, MemoryBytes: uint64(f.memory), Quotas: quotas},
+	}
+	if f.keepCores {
+		spec.Resources.Resizable = proto.Bool(false)
 	}
 	if err := f.work(spec, argv); err != nil {
 		return nil, err

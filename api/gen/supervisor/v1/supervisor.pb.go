@@ -283,12 +283,14 @@ type Spec struct {
 	Key   *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Argv  []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
 	// The whole environment, KEY=value.
-	Env           []string             `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty"`
-	Dir           string               `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
-	Cpus          []uint32             `protobuf:"varint,5,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
-	Trajectory    uint64               `protobuf:"varint,6,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
-	MemoryBytes   uint64               `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	Timeout       *durationpb.Duration `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Env         []string             `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty"`
+	Dir         string               `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
+	Cpus        []uint32             `protobuf:"varint,5,rep,packed,name=cpus,proto3" json:"cpus,omitempty"`
+	Trajectory  uint64               `protobuf:"varint,6,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
+	MemoryBytes uint64               `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Timeout     *durationpb.Duration `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The CPUs may change while it runs.
+	Follows       bool `protobuf:"varint,9,opt,name=follows,proto3" json:"follows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -377,6 +379,13 @@ func (x *Spec) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *Spec) GetFollows() bool {
+	if x != nil {
+		return x.Follows
+	}
+	return false
 }
 
 type Exit struct {
@@ -1208,7 +1217,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x03Key\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\x04R\x06action\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xf0\x01\n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\x8a\x02\n" +
 	"\x04Spec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -1219,7 +1228,8 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"trajectory\x18\x06 \x01(\x04R\n" +
 	"trajectory\x12!\n" +
 	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x123\n" +
-	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xcb\x02\n" +
+	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
+	"\afollows\x18\t \x01(\bR\afollows\"\xcb\x02\n" +
 	"\x04Exit\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\rR\x06reason\x12\x1b\n" +
