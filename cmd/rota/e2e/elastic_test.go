@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
 	"rota/internal/need"
@@ -43,7 +45,7 @@ func (s *suites) run(n int) []*rotav1.Action {
 	defer cancel()
 	spec := &rotav1.ActionSpec{
 		Class: s.class, Command: &rotav1.Command{Argv: []string{s.program}, Env: s.env},
-		Resources: &rotav1.Resources{MaxCores: 2},
+		Resources: &rotav1.Resources{MaxCores: 2, Resizable: proto.Bool(false)},
 	}
 	ids, err := s.api.Submit(ctx, slices.Repeat([]*rotav1.ActionSpec{spec}, n)...)
 	if err != nil {
@@ -127,7 +129,7 @@ func (s *suites) learnUntil(name string, good func(one, two time.Duration) bool)
 // TestCoresByALearnedCurve: a suite that is alone on the machine gets both of its
 // cores, and two that come together get one each, because that is known to be
 // better. One that does not gain from a second core does not get it, though nobody
-// else wants it.
+// else wants it. They keep their cores.
 func TestCoresByALearnedCurve(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("the machine has one core, so there is nothing to give")
