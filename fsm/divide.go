@@ -5,10 +5,10 @@ import (
 	"rota/sched"
 )
 
-// divides has the cores of a node divided again, now or as soon as that may be: something
-// has started or ended there.
-func (x *execution) divides(n *state.Node) {
-	if n.Resizes && n.State == state.NodeUp {
+// divides has the cores of a node divided again, now or as soon as that may be: some of them
+// were taken or given back.
+func (x *execution) divides(n *state.Node, cores state.CoreSet) {
+	if n.Resizes && n.State == state.NodeUp && cores != (state.CoreSet{}) {
 		x.divisions.add(n.ID)
 	}
 }
@@ -18,7 +18,7 @@ func (x *execution) divideDue(n *state.Node) {
 	m := *n
 	m.DivideAt = 0
 	x.s.PutNode(&m)
-	x.divides(&m)
+	x.divides(&m, m.Cores())
 }
 
 // divide divides the nodes where something has changed. It comes after all starts, so that

@@ -52,7 +52,7 @@ func (x *execution) grant(d sched.Decision) {
 	x.putAction(&b)
 	x.s.PutAttempt(t)
 	x.dirtyNodes.add(n.ID)
-	x.divides(&m)
+	x.divides(&m, cores)
 }
 
 // memoryLimit is what the processes of an action may use: what it asked for,
@@ -78,7 +78,7 @@ func (x *execution) release(t *state.Attempt) {
 	x.s.DeleteAttempt(t.Action)
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
-	x.divides(&n)
+	x.divides(&n, t.Cores)
 	if t.Reserved > 0 {
 		x.memoryFreed(n.Pool)
 	}
