@@ -16,9 +16,13 @@ const (
 )
 
 // Explain says in one sentence what a queued action waits for at a log time, which
-// may be later than that of the state; empty if it does not wait.
+// may be later than that of the state, or why a running one has as many cores as it has;
+// empty if there is nothing to say.
 func Explain(v *state.State, a *state.Action, now int64) string {
-	if a.State != state.ActionQueued {
+	switch {
+	case a.State == state.ActionRunning:
+		return explainCores(v, a)
+	case a.State != state.ActionQueued:
 		return ""
 	}
 	pool := v.Pool(a.Pool)
@@ -85,7 +89,7 @@ func explainChoice(v *state.State, a *state.Action, n *state.Node) string {
 		running += fmt.Sprintf(", %s is expected to end in %d ms", which, next/1_000_000)
 	}
 	return fmt.Sprintf("could start with %s on node %s, where %d are free, and waits because more cores for each are better on the whole: %s%s",
-		cores(a.CoresMin), n.Name, n.Free.Len(), running, ahead(v, a))
+		cores(a.CoresMin), n.Name, n.Available(), running, ahead(v, a))
 }
 
 // behindUnfit reports whether so many older actions fit nowhere that a pass ends before
@@ -113,11 +117,11 @@ func explainPinned(v *state.State, a *state.Action) string {
 		return fmt.Sprintf("can never start: it asks for %s, and node %s of its trajectory has %s in all; cancel it",
 			besides(a), n.Name, freeOf(shape.Cores, shape.Memory, shape.Bandwidth, a))
 	}
-	if b := a.Bandwidth(); b > n.FreeBandwidth && n.Free.Len() >= int(a.CoresMin) {
+	if b := a.Bandwidth(); b > n.FreeBandwidth && n.Available() >= int(a.CoresMin) {
 		return fmt.Sprintf("waits for %d bit/s on node %s, which has %d free%s%s", b, n.Name, n.FreeBandwidth, reservedFor(n, a), ahead(v, a))
 	}
 	return fmt.Sprintf("waits for %s on node %s, which has %d free%s%s",
-		cores(a.CoresMin), n.Name, n.Free.Len(), reservedFor(n, a), ahead(v, a))
+		cores(a.CoresMin), n.Name, n.Available(), reservedFor(n, a), ahead(v, a))
 }
 
 // besides names what an action needs of its node beside GPUs.
@@ -152,7 +156,7 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 		return fmt.Sprintf("%s: pool %q has no node with them that is up and not draining", what, pool.Name)
 	case a.ReservedOn != 0:
 		n := v.Node(a.ReservedOn)
-		return fmt.Sprintf("%s on node %s, which is reserved for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Free.Len())))
+		return fmt.Sprintf("%s on node %s, which is reserved for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Available())))
 	}
 	free := gpuView{fleet: fleet, open: true}.Free()
 	if _, _, ok := free.Take(levelOf(d.Degrees[0])); ok && fleet.hasFor(a) {
@@ -175,7 +179,7 @@ func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
 	case a.ReservedOn != 0:
 		n := v.Node(a.ReservedOn)
 		return fmt.Sprintf("waits for %s on node %s, which is reserved for it and has %s free",
-			besides(a), n.Name, freeOf(n.Free.Len(), n.FreeMemory, n.FreeBandwidth, a))
+			besides(a), n.Name, freeOf(n.Available(), n.FreeMemory, n.FreeBandwidth, a))
 	case most.cores < int(a.CoresMin):
 		return fmt.Sprintf("waits for %s on one node of pool %q, where the most free are %d%s",
 			cores(a.CoresMin), pool.Name, most.cores, ahead(v, a))
@@ -213,8 +217,8 @@ type freeMost struct {
 func mostFree(v *state.State, a *state.Action) (most freeMost) {
 	left := elsewhereMax
 	v.NodesByFreeCores(a.Pool, func(n *state.Node) bool {
-		most.usable, most.cores = true, max(most.cores, n.Free.Len())
-		if n.Free.Len() < int(a.CoresMin) {
+		most.usable, most.cores = true, max(most.cores, n.Available())
+		if n.Available() < int(a.CoresMin) {
 			return false
 		}
 		most.memory, most.bandwidth = max(most.memory, n.FreeMemory), max(most.bandwidth, n.FreeBandwidth)

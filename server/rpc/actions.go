@@ -34,8 +34,11 @@ func (s *Server) action(id state.ActionID) (row actionRow, revision uint64, err 
 			return
 		}
 		row, revision = readAction(st, a), st.Meta().Revision
-		if a.State == state.ActionQueued {
+		switch a.State {
+		case state.ActionQueued:
 			row.waitingFor = s.Explain(st, a, now)
+		case state.ActionRunning:
+			row.coresReason = s.Explain(st, a, now)
 		}
 	})
 	return row, revision, err

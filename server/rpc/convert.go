@@ -48,6 +48,7 @@ type actionRow struct {
 	namespace, node string
 	attempt         *state.Attempt
 	waitingFor      string
+	coresReason     string
 	wall            wallClock
 }
 
@@ -90,6 +91,7 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		Result:          resultMessage(r.Result),
 		CancelRequested: r.CancelReason != 0 && !r.State.Final(),
 		WaitingFor:      r.waitingFor,
+		CoresReason:     r.coresReason,
 		Revision:        r.Revision,
 	}
 	if r.attempt != nil {

@@ -96,7 +96,8 @@ type Deps struct {
 	RenewTurn func(ctx context.Context, turn, token uint64) (renewed bool, err error)
 	// ReservedIntervals visits what is reserved of a group between two slots, in order.
 	ReservedIntervals func(st *state.State, group state.GroupID, from, to int64, fn func(job state.JobID, start, end, nodes int64))
-	// Explain says what a queued action waits for, at a log time.
+	// Explain says what a queued action waits for at a log time, or why a running one has as
+	// many cores as it has.
 	Explain func(st *state.State, a *state.Action, now int64) string
 	// ExplainTurn says what a turn waits for that is not held yet, at a log time.
 	ExplainTurn func(st *state.State, t *state.Turn, now int64) string

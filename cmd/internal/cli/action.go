@@ -116,6 +116,7 @@ func actionFields(act *rotav1.Action) []field {
 		{"waiting for", strings.TrimPrefix(act.WaitingFor, "waits for ")},
 		{"node", act.Node},
 		{"cpus", formatCPUs(act.Cpus)},
+		{"cores", act.CoresReason},
 		{"gpus", formatCPUs(act.Gpus)},
 		{"set-up", setUpText(act)},
 		{"attempt", optionalID(uint64(act.Attempt))},

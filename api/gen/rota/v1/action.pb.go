@@ -1199,7 +1199,10 @@ type Action struct {
 	Gpus []uint32 `protobuf:"varint,15,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
 	// How long the running attempt is expected to need to make its model resident;
 	// absent if the model was resident already.
-	Setup         *durationpb.Duration `protobuf:"bytes,18,opt,name=setup,proto3" json:"setup,omitempty"`
+	Setup *durationpb.Duration `protobuf:"bytes,18,opt,name=setup,proto3" json:"setup,omitempty"`
+	// While running: one sentence that says why it has as many cores as it has, if it can use
+	// other numbers. Absent in lists.
+	CoresReason   string `protobuf:"bytes,19,opt,name=cores_reason,json=coresReason,proto3" json:"cores_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1344,6 +1347,13 @@ func (x *Action) GetSetup() *durationpb.Duration {
 		return x.Setup
 	}
 	return nil
+}
+
+func (x *Action) GetCoresReason() string {
+	if x != nil {
+		return x.CoresReason
+	}
+	return ""
 }
 
 type SubmitActionsRequest struct {
@@ -2748,7 +2758,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xd8\x04\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xfb\x04\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -2769,7 +2779,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"waitingFor\x12\x1a\n" +
 	"\brevision\x18\x0e \x01(\x04R\brevision\x12\x12\n" +
 	"\x04gpus\x18\x0f \x03(\rR\x04gpus\x12/\n" +
-	"\x05setup\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\x05setup\"\xbf\x01\n" +
+	"\x05setup\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\x05setup\x12!\n" +
+	"\fcores_reason\x18\x13 \x01(\tR\vcoresReason\"\xbf\x01\n" +
 	"\x14SubmitActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +

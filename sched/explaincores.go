@@ -1,0 +1,46 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+
+	"rota/fsm/state"
+)
+
+// explainCores says why a running action has as many cores as it has; empty if it cannot
+// use any other number.
+func explainCores(v *state.State, a *state.Action) string {
+	t := v.Attempt(a.Node, a.ID)
+	if t == nil || a.CoresMin == a.CoresMax || a.GPUs() != nil {
+		return ""
+	}
+	n, has := v.Node(t.Node), fmt.Sprintf("%d of at most %d", t.Cores.Len(), a.CoresMax)
+	switch {
+	case a.Fixed:
+		return has + ": it keeps the cores that it started with, as it asked for"
+	case t.Least == 0:
+		return fmt.Sprintf("%s: it keeps the cores that it started with, as node %s cannot change those of what runs", has, n.Name)
+	case t.Stop:
+		return has + ": it is being ended"
+	}
+	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now}
+	d.collect()
+	if len(d.attempts) == 1 {
+		return fmt.Sprintf("%s: nothing else on node %s competes for %s", has, n.Name, cores(uint32(d.cores)))
+	}
+	return fmt.Sprintf("%s: node %s divides %s among %d actions, and %s", has, n.Name, cores(uint32(d.cores)), len(d.attempts), d.known(a, t))
+}
+
+// known says what the share of an action goes by.
+func (d *division) known(a *state.Action, t *state.Attempt) string {
+	all, known := d.duration(a, MeanWidth(t, d.now))
+	age := time.Duration(d.now - t.StartedAt).Round(time.Millisecond)
+	takes := time.Duration(all).Round(time.Millisecond)
+	switch p := profileOf(a); {
+	case !known:
+		return fmt.Sprintf("nothing is known of how long it takes, but that it has run for %v", age)
+	case p != nil && p.SingleNS > 0:
+		return fmt.Sprintf("its client expects it to take %v with as many as it has had, and %v have passed", takes, age)
+	}
+	return fmt.Sprintf("its class takes %v on average with as many as it has had, and %v have passed", takes, age)
+}
