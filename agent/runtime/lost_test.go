@@ -211,10 +211,23 @@ func TestASupervisorNobodyNeedsEnds(t *testing.T) {
 
 func TestThereIsOneSupervisorPerDirectory(t *testing.T) {
 	// The path is too long for a socket address, which must not matter.
-	o := options(filepath.Join(t.TempDir(), strings.Repeat("long", 30)), "")
+	dir, err := os.MkdirTemp("", "one-supervisor-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(filepath.Join(dir, strings.Repeat("long", 30)), "")
 	// A process that was started and comes after the end of the test finds the directory
-	// free, and ends when no agent comes.
+	// free, and ends when no agent comes. Until then it may write there.
 	o.Linger = time.Second
+	t.Cleanup(func() {
+		for range 50 {
+			if os.RemoveAll(dir) == nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Errorf("%s cannot be removed", dir)
+	})
 	stopAtEnd(t, o)
 	pids := make(chan int, 8)
 	for range cap(pids) {
