@@ -44,7 +44,7 @@ func follows(a *state.Action, n *state.Node) bool { return n.Resizes && a.Resiza
 // choose returns where an action starts now, and how wide: nil if it does not,
 // because it does not fit or better waits.
 func (p *Pass) choose(a *state.Action) (*state.Node, int) {
-	if a.Resizable() {
+	if a.Resizable() && p.view.Meta().Level >= levelResizing { // below, the search counted once
 		if n := p.nodeFor(a); n != nil && follows(a, n) {
 			return n, int(a.CoresMin)
 		}

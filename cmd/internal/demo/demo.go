@@ -54,6 +54,7 @@ type demo struct {
 	cores    int
 
 	elasticity *Elasticity // nil on a machine with one core
+	resizing   *Resizing   // nil where cores of what runs cannot be changed
 
 	rotaSamples, reservedSamples []sample
 }
@@ -95,6 +96,9 @@ func Run(ctx context.Context, options Options) (*Summary, error) {
 	}
 	if err := d.beElastic(ctx); err != nil {
 		return nil, fmt.Errorf("elastic test suites: %w", err)
+	}
+	if err := d.resize(ctx); err != nil {
+		return nil, fmt.Errorf("an action that makes room: %w", err)
 	}
 	return d.account(ctx)
 }
@@ -224,7 +228,7 @@ func (d *demo) account(ctx context.Context) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Summary{ActionsSubmitted: d.rota.submitted, LeaderKills: 1, FailoverMS: ms(d.kill.took), Elasticity: d.elasticity}
+	s := &Summary{ActionsSubmitted: d.rota.submitted, LeaderKills: 1, FailoverMS: ms(d.kill.took), Elasticity: d.elasticity, Resizing: d.resizing}
 	for _, n := range executions {
 		s.DuplicateExecutions += max(0, n-1)
 	}

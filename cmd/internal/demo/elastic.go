@@ -83,7 +83,10 @@ func (d *demo) suites(ctx context.Context, n int) (widths []int, err error) {
 	for i := range specs {
 		specs[i] = d.rota.spec([]string{d.tools.suite()})
 		specs[i].Name, specs[i].Class = suiteClass, suiteClass
-		specs[i].Resources = &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: uint32(min(d.cores, suiteCoresMax))}
+		specs[i].Resources = &rotav1.Resources{
+			Cores: proto.Uint32(1), MaxCores: uint32(min(d.cores, suiteCoresMax)),
+			Resizable: proto.Bool(false), // so that each says with how many cores it ran
+		}
 	}
 	actions, err := d.rota.run(ctx, specs...)
 	if err != nil {

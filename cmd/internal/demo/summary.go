@@ -36,6 +36,8 @@ type Summary struct {
 	StateHashesEqual  bool    `json:"state_hashes_equal"`
 	// Elasticity is nil on a machine with one core.
 	Elasticity *Elasticity `json:"elasticity"`
+	// Resizing is nil where the cores of running actions cannot be changed.
+	Resizing *Resizing `json:"resizing"`
 }
 
 // OK reports whether nothing was lost, nothing ran twice and all servers agree.
@@ -113,6 +115,9 @@ with reserved cores     %8.0f ms mean, %.1f times as long
 		s.OverheadMeanMS, 100*s.OverheadRatio, s.ReservedActMeanMS, ratio(s.ReservedActMeanMS, s.ActMeanMS))
 	if s.Elasticity != nil {
 		s.Elasticity.write(w)
+	}
+	if s.Resizing != nil {
+		s.Resizing.write(w)
 	}
 	fmt.Fprintf(w, "\n%s\n", verdict)
 }

@@ -62,8 +62,8 @@ func (w *withRota) spec(argv []string) *rotav1.ActionSpec {
 	return &rotav1.ActionSpec{Command: &rotav1.Command{Argv: w.witness.wrap(argv), Env: w.env}}
 }
 
-// run submits actions together and returns them when all have ended.
-func (w *withRota) run(ctx context.Context, specs ...*rotav1.ActionSpec) ([]*rotav1.Action, error) {
+// submit submits actions together, and remembers what was acknowledged.
+func (w *withRota) submit(ctx context.Context, specs ...*rotav1.ActionSpec) ([]uint64, error) {
 	w.mu.Lock()
 	w.submitted += len(specs)
 	w.mu.Unlock()
@@ -74,6 +74,15 @@ func (w *withRota) run(ctx context.Context, specs ...*rotav1.ActionSpec) ([]*rot
 	w.mu.Lock()
 	w.acknowledged = append(w.acknowledged, ids...)
 	w.mu.Unlock()
+	return ids, nil
+}
+
+// run submits actions together and returns them when all have ended.
+func (w *withRota) run(ctx context.Context, specs ...*rotav1.ActionSpec) ([]*rotav1.Action, error) {
+	ids, err := w.submit(ctx, specs...)
+	if err != nil {
+		return nil, err
+	}
 	ended := make([]*rotav1.Action, len(ids))
 	for i, id := range ids {
 		if ended[i], err = w.api.Wait(ctx, id); err != nil {
