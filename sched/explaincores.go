@@ -2,7 +2,6 @@ package sched
 
 import (
 	"fmt"
-	"time"
 
 	"rota/fsm/state"
 )
@@ -34,13 +33,12 @@ func explainCores(v *state.State, a *state.Action) string {
 // known says what the share of an action goes by.
 func (d *division) known(a *state.Action, t *state.Attempt) string {
 	all, known := d.duration(a, MeanWidth(t, d.now))
-	age := time.Duration(d.now - t.StartedAt).Round(time.Millisecond)
-	takes := time.Duration(all).Round(time.Millisecond)
+	age, takes := (d.now-t.StartedAt)/1_000_000, all/1_000_000
 	switch p := profileOf(a); {
 	case !known:
-		return fmt.Sprintf("nothing is known of how long it takes, but that it has run for %v", age)
+		return fmt.Sprintf("nothing is known of how long it takes, but that it has run for %d ms", age)
 	case p != nil && p.SingleNS > 0:
-		return fmt.Sprintf("its client expects it to take %v with as many as it has had, and %v have passed", takes, age)
+		return fmt.Sprintf("its client expects it to take %d ms with as many as it has had, and %d ms have passed", takes, age)
 	}
-	return fmt.Sprintf("its class takes %v on average with as many as it has had, and %v have passed", takes, age)
+	return fmt.Sprintf("its class takes %d ms on average with as many as it has had, and %d ms have passed", takes, age)
 }
