@@ -168,7 +168,7 @@ suite  1: 1s of 1 attempts   2                1 1
 
 // The keys are a promise to scripts.
 func TestSummaryKeys(t *testing.T) {
-	raw, err := json.Marshal(Summary{Elasticity: &Elasticity{Learned: make([]Width, 1)}})
+	raw, err := json.Marshal(Summary{Elasticity: &Elasticity{Learned: make([]Width, 1)}, Resizing: &Resizing{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,8 @@ func TestSummaryKeys(t *testing.T) {
 	want := strings.Fields(`actions_submitted actions_succeeded acknowledged_lost duplicate_executions
 		leader_kills failover_ms act_mean_ms act_p50_ms act_p99_ms queue_mean_ms exec_mean_ms
 		overhead_mean_ms overhead_ratio reserved_act_mean_ms state_hashes_equal
-		elasticity class learned cores mean_ms attempts cores_idle cores_busy`)
+		elasticity class learned cores mean_ms attempts cores_idle cores_busy
+		resizing cores_alone cores_shared cores_after`)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("keys %v\nwant %v", got, want)
 	}
