@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -185,7 +186,8 @@ func (a *witness) all() (all []beat) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		a.w.Fatal(err)
 	}
-	for line := range strings.Lines(string(raw)) {
+	whole := raw[:1+bytes.LastIndexByte(raw, '\n')] // the last line may still be being written
+	for line := range strings.Lines(string(whole)) {
 		f := strings.Fields(line)
 		if len(f) != 4 || f[0] != "beat" {
 			a.w.Fatalf("malformed line of the witness: %q", line)
