@@ -48,6 +48,15 @@ func ranWhereGranted(x history.Execution, g grant, f *findings) {
 	}
 }
 
+// mayFollow: the cores of an execution may have changed. Of what the log does not have any
+// more, that is what can use different numbers of them.
+func (e *evidence) mayFollow(x history.Execution) bool {
+	if g, known := e.grantOf(x); known {
+		return g.follows
+	}
+	return len(x.Asked.Cores) > 1
+}
+
 // use is a time at which an execution certainly used something.
 type use struct {
 	x           history.Execution
@@ -60,7 +69,7 @@ func (e *evidence) seen(x history.Execution) []history.Seen {
 	if len(x.Seen) > 0 {
 		return x.Seen
 	}
-	if g, known := e.grantOf(x); known && g.follows {
+	if e.mayFollow(x) {
 		return []history.Seen{{Cores: x.Cores, From: x.Start, Until: x.Start + 1}} // it was gone before it could look again
 	}
 	return []history.Seen{{Cores: e.coresOf(x), From: x.Start, Until: until(x)}}
@@ -115,8 +124,8 @@ func widths(e *evidence, f *findings) {
 			cores-- // it is told 1, as it is to work with one
 		}
 		used := e.coresOf(x)
-		switch g, known := e.grantOf(x); {
-		case known && g.follows && len(used) > 0: // it was told of the most that it may get
+		switch {
+		case e.mayFollow(x) && len(used) > 0: // it was told of the most that it may get
 			if cores < len(used) || len(x.Asked.Cores) > 0 && cores > slices.Max(x.Asked.Cores) {
 				f.add(describeExecutions(x), "action %d can use %v cores, began with %d and was told that it may get %d", x.Action, x.Asked.Cores, len(used), cores)
 			}
