@@ -20,8 +20,12 @@ func cores(e *evidence, f *findings) {
 			ranWhereGranted(x, g, f)
 		}
 		for _, s := range e.seen(x) {
+			u := use{x: x, from: s.From, until: s.Until, certain: s.Until, seen: len(x.Seen) > 0}
+			if !u.seen {
+				u.certain = min(u.until, aliveAt(x))
+			}
 			for _, core := range s.Cores {
-				users[place{x.Node, core}] = append(users[place{x.Node, core}], use{x, s.From, s.Until})
+				users[place{x.Node, core}] = append(users[place{x.Node, core}], u)
 			}
 		}
 		if len(e.coresOf(x)) > 0 {
@@ -57,10 +61,22 @@ func (e *evidence) mayFollow(x history.Execution) bool {
 	return len(x.Asked.Cores) > 1
 }
 
-// use is a time at which an execution certainly used something.
+// use is a time in which an execution used something: certainly until certain, and until
+// by when its end was recorded, which may be late. No start is recorded before an end that it
+// follows. But seen is what an execution says of itself: nobody keeps that in order with the
+// ends of others.
 type use struct {
-	x           history.Execution
-	from, until int64
+	x                    history.Execution
+	from, until, certain int64
+	seen                 bool
+}
+
+// goesOn reports whether a use was not over when another began.
+func (u use) goesOn(other use) bool {
+	if other.seen {
+		return other.from < u.certain
+	}
+	return other.from < u.until
 }
 
 // seen is when an execution certainly used which cores: all the time the same, unless they
@@ -108,7 +124,7 @@ func gpus(e *evidence, f *findings) {
 			f.add(describeExecutions(x), "action %d ran on GPUs %v, which are no chunk", x.Action, x.GPUs)
 		}
 		for _, gpu := range x.GPUs {
-			users[place{x.Node, gpu}] = append(users[place{x.Node, gpu}], use{x, x.Start, until(x)})
+			users[place{x.Node, gpu}] = append(users[place{x.Node, gpu}], use{x: x, from: x.Start, until: until(x), certain: aliveAt(x)})
 		}
 	}
 	oneUser("GPU", users, f)
@@ -161,13 +177,19 @@ func oneUser(what string, users map[place][]use, f *findings) {
 	for _, p := range slices.SortedFunc(maps.Keys(users), order) {
 		list := users[p]
 		slices.SortStableFunc(list, func(a, b use) int { return cmp.Compare(a.from, b.from) })
-		user := list[0] // who has it longest
+		longest, surest := list[0], list[0] // who has it longest
 		for _, u := range list[1:] {
-			if u.from < user.until && !sameExecution(u.x, user.x) {
-				f.add(describeExecutions(user.x, u.x), "%s has two users at %s", fmt.Sprintf("%s %d of %s", what, p.number, p.node), at(u.from))
+			for _, user := range []use{longest, surest} {
+				if user.goesOn(u) && !sameExecution(u.x, user.x) {
+					f.add(describeExecutions(user.x, u.x), "%s has two users at %s", fmt.Sprintf("%s %d of %s", what, p.number, p.node), at(u.from))
+					break
+				}
 			}
-			if u.until > user.until {
-				user = u
+			if u.until > longest.until {
+				longest = u
+			}
+			if u.certain > surest.certain {
+				surest = u
 			}
 		}
 	}

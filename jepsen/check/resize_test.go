@@ -16,11 +16,14 @@ func TestCoresThatChange(t *testing.T) {
 		uses []use
 		want string
 	}{
-		{"one after the other", []use{{one, 10, 40}, {two, 50, 90}}, ""},
-		{"given up and got back", []use{{one, 10, 40}, {two, 50, 60}, {one, 61, 90}}, ""},
-		{"seen twice by the same", []use{{one, 10, 40}, {one, 30, 60}}, ""},
-		{"before it was given up", []use{{one, 10, 60}, {two, 50, 90}}, "core 1 of n1 has two users"},
-		{"long after it began", []use{{one, 10, 1000}, {two, 20, 30}, {two, 990, 2000}}, "core 1 of n1 has two users"},
+		{"one after the other", []use{{x: one, from: 10, until: 40, certain: 40, seen: true}, {x: two, from: 50, until: 90, certain: 90, seen: true}}, ""},
+		{"given up and got back", []use{{x: one, from: 10, until: 40, certain: 40, seen: true}, {x: two, from: 50, until: 60, certain: 60, seen: true}, {x: one, from: 61, until: 90, certain: 90, seen: true}}, ""},
+		{"seen twice by the same", []use{{x: one, from: 10, until: 40, certain: 40, seen: true}, {x: one, from: 30, until: 60, certain: 60, seen: true}}, ""},
+		{"before it was given up", []use{{x: one, from: 10, until: 60, certain: 60, seen: true}, {x: two, from: 50, until: 90, certain: 90, seen: true}}, "core 1 of n1 has two users"},
+		{"whose end was recorded late", []use{{x: two, from: 10, until: 80, certain: 40}, {x: one, from: 50, until: 90, certain: 90, seen: true}}, ""},
+		{"whose end was recorded before the start", []use{{x: two, from: 10, until: 80, certain: 40}, {x: one, from: 50, until: 90, certain: 90}}, "core 1 of n1 has two users"},
+		{"certainly alive", []use{{x: two, from: 10, until: 80, certain: 60}, {x: one, from: 50, until: 90, certain: 90, seen: true}}, "core 1 of n1 has two users"},
+		{"long after it began", []use{{x: one, from: 10, until: 1000, certain: 1000, seen: true}, {x: two, from: 20, until: 30, certain: 30, seen: true}, {x: two, from: 990, until: 2000, certain: 2000, seen: true}}, "core 1 of n1 has two users"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var f findings
