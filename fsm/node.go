@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 
 	logv1 "rota/api/gen/log/v1"
@@ -31,6 +32,10 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 			return r
 		}
 	}
+	if old != nil && x.comesLate(old, row, c) {
+		return retryAfter(refuse(codeUnavailable, "NODE_TEARDOWN",
+			"node %q has other resources than it registered since with; try again when the lease of what it runs has ended", c.Name), x.settings().LeaseNS)
+	}
 	if old == nil && x.s.NodeCount() >= nodesMax {
 		return refuse(codeResourceExhausted, "TOO_MANY_NODES", "there are %d nodes already, which is the limit: remove some that are down with: rota node remove", nodesMax)
 	}
@@ -55,6 +60,27 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 		x.leavePool(old.Pool)
 	}
 	return r
+}
+
+// comesLate reports whether a registration may have been sent before the one that its node
+// is up by, when the machine was another: by an agent that had started nothing of the newest
+// incarnation then. What runs of that by now must not be taken for lost. From feature level 3
+// on.
+func (x *execution) comesLate(old, row *state.Node, c *logv1.RegisterNode) bool {
+	if x.s.Meta().Level < levelResizing || old.State != state.NodeUp || c.Incarnation >= old.Incarnation || old.Running == 0 {
+		return false
+	}
+	sent := *row
+	if p := x.s.PoolByName(cmp.Or(c.Pool, defaultName)); p != nil {
+		sent.Pool = p.ID
+	}
+	if g := c.Gpus; g != nil {
+		sent.GPUs = state.GPUs{Count: g.Count, Memory: g.MemoryBytes}
+		if class := x.s.GPUClassByName(g.Class); class != nil {
+			sent.GPUs.Class = class.ID
+		}
+	}
+	return !sameMachine(old, &sent)
 }
 
 // settleRetryNS is after what time a node may try to return whose earlier attempts were

@@ -21,6 +21,7 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	if old != nil {
 		v.refuse(old.State == state.NodeUp && old.JournalID != c.JournalId, "NODE_NAME_TAKEN")
 		v.refuse(old.reservedBytes() > c.MemoryBytes, "NODE_TEARDOWN")
+		v.refuse(m.comesLate(old, row, c), "NODE_TEARDOWN")
 	}
 	v.refuse(old == nil && len(m.nodes) >= nodesMax, "TOO_MANY_NODES")
 	v.refuse(m.pools[orDefault(c.Pool)] == nil && len(m.pools) >= poolsMax, "TOO_MANY_POOLS")
@@ -58,6 +59,18 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 		m.forgetPool(left)
 	}
 	return result(got, &logv1.Result{Incarnation: row.Incarnation})
+}
+
+// comesLate: the registration may be older than that by which the node is up, and of another
+// machine; what runs there by now is not lost.
+func (m *Model) comesLate(old *node, row state.Node, c *logv1.RegisterNode) bool {
+	if p := m.pools[orDefault(c.Pool)]; p != nil {
+		row.Pool = p.id
+	}
+	if g := c.Gpus; g != nil {
+		row.GPUs = state.GPUs{Class: m.gpuClasses[g.Class], Count: g.Count, Memory: g.MemoryBytes}
+	}
+	return m.level >= levelResizing && old.State == state.NodeUp && len(old.running) > 0 && c.Incarnation < old.Incarnation && !old.goesOn(row, c.Incarnation)
 }
 
 // describedNode is the row of a registration, if it is valid.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -164,7 +165,8 @@ func (w *Witness) sees(p *probe, line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := &w.executions[p.at]
-	if last := len(e.Seen) - 1; last >= 0 && slices.Equal(e.Seen[last].Cores, s.Cores) {
+	const same = int64(time.Millisecond) // how far apart two readings of one time may be
+	if last := len(e.Seen) - 1; last >= 0 && slices.Equal(e.Seen[last].Cores, s.Cores) && s.From-e.Seen[last].From < same {
 		e.Seen[last].Until = s.Until
 		return
 	}

@@ -74,6 +74,9 @@ const (
 	// says so though nothing has changed.
 	lookEvery = 5 * time.Millisecond
 	tellEvery = 50 * time.Millisecond
+	// blinkMax is how far apart two looks are at most between which nothing can have changed
+	// twice: another action would have begun, ended and been reported meanwhile.
+	blinkMax = 15 * time.Millisecond
 )
 
 // watch tells the witness on which CPUs this process runs, where they may change: its action
@@ -106,13 +109,15 @@ func watch(witness int, stop <-chan struct{}) error {
 		if err != nil {
 			return err
 		}
-		if now != cpus {
+		if after := monotonic(); now != cpus || after-until > int64(blinkMax) {
 			if err := tell(cpus); err != nil {
 				return err
 			}
-			cpus, from = now, monotonic()
+			cpus, from, until = now, after, after
+		} else {
+			until = before
 		}
-		if until = max(from, before); until-told > int64(tellEvery) {
+		if until-told > int64(tellEvery) {
 			if err := tell(cpus); err != nil {
 				return err
 			}
