@@ -18,7 +18,7 @@ func (x *execution) divideDue(n *state.Node) {
 	m := *n
 	m.DivideAt = 0
 	x.s.PutNode(&m)
-	x.divides(&m, m.Cores())
+	x.divisions.add(m.ID)
 }
 
 // divide divides the nodes where something has changed. It comes after all starts, so that

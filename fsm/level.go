@@ -5,10 +5,8 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 )
-
-// levelResizing is the feature level from which on running actions are resized.
-const levelResizing state.Level = 3
 
 // levelUnsaid is the level of a cluster whose bootstrap names none.
 const levelUnsaid state.Level = 2
@@ -34,7 +32,7 @@ func since(c *logv1.Command) state.Level {
 	case isNext(c):
 		return state.LevelMax
 	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), (*logv1.Action).GetFixed):
-		return levelResizing
+		return sched.LevelResizing
 	}
 	return state.LevelMin
 }

@@ -6,6 +6,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 )
 
 const (
@@ -48,7 +49,7 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	x.declareGPUs(row, c.Gpus)
 	row.Pool = x.poolNamed(c.Pool)
 	row.RegisteredAt = x.now()
-	row.Resizes = c.Resizes && x.s.Meta().Level >= levelResizing
+	row.Resizes = c.Resizes && x.s.Meta().Level >= sched.LevelResizing
 	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
 		return x.refreshNode(old, row)
 	}
@@ -67,7 +68,7 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 // incarnation then. What runs of that by now must not be taken for lost. From feature level 3
 // on.
 func (x *execution) comesLate(old, row *state.Node, c *logv1.RegisterNode) bool {
-	if x.s.Meta().Level < levelResizing || old.State != state.NodeUp || c.Incarnation >= old.Incarnation || old.Running == 0 {
+	if x.s.Meta().Level < sched.LevelResizing || old.State != state.NodeUp || c.Incarnation >= old.Incarnation || old.Running == 0 {
 		return false
 	}
 	sent := *row

@@ -20,9 +20,11 @@ type change struct {
 	decide Scheduler
 }
 
-// levelExploring is the feature level from which degrees of GPUs are explored, and
-// levelResizing that from which there are nodes on which cores follow.
-const levelExploring, levelResizing state.Level = 3, 3
+// levelExploring is the feature level from which degrees of GPUs are explored.
+const levelExploring state.Level = 3
+
+// LevelResizing is the feature level from which running actions are resized.
+const LevelResizing state.Level = 3
 
 // changes has the schedulers of all feature levels that this build knows, oldest first.
 // A scheduler that a release had is not changed while its level is known: logs and

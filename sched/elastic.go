@@ -44,7 +44,7 @@ func follows(a *state.Action, n *state.Node) bool { return n.Resizes && a.Resiza
 // choose returns where an action starts now, and how wide: nil if it does not,
 // because it does not fit or better waits.
 func (p *Pass) choose(a *state.Action) (*state.Node, int) {
-	if a.Resizable() && p.view.Meta().Level >= levelResizing { // below, the search counted once
+	if a.Resizable() && p.view.Meta().Level >= LevelResizing { // below, the search counted once
 		if n := p.nodeFor(a); n != nil && follows(a, n) {
 			return n, int(a.CoresMin)
 		}
@@ -349,7 +349,7 @@ func (m *batch) decide() {
 // anyResizes reports whether a node may resize what runs there: of those that it shares
 // out, if these are all.
 func (m *batch) anyResizes() bool {
-	return len(m.nodes) >= sharesMax && m.view.Meta().Level >= levelResizing || slices.ContainsFunc(m.nodes, func(s candidateNode) bool { return s.node.Resizes })
+	return len(m.nodes) >= sharesMax && m.view.Meta().Level >= LevelResizing || slices.ContainsFunc(m.nodes, func(s candidateNode) bool { return s.node.Resizes })
 }
 
 // offer assigns the candidates that do not start yet again, to the nodes from first on.

@@ -108,7 +108,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// cpuList writes CPUs as cpuset files have them.
+// cpuList writes CPUs as cpuset files have them, and files of cores.
 func cpuList(cpus []int) string {
 	s := make([]string, len(cpus))
 	for i, c := range cpus {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -46,14 +44,10 @@ func (c *coresFiles) make(k plan.Key, cpus []int) (dir string, err error) {
 
 // put replaces what the file of an attempt says.
 func (c *coresFiles) put(k plan.Key, cpus []int) error {
-	list := make([]string, len(cpus))
-	for i, cpu := range cpus {
-		list[i] = strconv.Itoa(cpu)
-	}
 	at := filepath.Join(coresName, k.String(), coresFile)
 	next := at + ".next"
 	_ = c.root.Remove(next) // left by a change that failed
-	if err := c.root.WriteFile(next, []byte(strings.Join(list, ",")+"\n"), 0o644); err != nil {
+	if err := c.root.WriteFile(next, []byte(cpuList(cpus)+"\n"), 0o644); err != nil {
 		return err
 	}
 	return c.root.Rename(next, at)
