@@ -41,6 +41,7 @@ type Machine struct {
 
 	mu      sync.RWMutex
 	state   *state.State
+	recent  hashes
 	moved   chan struct{} // closed and replaced whenever an entry was applied
 	stopped error
 
@@ -121,8 +122,10 @@ func (m *Machine) try(index, term uint64, e *logv1.Entry) (next *state.State, re
 }
 
 func (m *Machine) publish(s *state.State) {
+	hash := s.Hash()
 	m.mu.Lock()
 	m.state = s
+	m.recent.add(s.Meta().Applied, hash)
 	close(m.moved)
 	m.moved = make(chan struct{})
 	m.mu.Unlock()
@@ -226,6 +229,22 @@ func (m *Machine) Hash() (index, hash uint64) {
 	return index, hash
 }
 
+// HashSince returns the state hash as it was after the first entry from the
+// given index on, or the newest if that is no longer remembered, or from is 0.
+// So servers can be compared while the log moves on. It waits until there is
+// such an entry.
+func (m *Machine) HashSince(ctx context.Context, from uint64) (index, hash uint64, err error) {
+	if err := m.WaitApplied(ctx, from); err != nil {
+		return 0, 0, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if index, hash, ok := m.recent.since(from); ok {
+		return index, hash, nil
+	}
+	return m.state.Meta().Applied, m.state.Hash(), nil
+}
+
 // Snapshot implements raft.FSM.
 func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
 	return &snapshot{m.Fork()}, nil
@@ -247,6 +266,9 @@ func (m *Machine) Restore(r io.ReadCloser) error {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	m.audit = audit{}
+	m.mu.Lock()
+	m.recent = hashes{}
+	m.mu.Unlock()
 	m.publish(s)
 	if m.opts.OnEffects != nil {
 		m.opts.OnEffects([]Effect{{Kind: EffectRestored}, {Kind: EffectEvents}})

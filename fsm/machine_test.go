@@ -37,6 +37,33 @@ func (*memorySink) ID() string    { return "test" }
 func (*memorySink) Cancel() error { return nil }
 func (*memorySink) Close() error  { return nil }
 
+// Servers that are asked one after the other while the log moves on can answer
+// for the same entry.
+func TestHashOfAnEntryThatIsNotTheNewest(t *testing.T) {
+	const entries = hashesKept + 50
+	m := bootstrapped(t, Options{})
+	want := map[uint64]uint64{}
+	for i := uint64(2); i < 2*entries; i += 2 { // Raft's own entries lie between
+		m.Apply(entryLog(t, i, int64(i)*1e3))
+		_, want[i] = m.Hash()
+	}
+	newest, _ := m.Hash()
+	for _, from := range []uint64{newest, newest - 1, newest - 2, newest - 2*hashesKept + 2} {
+		index, hash, err := m.HashSince(t.Context(), from)
+		if err != nil || index != from+from%2 || hash != want[index] {
+			t.Errorf("from %d: entry %d has hash %x (%v), want %x", from, index, hash, err, want[from+from%2])
+		}
+	}
+	if index, _, err := m.HashSince(t.Context(), newest-2*hashesKept); err != nil || index != newest {
+		t.Errorf("the hash of a forgotten entry is one of entry %d (%v), want the newest %d", index, err, newest)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if index, _, err := m.HashSince(ctx, newest+1); err == nil {
+		t.Errorf("the hash of an entry to come is one of entry %d", index)
+	}
+}
+
 func TestSnapshotAndReplayGiveTheSameHash(t *testing.T) {
 	var entries []*raft.Log
 	a := bootstrapped(t, Options{})

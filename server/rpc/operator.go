@@ -35,10 +35,10 @@ func (s *Server) GetStatus(_ context.Context, _ *rotav1.GetStatusRequest) (*rota
 
 // GetStateHash returns the hash of this server's own state.
 func (s *Server) GetStateHash(ctx context.Context, req *rotav1.GetStateHashRequest) (*rotav1.GetStateHashResponse, error) {
-	if err := s.Machine.WaitApplied(ctx, req.MinIndex); err != nil {
+	index, hash, err := s.Machine.HashSince(ctx, req.MinIndex)
+	if err != nil {
 		return nil, err
 	}
-	index, hash := s.Machine.Hash()
 	return &rotav1.GetStateHashResponse{ServerId: s.ServerID, Index: index, Hash: fmt.Sprintf("%016x", hash)}, nil
 }
 

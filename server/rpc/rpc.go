@@ -43,8 +43,9 @@ type Machine interface {
 	Fork() *state.State
 	// WaitApplied returns when the entry at an index has been applied.
 	WaitApplied(ctx context.Context, index uint64) error
-	// Hash returns the newest applied index and the hash of the state there.
-	Hash() (index, hash uint64)
+	// HashSince returns the hash of the state after the first entry from an index
+	// on, of the newest if from is 0 or long ago; it waits for that entry.
+	HashSince(ctx context.Context, from uint64) (index, hash uint64, err error)
 }
 
 // Replica is this server's place in the cluster. Any server can propose and

@@ -23,9 +23,9 @@ type HashReport struct {
 	Servers []ServerHash `json:"servers"`
 }
 
-// hashRounds is how often servers are asked again while the log moves on
-// between their answers.
-const hashRounds = 50
+// hashRounds is how often servers are asked again because one no longer knew
+// the hash of the entry that another had answered for.
+const hashRounds = 10
 
 // CompareHashes asks all servers for the hash of their state until they answer
 // for the same index: hashes of different indexes cannot be compared. Dial makes
@@ -39,7 +39,7 @@ func CompareHashes(ctx context.Context, peers []*rotav1.Peer, dial func(addr str
 		sameIndex, failed := true, false
 		for _, p := range peers {
 			s := ServerHash{ID: p.Id, Address: p.Address}
-			if err := s.ask(ctx, index, dial); err != nil {
+			if err := s.ask(ctx, newest, dial); err != nil {
 				s.Error, failed = err.Error(), true
 			}
 			newest = max(newest, s.Index)

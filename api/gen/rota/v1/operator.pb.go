@@ -788,7 +788,10 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 
 type GetStateHashRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Wait until this server has applied this index; 0: answer at once.
+	// Wait until this server has applied this index, and answer for the first
+	// entry from it on; for the newest if that was thousands of entries ago. So
+	// servers can be compared while the log moves on. 0: answer at once, for the
+	// newest.
 	MinIndex      uint64 `protobuf:"varint,1,opt,name=min_index,json=minIndex,proto3" json:"min_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
