@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -211,12 +212,34 @@ func startTime(pid int) uint64 {
 // hasMark reports whether the environment a process started with has an entry
 // that begins with mark; a mark that ends in NUL is compared as a whole.
 func hasMark(pid int, mark []byte) bool {
-	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return false
-	}
-	entries := strings.SplitAfter(string(env), "\x00")
+	entries := strings.SplitAfter(environOf(pid), "\x00")
 	return slices.ContainsFunc(entries, func(e string) bool { return strings.HasPrefix(e, string(mark)) })
+}
+
+// environOf returns the environment a process started with. While a process begins
+// another program the kernel shows neither its environment nor its command line. That
+// is over soon, so it is looked at again.
+func environOf(pid int) string {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	for range 50 {
+		env, err := os.ReadFile(filepath.Join(proc, "environ"))
+		if err != nil || len(env) > 0 {
+			return string(env)
+		}
+		line, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+		if err != nil || len(line) > 0 || !hasMemory(pid) {
+			return ""
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ""
+}
+
+// hasMemory is not true of a zombie, nor of a thread of the kernel.
+func hasMemory(pid int) bool {
+	const size = 20 // of the address space
+	f := statFields(pid)
+	return len(f) > size && f[size] != "0"
 }
 
 func bootID() string { return readString("/proc/sys/kernel/random/boot_id") }

@@ -15,6 +15,10 @@ const (
 	turnaroundsMin = 200
 	// serverMemoryMax is what a server may have resident, whoever sends what.
 	serverMemoryMax = 1 << 30
+	// officesMax is how many elections there may be: attackers, commands and servers share
+	// the CPUs of one machine, and a leader that gets none for half a second steps down.
+	// The scenario abuse-latency is played on a quiet machine, and allows none.
+	officesMax = 3
 	// slowerMax is how many times its quiet value the p99 of the ordinary load may be.
 	slowerMax = 3
 )
@@ -40,10 +44,10 @@ func abuse(e *evidence, f *findings) {
 	allSucceeded(e, f)
 }
 
-// inOffice: the leader of the beginning leads in the end, in the same term.
+// inOffice: there is a leader in the end, and there were not many before it.
 func inOffice(a *history.Abuse, f *findings) {
-	if a.Before.LeaderID != a.After.LeaderID || a.Before.Term != a.After.Term {
-		f.add([]string{describeSample(a.Before), describeSample(a.After)}, "the leader did not stay in office")
+	if a.After.LeaderID == "" || a.After.Term > a.Before.Term+officesMax {
+		f.add([]string{describeSample(a.Before), describeSample(a.After)}, "leaders did not stay in office")
 	}
 }
 
@@ -63,6 +67,9 @@ func latency(e *evidence, f *findings) {
 	a := e.Abuse
 	if a == nil {
 		return // and nothing was checked
+	}
+	if a.Before.LeaderID != a.After.LeaderID || a.Before.Term != a.After.Term {
+		f.add([]string{describeSample(a.Before), describeSample(a.After)}, "the leader did not stay in office")
 	}
 	quiet, abused := e.TurnaroundsOf(a.QuietStart, a.Start), e.TurnaroundsOf(a.Start, a.End)
 	f.checked = len(quiet) + len(abused)

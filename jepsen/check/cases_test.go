@@ -81,7 +81,13 @@ var broken = []caseOf{
 	{"abuse", "an operator's call of a client", "1 things were achieved", func(_ *testing.T, r *history.Record) {
 		r.Abuse.Achieved = []string{"RemovePeer was answered ok"}
 	}},
-	{"abuse", "a leader that was deposed", "did not stay in office", func(_ *testing.T, r *history.Record) {
+	{"abuse", "leaders that are deposed all the time", "leaders did not stay in office", func(_ *testing.T, r *history.Record) {
+		r.Abuse.After.Term += officesMax + 1
+	}},
+	{"abuse", "no leader in the end", "leaders did not stay in office", func(_ *testing.T, r *history.Record) {
+		r.Abuse.After.LeaderID = ""
+	}},
+	{"latency", "a leader that was deposed", "the leader did not stay in office", func(_ *testing.T, r *history.Record) {
 		r.Abuse.After.Term++
 	}},
 	{"abuse", "a server of two gigabytes", "s1 has had 2048 MiB of memory", func(_ *testing.T, r *history.Record) {
