@@ -70,10 +70,11 @@ func (x *execution) class(ns state.NamespaceID, name string) state.ClassID {
 	return m.LastClass
 }
 
-// learn takes a successful attempt into what is known of its class. Others say
-// nothing of how long the work takes.
+// learn takes an attempt into what is known of its class. How long it took with its units
+// is learned from those that succeeded. How much work there was is learned from all that
+// came to their end, with whatever exit code, and from those that others ended.
 func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
-	if a.Class == 0 || r.Reason != state.EndExited || r.ExitCode != 0 {
+	if a.Class == 0 || r.Reason == state.EndStartFailed {
 		return
 	}
 	units := max(1, sched.KeyUnits(t))
@@ -81,7 +82,17 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 		units = uint32(sched.MeanWidth(t, x.now()))
 	}
 	// What the set-up of a model takes is declared, and charged by itself.
-	x.s.PutClass(x.s.Class(a.Class).Learn(units, r.ExecNS-t.SetUpNS))
+	took, c := r.ExecNS-t.SetUpNS, x.s.Class(a.Class)
+	learned := c
+	if r.Reason == state.EndExited && r.ExitCode == 0 {
+		learned = learned.Learn(units, took)
+	}
+	if x.s.Meta().Level >= sched.LevelResizing && took > 0 {
+		learned = learned.Lived(sched.Work(a, units, took), r.Reason.Natural())
+	}
+	if learned != c {
+		x.s.PutClass(learned)
+	}
 }
 
 // deleteClass forgets a class that nothing live names.

@@ -151,6 +151,22 @@ func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
 	return one.Duration(units)
 }
 
+// Work returns how long an action would have taken with one unit if it took ns with so many,
+// by the curve that its client gave, or by the one that is assumed.
+func Work(a *state.Action, units uint32, ns int64) int64 {
+	return scale.Single(curveFor(a), int32(units), min(ns, scale.DurationMax))
+}
+
+// curveFor returns the curve of an action, or the one that is assumed.
+func curveFor(a *state.Action) scale.Curve {
+	if p := profileOf(a); p != nil {
+		if c := CurveOf(p); c != nil {
+			return c
+		}
+	}
+	return scale.AssumedCurve
+}
+
 // demandOf puts together what a client and a class know. What the client says
 // comes first; what it leaves out is taken from the class.
 func demandOf(a scale.DoPSet, p *state.Profile, seen []scale.Seen) scale.Demand {

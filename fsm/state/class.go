@@ -21,6 +21,8 @@ type Class struct {
 	Namespace NamespaceID
 	Name      string
 	Seen      []WidthSeen // ascending by units, at most 16
+	// Lifetimes are learned from level 3 on.
+	Lifetimes Lifetimes
 }
 
 // WidthSeen is what was learned from the attempts with this number of units of the key
@@ -60,6 +62,17 @@ func (r *Class) Learn(units uint32, ns int64) *Class {
 	return &c
 }
 
+// Lived returns the row with one more attempt that had so much work, or, if it was ended by
+// others, more than that.
+func (r *Class) Lived(ns int64, ended bool) *Class {
+	if ns <= 0 || ns > execNSMax {
+		return r
+	}
+	c := *r
+	c.Lifetimes = r.Lifetimes.with(ns, ended)
+	return &c
+}
+
 // forget drops the width that was used least, but the newest, if there are too
 // many.
 func (r *Class) forget(newest int) {
@@ -83,6 +96,11 @@ func (r *Class) code(c *codec) {
 		number(c, &w.Units)
 		signed(c, &w.MeanNS)
 		number(c, &w.Attempts)
+	})
+	trailingList(c, (*[]Lifetime)(&r.Lifetimes), func(c *codec, l *Lifetime) {
+		number(c, &l.Bucket)
+		number(c, &l.Ended)
+		number(c, &l.Cut)
 	})
 }
 

@@ -74,6 +74,11 @@ const (
 	EndQueueTimeout
 )
 
+// Natural reports whether an attempt came to its end by itself, well or not.
+func (r EndReason) Natural() bool {
+	return r == EndExited || r == EndSignaled || r == EndOutOfMemory
+}
+
 // Namespace separates the actions and trajectories of one user from another's.
 type Namespace struct {
 	ID   NamespaceID

@@ -226,7 +226,7 @@ func (s *supervisor) die(x *execution, after int64) {
 		adopted := x.adopted
 		s.gone(x, false)
 		if adopted && x.killed != 0 {
-			s.tell(plan.Exit{Key: x.key, Reason: x.killed})
+			s.tell(plan.Exit{Key: x.key, Reason: x.killed, Exec: time.Duration(s.n.opts.Loop.Now() - x.began)})
 		}
 	})
 }

@@ -182,6 +182,7 @@ func (c *config) newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
 	if d.Chance(200_000) {
 		a.QueueTimeoutNs = d.Between(1, 60) * second
 	}
+	a.Fixed = d.Chance(50_000) // refused until resizing is active
 	c.addNeeds(d, a, pool)
 	useQuotas(a, d)
 	if c.elastic {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	logv1 "rota/api/gen/log/v1"
@@ -21,9 +22,12 @@ type (
 		id      state.ClassID
 		live    int
 		widths  map[uint32]*width
+		lived   map[int64]*lifetimes // by the least work of their bucket
 		touched bool
 	}
-	width struct {
+	// lifetimes count attempts in sixteenths.
+	lifetimes struct{ ended, cut uint64 }
+	width     struct {
 		mean     int64
 		attempts uint64
 	}
@@ -87,7 +91,7 @@ func (m *Model) join(a *action, name string) {
 	c := m.classes[k]
 	if c == nil {
 		m.lastClass++
-		c = &class{className: k, id: m.lastClass, widths: make(map[uint32]*width)}
+		c = &class{className: k, id: m.lastClass, widths: make(map[uint32]*width), lived: make(map[int64]*lifetimes)}
 		m.classes[k] = c
 	}
 	c.live++
@@ -106,6 +110,7 @@ func (m *Model) touchClass(c *class) {
 // of its model, with so many GPUs or, without, cores.
 func (m *Model) learn(a *action, r *logv1.AttemptReport) {
 	took := r.ExecNs - a.setUp
+	m.lives(a, state.EndReason(r.Reason), took)
 	good := state.EndReason(r.Reason) == state.EndExited && r.ExitCode == 0 && took > 0 && took <= execMax
 	if a.class == nil || !good {
 		return
@@ -130,6 +135,93 @@ func (m *Model) learn(a *action, r *logv1.AttemptReport) {
 		delete(a.class.widths, least)
 	}
 	a.class.widths[units] = &width{took, 1}
+}
+
+// lives takes over how much work an attempt had: whole if it came to its end.
+func (m *Model) lives(a *action, reason state.EndReason, took int64) {
+	if a.class == nil || m.level < levelResizing || took <= 0 || took > execMax {
+		return
+	}
+	ended := false
+	switch reason {
+	case state.EndExited, state.EndSignaled, state.EndOutOfMemory:
+		ended = true
+	case state.EndTimeout, state.EndCanceled, state.EndTrajectoryEnded, state.EndNodeLost, state.EndSupervisorLost:
+	default:
+		return
+	}
+	work := math.Ceil(float64(took) * a.speed(float64(a.meanWidth(m.now))))
+	least := octavePart(int64(min(work, execMax)))
+	l := a.class.lived[least]
+	if l == nil {
+		l = &lifetimes{}
+		a.class.lived[least] = l
+	}
+	if ended {
+		l.ended += 16
+	} else {
+		l.cut += 16
+	}
+	a.class.fade()
+	m.touchClass(a.class)
+}
+
+// octavePart rounds down to three binary digits.
+func octavePart(n int64) int64 {
+	step := int64(1)
+	for n/step >= 8 {
+		step *= 2
+	}
+	return n / step * step
+}
+
+// fade halves what was seen if that were more than 512 attempts.
+func (c *class) fade() {
+	sum := uint64(0)
+	for _, l := range c.lived {
+		sum += l.ended + l.cut
+	}
+	if sum <= 512*16 {
+		return
+	}
+	for least, l := range c.lived {
+		l.ended, l.cut = l.ended/2, l.cut/2
+		if l.ended == 0 && l.cut == 0 {
+			delete(c.lived, least)
+		}
+	}
+}
+
+// speed is how many times as fast an action is with so many units: as its client says, or
+// with a twentieth of it serial.
+func (a *action) speed(units float64) float64 {
+	serial := 0.05
+	if a.Needs != nil && a.Needs.Profile != nil {
+		p := a.Needs.Profile
+		if p.Serial {
+			serial = float64(p.SerialPPM) / 1e6
+		} else if len(p.Points) > 0 {
+			return speedAt(p.Points, units)
+		}
+	}
+	return units / (1 + serial*(units-1))
+}
+
+// speedAt is on the lines from point to point, and stays after the last.
+func speedAt(points []state.CurvePoint, units float64) float64 {
+	x, y := 1.0, 1.0
+	for _, p := range points {
+		px := float64(p.Units)
+		py := px * float64(p.Ratio) / 1e6
+		if px >= units {
+			if px == x {
+				return py
+			}
+			return y + (py-y)*(units-x)/(px-x)
+		}
+		x, y = px, py
+	}
+	return y
 }
 
 func (m *Model) deleteClass(c *logv1.DeleteClass, got *logv1.Result) error {
@@ -164,6 +256,22 @@ func (m *Model) compareClasses(classes []*class) error {
 			if want := c.widths[w.Units]; want == nil || want.mean != w.MeanNS || want.attempts != w.Attempts {
 				return fmt.Errorf("class %s has seen %d attempts of %d ns with %d cores, must be %+v", c.name, w.Attempts, w.MeanNS, w.Units, want)
 			}
+		}
+		if err := c.compareLifetimes(got.Lifetimes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *class) compareLifetimes(got state.Lifetimes) error {
+	if len(got) != len(c.lived) {
+		return fmt.Errorf("class %s has %d amounts of work, must be %d", c.name, len(got), len(c.lived))
+	}
+	for _, l := range got {
+		least := state.LifetimeLeast(l.Bucket)
+		if want := c.lived[least]; want == nil || want.ended != l.Ended || want.cut != l.Cut {
+			return fmt.Errorf("class %s has %d and %d sixteenths of attempts with %d ns of work, must be %+v", c.name, l.Ended, l.Cut, least, want)
 		}
 	}
 	return nil

@@ -61,6 +61,9 @@ func (m *Model) expiry(q *logv1.Request) int64 {
 
 func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 	n := uint32(len(c.Actions))
+	if m.level < levelResizing && slices.ContainsFunc(c.Actions, (*logv1.Action).GetFixed) {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
 	if done, err := m.replayed(c.Request, state.VerbSubmit, n, got); done {
 		return err
 	}
@@ -98,7 +101,6 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	v.refuse(m.newClasses(ns, c.Actions) > classesMax, "TOO_MANY_CLASSES")
 	var joining map[uint64]*joiners
 	for _, a := range c.Actions {
-		v.refuse(a.Fixed && m.level < levelResizing, "LEVEL_NOT_ACTIVE")
 		m.namesQuotas(v, a)
 		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")

@@ -57,6 +57,22 @@ var resizing = []Mutant{
 		Hunt: simulate(),
 	},
 	{
+		Name: "cut-off-counts-as-ended",
+		Bug:  "an attempt that was ended by others teaches its class that there was no more work",
+		Edits: []Edit{{"fsm/class.go",
+			"took), r.Reason.Natural())",
+			"took), true)"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "work-is-time",
+		Bug:  "a class learns how long attempts took as if all had had one core",
+		Edits: []Edit{{"fsm/class.go",
+			"sched.Work(a, units, took)",
+			"sched.Work(a, 1, took)"}},
+		Hunt: simulate(),
+	},
+	{
 		Name: "fixed-is-resized",
 		Bug:  "an action that is to keep its cores is given others",
 		Edits: []Edit{{"fsm/state/rows.go",

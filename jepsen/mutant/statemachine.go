@@ -201,8 +201,8 @@ var stateMachine = []Mutant{
 		Name: "learned-from-failures",
 		Bug:  "a class learns from attempts that failed, too",
 		Edits: []Edit{{"fsm/class.go",
-			"if a.Class == 0 || r.Reason != state.EndExited || r.ExitCode != 0 {",
-			"if a.Class == 0 {"}},
+			"if r.Reason == state.EndExited && r.ExitCode == 0 {",
+			"if r.Reason.Natural() {"}},
 		Hunt: simulate(),
 	},
 	{

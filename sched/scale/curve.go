@@ -108,6 +108,13 @@ func ratio(a, b, c uint64) uint64 {
 	return q
 }
 
+// Single returns how long an action takes with one unit that takes ns with so many, by a
+// curve.
+func Single(c Curve, units int32, ns int64) int64 {
+	const trial = 1 << 40
+	return bounded(uint64(ns), trial<<fraction, c.at(trial, units))
+}
+
 // Scaled is the demand of an action that takes ns nanoseconds with one unit and
 // speeds up along a curve.
 //

@@ -89,5 +89,18 @@ func classMessage(st *state.State, c *state.Class) *rotav1.Class {
 			Units: w.Units, MeanDuration: durationpb.New(time.Duration(w.MeanNS)), Attempts: w.Attempts,
 		})
 	}
+	for _, l := range c.Lifetimes {
+		m.Lifetimes = append(m.Lifetimes, &rotav1.ClassLifetime{
+			Least: durationpb.New(time.Duration(state.LifetimeLeast(l.Bucket))),
+			Below: durationpb.New(time.Duration(state.LifetimeLeast(l.Bucket + 1))),
+			Ended: float64(l.Ended) / state.LifetimeUnit, Cut: float64(l.Cut) / state.LifetimeUnit,
+		})
+	}
+	quantiles := c.Lifetimes.Quantiles(500_000, 900_000, 990_000)
+	for i, to := range []**durationpb.Duration{&m.WorkP50, &m.WorkP90, &m.WorkP99} {
+		if quantiles[i] > 0 {
+			*to = durationpb.New(time.Duration(quantiles[i]))
+		}
+	}
 	return m
 }

@@ -44,7 +44,7 @@ func (a *app) classListCmd() *cobra.Command {
 
 func (a *app) classGetCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "get NAME", Short: "Show one class", Args: exactly("NAME"),
+		Use: "get NAME", Short: "Show one class: how long its actions take by number of cores, and how much they differ", Args: exactly("NAME"),
 		Example: "  rota class get pytest",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			resp, err := call(ctx, a, c.Classes.GetClass, &rotav1.GetClassRequest{Namespace: a.settings.namespace, Name: args[0]})
@@ -52,11 +52,14 @@ func (a *app) classGetCmd() *cobra.Command {
 				return err
 			}
 			class := resp.Class
-			fields := []field{{"class", class.GetName()}, {"namespace", class.GetNamespace()}, {"live actions", fmt.Sprint(class.GetLiveActions())}}
-			for _, w := range class.GetWidths() {
-				fields = append(fields, field{fmt.Sprintf("with %d", w.Units), widthText(w)})
+			err = a.printFields(class, []field{
+				{"class", class.GetName()}, {"namespace", class.GetNamespace()},
+				{"live actions", fmt.Sprint(class.GetLiveActions())}, {"work", workText(class)},
+			})
+			if err == nil && !a.json() {
+				drawClass(a.out, class)
 			}
-			return a.printFields(class, fields)
+			return err
 		}),
 	}
 }
@@ -82,10 +85,6 @@ func widthsText(c *rotav1.Class) string {
 		all = append(all, fmt.Sprintf("%d: %v", w.Units, w.MeanDuration.AsDuration().Round(time.Millisecond)))
 	}
 	return strings.Join(all, ", ")
-}
-
-func widthText(w *rotav1.ClassWidth) string {
-	return fmt.Sprintf("%v, mean of %d attempts", w.MeanDuration.AsDuration().Round(time.Microsecond), w.Attempts)
 }
 
 // knownFlags are the flags of `rota run` about the duration of an action.

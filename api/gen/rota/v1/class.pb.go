@@ -30,7 +30,15 @@ type Class struct {
 	// What was seen, in ascending order of units. At most 16 widths are kept.
 	Widths []*ClassWidth `protobuf:"bytes,3,rep,name=widths,proto3" json:"widths,omitempty"`
 	// Actions that name it and are queued or running.
-	LiveActions   uint32 `protobuf:"varint,4,opt,name=live_actions,json=liveActions,proto3" json:"live_actions,omitempty"`
+	LiveActions uint32 `protobuf:"varint,4,opt,name=live_actions,json=liveActions,proto3" json:"live_actions,omitempty"`
+	// How much work there was in its attempts, in ascending order; from feature level 3 on.
+	Lifetimes []*ClassLifetime `protobuf:"bytes,5,rep,name=lifetimes,proto3" json:"lifetimes,omitempty"`
+	// How much work there is in half of all attempts at most, in 90 % and in 99 %: how long
+	// they take with one unit. Attempts that were ended by others count until then
+	// (Kaplan and Meier's estimate). Unset if the end of so many was not seen.
+	WorkP50       *durationpb.Duration `protobuf:"bytes,6,opt,name=work_p50,json=workP50,proto3" json:"work_p50,omitempty"`
+	WorkP90       *durationpb.Duration `protobuf:"bytes,7,opt,name=work_p90,json=workP90,proto3" json:"work_p90,omitempty"`
+	WorkP99       *durationpb.Duration `protobuf:"bytes,8,opt,name=work_p99,json=workP99,proto3" json:"work_p99,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -93,6 +101,107 @@ func (x *Class) GetLiveActions() uint32 {
 	return 0
 }
 
+func (x *Class) GetLifetimes() []*ClassLifetime {
+	if x != nil {
+		return x.Lifetimes
+	}
+	return nil
+}
+
+func (x *Class) GetWorkP50() *durationpb.Duration {
+	if x != nil {
+		return x.WorkP50
+	}
+	return nil
+}
+
+func (x *Class) GetWorkP90() *durationpb.Duration {
+	if x != nil {
+		return x.WorkP90
+	}
+	return nil
+}
+
+func (x *Class) GetWorkP99() *durationpb.Duration {
+	if x != nil {
+		return x.WorkP99
+	}
+	return nil
+}
+
+// ClassLifetime counts the attempts that had about the same amount of work: how long they
+// would have taken with one unit, by the action's speed-up curve, or with a twentieth of it
+// serial if it has none. Counts fade: once they add up to 512 they are halved.
+type ClassLifetime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Least *durationpb.Duration   `protobuf:"bytes,1,opt,name=least,proto3" json:"least,omitempty"`
+	Below *durationpb.Duration   `protobuf:"bytes,2,opt,name=below,proto3" json:"below,omitempty"`
+	// Attempts that came to their end, with whatever exit code.
+	Ended float64 `protobuf:"fixed64,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Attempts that were ended by others: they had at least this much work.
+	Cut           float64 `protobuf:"fixed64,4,opt,name=cut,proto3" json:"cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassLifetime) Reset() {
+	*x = ClassLifetime{}
+	mi := &file_rota_v1_class_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassLifetime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassLifetime) ProtoMessage() {}
+
+func (x *ClassLifetime) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_class_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassLifetime.ProtoReflect.Descriptor instead.
+func (*ClassLifetime) Descriptor() ([]byte, []int) {
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ClassLifetime) GetLeast() *durationpb.Duration {
+	if x != nil {
+		return x.Least
+	}
+	return nil
+}
+
+func (x *ClassLifetime) GetBelow() *durationpb.Duration {
+	if x != nil {
+		return x.Below
+	}
+	return nil
+}
+
+func (x *ClassLifetime) GetEnded() float64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
+}
+
+func (x *ClassLifetime) GetCut() float64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
 // ClassWidth is what was learned from the attempts that had this number of units of
 // their key resource and succeeded.
 type ClassWidth struct {
@@ -107,7 +216,7 @@ type ClassWidth struct {
 
 func (x *ClassWidth) Reset() {
 	*x = ClassWidth{}
-	mi := &file_rota_v1_class_proto_msgTypes[1]
+	mi := &file_rota_v1_class_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -119,7 +228,7 @@ func (x *ClassWidth) String() string {
 func (*ClassWidth) ProtoMessage() {}
 
 func (x *ClassWidth) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[1]
+	mi := &file_rota_v1_class_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -132,7 +241,7 @@ func (x *ClassWidth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassWidth.ProtoReflect.Descriptor instead.
 func (*ClassWidth) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ClassWidth) GetUnits() uint32 {
@@ -168,7 +277,7 @@ type GetClassRequest struct {
 
 func (x *GetClassRequest) Reset() {
 	*x = GetClassRequest{}
-	mi := &file_rota_v1_class_proto_msgTypes[2]
+	mi := &file_rota_v1_class_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +289,7 @@ func (x *GetClassRequest) String() string {
 func (*GetClassRequest) ProtoMessage() {}
 
 func (x *GetClassRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[2]
+	mi := &file_rota_v1_class_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +302,7 @@ func (x *GetClassRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClassRequest.ProtoReflect.Descriptor instead.
 func (*GetClassRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetClassRequest) GetNamespace() string {
@@ -226,7 +335,7 @@ type GetClassResponse struct {
 
 func (x *GetClassResponse) Reset() {
 	*x = GetClassResponse{}
-	mi := &file_rota_v1_class_proto_msgTypes[3]
+	mi := &file_rota_v1_class_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -238,7 +347,7 @@ func (x *GetClassResponse) String() string {
 func (*GetClassResponse) ProtoMessage() {}
 
 func (x *GetClassResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[3]
+	mi := &file_rota_v1_class_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -251,7 +360,7 @@ func (x *GetClassResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClassResponse.ProtoReflect.Descriptor instead.
 func (*GetClassResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetClassResponse) GetClass() *Class {
@@ -275,7 +384,7 @@ type ListClassesRequest struct {
 
 func (x *ListClassesRequest) Reset() {
 	*x = ListClassesRequest{}
-	mi := &file_rota_v1_class_proto_msgTypes[4]
+	mi := &file_rota_v1_class_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +396,7 @@ func (x *ListClassesRequest) String() string {
 func (*ListClassesRequest) ProtoMessage() {}
 
 func (x *ListClassesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[4]
+	mi := &file_rota_v1_class_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +409,7 @@ func (x *ListClassesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClassesRequest.ProtoReflect.Descriptor instead.
 func (*ListClassesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListClassesRequest) GetNamespace() string {
@@ -342,7 +451,7 @@ type ListClassesResponse struct {
 
 func (x *ListClassesResponse) Reset() {
 	*x = ListClassesResponse{}
-	mi := &file_rota_v1_class_proto_msgTypes[5]
+	mi := &file_rota_v1_class_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +463,7 @@ func (x *ListClassesResponse) String() string {
 func (*ListClassesResponse) ProtoMessage() {}
 
 func (x *ListClassesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[5]
+	mi := &file_rota_v1_class_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +476,7 @@ func (x *ListClassesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClassesResponse.ProtoReflect.Descriptor instead.
 func (*ListClassesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListClassesResponse) GetClasses() []*Class {
@@ -395,7 +504,7 @@ type DeleteClassRequest struct {
 
 func (x *DeleteClassRequest) Reset() {
 	*x = DeleteClassRequest{}
-	mi := &file_rota_v1_class_proto_msgTypes[6]
+	mi := &file_rota_v1_class_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +516,7 @@ func (x *DeleteClassRequest) String() string {
 func (*DeleteClassRequest) ProtoMessage() {}
 
 func (x *DeleteClassRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[6]
+	mi := &file_rota_v1_class_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +529,7 @@ func (x *DeleteClassRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClassRequest.ProtoReflect.Descriptor instead.
 func (*DeleteClassRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteClassRequest) GetNamespace() string {
@@ -445,7 +554,7 @@ type DeleteClassResponse struct {
 
 func (x *DeleteClassResponse) Reset() {
 	*x = DeleteClassResponse{}
-	mi := &file_rota_v1_class_proto_msgTypes[7]
+	mi := &file_rota_v1_class_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +566,7 @@ func (x *DeleteClassResponse) String() string {
 func (*DeleteClassResponse) ProtoMessage() {}
 
 func (x *DeleteClassResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[7]
+	mi := &file_rota_v1_class_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,19 +579,28 @@ func (x *DeleteClassResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClassResponse.ProtoReflect.Descriptor instead.
 func (*DeleteClassResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{8}
 }
 
 var File_rota_v1_class_proto protoreflect.FileDescriptor
 
 const file_rota_v1_class_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/class.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\x89\x01\n" +
+	"\x13rota/v1/class.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\xe1\x02\n" +
 	"\x05Class\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
 	"\x06widths\x18\x03 \x03(\v2\x13.rota.v1.ClassWidthR\x06widths\x12!\n" +
-	"\flive_actions\x18\x04 \x01(\rR\vliveActions\"~\n" +
+	"\flive_actions\x18\x04 \x01(\rR\vliveActions\x124\n" +
+	"\tlifetimes\x18\x05 \x03(\v2\x16.rota.v1.ClassLifetimeR\tlifetimes\x124\n" +
+	"\bwork_p50\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\aworkP50\x124\n" +
+	"\bwork_p90\x18\a \x01(\v2\x19.google.protobuf.DurationR\aworkP90\x124\n" +
+	"\bwork_p99\x18\b \x01(\v2\x19.google.protobuf.DurationR\aworkP99\"\x99\x01\n" +
+	"\rClassLifetime\x12/\n" +
+	"\x05least\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05least\x12/\n" +
+	"\x05below\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05below\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\x01R\x05ended\x12\x10\n" +
+	"\x03cut\x18\x04 \x01(\x01R\x03cut\"~\n" +
 	"\n" +
 	"ClassWidth\x12\x14\n" +
 	"\x05units\x18\x01 \x01(\rR\x05units\x12>\n" +
@@ -526,34 +644,41 @@ func file_rota_v1_class_proto_rawDescGZIP() []byte {
 	return file_rota_v1_class_proto_rawDescData
 }
 
-var file_rota_v1_class_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_rota_v1_class_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_rota_v1_class_proto_goTypes = []any{
 	(*Class)(nil),               // 0: rota.v1.Class
-	(*ClassWidth)(nil),          // 1: rota.v1.ClassWidth
-	(*GetClassRequest)(nil),     // 2: rota.v1.GetClassRequest
-	(*GetClassResponse)(nil),    // 3: rota.v1.GetClassResponse
-	(*ListClassesRequest)(nil),  // 4: rota.v1.ListClassesRequest
-	(*ListClassesResponse)(nil), // 5: rota.v1.ListClassesResponse
-	(*DeleteClassRequest)(nil),  // 6: rota.v1.DeleteClassRequest
-	(*DeleteClassResponse)(nil), // 7: rota.v1.DeleteClassResponse
-	(*durationpb.Duration)(nil), // 8: google.protobuf.Duration
+	(*ClassLifetime)(nil),       // 1: rota.v1.ClassLifetime
+	(*ClassWidth)(nil),          // 2: rota.v1.ClassWidth
+	(*GetClassRequest)(nil),     // 3: rota.v1.GetClassRequest
+	(*GetClassResponse)(nil),    // 4: rota.v1.GetClassResponse
+	(*ListClassesRequest)(nil),  // 5: rota.v1.ListClassesRequest
+	(*ListClassesResponse)(nil), // 6: rota.v1.ListClassesResponse
+	(*DeleteClassRequest)(nil),  // 7: rota.v1.DeleteClassRequest
+	(*DeleteClassResponse)(nil), // 8: rota.v1.DeleteClassResponse
+	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
 }
 var file_rota_v1_class_proto_depIdxs = []int32{
-	1, // 0: rota.v1.Class.widths:type_name -> rota.v1.ClassWidth
-	8, // 1: rota.v1.ClassWidth.mean_duration:type_name -> google.protobuf.Duration
-	0, // 2: rota.v1.GetClassResponse.class:type_name -> rota.v1.Class
-	0, // 3: rota.v1.ListClassesResponse.classes:type_name -> rota.v1.Class
-	2, // 4: rota.v1.ClassService.GetClass:input_type -> rota.v1.GetClassRequest
-	4, // 5: rota.v1.ClassService.ListClasses:input_type -> rota.v1.ListClassesRequest
-	6, // 6: rota.v1.ClassService.DeleteClass:input_type -> rota.v1.DeleteClassRequest
-	3, // 7: rota.v1.ClassService.GetClass:output_type -> rota.v1.GetClassResponse
-	5, // 8: rota.v1.ClassService.ListClasses:output_type -> rota.v1.ListClassesResponse
-	7, // 9: rota.v1.ClassService.DeleteClass:output_type -> rota.v1.DeleteClassResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: rota.v1.Class.widths:type_name -> rota.v1.ClassWidth
+	1,  // 1: rota.v1.Class.lifetimes:type_name -> rota.v1.ClassLifetime
+	9,  // 2: rota.v1.Class.work_p50:type_name -> google.protobuf.Duration
+	9,  // 3: rota.v1.Class.work_p90:type_name -> google.protobuf.Duration
+	9,  // 4: rota.v1.Class.work_p99:type_name -> google.protobuf.Duration
+	9,  // 5: rota.v1.ClassLifetime.least:type_name -> google.protobuf.Duration
+	9,  // 6: rota.v1.ClassLifetime.below:type_name -> google.protobuf.Duration
+	9,  // 7: rota.v1.ClassWidth.mean_duration:type_name -> google.protobuf.Duration
+	0,  // 8: rota.v1.GetClassResponse.class:type_name -> rota.v1.Class
+	0,  // 9: rota.v1.ListClassesResponse.classes:type_name -> rota.v1.Class
+	3,  // 10: rota.v1.ClassService.GetClass:input_type -> rota.v1.GetClassRequest
+	5,  // 11: rota.v1.ClassService.ListClasses:input_type -> rota.v1.ListClassesRequest
+	7,  // 12: rota.v1.ClassService.DeleteClass:input_type -> rota.v1.DeleteClassRequest
+	4,  // 13: rota.v1.ClassService.GetClass:output_type -> rota.v1.GetClassResponse
+	6,  // 14: rota.v1.ClassService.ListClasses:output_type -> rota.v1.ListClassesResponse
+	8,  // 15: rota.v1.ClassService.DeleteClass:output_type -> rota.v1.DeleteClassResponse
+	13, // [13:16] is the sub-list for method output_type
+	10, // [10:13] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_class_proto_init() }
@@ -567,7 +692,7 @@ func file_rota_v1_class_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_class_proto_rawDesc), len(file_rota_v1_class_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+const (
+	// barMax is how many characters the longest bar has.
+	barMax = 40
+	// barsMax is how many bars a drawing has at most: adjacent ones are put together.
+	barsMax = 20
+)
+
+// workText is "half take up to 8.1s, 90 % up to 21s, 99 % up to 40s with one core".
+func workText(c *rotav1.Class) string {
+	if c.GetWorkP50() == nil {
+		return ""
+	}
+	text := "half take up to " + shortDuration(c.WorkP50)
+	if c.WorkP90 != nil {
+		text += ", 90 % up to " + shortDuration(c.WorkP90)
+	}
+	if c.WorkP99 != nil {
+		text += ", 99 % up to " + shortDuration(c.WorkP99)
+	}
+	return text + ", with one core or GPU"
+}
+
+// shortDuration has three digits.
+func shortDuration(d *durationpb.Duration) string {
+	v, unit := d.AsDuration(), time.Nanosecond
+	for unit*1000 <= v {
+		unit *= 10
+	}
+	return v.Round(unit).String()
+}
+
+// drawClass draws how long attempts took with each number of units, and how many had how
+// much work.
+func drawClass(w io.Writer, c *rotav1.Class) {
+	if len(c.GetWidths()) > 0 {
+		drawWidths(w, c.Widths)
+	}
+	if len(c.GetLifetimes()) > 0 {
+		drawLifetimes(w, c.Lifetimes)
+	}
+}
+
+// drawWidths draws durations: what more cores bring is seen at a glance.
+func drawWidths(w io.Writer, widths []*rotav1.ClassWidth) {
+	longest := 0.0
+	for _, x := range widths {
+		longest = max(longest, x.MeanDuration.AsDuration().Seconds())
+	}
+	rows := make([][]string, 0, len(widths))
+	for _, x := range widths {
+		rows = append(rows, []string{
+			fmt.Sprint(x.Units), fmt.Sprint(x.Attempts), shortDuration(x.MeanDuration),
+			bar(x.MeanDuration.AsDuration().Seconds(), longest),
+		})
+	}
+	fmt.Fprintln(w)
+	writeTable(w, []string{"cores or gpus", "attempts", "mean", ""}, rows)
+}
+
+// drawLifetimes draws the histogram. Old attempts count for less, so counts are not whole.
+func drawLifetimes(w io.Writer, all []*rotav1.ClassLifetime) {
+	merged := mergeLifetimes(all)
+	most := 0.0
+	for _, l := range merged {
+		most = max(most, l.Ended+l.Cut)
+	}
+	rows := make([][]string, 0, len(merged))
+	for _, l := range merged {
+		ended := bar(l.Ended, most)
+		rows = append(rows, []string{
+			shortDuration(l.Least) + " to " + shortDuration(l.Below), fmt.Sprintf("%.0f", l.Ended), fmt.Sprintf("%.0f", l.Cut),
+			ended + strings.Repeat("░", len([]rune(bar(l.Ended+l.Cut, most)))-len([]rune(ended))),
+		})
+	}
+	fmt.Fprintln(w)
+	writeTable(w, []string{"work with one", "ended", "cut off", ""}, rows)
+}
+
+// mergeLifetimes puts adjacent buckets together until there are few enough. A gap is a
+// bucket as well, so that the axis is even.
+func mergeLifetimes(all []*rotav1.ClassLifetime) []*rotav1.ClassLifetime {
+	first, last := all[0].Least.AsDuration(), all[len(all)-1].Below.AsDuration()
+	for parts := 4; ; parts /= 2 { // of an octave
+		out, i := []*rotav1.ClassLifetime(nil), 0
+		for least := first; least < last; {
+			below := nextLeast(least, parts)
+			b := &rotav1.ClassLifetime{Least: durationpb.New(least), Below: durationpb.New(below)}
+			for ; i < len(all) && all[i].Least.AsDuration() < below; i++ {
+				b.Ended, b.Cut = b.Ended+all[i].Ended, b.Cut+all[i].Cut
+			}
+			out, least = append(out, b), below
+		}
+		if len(out) <= barsMax || parts == 1 {
+			return out
+		}
+	}
+}
+
+// nextLeast returns where the bucket ends that begins at a duration, with so many to an
+// octave.
+func nextLeast(least time.Duration, parts int) time.Duration {
+	octave := time.Duration(1)
+	for 2*octave <= least {
+		octave *= 2
+	}
+	step := max(1, octave/time.Duration(parts))
+	return (least/step + 1) * step
+}
+
+// bar is as long as a value is large; what is not nothing is seen.
+func bar(v, most float64) string {
+	if v <= 0 || most <= 0 {
+		return ""
+	}
+	return strings.Repeat("█", max(1, int(v/most*barMax+0.5)))
+}
