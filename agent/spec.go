@@ -146,7 +146,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	}
 	env["ROTA_CORES"] = strconv.Itoa(s.cores(as))
 	if s.inv.Pinned && len(cpus) > 0 {
-		env["ROTA_CPUS"] = joinInts(cpus)
+		env["ROTA_CPUS"] = runtime.IDList(cpus)
 	}
 	if err := errors.Join(s.gpuEnv(env, as.GetGpus()), callEnv(env, as.GetHttp())); err != nil {
 		return nil, err
@@ -193,18 +193,7 @@ func (s specifier) gpuEnv(env map[string]string, list []uint32) error {
 			visible = append(visible, s.inv.GPUs.UUIDs[gpu])
 		}
 	}
-	env["ROTA_GPUS"] = joinInts(gpus)
+	env["ROTA_GPUS"] = runtime.IDList(gpus)
 	env["CUDA_VISIBLE_DEVICES"] = strings.Join(visible, ",")
 	return nil
-}
-
-func joinInts(v []int) string {
-	var b strings.Builder
-	for i, n := range v {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.Itoa(n))
-	}
-	return b.String()
 }

@@ -95,11 +95,17 @@ func (d *demands) of(a *state.Action) scale.Demand {
 	if known, ok := d.known[k]; ok {
 		return known
 	}
+	wants := demandOf(DoPSetOf(a), nil, d.seen(a))
+	d.know(k, wants)
+	return wants
+}
+
+// know remembers what actions want of which only the class is known.
+func (d *demands) know(k kind, wants scale.Demand) {
 	if d.known == nil {
 		d.known = make(map[kind]scale.Demand)
 	}
-	d.known[k] = demandOf(DoPSetOf(a), nil, d.seen(a))
-	return d.known[k]
+	d.known[k] = wants
 }
 
 // informed reports whether it is known how an action's duration changes with its
@@ -145,9 +151,16 @@ func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
 	if a.Class == 0 && profileOf(a) == nil {
 		return 0, false
 	}
+	k := kind{a.Class, uint32(units), uint32(units)}
+	if one, ok := d.known[k]; ok && profileOf(a) == nil {
+		return one.Duration(units)
+	}
 	dops, err := scale.Range(units, units)
 	state.Assert(err == nil, "action %d: %v", a.ID, err)
 	one := demandOf(dops, profileOf(a), d.seen(a))
+	if profileOf(a) == nil {
+		d.know(k, one)
+	}
 	return one.Duration(units)
 }
 

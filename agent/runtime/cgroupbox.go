@@ -31,8 +31,8 @@ func (b *cgroupBox) dir(h *hierarchy) string { return filepath.Join(h.base, b.na
 func (b *cgroupBox) limit(spec *Spec) error {
 	if len(spec.CPUs) > 0 {
 		if h := b.all.holder("cpuset"); h != nil {
-			if err := writeFile(filepath.Join(b.dir(h), "cpuset.cpus"), cpuList(spec.CPUs)); err != nil {
-				return fmt.Errorf("hold CPUs %s: %w", cpuList(spec.CPUs), err)
+			if err := writeFile(filepath.Join(b.dir(h), "cpuset.cpus"), IDList(spec.CPUs)); err != nil {
+				return fmt.Errorf("hold CPUs %s: %w", IDList(spec.CPUs), err)
 			}
 		} else {
 			b.pinned = spec.CPUs
@@ -64,8 +64,8 @@ func (b *cgroupBox) resize(cpus []int) error {
 		}
 	}
 	h := b.all.holder("cpuset")
-	if err := writeFile(filepath.Join(b.dir(h), "cpuset.cpus"), cpuList(cpus)); err != nil {
-		return fmt.Errorf("change to CPUs %s: %w", cpuList(cpus), err)
+	if err := writeFile(filepath.Join(b.dir(h), "cpuset.cpus"), IDList(cpus)); err != nil {
+		return fmt.Errorf("change to CPUs %s: %w", IDList(cpus), err)
 	}
 	return nil
 }
@@ -108,11 +108,12 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// cpuList writes CPUs as cpuset files have them, and files of cores.
-func cpuList(cpus []int) string {
-	s := make([]string, len(cpus))
-	for i, c := range cpus {
-		s[i] = strconv.Itoa(c)
+// IDList writes CPUs or GPUs as cpuset files have them, and files and variables that
+// commands read: 0,1,5.
+func IDList(ids []int) string {
+	s := make([]string, len(ids))
+	for i, id := range ids {
+		s[i] = strconv.Itoa(id)
 	}
 	return strings.Join(s, ",")
 }

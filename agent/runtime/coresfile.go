@@ -47,7 +47,7 @@ func (c *coresFiles) put(k plan.Key, cpus []int) error {
 	at := filepath.Join(coresName, k.String(), coresFile)
 	next := at + ".next"
 	_ = c.root.Remove(next) // left by a change that failed
-	if err := c.root.WriteFile(next, []byte(cpuList(cpus)+"\n"), 0o644); err != nil {
+	if err := c.root.WriteFile(next, []byte(IDList(cpus)+"\n"), 0o644); err != nil {
 		return err
 	}
 	return c.root.Rename(next, at)

@@ -174,13 +174,18 @@ func (s *supervisor) resize(key plan.Key, cpus plan.CPUs) (done bool) {
 	}
 	x, cores := s.running[i], coresOf(cpus)
 	used := s.n.opts.Loop.Now() - x.since
-	was, is := x.work.With(x.cores.Len()), x.work.With(cores.Len())
-	x.left = int64(state.MulDiv(uint64(max(0, x.left-used)), uint64(is), uint64(max(1, was))))
+	x.left = Rescaled(x.left-used, x.work.With(x.cores.Len()), x.work.With(cores.Len()))
 	x.cores = cores
 	x.changes++
 	s.n.opts.Witness.Resized(s.n.opts.Name, key, cores)
 	s.goOn(x)
 	return true
+}
+
+// Rescaled returns how long it takes with other resources to do what is left, if all of it
+// took was before and takes is now.
+func Rescaled(left, was, is int64) int64 {
+	return int64(state.MulDiv(uint64(max(0, left)), uint64(is), uint64(max(1, was))))
 }
 
 func cpusOf(cores state.CoreSet) (cpus plan.CPUs) {

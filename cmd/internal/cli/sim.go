@@ -51,6 +51,7 @@ var simSettingHelp = map[string]string{
 	"tool-width": "cores that a tool call uses, for the same time as with one core",
 	"serial":     "mean serial fraction of rewards, in parts per million",
 	"seed":       "seed of all random values",
+	"known":      "what rota knows of how long actions take: profiles (what clients say), classes (what it learns) or nothing",
 }
 
 func (f *simFlags) addTo(fs *pflag.FlagSet) {
@@ -58,6 +59,10 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 		what := simSettingHelp[name] + " (default: as the workload says)"
 		if name == "seed" {
 			what = simSettingHelp[name] + " (default 1)"
+		}
+		if name == "known" {
+			fs.String(name, "", what)
+			continue
 		}
 		fs.Int64(name, 0, what)
 	}

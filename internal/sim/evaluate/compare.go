@@ -2,7 +2,6 @@ package evaluate
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -57,7 +56,7 @@ func (s *Setup) parameters(in *Input) Parameters {
 		out.Set[o.Path] = o.Value
 	}
 	for _, set := range s.sets {
-		out.Set[set.name] = fmt.Sprint(set.value)
+		out.Set[set.name] = set.String()
 	}
 	if s.Sessions != nil {
 		out.Trace = &TraceParameters{len(s.Sessions), s.Replay.SharePPM, ms(s.Replay.CapNS)}

@@ -151,6 +151,19 @@ func TestTheStateMachineDoesAWholeStep(t *testing.T) {
 	conserved(t, r)
 }
 
+// TestGPUAttemptsKeepTheirGPUs: what changes the cores of a node changes nothing for
+// attempts on GPUs.
+func TestGPUAttemptsKeepTheirGPUs(t *testing.T) {
+	for _, known := range []string{"profiles", "classes"} {
+		r := run(t, setup(t, "deepsearch", "batch=64", "known="+known), "rota")
+		for _, e := range r.entries {
+			if e.kind == workload.Reward && e.exec > 0 && e.busy < e.exec {
+				t.Fatalf("known=%s: %+v took less than one GPU", known, e)
+			}
+		}
+	}
+}
+
 // conserved checks that nothing is used that is not there, and that times add up.
 func conserved(t interface{ Fatalf(string, ...any) }, r *Result) {
 	var changes [][2]int64

@@ -2,6 +2,7 @@ package evaluate
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	logv1 "rota/api/gen/log/v1"
@@ -94,6 +95,23 @@ func TestAModelIsRestoredOnce(t *testing.T) {
 	// All eight GPUs, where the model stays. Only the first has to restore it.
 	wantACTs(t, run(t, s, "rota"), 1+float64(restore)/second, 1, 1)
 	wantACTs(t, run(t, s, "fixed-4"), 2+float64(must(s.Input()).Params().Service("teacher-1").Restore(4))/second, 2, 2)
+}
+
+func TestWhatIsKnown(t *testing.T) {
+	for known, want := range map[string]struct{ profile, class bool }{
+		"profiles": {true, true}, "classes": {false, true}, "nothing": {false, false},
+	} {
+		in := must(setup(t, "mopd", "known="+known).Input())
+		m := mapping{params: in.Params(), classless: in.classless}
+		work := must(workload.New(m.params, 1)).Trajectory(0).Turns[0].Action
+		if a := m.action(&work); (a.Needs.Profile != nil) != want.profile || (a.Class != "") != want.class {
+			t.Errorf("known=%s: %v", known, a)
+		}
+	}
+	s := Setup{Workload: "coding"}
+	if err := s.Set("known", "everything"); err == nil || !strings.Contains(err.Error(), "profiles, classes, nothing") {
+		t.Errorf("known=everything: %v", err)
+	}
 }
 
 func TestProfilesAreMapped(t *testing.T) {

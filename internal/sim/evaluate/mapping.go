@@ -17,6 +17,8 @@ type mapping struct {
 	params *workload.Params
 	// fixed is what elastic actions ask for; 0: all they can use.
 	fixed int64
+	// classless: no action names its class.
+	classless bool
 }
 
 // gpuClass is the class of all GPUs.
@@ -69,6 +71,9 @@ func (m *mapping) pinned(t *workload.Trajectory) bool {
 func (m *mapping) action(a *workload.Action) *logv1.Action {
 	needs := &logv1.Needs{Profile: profile(a)}
 	out := &logv1.Action{AttemptsMax: 1, Class: a.Class}
+	if m.classless {
+		out.Class = ""
+	}
 	for i, c := range a.Cost {
 		if i == 0 && a.Elastic() && m.fixed > 0 {
 			units := a.Widest(m.fixed)

@@ -1,6 +1,9 @@
 package evaluate
 
-import "rota/fsm/state"
+import (
+	"rota/fsm/state"
+	"rota/internal/sim"
+)
 
 // running is an attempt that an agent carries out. What it has left is scaled when it gets
 // other cores.
@@ -65,8 +68,7 @@ func (r *running) resize(units int64) {
 	}
 	r.account()
 	r.use(units - r.units)
-	was, is := r.c.Duration(r.units), r.c.Duration(units)
-	r.left = max(1, int64(state.MulDiv(uint64(max(0, r.left)), uint64(is), uint64(max(1, was)))))
+	r.left = max(1, sim.Rescaled(r.left, r.c.Duration(r.units), r.c.Duration(units)))
 	r.units = units
 	r.resized++
 	r.goOn()
@@ -82,7 +84,7 @@ func (m *machine) resize() {
 			for _, id := range nodes {
 				s.Attempts(id, func(t *state.Attempt) bool {
 					r, units := m.running[t.Action], int64(t.Cores.Len())
-					if r != nil && r.wanted != units && r.wanted < units == grow {
+					if r != nil && r.onCores && r.wanted != units && r.wanted < units == grow {
 						r.wanted = units
 						m.w.loop.After(m.w.in.Latency.Dispatch, func() { r.resize(units) })
 					}

@@ -31,6 +31,8 @@ type Setup struct {
 	// Sessions are replayed instead of the workload's own turns, if there are any.
 	Sessions []workload.Session
 	Replay   workload.Replay
+	// classless: actions name no class, so that nothing is learned of them.
+	classless bool
 	// sets are what Set has changed, in this order.
 	sets []setting
 }
@@ -40,14 +42,22 @@ type setting struct {
 	value int64
 }
 
+func (s setting) String() string {
+	if words := settings[s.name].words; words != nil {
+		return words[s.value]
+	}
+	return strconv.FormatInt(s.value, 10)
+}
+
 // settings are what Set knows, beside figures of the workload.
 var settings = map[string]struct {
 	least, most int64
 	apply       func(s *Setup, p *workload.Params, v int64)
+	words       []string // for the values, if they are no numbers
 }{
-	"batch": {1, 1 << 24, func(_ *Setup, p *workload.Params, v int64) { p.SetBatch(v) }},
-	"steps": {1, 1 << 16, func(_ *Setup, p *workload.Params, v int64) { p.SetSteps(v) }},
-	"nodes": {1, 10_000, func(_ *Setup, p *workload.Params, v int64) {
+	"batch": {least: 1, most: 1 << 24, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetBatch(v) }},
+	"steps": {least: 1, most: 1 << 16, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetSteps(v) }},
+	"nodes": {least: 1, most: 10_000, apply: func(_ *Setup, p *workload.Params, v int64) {
 		c := &p.Cluster
 		if c.CPUNodes.Value > 0 {
 			p.SetCPUs(v, int64(c.CoresPerNode.Value))
@@ -56,16 +66,24 @@ var settings = map[string]struct {
 			p.SetGPUs(v, int64(c.GPUsPerNode.Value))
 		}
 	}},
-	"cores":      {2, 512, func(_ *Setup, p *workload.Params, v int64) { p.SetCPUs(int64(p.Cluster.CPUNodes.Value), v) }},
-	"gpus":       {1, 8, func(_ *Setup, p *workload.Params, v int64) { p.SetGPUs(int64(p.Cluster.GPUNodes.Value), v) }},
-	"tool-width": {1, 512, func(_ *Setup, p *workload.Params, v int64) { p.SetToolWidth(v) }},
-	"serial":     {0, 1_000_000, func(_ *Setup, p *workload.Params, v int64) { p.SetSerial(v) }},
-	"seed":       {0, 1 << 62, func(s *Setup, _ *workload.Params, v int64) { s.Seed = uint64(v) }},
+	"cores":      {least: 2, most: 512, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetCPUs(int64(p.Cluster.CPUNodes.Value), v) }},
+	"gpus":       {least: 1, most: 8, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetGPUs(int64(p.Cluster.GPUNodes.Value), v) }},
+	"tool-width": {least: 1, most: 512, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetToolWidth(v) }},
+	"serial":     {least: 0, most: 1_000_000, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetSerial(v) }},
+	"seed":       {least: 0, most: 1 << 62, apply: func(s *Setup, _ *workload.Params, v int64) { s.Seed = uint64(v) }},
+	// What is known of how long actions take: what their clients say, what their classes
+	// learn, or nothing.
+	"known": {words: []string{"profiles", "classes", "nothing"}, apply: func(s *Setup, p *workload.Params, v int64) {
+		if v > 0 {
+			p.Unprofile()
+		}
+		s.classless = v > 1
+	}},
 }
 
 // SettingNames are those that Set knows, beside figures.
 func SettingNames() []string {
-	return []string{"batch", "steps", "nodes", "cores", "gpus", "tool-width", "serial", "seed"}
+	return []string{"batch", "steps", "nodes", "cores", "gpus", "tool-width", "serial", "seed", "known"}
 }
 
 // Set changes one thing by its name, or a figure of the workload by its path. A
@@ -77,6 +95,14 @@ func (s *Setup) Set(name, value string) error {
 			return fmt.Errorf("%w: there is no setting %q, only %s, and paths of figures such as tasks.coding.think_ppm", workload.ErrParams, name, strings.Join(SettingNames(), ", "))
 		}
 		s.Overrides = append(slices.Clip(s.Overrides), workload.Override{Path: name, Value: value})
+		return nil
+	}
+	if known.words != nil {
+		v := slices.Index(known.words, value)
+		if v < 0 {
+			return fmt.Errorf("%w: %s is %q, not one of %s", workload.ErrParams, name, value, strings.Join(known.words, ", "))
+		}
+		s.sets = append(slices.Clip(s.sets), setting{name, int64(v)})
 		return nil
 	}
 	v, err := strconv.ParseInt(value, 10, 64)
@@ -98,6 +124,7 @@ type Input struct {
 	generator *workload.Generator
 	replayed  []workload.Trajectory // nil unless a trace is
 	first     []int                 // index of each task's first trajectory
+	classless bool                  // see Setup
 }
 
 // Input makes the workload.
@@ -113,7 +140,7 @@ func (s Setup) Input() (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g}
+	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g, classless: s.classless}
 	at := 0
 	for i := range p.Tasks {
 		in.first = append(in.first, at)

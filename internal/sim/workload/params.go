@@ -277,6 +277,15 @@ func (p *Params) SetSerial(ppm int64) {
 	})
 }
 
+// Unprofile has clients know nothing of how long actions take.
+func (p *Params) Unprofile() {
+	p.eachSpec(func(s *Spec, _ bool) {
+		if s.Profiled != nil {
+			s.Profiled = &Figure[bool]{Source: sourceSweep}
+		}
+	})
+}
+
 func (p *Params) eachSpec(visit func(s *Spec, tool bool)) {
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
