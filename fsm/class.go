@@ -84,11 +84,13 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 	// What the set-up of a model takes is declared, and charged by itself.
 	took, c := r.ExecNS-t.SetUpNS, x.s.Class(a.Class)
 	learned := c
-	if r.Reason == state.EndExited && r.ExitCode == 0 {
-		learned = learned.Learn(units, took)
-	}
+	work := int64(0)
 	if x.s.Meta().Level >= sched.LevelResizing && took > 0 {
-		learned = learned.Lived(sched.Work(a, units, took), r.Reason.Natural())
+		work = sched.Work(a, units, took)
+		learned = learned.Lived(work, r.Reason.Natural())
+	}
+	if r.Reason == state.EndExited && r.ExitCode == 0 {
+		learned = learned.Learn(units, took).Sized(a.SizeHint, work)
 	}
 	if learned != c {
 		x.s.PutClass(learned)

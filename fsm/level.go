@@ -31,11 +31,14 @@ func since(c *logv1.Command) state.Level {
 	switch {
 	case isNext(c):
 		return state.LevelMax
-	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), (*logv1.Action).GetFixed):
+	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing):
 		return sched.LevelResizing
 	}
 	return state.LevelMin
 }
+
+// sinceResizing: the action has a field of that feature level.
+func sinceResizing(a *logv1.Action) bool { return a.Fixed || a.SizeHint > 0 }
 
 // Premature refuses a command of a feature level that is not active yet; nil if it may be
 // proposed. Servers ask before they propose: a server that does not know the command

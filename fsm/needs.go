@@ -17,6 +17,9 @@ func (x *execution) needs(row *state.Action, a *logv1.Action) *logv1.Result {
 	if len(a.Class) > nameBytesMax {
 		return refuse(codeInvalidArgument, "INVALID", "class must have at most %d bytes, has %d", nameBytesMax, len(a.Class))
 	}
+	if a.SizeHint > 0 && a.Class == "" {
+		return refuse(codeInvalidArgument, "INVALID", "a size hint says how large an action is among those of its class; name the class too")
+	}
 	c := a.Needs
 	if c == nil {
 		return nil

@@ -81,7 +81,7 @@ func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.A
 		return refuse(codeInvalidArgument, "INVALID", "queue_timeout must not be negative nor longer than 30 days, and the spec not above %d bytes", specBytesMax)
 	}
 	*row = state.Action{
-		Namespace: ns.ID, State: state.ActionQueued, CoresMin: a.CoresMin, CoresMax: a.CoresMax, Fixed: a.Fixed,
+		Namespace: ns.ID, State: state.ActionQueued, CoresMin: a.CoresMin, CoresMax: a.CoresMax, Fixed: a.Fixed, SizeHint: a.SizeHint,
 		Memory: a.MemoryBytes, AttemptsMax: a.AttemptsMax, SubmittedAt: x.now(), Spec: a.Spec,
 	}
 	if a.QueueTimeoutNs > 0 {

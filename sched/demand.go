@@ -1,6 +1,8 @@
 package sched
 
 import (
+	"math/bits"
+
 	"rota/fsm/state"
 	"rota/sched/scale"
 )
@@ -65,12 +67,22 @@ type demands struct {
 	// For look-up only.
 	known   map[kind]scale.Demand
 	own     map[state.ActionID]scale.Demand
-	learned map[state.ClassID][]scale.Seen
+	learned map[sizedClass][]scale.Seen
+}
+
+// sizedClass is what is learned by: a class, and how large an action of it is.
+type sizedClass struct {
+	class  state.ClassID
+	octave uint32
+}
+
+func sizedClassOf(a *state.Action) sizedClass {
+	return sizedClass{a.Class, uint32(bits.Len64(a.SizeHint))}
 }
 
 // kind is what demands by a class alone depend on.
 type kind struct {
-	class       state.ClassID
+	sizedClass
 	least, most uint32
 }
 
@@ -91,7 +103,7 @@ func (d *demands) of(a *state.Action) scale.Demand {
 		}
 		return known
 	}
-	k := kind{a.Class, a.CoresMin, a.CoresMax}
+	k := kind{sizedClassOf(a), a.CoresMin, a.CoresMax}
 	if known, ok := d.known[k]; ok {
 		return known
 	}
@@ -125,25 +137,48 @@ func profileOf(a *state.Action) *state.Profile {
 	return a.Needs.Profile
 }
 
-// seen returns what the class of an action has learned.
+// seen returns what the class of an action has learned, of actions of its size.
 func (d *demands) seen(a *state.Action) []scale.Seen {
 	if a.Class == 0 {
 		return nil
 	}
-	if seen, ok := d.learned[a.Class]; ok {
+	k := sizedClassOf(a)
+	if seen, ok := d.learned[k]; ok {
 		return seen
 	}
 	c := d.view.Class(a.Class)
+	this, all := workOf(c, k.octave)
 	seen := make([]scale.Seen, len(c.Seen))
 	for i := range c.Seen {
 		w := &c.Seen[i]
-		seen[i] = scale.Seen{Units: int32(w.Units), NS: w.MeanNS, Attempts: w.Weight()}
+		ns := between(1, scale.DurationMax, state.MulDiv(uint64(w.MeanNS), this, all))
+		seen[i] = scale.Seen{Units: int32(w.Units), NS: ns, Attempts: w.Weight()}
 	}
 	if d.learned == nil {
-		d.learned = make(map[state.ClassID][]scale.Seen)
+		d.learned = make(map[sizedClass][]scale.Seen)
 	}
-	d.learned[a.Class] = seen
+	d.learned[k] = seen
 	return seen
+}
+
+// workOf returns how much work there is in an action of a size, and in one of the class on
+// the average: as a ratio, which is 1 if nothing is known. Of a size that was never seen it is
+// in proportion to the nearest that was.
+func workOf(c *state.Class, octave uint32) (this, all uint64) {
+	if octave == 0 || len(c.Sizes) < 2 {
+		return 1, 1
+	}
+	nearest, away := c.Sizes[1], 64
+	for _, s := range c.Sizes[1:] {
+		if by := int(octave) - int(s.Octave); max(by, -by) < max(away, -away) {
+			nearest, away = s, by
+		}
+	}
+	this, all = uint64(nearest.MeanNS), uint64(c.Sizes[0].MeanNS)
+	if away < 0 {
+		return max(1, this>>-away), all
+	}
+	return min(this, 1<<63>>away) << away, all
 }
 
 // duration returns how long an action takes with a number of units, if that is known.
@@ -151,7 +186,7 @@ func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
 	if a.Class == 0 && profileOf(a) == nil {
 		return 0, false
 	}
-	k := kind{a.Class, uint32(units), uint32(units)}
+	k := kind{sizedClassOf(a), uint32(units), uint32(units)}
 	if one, ok := d.known[k]; ok && profileOf(a) == nil {
 		return one.Duration(units)
 	}

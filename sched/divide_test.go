@@ -204,6 +204,45 @@ func TestDivisionByWhatIsKnown(t *testing.T) {
 	}
 }
 
+// TestDivisionBySize: of two actions of a class, the one whose size is known to mean less
+// work gets more cores; also at sizes that were never seen.
+func TestDivisionBySize(t *testing.T) {
+	action := func(hint uint64) state.Action {
+		return state.Action{CoresMin: 1, CoresMax: 16, Class: 1, SizeHint: hint}
+	}
+	for _, c := range []struct {
+		name         string
+		large, small uint64
+		equal        bool
+	}{
+		{"seen", 1000, 10, false},
+		{"of the same octave", 1023, 512, true},
+		{"never seen, larger", 1 << 40, 1000, false},
+		{"never seen, smaller", 10, 1, false},
+		{"the largest there is", 1<<64 - 1, 1000, false},
+		{"without a hint it counts as average", 1000, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := resizing(16)
+			class := &state.Class{ID: 1, Namespace: 1, Name: "c"}
+			for range 9 {
+				class = class.Learn(1, 10*second).Sized(10, 2*second).Sized(1000, 200*second)
+			}
+			w.PutClass(class)
+			large := w.run(action(c.large), 1, w.Meta().Now)
+			small := w.run(action(c.small), 1, w.Meta().Now)
+			for _, x := range Divide(w.State, w.Node(1)).Resizes {
+				if err := w.resize(x); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if l, s := w.width(large), w.width(small); c.equal != (l == s) || l > s {
+				t.Errorf("the large one has %d cores, the small one %d", l, s)
+			}
+		})
+	}
+}
+
 // TestOverdueIsNotSoonOver: what a client said is not believed any more when it has turned
 // out to be wrong.
 func TestOverdueIsNotSoonOver(t *testing.T) {

@@ -1,6 +1,11 @@
 package state
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+)
 
 const (
 	// ClassesMax bounds how many classes are kept.
@@ -23,6 +28,8 @@ type Class struct {
 	Seen      []WidthSeen // ascending by units, at most 16
 	// Lifetimes are learned from level 3 on.
 	Lifetimes Lifetimes
+	// Sizes are learned from level 3 on, and from the first action with a size hint on.
+	Sizes []SizeSeen // ascending by octave
 }
 
 // WidthSeen is what was learned from the attempts with this number of units of the key
@@ -73,6 +80,44 @@ func (r *Class) Lived(ns int64, ended bool) *Class {
 	return &c
 }
 
+// SizeSeen is what was learned from the attempts of actions of about the same size that
+// succeeded.
+type SizeSeen struct {
+	// Octave is the number of binary digits of the size hint: 0 stands for all actions,
+	// those without a hint too.
+	Octave uint32
+	// MeanNS is how long they would have taken with one unit.
+	MeanNS   int64
+	Attempts uint64
+}
+
+// Sized returns the row with one more attempt at an action of a size, 0 if that is unknown,
+// that had so much work.
+func (r *Class) Sized(hint uint64, ns int64) *Class {
+	if hint == 0 && len(r.Sizes) == 0 || ns <= 0 || ns > execNSMax {
+		return r
+	}
+	c := *r
+	c.Sizes = sized(r.Sizes, 0, ns)
+	if hint > 0 {
+		c.Sizes = sized(c.Sizes, uint32(bits.Len64(hint)), ns)
+	}
+	return &c
+}
+
+// sized returns a copy with one more attempt.
+func sized(seen []SizeSeen, octave uint32, ns int64) []SizeSeen {
+	i, found := slices.BinarySearchFunc(seen, octave, func(s SizeSeen, octave uint32) int { return cmp.Compare(s.Octave, octave) })
+	out := slices.Clone(seen)
+	if !found {
+		out = slices.Insert(out, i, SizeSeen{Octave: octave})
+	}
+	s := &out[i]
+	s.Attempts++
+	s.MeanNS += (ns - s.MeanNS) / int64(min(s.Attempts, memory))
+	return out
+}
+
 // forget drops the width that was used least, but the newest, if there are too
 // many.
 func (r *Class) forget(newest int) {
@@ -101,6 +146,11 @@ func (r *Class) code(c *codec) {
 		number(c, &l.Bucket)
 		number(c, &l.Ended)
 		number(c, &l.Cut)
+	})
+	trailingList(c, &r.Sizes, func(c *codec, s *SizeSeen) {
+		number(c, &s.Octave)
+		signed(c, &s.MeanNS)
+		number(c, &s.Attempts)
 	})
 }
 
@@ -183,6 +233,11 @@ func (s *State) checkClasses() (err error) {
 				err = fmt.Errorf("class %d has seen %d attempts of %d ns with %d units after %d", r.ID, w.Attempts, w.MeanNS, w.Units, last)
 			}
 			last = w.Units
+		}
+		for i, z := range r.Sizes {
+			if z.Octave > 64 || i == 0 && z.Octave != 0 || i > 0 && z.Octave <= r.Sizes[i-1].Octave || z.MeanNS < 1 || z.MeanNS > execNSMax || z.Attempts == 0 {
+				err = fmt.Errorf("class %d has seen %d attempts with %d ns of work of size %d", r.ID, z.Attempts, z.MeanNS, z.Octave)
+			}
 		}
 		return err == nil
 	})

@@ -228,6 +228,8 @@ type Action struct {
 	Aside bool
 	// Fixed: it keeps the cores that it is started with.
 	Fixed bool
+	// SizeHint is how large it is, in a unit of its class; 0: unknown.
+	SizeHint uint64
 }
 
 // Resizable reports whether an action can do with other cores while it runs.

@@ -98,6 +98,7 @@ func (r *Action) code(c *codec) {
 	list(c, &r.QuotaKeys, number[uint32])
 	trailing(c, &r.Aside, (*codec).flag)
 	trailing(c, &r.Fixed, (*codec).flag)
+	trailing(c, &r.SizeHint, number)
 }
 
 func (r *Result) code(c *codec) {

@@ -197,6 +197,9 @@ func (c *config) tell(d *sim.Draw, a *logv1.Action) {
 	if d.Chance(500_000) {
 		a.Class = fmt.Sprintf("class-%d", d.N(5))
 	}
+	if d.Chance(200_000) { // without a class it is refused
+		a.SizeHint = uint64(d.Skewed(1, 1<<20))
+	}
 	if a.Needs == nil {
 		a.Needs = &logv1.Needs{}
 	}

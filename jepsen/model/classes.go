@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -23,6 +24,7 @@ type (
 		live    int
 		widths  map[uint32]*width
 		lived   map[int64]*lifetimes // by the least work of their bucket
+		sizes   map[uint64]*size     // by the largest power of two in the size hint; 0: all
 		touched bool
 	}
 	// lifetimes count attempts in sixteenths.
@@ -31,12 +33,16 @@ type (
 		mean     int64
 		attempts uint64
 	}
+	size struct {
+		mean     float64
+		attempts uint64
+	}
 )
 
 // wellKnown: what a client says of how long an action takes can be, and so can
 // the numbers of cores that it names.
 func wellKnown(a *logv1.Action) bool {
-	if len(a.Class) > nameBytesMax {
+	if len(a.Class) > nameBytesMax || a.Class == "" && a.SizeHint != 0 {
 		return false
 	}
 	if set := a.Needs.GetCores(); len(set) > 0 {
@@ -91,7 +97,7 @@ func (m *Model) join(a *action, name string) {
 	c := m.classes[k]
 	if c == nil {
 		m.lastClass++
-		c = &class{className: k, id: m.lastClass, widths: make(map[uint32]*width), lived: make(map[int64]*lifetimes)}
+		c = &class{className: k, id: m.lastClass, widths: make(map[uint32]*width), lived: make(map[int64]*lifetimes), sizes: make(map[uint64]*size)}
 		m.classes[k] = c
 	}
 	c.live++
@@ -116,10 +122,8 @@ func (m *Model) learn(a *action, r *logv1.AttemptReport) {
 		return
 	}
 	m.touchClass(a.class)
+	m.sizes(a, took)
 	units := a.meanWidth(m.now)
-	if a.GPUs() != nil {
-		units = a.chunk.Units
-	}
 	if w := a.class.widths[units]; w != nil {
 		w.attempts++
 		w.mean += (took - w.mean) / int64(min(w.attempts, classMemory))
@@ -164,6 +168,31 @@ func (m *Model) lives(a *action, reason state.EndReason, took int64) {
 	}
 	a.class.fade()
 	m.touchClass(a.class)
+}
+
+// sizes takes over how much work there was in an attempt that succeeded, by its size.
+func (m *Model) sizes(a *action, took int64) {
+	if m.level < levelResizing || a.SizeHint == 0 && len(a.class.sizes) == 0 {
+		return
+	}
+	of := []uint64{0}
+	if a.SizeHint != 0 {
+		power := uint64(1) << 63
+		for power > a.SizeHint {
+			power /= 2
+		}
+		of = append(of, power)
+	}
+	work := min(float64(took)*a.speed(float64(a.meanWidth(m.now))), execMax)
+	for _, k := range of {
+		z := a.class.sizes[k]
+		if z == nil {
+			z = &size{}
+			a.class.sizes[k] = z
+		}
+		z.attempts++
+		z.mean += (work - z.mean) / float64(min(z.attempts, classMemory))
+	}
 }
 
 // octavePart rounds down to three binary digits.
@@ -257,7 +286,7 @@ func (m *Model) compareClasses(classes []*class) error {
 				return fmt.Errorf("class %s has seen %d attempts of %d ns with %d cores, must be %+v", c.name, w.Attempts, w.MeanNS, w.Units, want)
 			}
 		}
-		if err := c.compareLifetimes(got.Lifetimes); err != nil {
+		if err := errors.Join(c.compareLifetimes(got.Lifetimes), c.compareSizes(got.Sizes)); err != nil {
 			return err
 		}
 	}
@@ -272,6 +301,24 @@ func (c *class) compareLifetimes(got state.Lifetimes) error {
 		least := state.LifetimeLeast(l.Bucket)
 		if want := c.lived[least]; want == nil || want.ended != l.Ended || want.cut != l.Cut {
 			return fmt.Errorf("class %s has %d and %d sixteenths of attempts with %d ns of work, must be %+v", c.name, l.Ended, l.Cut, least, want)
+		}
+	}
+	return nil
+}
+
+// compareSizes: means are of whole nanoseconds, each rounded, so they are about the same.
+func (c *class) compareSizes(got []state.SizeSeen) error {
+	if len(got) != len(c.sizes) {
+		return fmt.Errorf("class %s has learned of %d sizes, must be %d", c.name, len(got), len(c.sizes))
+	}
+	for _, z := range got {
+		size := uint64(0)
+		if z.Octave > 0 {
+			size = 1 << (z.Octave - 1)
+		}
+		want := c.sizes[size]
+		if want == nil || want.attempts != z.Attempts || math.Abs(want.mean-float64(z.MeanNS)) > 100+want.mean/1000 {
+			return fmt.Errorf("class %s has %d attempts of %d ns with size %d, must be %+v", c.name, z.Attempts, z.MeanNS, size, want)
 		}
 	}
 	return nil

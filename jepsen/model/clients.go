@@ -61,7 +61,7 @@ func (m *Model) expiry(q *logv1.Request) int64 {
 
 func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 	n := uint32(len(c.Actions))
-	if m.level < levelResizing && slices.ContainsFunc(c.Actions, (*logv1.Action).GetFixed) {
+	if m.level < levelResizing && slices.ContainsFunc(c.Actions, func(a *logv1.Action) bool { return a.Fixed || a.SizeHint != 0 }) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbSubmit, n, got); done {
@@ -182,7 +182,7 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 
 func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Action) *action {
 	a := &action{Action: state.Action{
-		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax, Fixed: r.Fixed,
+		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax, Fixed: r.Fixed, SizeHint: r.SizeHint,
 		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec,
 	}}
 	a.uses = m.usesOf(r.Needs)

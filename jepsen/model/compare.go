@@ -166,7 +166,7 @@ func sameAction(x, y *state.Action) bool {
 		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
 		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision &&
 		x.QuotasHeld == y.QuotasHeld && slices.Equal(x.QuotaKeys, y.QuotaKeys) &&
-		x.Class == y.Class && x.Fixed == y.Fixed && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
+		x.Class == y.Class && x.Fixed == y.Fixed && x.SizeHint == y.SizeHint && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
 }
 
 func sameResult(x, y *state.Result) bool {

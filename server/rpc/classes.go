@@ -96,6 +96,14 @@ func classMessage(st *state.State, c *state.Class) *rotav1.Class {
 			Ended: float64(l.Ended) / state.LifetimeUnit, Cut: float64(l.Cut) / state.LifetimeUnit,
 		})
 	}
+	for _, z := range c.Sizes {
+		size := &rotav1.ClassSize{MeanWork: durationpb.New(time.Duration(z.MeanNS)), Attempts: z.Attempts}
+		if z.Octave > 0 {
+			size.Least = 1 << (z.Octave - 1)
+			size.Most = size.Least - 1 + size.Least
+		}
+		m.Sizes = append(m.Sizes, size)
+	}
 	quantiles := c.Lifetimes.Quantiles(500_000, 900_000, 990_000)
 	for i, to := range []**durationpb.Duration{&m.WorkP50, &m.WorkP90, &m.WorkP99} {
 		if quantiles[i] > 0 {

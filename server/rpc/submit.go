@@ -162,7 +162,7 @@ func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 	if allowed := spec.Resources.GetAllowedCores(); len(allowed) > 0 {
 		a.CoresMin, a.CoresMax = allowed[0], allowed[len(allowed)-1]
 	}
-	a.Class, a.Needs = spec.Class, needs(spec)
+	a.Class, a.SizeHint, a.Needs = spec.Class, spec.SizeHint, needs(spec)
 	if spec.TrajectoryId == 0 {
 		a.Pool = orDefault(spec.Pool)
 	}

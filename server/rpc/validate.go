@@ -220,6 +220,9 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	if hasUnknown(s) || hasUnknownWork(s) || s.Resources != nil && hasUnknown(s.Resources) || hasUnknownCurve(s.Profile) {
 		return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers")
 	}
+	if s.SizeHint != 0 && s.Class == "" {
+		return wrong("class", "is required with size_hint, which says how large the action is among those of its class")
+	}
 	if s.TrajectoryId != 0 && s.Pool != "" {
 		return wrong("pool", "must be empty for an action of a trajectory: it runs in the trajectory's")
 	}

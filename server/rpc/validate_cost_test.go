@@ -34,6 +34,7 @@ var costs = []struct {
 		s.Resources = &rotav1.Resources{AllowedCores: []uint32{1, 513}}
 	}, "resources.allowed_cores must be at most 512 each, has 513"},
 	{"class", func(s *rotav1.ActionSpec) { s.Class = strings.Repeat("c", 129) }, "class must have at most 128 bytes, has 129"},
+	{"size of nothing", func(s *rotav1.ActionSpec) { s.SizeHint = 5 }, "class is required with size_hint, which says how large the action is among those of its class"},
 	{"profile of no time", func(s *rotav1.ActionSpec) {
 		s.Profile = &rotav1.Profile{Duration: durationpb.New(0)}
 	}, "profile.duration must not be 0: leave it out if it is not known"},

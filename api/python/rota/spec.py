@@ -57,6 +57,7 @@ def spec(
     quotas: Mapping[str, int] | Sequence[str] | None = None,
     name: str | None = None,
     class_: str | None = None,
+    size_hint: int | None = None,
     pool: str | None = None,
     trajectory: int | None = None,
     expect_s: float | None = None,
@@ -73,6 +74,7 @@ def spec(
     gpus: a number of GPUs or a list of those that it can use: 1, 2, 4 and 8.
     quotas: names of quotas, or units of each by name.
     class_: the class from whose actions rota learns how long they take, such as "pytest".
+    size_hint: how large it is among those of its class, such as its number of tests or tokens.
     expect_s: how long it takes with one core or GPU, in seconds, if that is known.
     more: other fields of ActionSpec as docs/api.md has them, such as lossPolicy.
     """
@@ -106,6 +108,7 @@ def spec(
         "resources": resources,
         "name": name,
         "class": class_,
+        "sizeHint": None if size_hint is None else str(size_hint),
         "pool": pool,
         "trajectoryId": None if trajectory is None else str(trajectory),
         "profile": None if expect_s is None else {"duration": seconds(expect_s)},

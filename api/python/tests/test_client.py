@@ -154,6 +154,11 @@ class Specs(unittest.TestCase):
             with self.assertRaises(ValueError):
                 rota.spec(["x"], cores=wrong)
 
+    def test_what_is_known(self):
+        spec = rota.spec(["x"], class_="pytest", size_hint=212, expect_s=1.5)
+        self.assertEqual((spec["class"], spec["sizeHint"], spec["profile"]), ("pytest", "212", {"duration": "1.5s"}))
+        self.assertNotIn("sizeHint", rota.spec(["x"], class_="pytest"))
+
     def test_sizes(self):
         self.assertEqual([size(s) for s in (5, "5", "2KB", "2KiB", "1 GiB")], [5, 5, 2000, 2048, 1 << 30])
         for wrong in ("", "GiB", "1.5GiB", "-1", "1XB"):

@@ -90,6 +90,7 @@ func widthsText(c *rotav1.Class) string {
 // knownFlags are the flags of `rota run` about the duration of an action.
 type knownFlags struct {
 	class   string
+	size    uint64
 	allowed []uint
 	expect  time.Duration
 	serial  string
@@ -98,6 +99,7 @@ type knownFlags struct {
 
 func (f *knownFlags) addTo(fs *pflag.FlagSet) {
 	fs.StringVar(&f.class, "class", "", "class of the action, such as pytest; rota learns its duration from earlier actions of the class")
+	fs.Uint64Var(&f.size, "size-hint", 0, "how large the action is among those of its class, such as a number of tests, tokens or bytes; rota learns durations by size")
 	fs.UintSliceVar(&f.allowed, "allowed-cores", nil, "numbers of cores that the action can use, such as 1,2,4,8; instead of --cores and --max-cores")
 	fs.DurationVar(&f.expect, "expect", 0, "expected duration with one core, such as 30s; 0: unknown")
 	fs.StringVar(&f.serial, "serial", "", "fraction of the action that more cores do not make faster, such as 0.1")
@@ -106,7 +108,7 @@ func (f *knownFlags) addTo(fs *pflag.FlagSet) {
 
 // tell puts the known duration and speed-up into an action.
 func (f *knownFlags) tell(spec *rotav1.ActionSpec) error {
-	spec.Class = f.class
+	spec.Class, spec.SizeHint = f.class, f.size
 	if len(f.allowed) > 0 {
 		spec.Resources.Cores, spec.Resources.MaxCores = nil, 0
 		for _, n := range f.allowed {

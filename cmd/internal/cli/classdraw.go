@@ -51,6 +51,9 @@ func drawClass(w io.Writer, c *rotav1.Class) {
 	if len(c.GetLifetimes()) > 0 {
 		drawLifetimes(w, c.Lifetimes)
 	}
+	if len(c.GetSizes()) > 0 {
+		drawSizes(w, c.Sizes)
+	}
 }
 
 // drawWidths draws durations: what more cores bring is seen at a glance.
@@ -68,6 +71,26 @@ func drawWidths(w io.Writer, widths []*rotav1.ClassWidth) {
 	}
 	fmt.Fprintln(w)
 	writeTable(w, []string{"cores or gpus", "attempts", "mean", ""}, rows)
+}
+
+// drawSizes draws how much work there is by size.
+func drawSizes(w io.Writer, sizes []*rotav1.ClassSize) {
+	most := 0.0
+	for _, z := range sizes {
+		most = max(most, z.MeanWork.AsDuration().Seconds())
+	}
+	rows := make([][]string, 0, len(sizes))
+	for _, z := range sizes {
+		hints := "all"
+		if z.Most > 0 {
+			hints = fmt.Sprintf("%d to %d", z.Least, z.Most)
+		}
+		rows = append(rows, []string{
+			hints, fmt.Sprint(z.Attempts), shortDuration(z.MeanWork), bar(z.MeanWork.AsDuration().Seconds(), most),
+		})
+	}
+	fmt.Fprintln(w)
+	writeTable(w, []string{"size hint", "attempts", "mean with one", ""}, rows)
 }
 
 // drawLifetimes draws the histogram. Old attempts count for less, so counts are not whole.

@@ -24,6 +24,10 @@ func TestDrawClass(t *testing.T) {
 		Lifetimes: []*rotav1.ClassLifetime{
 			lifetime(1024, 1280, 1, 0), lifetime(1280, 1536, 7, 0), lifetime(1792, 2048, 2, 2),
 		},
+		Sizes: []*rotav1.ClassSize{
+			{MeanWork: durationpb.New(3 * time.Second), Attempts: 9},
+			{Least: 64, Most: 127, MeanWork: durationpb.New(6 * time.Second), Attempts: 4},
+		},
 		WorkP50: durationpb.New(1400), WorkP90: durationpb.New(2 * time.Microsecond),
 	}
 	var b bytes.Buffer
@@ -38,6 +42,10 @@ WORK WITH ONE     ENDED  CUT OFF
 1.28µs to 1.54µs  7      0        ########################################
 1.54µs to 1.79µs  0      0
 1.79µs to 2.05µs  2      2        ###########------------
+
+SIZE HINT  ATTEMPTS  MEAN WITH ONE
+all        9         3s             ####################
+64 to 127  4         6s             ########################################
 `
 	got := strings.NewReplacer("█", "#", "░", "-").Replace(b.String())
 	if got != want {

@@ -51,7 +51,7 @@ var simSettingHelp = map[string]string{
 	"tool-width": "cores that a tool call uses, for the same time as with one core",
 	"serial":     "mean serial fraction of rewards, in parts per million",
 	"seed":       "seed of all random values",
-	"known":      "what rota knows of how long actions take: profiles (what clients say), classes (what it learns) or nothing",
+	"known":      "what rota knows of how long actions take: profiles (what clients say), sizes (what it learns by size), classes (what it learns) or nothing",
 }
 
 func (f *simFlags) addTo(fs *pflag.FlagSet) {

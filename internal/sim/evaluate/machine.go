@@ -71,7 +71,7 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 	m := &machine{
 		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
 		running: make(map[state.ActionID]*running), cores: make(map[state.NodeID]*usedCores),
-		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed, classless: w.in.classless},
+		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed, classless: w.in.classless, sized: w.in.sized},
 	}
 	m.fsm = fsm.New(fsm.Options{OnEffects: m.effects})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{

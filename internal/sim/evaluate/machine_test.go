@@ -98,18 +98,19 @@ func TestAModelIsRestoredOnce(t *testing.T) {
 }
 
 func TestWhatIsKnown(t *testing.T) {
-	for known, want := range map[string]struct{ profile, class bool }{
-		"profiles": {true, true}, "classes": {false, true}, "nothing": {false, false},
+	for known, want := range map[string]struct{ profile, size, class bool }{
+		"profiles": {true, false, true}, "sizes": {false, true, true}, "classes": {false, false, true}, "nothing": {false, false, false},
 	} {
-		in := must(setup(t, "mopd", "known="+known).Input())
-		m := mapping{params: in.Params(), classless: in.classless}
-		work := must(workload.New(m.params, 1)).Trajectory(0).Turns[0].Action
-		if a := m.action(&work); (a.Needs.Profile != nil) != want.profile || (a.Class != "") != want.class {
+		in := must(setup(t, "coding", "known="+known).Input())
+		m := mapping{params: in.Params(), classless: in.classless, sized: in.sized}
+		turns := must(workload.New(m.params, 1)).Trajectory(0).Turns
+		a := m.action(&turns[len(turns)-1].Action)
+		if (a.Needs.GetProfile() != nil) != want.profile || (a.SizeHint > 0) != want.size || (a.Class != "") != want.class {
 			t.Errorf("known=%s: %v", known, a)
 		}
 	}
 	s := Setup{Workload: "coding"}
-	if err := s.Set("known", "everything"); err == nil || !strings.Contains(err.Error(), "profiles, classes, nothing") {
+	if err := s.Set("known", "everything"); err == nil || !strings.Contains(err.Error(), "profiles, sizes, classes, nothing") {
 		t.Errorf("known=everything: %v", err)
 	}
 }

@@ -19,6 +19,8 @@ type mapping struct {
 	fixed int64
 	// classless: no action names its class.
 	classless bool
+	// sized: actions say how large they are.
+	sized bool
 }
 
 // gpuClass is the class of all GPUs.
@@ -73,6 +75,9 @@ func (m *mapping) action(a *workload.Action) *logv1.Action {
 	out := &logv1.Action{AttemptsMax: 1, Class: a.Class}
 	if m.classless {
 		out.Class = ""
+	}
+	if m.sized {
+		out.SizeHint = uint64(a.Size)
 	}
 	for i, c := range a.Cost {
 		if i == 0 && a.Elastic() && m.fixed > 0 {

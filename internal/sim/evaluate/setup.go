@@ -33,6 +33,8 @@ type Setup struct {
 	Replay   workload.Replay
 	// classless: actions name no class, so that nothing is learned of them.
 	classless bool
+	// sized: actions say how large they are.
+	sized bool
 	// sets are what Set has changed, in this order.
 	sets []setting
 }
@@ -72,12 +74,12 @@ var settings = map[string]struct {
 	"serial":     {least: 0, most: 1_000_000, apply: func(_ *Setup, p *workload.Params, v int64) { p.SetSerial(v) }},
 	"seed":       {least: 0, most: 1 << 62, apply: func(s *Setup, _ *workload.Params, v int64) { s.Seed = uint64(v) }},
 	// What is known of how long actions take: what their clients say, what their classes
-	// learn, or nothing.
-	"known": {words: []string{"profiles", "classes", "nothing"}, apply: func(s *Setup, p *workload.Params, v int64) {
+	// learn by size or not, or nothing.
+	"known": {words: []string{"profiles", "sizes", "classes", "nothing"}, apply: func(s *Setup, p *workload.Params, v int64) {
 		if v > 0 {
 			p.Unprofile()
 		}
-		s.classless = v > 1
+		s.sized, s.classless = v == 1, v == 3
 	}},
 }
 
@@ -121,10 +123,10 @@ type Input struct {
 	// Progress is called whenever a trajectory is over.
 	Progress func()
 
-	generator *workload.Generator
-	replayed  []workload.Trajectory // nil unless a trace is
-	first     []int                 // index of each task's first trajectory
-	classless bool                  // see Setup
+	generator        *workload.Generator
+	replayed         []workload.Trajectory // nil unless a trace is
+	first            []int                 // index of each task's first trajectory
+	classless, sized bool                  // see Setup
 }
 
 // Input makes the workload.
@@ -140,7 +142,7 @@ func (s Setup) Input() (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g, classless: s.classless}
+	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g, classless: s.classless, sized: s.sized}
 	at := 0
 	for i := range p.Tasks {
 		in.first = append(in.first, at)

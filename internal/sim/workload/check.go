@@ -135,6 +135,8 @@ func (p *Params) checkSpec(s *Spec) error {
 		return errors.New("serial_ppm is above 1000000")
 	case s.Noise != nil && s.Noise.Value.Max() > 1000*million:
 		return errors.New("noise_ppm is above a thousand times")
+	case s.Size != nil && s.Size.Value.Max() > 1000*million:
+		return errors.New("size_ppm is above a thousand times")
 	case s.Duration.Value.Max() > durationMax:
 		return errors.New("duration is above 30 days")
 	case s.Weight.Value > million:

@@ -51,6 +51,8 @@ type Action struct {
 	// Single is what it really takes with one unit, Profiled what is known of that
 	// before; 0 if nothing is.
 	Single, Profiled int64
+	// Size is how large it is, in a unit of its class; 0 if that is not known.
+	Size int64
 	// Curve says what more units are worth. That of an action which is not elastic
 	// says what its fixed number of units makes of Single.
 	Curve Curve
@@ -130,7 +132,7 @@ type class struct {
 	// variants is nil if there are none.
 	variants []variant
 	weight   int64
-	names    struct{ duration, noise, serial, variant, try uint64 }
+	names    struct{ duration, noise, size, serial, variant, try uint64 }
 }
 
 type variant struct {
@@ -194,7 +196,7 @@ func choose(task string, specs []Spec) choice {
 		}
 		n := &k.names
 		n.duration, n.noise, n.serial = named(task, s.Class, "duration"), named(task, s.Class, "noise"), named(task, s.Class, "serial")
-		n.variant, n.try = named(task, s.Class, "variant"), named(task, s.Class, "try")
+		n.size, n.variant, n.try = named(task, s.Class, "size"), named(task, s.Class, "variant"), named(task, s.Class, "try")
 		c.classes = append(c.classes, k)
 	}
 	return c
@@ -309,6 +311,9 @@ func (g *Generator) action(c *class, shared, own Key, kind Kind) Action {
 	}
 	if s.Profiled != nil && s.Profiled.Value {
 		a.Profiled = a.Single
+	}
+	if s.Size != nil {
+		a.Size = max(1, mulDiv(a.Single/1_000_000, g.draw(c.names.size, shared, s.Size.Value), million))
 	}
 	if s.Noise != nil {
 		a.Single = max(1, mulDiv(a.Single, g.draw(c.names.noise, own, s.Noise.Value), million))

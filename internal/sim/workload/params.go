@@ -82,9 +82,11 @@ type Spec struct {
 	Also *Figure[[]Need] `json:"also"`
 	// Duration is at one unit. Noise is what an action takes of it, in parts per
 	// million; without it there is none. A profiled class knows the duration
-	// before noise.
+	// before noise. A client knows the size of an action, such as a number of tests, if
+	// there is Size: that many millionths of the milliseconds before noise.
 	Duration Figure[Dist]  `json:"duration"`
 	Noise    *Figure[Dist] `json:"noise_ppm"`
+	Size     *Figure[Dist] `json:"size_ppm"`
 	Profiled *Figure[bool] `json:"profiled"`
 	// SerialPPM or RatioPPM is the curve of an elastic action: a serial fraction,
 	// or pairs of units and E(units).

@@ -1156,7 +1156,9 @@ type Action struct {
 	// Class to learn from and by; empty: none.
 	Class string `protobuf:"bytes,10,opt,name=class,proto3" json:"class,omitempty"`
 	// It keeps the cores that it is started with. From feature level 3 on.
-	Fixed         bool `protobuf:"varint,11,opt,name=fixed,proto3" json:"fixed,omitempty"`
+	Fixed bool `protobuf:"varint,11,opt,name=fixed,proto3" json:"fixed,omitempty"`
+	// How large it is, in a unit of its class; 0: unknown. From feature level 3 on.
+	SizeHint      uint64 `protobuf:"varint,12,opt,name=size_hint,json=sizeHint,proto3" json:"size_hint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1266,6 +1268,13 @@ func (x *Action) GetFixed() bool {
 		return x.Fixed
 	}
 	return false
+}
+
+func (x *Action) GetSizeHint() uint64 {
+	if x != nil {
+		return x.SizeHint
+	}
+	return 0
 }
 
 // Needs are the parts of an action's cost that most actions do not have.
@@ -4220,7 +4229,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rSubmitActions\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12(\n" +
-	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xd0\x02\n" +
+	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xed\x02\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12#\n" +
 	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12\x1b\n" +
@@ -4233,7 +4242,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05needs\x18\t \x01(\v2\r.log.v1.NeedsR\x05needs\x12\x14\n" +
 	"\x05class\x18\n" +
 	" \x01(\tR\x05class\x12\x14\n" +
-	"\x05fixed\x18\v \x01(\bR\x05fixed\"\xb9\x01\n" +
+	"\x05fixed\x18\v \x01(\bR\x05fixed\x12\x1b\n" +
+	"\tsize_hint\x18\f \x01(\x04R\bsizeHint\"\xb9\x01\n" +
 	"\x05Needs\x12\x14\n" +
 	"\x05cores\x18\x01 \x03(\rR\x05cores\x12)\n" +
 	"\aprofile\x18\x02 \x01(\v2\x0f.log.v1.ProfileR\aprofile\x12 \n" +

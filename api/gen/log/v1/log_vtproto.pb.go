@@ -1083,6 +1083,11 @@ func (m *Action) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SizeHint != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SizeHint))
+		i--
+		dAtA[i] = 0x60
+	}
 	if m.Fixed {
 		i--
 		if m.Fixed {
@@ -4257,6 +4262,9 @@ func (m *Action) SizeVT() (n int) {
 	}
 	if m.Fixed {
 		n += 2
+	}
+	if m.SizeHint != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.SizeHint))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -7844,6 +7852,25 @@ func (m *Action) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Fixed = bool(v != 0)
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SizeHint", wireType)
+			}
+			m.SizeHint = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SizeHint |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -314,7 +314,11 @@ type ActionSpec struct {
 	// What is known of how long it takes. What is absent comes from its class.
 	Profile *Profile `protobuf:"bytes,11,opt,name=profile,proto3" json:"profile,omitempty"`
 	// The HTTP call to make instead of executing a command.
-	Http          *HttpCall `protobuf:"bytes,12,opt,name=http,proto3" json:"http,omitempty"`
+	Http *HttpCall `protobuf:"bytes,12,opt,name=http,proto3" json:"http,omitempty"`
+	// How large it is, in a unit that is the same for all actions of its class: tests, tokens,
+	// bytes. How long actions of the class take is then learned by their size. 0: unknown.
+	// Needs a class, and feature level 3.
+	SizeHint      uint64 `protobuf:"varint,13,opt,name=size_hint,json=sizeHint,proto3" json:"size_hint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,6 +435,13 @@ func (x *ActionSpec) GetHttp() *HttpCall {
 		return x.Http
 	}
 	return nil
+}
+
+func (x *ActionSpec) GetSizeHint() uint64 {
+	if x != nil {
+		return x.SizeHint
+	}
+	return 0
 }
 
 // Profile says how long an action takes with one unit of its key resource, and
@@ -2681,7 +2692,7 @@ var File_rota_v1_action_proto protoreflect.FileDescriptor
 
 const file_rota_v1_action_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x03\n" +
+	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x04\n" +
 	"\n" +
 	"ActionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2698,7 +2709,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x05class\x18\n" +
 	" \x01(\tR\x05class\x12*\n" +
 	"\aprofile\x18\v \x01(\v2\x10.rota.v1.ProfileR\aprofile\x12%\n" +
-	"\x04http\x18\f \x01(\v2\x11.rota.v1.HttpCallR\x04http\"\x9b\x01\n" +
+	"\x04http\x18\f \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
+	"\tsize_hint\x18\r \x01(\x04R\bsizeHint\"\x9b\x01\n" +
 	"\aProfile\x125\n" +
 	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\n" +

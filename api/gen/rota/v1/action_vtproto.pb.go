@@ -52,6 +52,11 @@ func (m *ActionSpec) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SizeHint != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SizeHint))
+		i--
+		dAtA[i] = 0x68
+	}
 	if m.Http != nil {
 		size, err := m.Http.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -2261,6 +2266,9 @@ func (m *ActionSpec) SizeVT() (n int) {
 		l = m.Http.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.SizeHint != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.SizeHint))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3485,6 +3493,25 @@ func (m *ActionSpec) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SizeHint", wireType)
+			}
+			m.SizeHint = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SizeHint |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -36,9 +36,12 @@ type Class struct {
 	// How much work there is in half of all attempts at most, in 90 % and in 99 %: how long
 	// they take with one unit. Attempts that were ended by others count until then
 	// (Kaplan and Meier's estimate). Unset if the end of so many was not seen.
-	WorkP50       *durationpb.Duration `protobuf:"bytes,6,opt,name=work_p50,json=workP50,proto3" json:"work_p50,omitempty"`
-	WorkP90       *durationpb.Duration `protobuf:"bytes,7,opt,name=work_p90,json=workP90,proto3" json:"work_p90,omitempty"`
-	WorkP99       *durationpb.Duration `protobuf:"bytes,8,opt,name=work_p99,json=workP99,proto3" json:"work_p99,omitempty"`
+	WorkP50 *durationpb.Duration `protobuf:"bytes,6,opt,name=work_p50,json=workP50,proto3" json:"work_p50,omitempty"`
+	WorkP90 *durationpb.Duration `protobuf:"bytes,7,opt,name=work_p90,json=workP90,proto3" json:"work_p90,omitempty"`
+	WorkP99 *durationpb.Duration `protobuf:"bytes,8,opt,name=work_p99,json=workP99,proto3" json:"work_p99,omitempty"`
+	// How much work there is by size_hint, in ascending order. Empty until an action with a
+	// hint has succeeded.
+	Sizes         []*ClassSize `protobuf:"bytes,9,rep,name=sizes,proto3" json:"sizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +132,85 @@ func (x *Class) GetWorkP99() *durationpb.Duration {
 	return nil
 }
 
+func (x *Class) GetSizes() []*ClassSize {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+// ClassSize is what was learned of the actions of about the same size: how long those that
+// succeeded would have taken with one unit.
+type ClassSize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Size hints from least to most. Both are 0 for all actions, whatever their size.
+	Least uint64 `protobuf:"varint,1,opt,name=least,proto3" json:"least,omitempty"`
+	Most  uint64 `protobuf:"varint,2,opt,name=most,proto3" json:"most,omitempty"`
+	// Recent attempts weigh more: from the 64th on each counts for a 64th.
+	MeanWork      *durationpb.Duration `protobuf:"bytes,3,opt,name=mean_work,json=meanWork,proto3" json:"mean_work,omitempty"`
+	Attempts      uint64               `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassSize) Reset() {
+	*x = ClassSize{}
+	mi := &file_rota_v1_class_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassSize) ProtoMessage() {}
+
+func (x *ClassSize) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_class_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassSize.ProtoReflect.Descriptor instead.
+func (*ClassSize) Descriptor() ([]byte, []int) {
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ClassSize) GetLeast() uint64 {
+	if x != nil {
+		return x.Least
+	}
+	return 0
+}
+
+func (x *ClassSize) GetMost() uint64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *ClassSize) GetMeanWork() *durationpb.Duration {
+	if x != nil {
+		return x.MeanWork
+	}
+	return nil
+}
+
+func (x *ClassSize) GetAttempts() uint64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
 // ClassLifetime counts the attempts that had about the same amount of work: how long they
 // would have taken with one unit, by the action's speed-up curve, or with a twentieth of it
 // serial if it has none. Counts fade: once they add up to 512 they are halved.
@@ -146,7 +228,7 @@ type ClassLifetime struct {
 
 func (x *ClassLifetime) Reset() {
 	*x = ClassLifetime{}
-	mi := &file_rota_v1_class_proto_msgTypes[1]
+	mi := &file_rota_v1_class_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -158,7 +240,7 @@ func (x *ClassLifetime) String() string {
 func (*ClassLifetime) ProtoMessage() {}
 
 func (x *ClassLifetime) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[1]
+	mi := &file_rota_v1_class_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -171,7 +253,7 @@ func (x *ClassLifetime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassLifetime.ProtoReflect.Descriptor instead.
 func (*ClassLifetime) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ClassLifetime) GetLeast() *durationpb.Duration {
@@ -216,7 +298,7 @@ type ClassWidth struct {
 
 func (x *ClassWidth) Reset() {
 	*x = ClassWidth{}
-	mi := &file_rota_v1_class_proto_msgTypes[2]
+	mi := &file_rota_v1_class_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +310,7 @@ func (x *ClassWidth) String() string {
 func (*ClassWidth) ProtoMessage() {}
 
 func (x *ClassWidth) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[2]
+	mi := &file_rota_v1_class_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +323,7 @@ func (x *ClassWidth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassWidth.ProtoReflect.Descriptor instead.
 func (*ClassWidth) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ClassWidth) GetUnits() uint32 {
@@ -277,7 +359,7 @@ type GetClassRequest struct {
 
 func (x *GetClassRequest) Reset() {
 	*x = GetClassRequest{}
-	mi := &file_rota_v1_class_proto_msgTypes[3]
+	mi := &file_rota_v1_class_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +371,7 @@ func (x *GetClassRequest) String() string {
 func (*GetClassRequest) ProtoMessage() {}
 
 func (x *GetClassRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[3]
+	mi := &file_rota_v1_class_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +384,7 @@ func (x *GetClassRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClassRequest.ProtoReflect.Descriptor instead.
 func (*GetClassRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetClassRequest) GetNamespace() string {
@@ -335,7 +417,7 @@ type GetClassResponse struct {
 
 func (x *GetClassResponse) Reset() {
 	*x = GetClassResponse{}
-	mi := &file_rota_v1_class_proto_msgTypes[4]
+	mi := &file_rota_v1_class_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -347,7 +429,7 @@ func (x *GetClassResponse) String() string {
 func (*GetClassResponse) ProtoMessage() {}
 
 func (x *GetClassResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[4]
+	mi := &file_rota_v1_class_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -360,7 +442,7 @@ func (x *GetClassResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClassResponse.ProtoReflect.Descriptor instead.
 func (*GetClassResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetClassResponse) GetClass() *Class {
@@ -384,7 +466,7 @@ type ListClassesRequest struct {
 
 func (x *ListClassesRequest) Reset() {
 	*x = ListClassesRequest{}
-	mi := &file_rota_v1_class_proto_msgTypes[5]
+	mi := &file_rota_v1_class_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +478,7 @@ func (x *ListClassesRequest) String() string {
 func (*ListClassesRequest) ProtoMessage() {}
 
 func (x *ListClassesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[5]
+	mi := &file_rota_v1_class_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +491,7 @@ func (x *ListClassesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClassesRequest.ProtoReflect.Descriptor instead.
 func (*ListClassesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListClassesRequest) GetNamespace() string {
@@ -451,7 +533,7 @@ type ListClassesResponse struct {
 
 func (x *ListClassesResponse) Reset() {
 	*x = ListClassesResponse{}
-	mi := &file_rota_v1_class_proto_msgTypes[6]
+	mi := &file_rota_v1_class_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +545,7 @@ func (x *ListClassesResponse) String() string {
 func (*ListClassesResponse) ProtoMessage() {}
 
 func (x *ListClassesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[6]
+	mi := &file_rota_v1_class_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +558,7 @@ func (x *ListClassesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClassesResponse.ProtoReflect.Descriptor instead.
 func (*ListClassesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListClassesResponse) GetClasses() []*Class {
@@ -504,7 +586,7 @@ type DeleteClassRequest struct {
 
 func (x *DeleteClassRequest) Reset() {
 	*x = DeleteClassRequest{}
-	mi := &file_rota_v1_class_proto_msgTypes[7]
+	mi := &file_rota_v1_class_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +598,7 @@ func (x *DeleteClassRequest) String() string {
 func (*DeleteClassRequest) ProtoMessage() {}
 
 func (x *DeleteClassRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[7]
+	mi := &file_rota_v1_class_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +611,7 @@ func (x *DeleteClassRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClassRequest.ProtoReflect.Descriptor instead.
 func (*DeleteClassRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeleteClassRequest) GetNamespace() string {
@@ -554,7 +636,7 @@ type DeleteClassResponse struct {
 
 func (x *DeleteClassResponse) Reset() {
 	*x = DeleteClassResponse{}
-	mi := &file_rota_v1_class_proto_msgTypes[8]
+	mi := &file_rota_v1_class_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +648,7 @@ func (x *DeleteClassResponse) String() string {
 func (*DeleteClassResponse) ProtoMessage() {}
 
 func (x *DeleteClassResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_class_proto_msgTypes[8]
+	mi := &file_rota_v1_class_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,14 +661,14 @@ func (x *DeleteClassResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClassResponse.ProtoReflect.Descriptor instead.
 func (*DeleteClassResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_class_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_class_proto_rawDescGZIP(), []int{9}
 }
 
 var File_rota_v1_class_proto protoreflect.FileDescriptor
 
 const file_rota_v1_class_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/class.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\xe1\x02\n" +
+	"\x13rota/v1/class.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\x8b\x03\n" +
 	"\x05Class\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12+\n" +
@@ -595,7 +677,13 @@ const file_rota_v1_class_proto_rawDesc = "" +
 	"\tlifetimes\x18\x05 \x03(\v2\x16.rota.v1.ClassLifetimeR\tlifetimes\x124\n" +
 	"\bwork_p50\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\aworkP50\x124\n" +
 	"\bwork_p90\x18\a \x01(\v2\x19.google.protobuf.DurationR\aworkP90\x124\n" +
-	"\bwork_p99\x18\b \x01(\v2\x19.google.protobuf.DurationR\aworkP99\"\x99\x01\n" +
+	"\bwork_p99\x18\b \x01(\v2\x19.google.protobuf.DurationR\aworkP99\x12(\n" +
+	"\x05sizes\x18\t \x03(\v2\x12.rota.v1.ClassSizeR\x05sizes\"\x89\x01\n" +
+	"\tClassSize\x12\x14\n" +
+	"\x05least\x18\x01 \x01(\x04R\x05least\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\x04R\x04most\x126\n" +
+	"\tmean_work\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bmeanWork\x12\x1a\n" +
+	"\battempts\x18\x04 \x01(\x04R\battempts\"\x99\x01\n" +
 	"\rClassLifetime\x12/\n" +
 	"\x05least\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05least\x12/\n" +
 	"\x05below\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05below\x12\x14\n" +
@@ -644,41 +732,44 @@ func file_rota_v1_class_proto_rawDescGZIP() []byte {
 	return file_rota_v1_class_proto_rawDescData
 }
 
-var file_rota_v1_class_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_rota_v1_class_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_rota_v1_class_proto_goTypes = []any{
 	(*Class)(nil),               // 0: rota.v1.Class
-	(*ClassLifetime)(nil),       // 1: rota.v1.ClassLifetime
-	(*ClassWidth)(nil),          // 2: rota.v1.ClassWidth
-	(*GetClassRequest)(nil),     // 3: rota.v1.GetClassRequest
-	(*GetClassResponse)(nil),    // 4: rota.v1.GetClassResponse
-	(*ListClassesRequest)(nil),  // 5: rota.v1.ListClassesRequest
-	(*ListClassesResponse)(nil), // 6: rota.v1.ListClassesResponse
-	(*DeleteClassRequest)(nil),  // 7: rota.v1.DeleteClassRequest
-	(*DeleteClassResponse)(nil), // 8: rota.v1.DeleteClassResponse
-	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
+	(*ClassSize)(nil),           // 1: rota.v1.ClassSize
+	(*ClassLifetime)(nil),       // 2: rota.v1.ClassLifetime
+	(*ClassWidth)(nil),          // 3: rota.v1.ClassWidth
+	(*GetClassRequest)(nil),     // 4: rota.v1.GetClassRequest
+	(*GetClassResponse)(nil),    // 5: rota.v1.GetClassResponse
+	(*ListClassesRequest)(nil),  // 6: rota.v1.ListClassesRequest
+	(*ListClassesResponse)(nil), // 7: rota.v1.ListClassesResponse
+	(*DeleteClassRequest)(nil),  // 8: rota.v1.DeleteClassRequest
+	(*DeleteClassResponse)(nil), // 9: rota.v1.DeleteClassResponse
+	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
 }
 var file_rota_v1_class_proto_depIdxs = []int32{
-	2,  // 0: rota.v1.Class.widths:type_name -> rota.v1.ClassWidth
-	1,  // 1: rota.v1.Class.lifetimes:type_name -> rota.v1.ClassLifetime
-	9,  // 2: rota.v1.Class.work_p50:type_name -> google.protobuf.Duration
-	9,  // 3: rota.v1.Class.work_p90:type_name -> google.protobuf.Duration
-	9,  // 4: rota.v1.Class.work_p99:type_name -> google.protobuf.Duration
-	9,  // 5: rota.v1.ClassLifetime.least:type_name -> google.protobuf.Duration
-	9,  // 6: rota.v1.ClassLifetime.below:type_name -> google.protobuf.Duration
-	9,  // 7: rota.v1.ClassWidth.mean_duration:type_name -> google.protobuf.Duration
-	0,  // 8: rota.v1.GetClassResponse.class:type_name -> rota.v1.Class
-	0,  // 9: rota.v1.ListClassesResponse.classes:type_name -> rota.v1.Class
-	3,  // 10: rota.v1.ClassService.GetClass:input_type -> rota.v1.GetClassRequest
-	5,  // 11: rota.v1.ClassService.ListClasses:input_type -> rota.v1.ListClassesRequest
-	7,  // 12: rota.v1.ClassService.DeleteClass:input_type -> rota.v1.DeleteClassRequest
-	4,  // 13: rota.v1.ClassService.GetClass:output_type -> rota.v1.GetClassResponse
-	6,  // 14: rota.v1.ClassService.ListClasses:output_type -> rota.v1.ListClassesResponse
-	8,  // 15: rota.v1.ClassService.DeleteClass:output_type -> rota.v1.DeleteClassResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	3,  // 0: rota.v1.Class.widths:type_name -> rota.v1.ClassWidth
+	2,  // 1: rota.v1.Class.lifetimes:type_name -> rota.v1.ClassLifetime
+	10, // 2: rota.v1.Class.work_p50:type_name -> google.protobuf.Duration
+	10, // 3: rota.v1.Class.work_p90:type_name -> google.protobuf.Duration
+	10, // 4: rota.v1.Class.work_p99:type_name -> google.protobuf.Duration
+	1,  // 5: rota.v1.Class.sizes:type_name -> rota.v1.ClassSize
+	10, // 6: rota.v1.ClassSize.mean_work:type_name -> google.protobuf.Duration
+	10, // 7: rota.v1.ClassLifetime.least:type_name -> google.protobuf.Duration
+	10, // 8: rota.v1.ClassLifetime.below:type_name -> google.protobuf.Duration
+	10, // 9: rota.v1.ClassWidth.mean_duration:type_name -> google.protobuf.Duration
+	0,  // 10: rota.v1.GetClassResponse.class:type_name -> rota.v1.Class
+	0,  // 11: rota.v1.ListClassesResponse.classes:type_name -> rota.v1.Class
+	4,  // 12: rota.v1.ClassService.GetClass:input_type -> rota.v1.GetClassRequest
+	6,  // 13: rota.v1.ClassService.ListClasses:input_type -> rota.v1.ListClassesRequest
+	8,  // 14: rota.v1.ClassService.DeleteClass:input_type -> rota.v1.DeleteClassRequest
+	5,  // 15: rota.v1.ClassService.GetClass:output_type -> rota.v1.GetClassResponse
+	7,  // 16: rota.v1.ClassService.ListClasses:output_type -> rota.v1.ListClassesResponse
+	9,  // 17: rota.v1.ClassService.DeleteClass:output_type -> rota.v1.DeleteClassResponse
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_class_proto_init() }
@@ -692,7 +783,7 @@ func file_rota_v1_class_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_class_proto_rawDesc), len(file_rota_v1_class_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
