@@ -307,6 +307,9 @@ func (s *story) show() string {
 		for _, w := range c.Seen {
 			fmt.Fprintf(&out, " %d x %d cores %v,", w.Attempts, w.Units, time.Duration(w.MeanNS))
 		}
+		for _, z := range c.Sizes {
+			fmt.Fprintf(&out, " %d of size %d with %v,", z.Attempts, z.Octave, time.Duration(z.MeanNS))
+		}
 		fmt.Fprintf(&out, " %d live\n", s.state.ClassLive(c.ID))
 		return true
 	})
@@ -390,7 +393,7 @@ func submitOf(a args) *logv1.Command {
 			Pool: a.text("pool"), TrajectoryId: a.num("traj", 0), MemoryBytes: a.num("memory", 0),
 			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
 			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
-			Class: a.text("class"), Needs: a.needs(), Fixed: a.text("fixed") != "",
+			Class: a.text("class"), Needs: a.needs(), Fixed: a.text("fixed") != "", SizeHint: a.num("size", 0),
 		})
 		if set := c.Actions[len(c.Actions)-1]; len(set.Needs.GetCores()) > 0 {
 			set.CoresMin, set.CoresMax = set.Needs.Cores[0], set.Needs.Cores[len(set.Needs.Cores)-1]

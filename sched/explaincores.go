@@ -40,5 +40,9 @@ func (d *division) known(a *state.Action, t *state.Attempt) string {
 	case p != nil && p.SingleNS > 0:
 		return fmt.Sprintf("its client expects it to take %d ms with as many as it has had, and %d ms have passed", takes, age)
 	}
-	return fmt.Sprintf("its class takes %d ms on average with as many as it has had, and %d ms have passed", takes, age)
+	class := "its class takes"
+	if a.SizeHint > 0 {
+		class = "actions of its class and size take"
+	}
+	return fmt.Sprintf("%s %d ms on average with as many as it has had, and %d ms have passed", class, takes, age)
 }
