@@ -31,7 +31,7 @@ func since(c *logv1.Command) state.Level {
 	switch {
 	case isNext(c):
 		return state.LevelMax
-	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing):
+	case c.GetOpenTrajectory().GetObjective() > 0, slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing):
 		return sched.LevelResizing
 	}
 	return state.LevelMin

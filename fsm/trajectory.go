@@ -35,6 +35,9 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if r := x.mayBeSpread(c.SpreadGroup, c.SpreadLabel); r != nil {
 		return r
 	}
+	if c.Objective > uint32(state.ObjectiveStep) {
+		return refuse(codeInvalidArgument, "INVALID", "objective %d is none: 0 is the mean, 1 the step", c.Objective)
+	}
 	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_TRAJECTORIES", "%d trajectories are open, which is the limit; close some", n), 1_000_000_000)
 	}
@@ -44,7 +47,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	t := &state.Trajectory{
 		ID: m.LastTrajectory, Namespace: ns.ID, Pool: p.ID, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: x.now(), OpenedAt: x.now(),
-		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel},
+		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
 	}
 	x.putTrajectory(t)
 	x.dirty.add(state.QueueOf(state.PoolQueue, p.ID))

@@ -109,7 +109,7 @@ func (d *division) worth(t *state.Attempt) scale.Demand {
 	if p := profileOf(a); p != nil && CurveOf(p) != nil {
 		curve = CurveOf(p)
 	}
-	weight := scale.Weight(d.left(a, t))
+	weight := d.weight(a, t)
 	serial, simple := curve.(scale.Serial)
 	key := worthOf{a.CoresMin, a.CoresMax, serial, weight}
 	if simple = simple && len(keySet(a)) == 0; simple {
@@ -125,6 +125,22 @@ func (d *division) worth(t *state.Attempt) scale.Demand {
 		d.worths[key] = w
 	}
 	return w
+}
+
+// weight is what an attempt's progress is worth to its client.
+func (d *division) weight(a *state.Action, t *state.Attempt) int64 {
+	if objectiveOf(d.view, a) == state.ObjectiveStep {
+		return scale.StepWeight(d.left(a, t))
+	}
+	return scale.Weight(d.left(a, t))
+}
+
+// objectiveOf returns the objective of an action's trajectory.
+func objectiveOf(v *state.State, a *state.Action) state.Objective {
+	if t := v.Trajectory(a.Trajectory); t != nil {
+		return t.Objective
+	}
+	return state.ObjectiveMean
 }
 
 // left is how long an attempt is expected to go on, if it had its least degree. What a

@@ -155,6 +155,11 @@ func TestReclaimTakesFromThoseWithMost(t *testing.T) {
 	})
 }
 
+func ofStep(a state.Action) state.Action {
+	a.Trajectory = 1
+	return a
+}
+
 func TestDivisionByWhatIsKnown(t *testing.T) {
 	unknown := state.Action{CoresMin: 1, CoresMax: 16}
 	learned := unknown
@@ -181,10 +186,16 @@ func TestDivisionByWhatIsKnown(t *testing.T) {
 		{"less to what has run for long", []running{{unknown, 1000}, {unknown, 1}}, []int{1, 15}},
 		{"one of a class that is older than they are", []running{{learned, 800}, {learned, 1}}, []int{1, 15}},
 		{"nobody of a class before that", []running{{learned, 6}, {learned, 1}}, []int{8, 8}},
+		{"of a step, more to what has longest left", []running{{ofStep(amdahl(16, 1000, 50_000)), 0}, {ofStep(amdahl(16, 1, 50_000)), 0}}, []int{15, 1}},
+		{"of a step, more to what has run for long", []running{{ofStep(unknown), 1000}, {ofStep(unknown), 1}}, []int{15, 1}},
+		{"what is short, of any objective", []running{{ofStep(amdahl(16, 1, 50_000)), 0}, {amdahl(16, 1, 50_000), 0}}, []int{1, 15}},
+		{"what is long, of any objective", []running{{ofStep(amdahl(16, 1000, 50_000)), 0}, {amdahl(16, 1000, 50_000), 0}}, []int{15, 1}},
+		{"nobody if nothing is known", []running{{ofStep(unknown), 6}, {unknown, 1}}, []int{8, 8}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := resizing(16)
 			w.PutClass(&state.Class{ID: 1, Namespace: 1, Name: "c", Seen: []state.WidthSeen{{Units: 1, MeanNS: 8 * second, Attempts: 9}}})
+			w.PutTrajectory(&state.Trajectory{ID: 1, Namespace: 1, Pool: 1, Node: 1, State: state.TrajectoryOpen, Objective: state.ObjectiveStep})
 			for _, x := range c.runs {
 				w.run(x.action, int(x.action.CoresMin), w.Meta().Now-x.age*second)
 			}

@@ -27,7 +27,15 @@ func explainCores(v *state.State, a *state.Action) string {
 	if len(d.attempts) == 1 {
 		return fmt.Sprintf("%s: nothing else on node %s competes for %s", has, n.Name, cores(uint32(d.cores)))
 	}
-	return fmt.Sprintf("%s: node %s divides %s among %d actions, and %s", has, n.Name, cores(uint32(d.cores)), len(d.attempts), d.known(a, t))
+	return fmt.Sprintf("%s: node %s divides %s among %d actions%s, and %s", has, n.Name, cores(uint32(d.cores)), len(d.attempts), aim(v, a), d.known(a, t))
+}
+
+// aim says what an action's share is for, if not for the mean.
+func aim(v *state.State, a *state.Action) string {
+	if objectiveOf(v, a) == state.ObjectiveStep {
+		return " so that the last of the step ends soon"
+	}
+	return ""
 }
 
 // known says what the share of an action goes by.

@@ -180,7 +180,18 @@ type Trajectory struct {
 	// Aside: it is pending, and no node that takes new work could ever hold it. It
 	// holds up no others until there is such a node.
 	Aside bool
+	// Objective is what the cores of nodes are divided for, for its actions.
+	Objective Objective
 }
+
+// Objective is what a client wants to be short.
+type Objective uint8
+
+// Objectives.
+const (
+	ObjectiveMean Objective = iota // the mean time until an action completes
+	ObjectiveStep                  // the time until the last trajectory of a step ends
+)
 
 // Action is one atomic use of resources.
 type Action struct {

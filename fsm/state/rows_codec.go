@@ -67,6 +67,7 @@ func (r *Trajectory) code(c *codec) {
 	trailing(c, &r.RequestedCores, number)
 	trailing(c, &r.RequestedBandwidth, number)
 	trailing(c, &r.Aside, (*codec).flag)
+	trailing(c, &r.Objective, number)
 }
 
 func (r *Action) code(c *codec) {

@@ -258,6 +258,9 @@ func (c *client) open(e Event) {
 		v.IdleTimeoutNs = d.Between(5, 90) * second
 	}
 	v.Pool = c.w.config.pool(&d)
+	if d.Chance(300_000) {
+		v.Objective = 1
+	}
 	if d.Chance(600_000) {
 		c.openGroup(&d, v)
 		return
@@ -273,7 +276,7 @@ func (c *client) openGroup(d *sim.Draw, v *logv1.OpenTrajectory) {
 	for range d.Between(2, 6) {
 		c.openOne(&logv1.OpenTrajectory{
 			Request: request, Name: v.Name, Pool: v.Pool, MemoryBytes: v.MemoryBytes / 4,
-			IdleTimeoutNs: d.Between(5, 90) * second, SpreadGroup: group, SpreadLabel: label,
+			IdleTimeoutNs: d.Between(5, 90) * second, SpreadGroup: group, SpreadLabel: label, Objective: v.Objective,
 		})
 		request = nil
 	}

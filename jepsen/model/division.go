@@ -137,7 +137,7 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 		return err
 	}
 	if divided {
-		return n.equalShares(m.now)
+		return m.fairShares(n)
 	}
 	return nil
 }
@@ -180,25 +180,57 @@ func (n *node) idleCores(row *state.Node) error {
 	return nil
 }
 
-// equalShares: of two attempts of which equally little is known, none has more than one core
-// more than the other, if the other could use it.
-func (n *node) equalShares(now int64) error {
+// fairShares: of two attempts that can use the same cores, the one that is to get fewer has
+// one core more than the other at most, and neither has if equally little is known of both.
+func (m *Model) fairShares(n *node) error {
 	for _, a := range n.running {
 		for _, b := range n.running {
-			if a.alike(b, now) && a.cores.Len() > b.cores.Len()+1 {
-				return fmt.Errorf("action %d has %d cores and action %d has %d, of which nothing else is known", a.ID, a.cores.Len(), b.ID, b.cores.Len())
+			if a.cores.Len() > b.cores.Len()+1 && a.comparable(b) && (m.alike(a, b) || m.shorter(a, b) && m.last(a) || m.shorter(b, a) && !m.last(a)) {
+				return fmt.Errorf("action %d has %d cores and action %d has %d, which is to get as many at least", a.ID, a.cores.Len(), b.ID, b.cores.Len())
 			}
 		}
 	}
 	return nil
 }
 
-// alike: of both nothing is known but that they can use the same cores.
-func (a *action) alike(b *action, now int64) bool {
+// comparable: both can use the same cores, with equal gain as far as is known.
+func (a *action) comparable(b *action) bool {
 	for _, x := range []*action{a, b} {
-		if !x.follows || x.CancelReason != 0 || x.timed() || x.hasCurve() || x.Needs != nil && len(x.Needs.Cores) > 0 || now-x.StartedAt > unknownLeft {
+		if !x.follows || x.CancelReason != 0 || x.Needs != nil && (len(x.Needs.Cores) > 0 || x.profile().Points != nil) {
 			return false
 		}
 	}
-	return a.CoresMin == b.CoresMin && a.CoresMax == b.CoresMax
+	p, q := a.profile(), b.profile()
+	return a.CoresMin == b.CoresMin && a.CoresMax == b.CoresMax && p.Serial == q.Serial && p.SerialPPM == q.SerialPPM
+}
+
+// profile is what the client has said of how long the action takes.
+func (a *action) profile() state.Profile {
+	if a.Needs == nil || a.Needs.Profile == nil {
+		return state.Profile{}
+	}
+	return *a.Needs.Profile
+}
+
+// last: the last action of its step is to end soon, not the mean one.
+func (m *Model) last(a *action) bool {
+	t := m.trajectories[a.Trajectory]
+	return t != nil && t.Objective == state.ObjectiveStep
+}
+
+// alike: of neither it is known how long it takes. Then both objectives are one.
+func (m *Model) alike(a, b *action) bool {
+	return !a.timed() && !b.timed() && max(m.now-a.StartedAt, m.now-b.StartedAt) <= unknownLeft
+}
+
+// shorter: what a has left is certainly less than what b has, in the words of their
+// clients, whatever cores they have had. They have the same objective, and no class that
+// knows better.
+func (m *Model) shorter(a, b *action) bool {
+	x, y := a.profile().SingleNS, b.profile().SingleNS
+	if m.last(a) != m.last(b) || a.class != nil || b.class != nil || x == 0 || y == 0 {
+		return false
+	}
+	work := func(z *action) int64 { return (m.now - z.StartedAt) * int64(z.CoresMax) }
+	return work(a) <= x && x < y-work(b)
 }

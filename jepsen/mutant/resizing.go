@@ -57,6 +57,22 @@ var resizing = []Mutant{
 		Hunt: simulate(),
 	},
 	{
+		Name: "every-objective-is-the-mean",
+		Bug:  "actions of a step get more cores if they end soon, as all others",
+		Edits: []Edit{{"sched/divide.go",
+			"		return scale.StepWeight(d.left(a, t))\n",
+			"		return scale.Weight(d.left(a, t))\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"sched", "TestDivisionByWhatIsKnown"}},
+	},
+	{
+		Name: "every-objective-is-the-step",
+		Bug:  "all actions get more cores if they end late, as those of a step",
+		Edits: []Edit{{"sched/divide.go",
+			"	return scale.Weight(d.left(a, t))\n",
+			"	return scale.StepWeight(d.left(a, t))\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"sched", "TestDivisionByWhatIsKnown"}},
+	},
+	{
 		Name: "cut-off-counts-as-ended",
 		Bug:  "an attempt that was ended by others teaches its class that there was no more work",
 		Edits: []Edit{{"fsm/class.go",

@@ -95,6 +95,14 @@ func Weight(remaining int64) int64 {
 	return int64(WeightMax * octave[down] >> 16 >> ((steps + down) / eighths))
 }
 
+// StepWeight returns the weight of an action of which not the mean completion is to be soon,
+// but that of the last one of many: the reciprocal of Weight, and the same as Weight for an
+// action that is expected to go on for 10 s.
+func StepWeight(remaining int64) int64 {
+	even := Weight(10_000_000_000)
+	return even * even / Weight(remaining)
+}
+
 // eighths are the parts of an octave.
 const eighths = 8
 

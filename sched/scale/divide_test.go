@@ -163,6 +163,20 @@ func TestWeight(t *testing.T) {
 	}
 }
 
+func TestStepWeight(t *testing.T) {
+	last := int64(1)
+	for ns := int64(1); ns < DurationMax; ns += 1 + ns/64 {
+		w := StepWeight(ns)
+		if w < last || w > WeightMax {
+			t.Fatalf("in a step, %d ns weigh %d after %d", ns, w, last)
+		}
+		last = w
+	}
+	if a, b := StepWeight(10e9), Weight(10e9); a != b {
+		t.Errorf("10 s weigh %d in a step, %d outside", a, b)
+	}
+}
+
 func TestWorthRefuses(t *testing.T) {
 	d := must(Scaled(must(Range(1, 4)), AssumedCurve, 1<<40))
 	for _, weight := range []int64{-1, 0, WeightMax + 1} {

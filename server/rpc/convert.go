@@ -152,6 +152,7 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		SpreadGroup:  t.Spread.Group,
 		SpreadLabel:  t.Spread.Label,
 		SpreadDomain: t.Spread.Domain,
+		Objective:    rotav1.Objective(t.Objective) + rotav1.Objective_OBJECTIVE_MEAN,
 	}
 	if n := st.Namespace(t.Namespace); n != nil {
 		m.Namespace = n.Name

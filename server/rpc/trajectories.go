@@ -24,6 +24,9 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 			digestNumber(d, uint64(req.IdleTimeout.AsDuration()))
 			digestText(d, req.SpreadGroup)
 			digestText(d, req.SpreadLabel)
+			if objective := objectiveOf(req.Objective); objective != state.ObjectiveMean {
+				digestNumber(d, uint64(objective))
+			}
 		}),
 		Namespace:     orDefault(req.Namespace),
 		Name:          req.Name,
@@ -32,11 +35,17 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		IdleTimeoutNs: int64(req.IdleTimeout.AsDuration()),
 		SpreadGroup:   req.SpreadGroup,
 		SpreadLabel:   req.SpreadLabel,
+		Objective:     uint32(objectiveOf(req.Objective)),
 	}}})
 	if err != nil {
 		return nil, err
 	}
 	return &rotav1.OpenTrajectoryResponse{Trajectory: s.changedTrajectory(result.FirstId), Replayed: result.Replayed}, nil
+}
+
+// objectiveOf returns the objective that a client means.
+func objectiveOf(o rotav1.Objective) state.Objective {
+	return state.Objective(max(o, rotav1.Objective_OBJECTIVE_MEAN) - rotav1.Objective_OBJECTIVE_MEAN)
 }
 
 // CloseTrajectory ends a trajectory and its actions.

@@ -11,7 +11,15 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkProcessMemory("memory_bytes", r.MemoryBytes),
 		checkDuration("idle_timeout", r.IdleTimeout),
 		checkSpread(r.SpreadGroup, r.SpreadLabel),
+		checkObjective(r.Objective),
 	)
+}
+
+func checkObjective(o rotav1.Objective) *violation {
+	if _, known := rotav1.Objective_name[int32(o)]; !known {
+		return wrong("objective", "is not an objective: %d", o)
+	}
+	return nil
 }
 
 // checkSpread checks a group, and the label over whose values it is spread.

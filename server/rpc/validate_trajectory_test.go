@@ -23,6 +23,7 @@ func TestOpeningsAreRefused(t *testing.T) {
 		{"label without a group", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadGroup = "" }, "spread_group is required with a spread_label"},
 		{"long group", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadGroup = strings.Repeat("g", 129) }, "spread_group must have at most 128 bytes, has 129"},
 		{"long label", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadLabel = strings.Repeat("l", 257) }, "spread_label must have at most 256 bytes, has 257"},
+		{"objective", func(r *rotav1.OpenTrajectoryRequest) { r.Objective = 3 }, "objective is not an objective: 3"},
 		{"group that is no text", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadGroup = "\xff" }, "spread_group must be valid UTF-8"},
 	} {
 		r := &rotav1.OpenTrajectoryRequest{Name: "t", MemoryBytes: 1 << 20, SpreadGroup: "step 12", SpreadLabel: "zone"}

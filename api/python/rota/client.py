@@ -103,11 +103,15 @@ class Client:
             raise ActionFailed(action)
         return action
 
-    def trajectory(self, memory: Size | None = None, **fields: Any) -> Trajectory:
+    def trajectory(self, memory: Size | None = None, objective: str | None = None, **fields: Any) -> Trajectory:
         """Opens a session of actions that keeps a node and memory, and no cores.
 
+        objective: "step" divides cores so that the last trajectory of a step ends soon;
+        "mean", the default, so that actions complete soon.
         fields: others of OpenTrajectoryRequest, such as spreadGroup.
         """
+        if objective is not None:
+            fields["objective"] = "OBJECTIVE_" + objective.upper()
         if memory is not None:
             fields["memoryBytes"] = str(size(memory))
         request = {"namespace": self.namespace, **fields, "requestId": self.request_id()}

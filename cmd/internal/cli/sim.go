@@ -52,6 +52,7 @@ var simSettingHelp = map[string]string{
 	"serial":     "mean serial fraction of rewards, in parts per million",
 	"seed":       "seed of all random values",
 	"known":      "what rota knows of how long actions take: profiles (what clients say), sizes (what it learns by size), classes (what it learns) or nothing",
+	"objective":  "what rota divides cores for: mean (actions complete soon) or step (the last trajectory of a step ends soon)",
 }
 
 func (f *simFlags) addTo(fs *pflag.FlagSet) {
@@ -60,7 +61,7 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 		if name == "seed" {
 			what = simSettingHelp[name] + " (default 1)"
 		}
-		if name == "known" {
+		if name == "known" || name == "objective" {
 			fs.String(name, "", what)
 			continue
 		}

@@ -24,16 +24,25 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		group, label string
 		memory       size
 		idle         time.Duration
+		objective    string
 	)
 	cmd := &cobra.Command{
 		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
 		Example: "  id=$(rota trajectory open --memory 512MiB -o json | jq -r .id)\n" +
 			"  rota run --trajectory $id -- pytest -x\n" +
-			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone",
+			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone\n" +
+			"  rota trajectory open --memory 512MiB --objective step",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
 				SpreadGroup: group, SpreadLabel: label,
+			}
+			switch objective {
+			case "mean":
+			case "step":
+				req.Objective = rotav1.Objective_OBJECTIVE_STEP
+			default:
+				return usageErrorf("--objective must be mean or step, not %q", objective)
 			}
 			if idle > 0 {
 				req.IdleTimeout = durationpb.New(idle)
@@ -50,6 +59,8 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 	cmd.Flags().Var(&memory, "memory", "memory to reserve for the life of the trajectory, such as 512MiB")
 	cmd.Flags().StringVar(&group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
 	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes; its values are the failure domains, such as zone")
+	cmd.Flags().StringVar(&objective, "objective", "mean", "what cores are divided for: mean (actions complete soon) or step (the last trajectory of a step ends soon)")
+	words(cmd, "objective", "mean", "step")
 	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close the trajectory after this time without an action; 0: never")
 	return cmd
 }
@@ -121,6 +132,7 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"node", t.GetNode()},
 		{"spread group", t.GetSpreadGroup()},
 		{"spread domain", spreadDomain(t)},
+		{"objective", enumWord(t.GetObjective(), "OBJECTIVE_")},
 		{"memory", formatSize(t.GetMemoryBytes())},
 		{"live actions", fmt.Sprint(t.GetLiveActions())},
 		{"opened", formatTime(t.GetOpenTime())},

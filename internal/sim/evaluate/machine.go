@@ -71,7 +71,7 @@ func newMachine(w *world, fixed int64) (*machine, error) {
 	m := &machine{
 		w: w, apis: newAPIs(w), sessions: make(map[*rollout]*session), granted: make(map[state.ActionID]*call),
 		running: make(map[state.ActionID]*running), cores: make(map[state.NodeID]*usedCores),
-		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed, classless: w.in.classless, sized: w.in.sized},
+		nodes: make(map[state.NodeID]string), mapping: mapping{params: w.in.Params(), fixed: fixed, told: w.in.told},
 	}
 	m.fsm = fsm.New(fsm.Options{OnEffects: m.effects})
 	setUp := append([]*logv1.Command{{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
@@ -262,6 +262,9 @@ func (m *machine) begin(r *rollout) {
 	s := &session{}
 	m.sessions[r] = s
 	open := &logv1.OpenTrajectory{MemoryBytes: uint64(r.Memory)}
+	if m.mapping.step {
+		open.Objective = uint32(state.ObjectiveStep)
+	}
 	m.propose(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: open}}, func(result *logv1.Result) {
 		s.id = result.FirstId
 		if s.waiting != nil {

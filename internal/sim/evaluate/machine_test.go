@@ -102,7 +102,7 @@ func TestWhatIsKnown(t *testing.T) {
 		"profiles": {true, false, true}, "sizes": {false, true, true}, "classes": {false, false, true}, "nothing": {false, false, false},
 	} {
 		in := must(setup(t, "coding", "known="+known).Input())
-		m := mapping{params: in.Params(), classless: in.classless, sized: in.sized}
+		m := mapping{params: in.Params(), told: in.told}
 		turns := must(workload.New(m.params, 1)).Trajectory(0).Turns
 		a := m.action(&turns[len(turns)-1].Action)
 		if (a.Needs.GetProfile() != nil) != want.profile || (a.SizeHint > 0) != want.size || (a.Class != "") != want.class {

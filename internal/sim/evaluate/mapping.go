@@ -17,10 +17,14 @@ type mapping struct {
 	params *workload.Params
 	// fixed is what elastic actions ask for; 0: all they can use.
 	fixed int64
-	// classless: no action names its class.
-	classless bool
-	// sized: actions say how large they are.
-	sized bool
+	told
+}
+
+// told is what clients tell rota or not, beside profiles.
+type told struct {
+	classless bool // no action names its class
+	sized     bool // actions say how large they are
+	step      bool // trajectories say that they are of a step
 }
 
 // gpuClass is the class of all GPUs.

@@ -31,10 +31,7 @@ type Setup struct {
 	// Sessions are replayed instead of the workload's own turns, if there are any.
 	Sessions []workload.Session
 	Replay   workload.Replay
-	// classless: actions name no class, so that nothing is learned of them.
-	classless bool
-	// sized: actions say how large they are.
-	sized bool
+	told
 	// sets are what Set has changed, in this order.
 	sets []setting
 }
@@ -81,11 +78,12 @@ var settings = map[string]struct {
 		}
 		s.sized, s.classless = v == 1, v == 3
 	}},
+	"objective": {words: []string{"mean", "step"}, apply: func(s *Setup, _ *workload.Params, v int64) { s.step = v == 1 }},
 }
 
 // SettingNames are those that Set knows, beside figures.
 func SettingNames() []string {
-	return []string{"batch", "steps", "nodes", "cores", "gpus", "tool-width", "serial", "seed", "known"}
+	return []string{"batch", "steps", "nodes", "cores", "gpus", "tool-width", "serial", "seed", "known", "objective"}
 }
 
 // Set changes one thing by its name, or a figure of the workload by its path. A
@@ -123,10 +121,10 @@ type Input struct {
 	// Progress is called whenever a trajectory is over.
 	Progress func()
 
-	generator        *workload.Generator
-	replayed         []workload.Trajectory // nil unless a trace is
-	first            []int                 // index of each task's first trajectory
-	classless, sized bool                  // see Setup
+	told
+	generator *workload.Generator
+	replayed  []workload.Trajectory // nil unless a trace is
+	first     []int                 // index of each task's first trajectory
 }
 
 // Input makes the workload.
@@ -142,7 +140,7 @@ func (s Setup) Input() (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g, classless: s.classless, sized: s.sized}
+	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g, told: s.told}
 	at := 0
 	for i := range p.Tasks {
 		in.first = append(in.first, at)

@@ -1661,8 +1661,10 @@ type OpenTrajectory struct {
 	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	IdleTimeoutNs int64                  `protobuf:"varint,6,opt,name=idle_timeout_ns,json=idleTimeoutNs,proto3" json:"idle_timeout_ns,omitempty"`
 	// Both or neither.
-	SpreadGroup   string `protobuf:"bytes,7,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
-	SpreadLabel   string `protobuf:"bytes,8,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
+	SpreadGroup string `protobuf:"bytes,7,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	SpreadLabel string `protobuf:"bytes,8,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
+	// 0: the mean; 1: the step. Since feature level 3.
+	Objective     uint32 `protobuf:"varint,9,opt,name=objective,proto3" json:"objective,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1751,6 +1753,13 @@ func (x *OpenTrajectory) GetSpreadLabel() string {
 		return x.SpreadLabel
 	}
 	return ""
+}
+
+func (x *OpenTrajectory) GetObjective() uint32 {
+	if x != nil {
+		return x.Objective
+	}
+	return 0
 }
 
 type CloseTrajectory struct {
@@ -4269,7 +4278,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\x92\x02\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xb0\x02\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -4278,7 +4287,8 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12&\n" +
 	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\x12!\n" +
 	"\fspread_group\x18\a \x01(\tR\vspreadGroup\x12!\n" +
-	"\fspread_label\x18\b \x01(\tR\vspreadLabel\"!\n" +
+	"\fspread_label\x18\b \x01(\tR\vspreadLabel\x12\x1c\n" +
+	"\tobjective\x18\t \x01(\rR\tobjective\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\x8f\x03\n" +
 	"\fRegisterNode\x12\x12\n" +

@@ -1565,6 +1565,11 @@ func (m *OpenTrajectory) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Objective != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Objective))
+		i--
+		dAtA[i] = 0x48
+	}
 	if len(m.SpreadLabel) > 0 {
 		i -= len(m.SpreadLabel)
 		copy(dAtA[i:], m.SpreadLabel)
@@ -4445,6 +4450,9 @@ func (m *OpenTrajectory) SizeVT() (n int) {
 	l = len(m.SpreadLabel)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Objective != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Objective))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -9098,6 +9106,25 @@ func (m *OpenTrajectory) UnmarshalVT(dAtA []byte) error {
 			}
 			m.SpreadLabel = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 9:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Objective", wireType)
+			}
+			m.Objective = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Objective |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -85,6 +85,60 @@ func (TrajectoryState) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{0}
 }
 
+// Objective is what the cores of a node are divided for, among the actions of a trajectory
+// and others that can be resized.
+type Objective int32
+
+const (
+	Objective_OBJECTIVE_UNSPECIFIED Objective = 0
+	// The mean time until an action completes: more cores for what ends soon. The default.
+	Objective_OBJECTIVE_MEAN Objective = 1
+	// The time until the last trajectory of a step ends, for which a synchronous trainer
+	// waits: more cores for what has longest left.
+	Objective_OBJECTIVE_STEP Objective = 2
+)
+
+// Enum value maps for Objective.
+var (
+	Objective_name = map[int32]string{
+		0: "OBJECTIVE_UNSPECIFIED",
+		1: "OBJECTIVE_MEAN",
+		2: "OBJECTIVE_STEP",
+	}
+	Objective_value = map[string]int32{
+		"OBJECTIVE_UNSPECIFIED": 0,
+		"OBJECTIVE_MEAN":        1,
+		"OBJECTIVE_STEP":        2,
+	}
+)
+
+func (x Objective) Enum() *Objective {
+	p := new(Objective)
+	*p = x
+	return p
+}
+
+func (x Objective) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Objective) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_trajectory_proto_enumTypes[1].Descriptor()
+}
+
+func (Objective) Type() protoreflect.EnumType {
+	return &file_rota_v1_trajectory_proto_enumTypes[1]
+}
+
+func (x Objective) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Objective.Descriptor instead.
+func (Objective) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+}
+
 type Trajectory struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -105,7 +159,8 @@ type Trajectory struct {
 	SpreadLabel string `protobuf:"bytes,13,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	// The value of that label where it lives, or lived; empty if its node does not
 	// have the label.
-	SpreadDomain  string `protobuf:"bytes,14,opt,name=spread_domain,json=spreadDomain,proto3" json:"spread_domain,omitempty"`
+	SpreadDomain  string    `protobuf:"bytes,14,opt,name=spread_domain,json=spreadDomain,proto3" json:"spread_domain,omitempty"`
+	Objective     Objective `protobuf:"varint,15,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +293,13 @@ func (x *Trajectory) GetSpreadDomain() string {
 	return ""
 }
 
+func (x *Trajectory) GetObjective() Objective {
+	if x != nil {
+		return x.Objective
+	}
+	return Objective_OBJECTIVE_UNSPECIFIED
+}
+
 type OpenTrajectoryRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -258,7 +320,9 @@ type OpenTrajectoryRequest struct {
 	SpreadGroup string `protobuf:"bytes,8,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
 	// The label of nodes, such as "zone" or "rack", whose values are the domains; at
 	// most 256 bytes. Nodes without it are one domain. Required with spread_group.
-	SpreadLabel   string `protobuf:"bytes,9,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
+	SpreadLabel string `protobuf:"bytes,9,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
+	// OBJECTIVE_MEAN if unspecified. OBJECTIVE_STEP needs feature level 3.
+	Objective     Objective `protobuf:"varint,10,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,6 +418,13 @@ func (x *OpenTrajectoryRequest) GetSpreadLabel() string {
 		return x.SpreadLabel
 	}
 	return ""
+}
+
+func (x *OpenTrajectoryRequest) GetObjective() Objective {
+	if x != nil {
+		return x.Objective
+	}
+	return Objective_OBJECTIVE_UNSPECIFIED
 }
 
 type OpenTrajectoryResponse struct {
@@ -725,7 +796,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x04\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x04\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -742,7 +813,8 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\fidle_timeout\x18\v \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12!\n" +
 	"\fspread_group\x18\f \x01(\tR\vspreadGroup\x12!\n" +
 	"\fspread_label\x18\r \x01(\tR\vspreadLabel\x12#\n" +
-	"\rspread_domain\x18\x0e \x01(\tR\fspreadDomain\"\xe0\x02\n" +
+	"\rspread_domain\x18\x0e \x01(\tR\fspreadDomain\x120\n" +
+	"\tobjective\x18\x0f \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\"\x92\x03\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -754,7 +826,9 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x06 \x01(\x04R\vmemoryBytes\x12<\n" +
 	"\fidle_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12!\n" +
 	"\fspread_group\x18\b \x01(\tR\vspreadGroup\x12!\n" +
-	"\fspread_label\x18\t \x01(\tR\vspreadLabel\"i\n" +
+	"\fspread_label\x18\t \x01(\tR\vspreadLabel\x120\n" +
+	"\tobjective\x18\n" +
+	" \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\"i\n" +
 	"\x16OpenTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
@@ -791,7 +865,11 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x15TRAJECTORY_STATE_OPEN\x10\x02\x12\x1c\n" +
 	"\x18TRAJECTORY_STATE_CLOSING\x10\x03\x12\x1b\n" +
 	"\x17TRAJECTORY_STATE_CLOSED\x10\x04\x12\x19\n" +
-	"\x15TRAJECTORY_STATE_LOST\x10\x052\xe5\x02\n" +
+	"\x15TRAJECTORY_STATE_LOST\x10\x05*N\n" +
+	"\tObjective\x12\x19\n" +
+	"\x15OBJECTIVE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eOBJECTIVE_MEAN\x10\x01\x12\x12\n" +
+	"\x0eOBJECTIVE_STEP\x10\x022\xe5\x02\n" +
 	"\x11TrajectoryService\x12Q\n" +
 	"\x0eOpenTrajectory\x12\x1e.rota.v1.OpenTrajectoryRequest\x1a\x1f.rota.v1.OpenTrajectoryResponse\x12T\n" +
 	"\x0fCloseTrajectory\x12\x1f.rota.v1.CloseTrajectoryRequest\x1a .rota.v1.CloseTrajectoryResponse\x12N\n" +
@@ -810,46 +888,49 @@ func file_rota_v1_trajectory_proto_rawDescGZIP() []byte {
 	return file_rota_v1_trajectory_proto_rawDescData
 }
 
-var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_rota_v1_trajectory_proto_goTypes = []any{
 	(TrajectoryState)(0),             // 0: rota.v1.TrajectoryState
-	(*Trajectory)(nil),               // 1: rota.v1.Trajectory
-	(*OpenTrajectoryRequest)(nil),    // 2: rota.v1.OpenTrajectoryRequest
-	(*OpenTrajectoryResponse)(nil),   // 3: rota.v1.OpenTrajectoryResponse
-	(*CloseTrajectoryRequest)(nil),   // 4: rota.v1.CloseTrajectoryRequest
-	(*CloseTrajectoryResponse)(nil),  // 5: rota.v1.CloseTrajectoryResponse
-	(*GetTrajectoryRequest)(nil),     // 6: rota.v1.GetTrajectoryRequest
-	(*GetTrajectoryResponse)(nil),    // 7: rota.v1.GetTrajectoryResponse
-	(*ListTrajectoriesRequest)(nil),  // 8: rota.v1.ListTrajectoriesRequest
-	(*ListTrajectoriesResponse)(nil), // 9: rota.v1.ListTrajectoriesResponse
-	(*timestamppb.Timestamp)(nil),    // 10: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 11: google.protobuf.Duration
+	(Objective)(0),                   // 1: rota.v1.Objective
+	(*Trajectory)(nil),               // 2: rota.v1.Trajectory
+	(*OpenTrajectoryRequest)(nil),    // 3: rota.v1.OpenTrajectoryRequest
+	(*OpenTrajectoryResponse)(nil),   // 4: rota.v1.OpenTrajectoryResponse
+	(*CloseTrajectoryRequest)(nil),   // 5: rota.v1.CloseTrajectoryRequest
+	(*CloseTrajectoryResponse)(nil),  // 6: rota.v1.CloseTrajectoryResponse
+	(*GetTrajectoryRequest)(nil),     // 7: rota.v1.GetTrajectoryRequest
+	(*GetTrajectoryResponse)(nil),    // 8: rota.v1.GetTrajectoryResponse
+	(*ListTrajectoriesRequest)(nil),  // 9: rota.v1.ListTrajectoriesRequest
+	(*ListTrajectoriesResponse)(nil), // 10: rota.v1.ListTrajectoriesResponse
+	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 12: google.protobuf.Duration
 }
 var file_rota_v1_trajectory_proto_depIdxs = []int32{
 	0,  // 0: rota.v1.Trajectory.state:type_name -> rota.v1.TrajectoryState
-	10, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
-	10, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
-	11, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
-	10, // 4: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
-	11, // 5: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
-	1,  // 6: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	1,  // 7: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	1,  // 8: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	1,  // 9: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
-	2,  // 10: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
-	4,  // 11: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
-	6,  // 12: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
-	8,  // 13: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
-	3,  // 14: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
-	5,  // 15: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
-	7,  // 16: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
-	9,  // 17: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
+	11, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
+	12, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
+	1,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
+	11, // 5: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
+	12, // 6: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
+	1,  // 7: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
+	2,  // 8: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 9: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 10: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 11: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
+	3,  // 12: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
+	5,  // 13: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
+	7,  // 14: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
+	9,  // 15: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
+	4,  // 16: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
+	6,  // 17: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
+	8,  // 18: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
+	10, // 19: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
+	16, // [16:20] is the sub-list for method output_type
+	12, // [12:16] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_trajectory_proto_init() }
@@ -862,7 +943,7 @@ func file_rota_v1_trajectory_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_trajectory_proto_rawDesc), len(file_rota_v1_trajectory_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,

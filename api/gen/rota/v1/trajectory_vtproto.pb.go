@@ -52,6 +52,11 @@ func (m *Trajectory) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Objective != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Objective))
+		i--
+		dAtA[i] = 0x78
+	}
 	if len(m.SpreadDomain) > 0 {
 		i -= len(m.SpreadDomain)
 		copy(dAtA[i:], m.SpreadDomain)
@@ -183,6 +188,11 @@ func (m *OpenTrajectoryRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error)
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Objective != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Objective))
+		i--
+		dAtA[i] = 0x50
 	}
 	if len(m.SpreadLabel) > 0 {
 		i -= len(m.SpreadLabel)
@@ -661,6 +671,9 @@ func (m *Trajectory) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.Objective != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Objective))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -705,6 +718,9 @@ func (m *OpenTrajectoryRequest) SizeVT() (n int) {
 	l = len(m.SpreadLabel)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.Objective != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Objective))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1268,6 +1284,25 @@ func (m *Trajectory) UnmarshalVT(dAtA []byte) error {
 			}
 			m.SpreadDomain = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Objective", wireType)
+			}
+			m.Objective = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Objective |= Objective(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1602,6 +1637,25 @@ func (m *OpenTrajectoryRequest) UnmarshalVT(dAtA []byte) error {
 			}
 			m.SpreadLabel = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Objective", wireType)
+			}
+			m.Objective = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Objective |= Objective(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
