@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -88,9 +89,27 @@ func testReadLogBehindASnapshotAndOfDamagedFiles(t *testing.T, kind StoreKind) {
 		t.Errorf("from %d on, names %q", log[0].Index, names)
 	}
 
+	snapshots, err := ReadSnapshots(nd.dir)
+	if err != nil || len(snapshots) == 0 || snapshots[len(snapshots)-1].Index+1 < log[0].Index {
+		t.Fatalf("snapshots %+v (%v) of a log from %d on", snapshots, err, log[0].Index)
+	}
+	newest := snapshots[len(snapshots)-1]
+	if _, err := os.Stat(newest.Path); err != nil || newest.Index < snapshots[0].Index || newest.Term == 0 {
+		t.Errorf("%+v: %v", snapshots, err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(newest.Path), "meta.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSnapshots(nd.dir); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("of a damaged snapshot: %v, want ErrCorrupt", err)
+	}
+
 	replaceInLog(t, nd.dir, kind, "name-58", "name-57")
 	if _, err := ReadLog(nd.dir); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("of a damaged entry: %v, want ErrCorrupt", err)
+	}
+	if none, err := ReadSnapshots(t.TempDir()); none != nil || err != nil {
+		t.Errorf("of an empty folder: %v, %v", none, err)
 	}
 	if _, err := ReadLog(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of an empty folder: %v, want ErrNotExist", err)

@@ -164,10 +164,13 @@ func formatAge(from, to *timestamppb.Timestamp) string {
 	return formatDuration(max(0, to.AsTime().Sub(from.AsTime())))
 }
 
-// plural writes 1 agent, 2 agents.
+// plural writes 1 agent, 2 agents, 2 trajectories.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		noun = stem + "ie"
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

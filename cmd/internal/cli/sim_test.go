@@ -168,3 +168,16 @@ func TestTheTablesOfADocumentAreFilled(t *testing.T) {
 		t.Error("a command without an end passes")
 	}
 }
+
+func TestWrongReplaysOfLogsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range [][]string{{}, {"--nodes", "0"}, {"--cores", "-1"}, {"--known", "all"}, {"--quota", "x"}, {"--quota", "x=0"}, {"--policies", "static"}} {
+		if len(args) > 0 {
+			args = append(args, dir)
+		}
+		simulated(t, exitUsage, append([]string{"replay-log"}, args...)...)
+	}
+	if _, errOut := simulated(t, exitError, "replay-log", dir); !strings.Contains(errOut, "give the one of --data-dir") {
+		t.Error(errOut)
+	}
+}

@@ -27,8 +27,7 @@ type equalJob struct {
 }
 
 func newEqual(w *world) *equal {
-	c := &w.in.Params().Cluster
-	return &equal{w: w, cores: uint64(c.CPUNodes.Value*c.CoresPerNode.Value) * part}
+	return &equal{w: w, cores: uint64(w.in.Params().Cluster.Cores()) * part}
 }
 
 func (e *equal) begin(*rollout) {}

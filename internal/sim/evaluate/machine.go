@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"cmp"
 	"fmt"
 
 	logv1 "rota/api/gen/log/v1"
@@ -108,6 +109,9 @@ func (m *machine) entry(commands []*logv1.Command) ([]*logv1.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.w.in.Log != nil {
+		m.w.in.Log(m.index, data)
+	}
 	return m.fsm.ApplyData(m.index, 0, data)
 }
 
@@ -202,7 +206,7 @@ func (m *machine) start(s *state.State, a *state.Action) {
 		Reports: []*logv1.AttemptReport{{ActionId: uint64(a.ID), Attempt: t.Number, Reason: uint32(state.EndExited)}}}
 	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units}
 	m.running[a.ID] = r
-	m.w.loop.After(m.w.in.Latency.Dispatch+g.setUp, func() {
+	m.w.loop.After(cmp.Or(c.Dispatch, m.w.in.Latency.Dispatch)+g.setUp, func() {
 		c.started = m.w.loop.Now()
 		c.busy += g.setUp * g.units
 		r.then = func(ok bool) {
@@ -262,7 +266,7 @@ func (m *machine) begin(r *rollout) {
 	s := &session{}
 	m.sessions[r] = s
 	open := &logv1.OpenTrajectory{MemoryBytes: uint64(r.Memory)}
-	if m.mapping.step {
+	if m.mapping.step || r.OfStep {
 		open.Objective = uint32(state.ObjectiveStep)
 	}
 	m.propose(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: open}}, func(result *logv1.Result) {
@@ -293,13 +297,16 @@ func (m *machine) submit(c *call) {
 	}
 	a := m.mapping.action(c.Action)
 	a.TrajectoryId = trajectory
+	if c.r.Alone {
+		a.MemoryBytes = uint64(c.r.Memory)
+	}
 	m.propose(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Actions: []*logv1.Action{a}}}},
 		func(r *logv1.Result) { m.granted[state.ActionID(r.FirstId)] = c })
 }
 
 func (m *machine) capacity() Capacity {
 	p := m.w.in.Params()
-	if n := int64(p.Cluster.CPUNodes.Value * p.Cluster.CoresPerNode.Value); n > 0 {
+	if n := p.Cluster.Cores(); n > 0 {
 		return Capacity{"cpu", n}
 	}
 	return Capacity{"gpu", int64(p.Cluster.GPUNodes.Value * p.Cluster.GPUsPerNode.Value)}

@@ -33,13 +33,14 @@ const gpuClass = "simulated-gpu"
 // cluster returns the commands that set up nodes and quotas.
 func (m *mapping) cluster() (out []*logv1.Command) {
 	c := &m.params.Cluster
-	for i := range int(c.CPUNodes.Value) {
-		n := &logv1.RegisterNode{Name: fmt.Sprintf("node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(c.NodeMemory.Value), Resizes: true}
-		each := c.CoresPerNode.Value / c.NUMAPerNode.Value
-		for first := range c.NUMAPerNode.Value {
+	for i, node := range c.Nodes() {
+		n := &logv1.RegisterNode{Name: fmt.Sprintf("node-%d", i+1), JournalId: "simulated", MemoryBytes: uint64(node.Memory), Resizes: node.Resizes}
+		next := uint32(0)
+		for _, cores := range node.NUMA {
 			numa := &logv1.NumaNode{}
-			for cpu := range each {
-				numa.Cpus = append(numa.Cpus, uint32(first*each+cpu))
+			for range cores {
+				numa.Cpus = append(numa.Cpus, next)
+				next++
 			}
 			n.NumaNodes = append(n.NumaNodes, numa)
 		}
@@ -69,14 +70,14 @@ func quota(p *workload.Provider) *logv1.CreateQuota {
 
 // pinned says whether a trajectory has actions that run where it lives.
 func (m *mapping) pinned(t *workload.Trajectory) bool {
-	return slices.ContainsFunc(t.Turns, func(turn workload.Turn) bool { return onCPUs(&turn.Action) })
+	return !t.Alone && slices.ContainsFunc(t.Turns, func(turn workload.Turn) bool { return onCPUs(&turn.Action) })
 }
 
 // action returns an action's cost and what is known of it in advance. What it
 // really takes is not in it.
 func (m *mapping) action(a *workload.Action) *logv1.Action {
 	needs := &logv1.Needs{Profile: profile(a)}
-	out := &logv1.Action{AttemptsMax: 1, Class: a.Class}
+	out := &logv1.Action{AttemptsMax: 1, Class: a.Class, Fixed: a.Fixed}
 	if m.classless {
 		out.Class = ""
 	}

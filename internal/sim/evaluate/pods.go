@@ -42,10 +42,8 @@ func newPods(w *world, p *workload.Pods) *pods {
 	if u := params.Baseline.RewardUnits; u != nil {
 		k.units = int64(u.Value)
 	}
-	c := &params.Cluster
-	for range c.CPUNodes.Value {
-		cores := int64(c.CoresPerNode.Value)
-		k.nodes = append(k.nodes, &podNode{newShare(&w.loop, cores), cores * 1000, int64(c.NodeMemory.Value)})
+	for _, n := range params.Cluster.Nodes() {
+		k.nodes = append(k.nodes, &podNode{newShare(&w.loop, n.Cores()), n.Cores() * 1000, n.Memory})
 	}
 	name := fnv.New64a()
 	name.Write([]byte("pod start"))
@@ -135,6 +133,5 @@ func (k *pods) end(r *rollout) {
 }
 
 func (k *pods) capacity() Capacity {
-	c := &k.w.in.generator.Params().Cluster
-	return Capacity{"cpu", int64(c.CPUNodes.Value * c.CoresPerNode.Value)}
+	return Capacity{"cpu", k.w.in.Params().Cluster.Cores()}
 }

@@ -42,7 +42,7 @@ func newPolicy(w *world, name string) (policy, error) {
 		return newMachine(w, units)
 	}
 	p := w.in.generator.Params()
-	split := &byResource{}
+	split := &byResource{w: w}
 	has := func(what string) bool { return name == what || name == "baseline" }
 	switch name {
 	case "rota":
@@ -66,7 +66,10 @@ func newPolicy(w *world, name string) (policy, error) {
 }
 
 // byResource hands each call to a policy that can serve its key resource.
-type byResource struct{ cpu, gpu, quota policy }
+type byResource struct {
+	w               *world
+	cpu, gpu, quota policy
+}
 
 func (b *byResource) all() (out []policy) {
 	for _, p := range []policy{b.cpu, b.gpu, b.quota} {
@@ -114,7 +117,16 @@ func (b *byResource) end(r *rollout) {
 	}
 }
 
-func (b *byResource) submit(c *call) { b.of(c.Cost[0].Resource).submit(c) }
+func (b *byResource) submit(c *call) {
+	if c.Cost[0].Max == 0 { // it needs nothing that could be shared
+		b.w.loop.After(c.Single, func() {
+			c.exec += c.Single
+			b.w.ended(c, true)
+		})
+		return
+	}
+	b.of(c.Cost[0].Resource).submit(c)
+}
 
 func (b *byResource) capacity() Capacity {
 	for _, p := range b.all() {

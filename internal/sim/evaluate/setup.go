@@ -120,6 +120,8 @@ type Input struct {
 	Latency Latency
 	// Progress is called whenever a trajectory is over.
 	Progress func()
+	// Log is told each entry of the state machine.
+	Log func(index uint64, data []byte)
 
 	told
 	generator *workload.Generator

@@ -123,7 +123,11 @@ func (w *world) begin(r *rollout) {
 
 // next lets the language model think, and then submit the next action.
 func (w *world) next(r *rollout) {
-	if r.turn == len(r.Turns) {
+	switch {
+	case r.turn == len(r.Turns) && r.After > 0:
+		w.loop.After(r.After, func() { w.over(r) })
+		return
+	case r.turn == len(r.Turns):
 		w.over(r)
 		return
 	}

@@ -21,6 +21,12 @@ type Trajectory struct {
 	// Memory is held from the first action to the end, in bytes.
 	Memory int64
 	Turns  []Turn
+	// After is how long it is held after its last action, in nanoseconds.
+	After int64
+	// Alone: it stands for a single action that belongs to no trajectory.
+	Alone bool
+	// OfStep: the last trajectory of its step is to end soon, not the mean action.
+	OfStep bool
 }
 
 // Turn is one round of a trajectory: the language model thinks for Think
@@ -58,6 +64,10 @@ type Action struct {
 	Curve Curve
 	// Service is the model that must be resident; empty if none.
 	Service string
+	// Fixed: it keeps the cores that it is started with.
+	Fixed bool
+	// Dispatch is from its grant to its start, in nanoseconds; 0: as of any action.
+	Dispatch int64
 }
 
 // Cost is the amount of one resource: a range, and the allowed amounts in it if

@@ -44,6 +44,41 @@ type Cluster struct {
 	// GPUMemory is that of one GPU, HostMemory that of a GPU node.
 	GPUMemory  Figure[Quantity] `json:"gpu_memory"`
 	HostMemory Figure[Quantity] `json:"host_memory"`
+	// Own are the CPU nodes of a real cluster, in the place of CPUNodes alike.
+	Own []Node `json:"-"`
+}
+
+// Node is a machine with cores.
+type Node struct {
+	NUMA    []int64 // cores of each NUMA node
+	Memory  int64
+	Resizes bool // its agent can change the cores of what runs
+}
+
+// Cores returns how many cores the node has.
+func (n *Node) Cores() (all int64) {
+	for _, cores := range n.NUMA {
+		all += cores
+	}
+	return all
+}
+
+// Nodes returns the CPU nodes.
+func (c *Cluster) Nodes() []Node {
+	if c.Own != nil {
+		return c.Own
+	}
+	each := int64(c.CoresPerNode.Value / c.NUMAPerNode.Value)
+	numa := slices.Repeat([]int64{each}, int(c.NUMAPerNode.Value))
+	return slices.Repeat([]Node{{numa, int64(c.NodeMemory.Value), true}}, int(c.CPUNodes.Value))
+}
+
+// Cores returns how many cores all CPU nodes have.
+func (c *Cluster) Cores() (all int64) {
+	for _, n := range c.Nodes() {
+		all += n.Cores()
+	}
+	return all
 }
 
 // Task is one RL task: trajectories that think and use tools by turns, think
