@@ -16,7 +16,8 @@ import (
 
 func (a *app) benchCmd() *cobra.Command {
 	return group("bench", "Measure rota on this machine, with real processes and fsync on",
-		a.benchSubmitCmd(), a.benchRunCmd(), a.benchOverheadCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchEtcdCmd(), a.nullServerCmd())
+		a.benchSubmitCmd(), a.benchRunCmd(), a.benchOverheadCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchElasticCmd(),
+		a.benchEtcdCmd(), a.nullServerCmd(), a.suiteCmd())
 }
 
 func clusterFlags(fs *pflag.FlagSet, o *bench.ClusterOptions) {

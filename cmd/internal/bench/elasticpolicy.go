@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"rota/api/backoff"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// policy is a way of sharing the cores, with all that was measured under it.
+type policy struct {
+	name string
+	// run runs a suite to its end and returns its output.
+	run func(context.Context, arrival) ([]byte, error)
+
+	mu      sync.Mutex
+	took    []time.Duration
+	rounds  []float64 // means in milliseconds
+	reports SuiteReport
+}
+
+// allPolicies are those that are compared. Ratios are to the first.
+func (e *elastic) allPolicies() []*policy {
+	list := []*policy{{name: "resized", run: func(ctx context.Context, a arrival) ([]byte, error) {
+		return e.runAction(ctx, e.commandOf(a, "{{cores}}"), &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: uint32(len(e.cpus))})
+	}}}
+	if len(e.o.Widths) == 0 {
+		for width := 1; width <= len(e.cpus); width *= 2 {
+			e.o.Widths = append(e.o.Widths, width)
+		}
+	}
+	for _, width := range e.o.Widths {
+		list = append(list, &policy{name: fmt.Sprintf("fixed %d", width), run: func(ctx context.Context, a arrival) ([]byte, error) {
+			return e.runFixed(ctx, width, a)
+		}})
+	}
+	return append(list, &policy{name: "shares", run: func(ctx context.Context, a arrival) ([]byte, error) {
+		return e.pods.run(ctx, e.commandOf(a, strconv.Itoa(len(e.cpus))))
+	}})
+}
+
+func (e *elastic) runFixed(ctx context.Context, width int, a arrival) ([]byte, error) {
+	return e.runAction(ctx, e.commandOf(a, "{{cores}}"), &rotav1.Resources{Cores: proto.Uint32(uint32(width))})
+}
+
+// runAction runs a command as an action of the cluster.
+func (e *elastic) runAction(ctx context.Context, c command, r *rotav1.Resources) ([]byte, error) {
+	ids, err := e.h.api.Submit(ctx, &rotav1.ActionSpec{
+		Name: "suite", Command: &rotav1.Command{Argv: c.argv, Env: c.env, Dir: c.dir}, Resources: r,
+	})
+	if err != nil {
+		return nil, err
+	}
+	action, err := e.h.api.Wait(ctx, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	if action.State != rotav1.ActionState_ACTION_STATE_SUCCEEDED {
+		return nil, fmt.Errorf("action %d: %v: %v", action.Id, action.State, action.Result)
+	}
+	return action.Result.StdoutTail, nil
+}
+
+// ownCommand is the user's command, here and with this environment.
+func ownCommand(argv []string, cores string) command {
+	c := command{env: map[string]string{}}
+	for _, arg := range argv {
+		c.argv = append(c.argv, strings.ReplaceAll(arg, "{{cores}}", cores))
+	}
+	for _, kv := range os.Environ() {
+		if k, v, _ := strings.Cut(kv, "="); !strings.HasPrefix(k, "ROTA_") {
+			c.env[k] = v
+		}
+	}
+	c.dir, _ = os.Getwd() // empty: a folder of its own
+	return c
+}
+
+// turn lets the suites of a round arrive under one policy, and waits for all of them.
+func (e *elastic) turn(ctx context.Context, p *policy, arrivals []arrival) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	began, first := time.Now(), len(p.took)
+	for _, a := range arrivals {
+		arrives := began.Add(a.after)
+		wg.Go(func() {
+			if backoff.Sleep(ctx, time.Until(arrives)) != nil {
+				return
+			}
+			out, err := p.run(ctx, a)
+			if err == nil {
+				err = p.note(time.Since(arrives), out, len(e.o.Command) == 0)
+			}
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	p.rounds = append(p.rounds, meanMS(p.took[first:]))
+	return nil
+}
+
+// note adds a suite that has ended.
+func (p *policy) note(took time.Duration, out []byte, reports bool) error {
+	var r SuiteReport
+	if reports {
+		if err := json.Unmarshal(out, &r); err != nil {
+			return fmt.Errorf("the report of a suite, %q: %w", out, err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.took = append(p.took, took)
+	p.reports.Resizes += r.Resizes
+	p.reports.Switches += r.Switches
+	return nil
+}
+
+// result compares with the means of the first policy in the same rounds.
+func (p *policy) result(first []float64) ElasticPolicy {
+	n, ratios := float64(len(p.took)), make([]float64, len(p.rounds))
+	for i, mean := range p.rounds {
+		ratios[i] = mean / first[i]
+	}
+	r := ElasticPolicy{
+		Policy: p.name, MeanMS: meanMS(p.took), RoundsMS: p.rounds, Ratio: spreadOf(ratios),
+		Resizes: float64(p.reports.Resizes) / n, Switches: float64(p.reports.Switches) / n,
+	}
+	r.P50MS, r.P99MS, _ = quantiles(p.took)
+	return r
+}
+
+func meanMS(list []time.Duration) float64 {
+	var sum time.Duration
+	for _, d := range list {
+		sum += d
+	}
+	return ms(sum) / float64(len(list))
+}

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"rota/cmd/internal/spin"
+)
+
+// Suite is a parallel test suite of the benchmark: some units of work one after the other,
+// then others that as many workers do as there are.
+type Suite struct{ Serial, Parallel, Workers int }
+
+// SuiteReport is what a suite saw while it ran.
+type SuiteReport struct {
+	// Resizes counts how often its CPUs changed.
+	Resizes int64 `json:"resizes"`
+	// Switches are the context switches of its threads.
+	Switches int64 `json:"switches"`
+}
+
+// Run does the work.
+func (s Suite) Run() SuiteReport {
+	runtime.GOMAXPROCS(s.Workers) // also where it may run on fewer CPUs: they may become more
+	var report SuiteReport
+	seen := &cpusSeen{file: os.Getenv("ROTA_CORES_FILE")}
+	first := spin.NewWorker()
+	for range s.Serial {
+		first.Unit()
+		seen.look()
+	}
+	var left atomic.Int64
+	left.Store(int64(s.Parallel))
+	var wg sync.WaitGroup
+	for range s.Workers {
+		wg.Go(func() {
+			for w := spin.NewWorker(); left.Add(-1) >= 0; seen.look() {
+				w.Unit()
+			}
+		})
+	}
+	wg.Wait()
+	report.Resizes = seen.changes
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
+		report.Switches = used.Nvcsw + used.Nivcsw
+	}
+	return report
+}
+
+// cpusSeen counts changes of the CPUs in the file that names them.
+type cpusSeen struct {
+	file string // empty: they do not change
+
+	mu      sync.Mutex
+	last    string
+	changes int64
+}
+
+func (c *cpusSeen) look() {
+	if c.file == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text, err := os.ReadFile(c.file)
+	if err != nil {
+		return // the attempt is about to be killed
+	}
+	now := strings.TrimSpace(string(text))
+	if c.last != "" && now != c.last {
+		c.changes++
+	}
+	c.last = now
+}
