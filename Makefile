@@ -64,7 +64,7 @@ build: ## Build bin/rota: one static binary for servers, agents and the CLI
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: build ## Watch a cluster run coding agents and lose its leader (a minute)
+demo: build ## Watch a cluster run coding agents, lose its leader and resize suites (a minute)
 	bin/rota demo
 
 .PHONY: bench

@@ -12,6 +12,7 @@ import (
 
 	"rota/api/client"
 	"rota/cmd/internal/devcluster"
+	"rota/cmd/internal/spin"
 )
 
 // Options are what a demo can be told.
@@ -23,7 +24,7 @@ type Options struct {
 	// Keep the folder at the end.
 	Keep bool
 	Seed uint64
-	// Trajectories of each of the two batches; 0: three for each core.
+	// Trajectories of each batch; 0: two for each core.
 	Trajectories int
 	// Reserved: also run the comparison with reserved cores.
 	Reserved bool
@@ -31,8 +32,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// batches is how often the two ways are compared.
-const batches = 2
+// batches is how often the two ways take turns.
+const batches = 4
 
 // Limits of what may take long on a slow machine.
 const (
@@ -52,11 +53,13 @@ type demo struct {
 	batches  [][]trajectory
 	kill     kill
 	cores    int
+	meter    *spin.Meter
 
 	elasticity *Elasticity // nil on a machine with one core
 	resizing   *Resizing   // nil where cores of what runs cannot be changed
 
-	rotaSamples, reservedSamples []sample
+	// One list for each batch.
+	rotaSamples, reservedSamples [][]sample
 }
 
 // kill is the killing of the leader, in the background of a batch.
@@ -73,8 +76,8 @@ func Run(ctx context.Context, options Options) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{options: options, kill: kill{done: make(chan struct{})}}
-	if d.tools, err = findToolchain(dir); err != nil {
+	d := &demo{options: options, kill: kill{done: make(chan struct{})}, meter: spin.NewMeter()}
+	if d.tools, err = findToolchain(ctx, dir); err != nil {
 		return nil, err
 	}
 	d.progress = newProgress(options.Progress)
@@ -117,10 +120,10 @@ func makeDir(dir string) (string, error) {
 // running.
 func (d *demo) prepare(ctx context.Context, dir string) error {
 	d.progress.begin("warming the build cache", 0, nil)
-	if err := d.tools.warm(ctx, "gocache-rota", "gocache-reserved"); err != nil {
+	if err := d.tools.warm(ctx); err != nil {
 		return err
 	}
-	if err := d.tools.buildSuite(ctx, "gocache-rota"); err != nil {
+	if err := d.tools.buildSuite(ctx); err != nil {
 		return err
 	}
 	d.progress.begin("starting three servers and an agent", 0, nil)
@@ -147,27 +150,28 @@ func (d *demo) prepare(ctx context.Context, dir string) error {
 	}
 	n := d.options.Trajectories
 	if n == 0 {
-		n = 3 * d.cores
+		n = 2 * d.cores
 	}
 	for i := range batches {
 		d.batches = append(d.batches, makeTrajectories(d.options.Seed, i, n, uint32(d.cores)))
 	}
-	d.rota = &withRota{api: d.api, env: d.tools.env("gocache-rota"), witness: witness{filepath.Join(dir, "witness")}}
-	d.reserved = newReserved(cpus, envList(d.tools.env("gocache-reserved")), dir)
+	d.rota = &withRota{api: d.api, env: d.tools.env(), witness: witness{filepath.Join(dir, "witness")}}
+	d.reserved = newReserved(cpus, envList(d.tools.env()), dir)
 	d.progress.say("three servers and an agent with %d cores are up; %d trajectories a batch", d.cores, n)
 	return nil
 }
 
 // compare runs one batch both ways, in an order that alternates.
 func (d *demo) compare(ctx context.Context, i int, batch []trajectory) error {
-	ways := []func(context.Context, int, []trajectory) error{d.runReserved, d.runWithRota}
-	if i%2 == 1 {
+	ways := []func(context.Context, int, []trajectory) error{d.runWithRota}
+	if d.options.Reserved {
+		ways = append(ways, d.runReserved)
+	}
+	if i%2 == 0 {
 		slices.Reverse(ways)
 	}
-	if !d.options.Reserved {
-		return d.runWithRota(ctx, i, batch)
-	}
 	for _, run := range ways {
+		d.meter.Sample()
 		if err := run(ctx, i, batch); err != nil {
 			return err
 		}
@@ -178,7 +182,7 @@ func (d *demo) compare(ctx context.Context, i int, batch []trajectory) error {
 func (d *demo) runReserved(ctx context.Context, i int, batch []trajectory) error {
 	d.progress.begin(fmt.Sprintf("batch %d with reserved cores", i+1), countTurns(batch), nil)
 	samples, err := runBatch(ctx, d.reserved, batch, d.progress)
-	d.reservedSamples = append(d.reservedSamples, samples...)
+	d.reservedSamples = append(d.reservedSamples, samples)
 	return err
 }
 
@@ -194,7 +198,7 @@ func (d *demo) runWithRota(ctx context.Context, i int, batch []trajectory) error
 	}
 	d.progress.begin(fmt.Sprintf("batch %d with rota", i+1), total, hook)
 	samples, err := runBatch(ctx, d.rota, batch, d.progress)
-	d.rotaSamples = append(d.rotaSamples, samples...)
+	d.rotaSamples = append(d.rotaSamples, samples)
 	if i == 0 && err == nil {
 		<-d.kill.done
 		err = d.kill.err
@@ -228,7 +232,8 @@ func (d *demo) account(ctx context.Context) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Summary{ActionsSubmitted: d.rota.submitted, LeaderKills: 1, FailoverMS: ms(d.kill.took), Elasticity: d.elasticity, Resizing: d.resizing}
+	s := &Summary{ActionsSubmitted: d.rota.submitted, LeaderKills: 1, FailoverMS: ms(d.kill.took),
+		Noise: d.meter.Noise(), Elasticity: d.elasticity, Resizing: d.resizing}
 	for _, n := range executions {
 		s.DuplicateExecutions += max(0, n-1)
 	}

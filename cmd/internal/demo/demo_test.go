@@ -131,10 +131,10 @@ func TestSummary(t *testing.T) {
 		{act: 300 * time.Millisecond, queue: 0, exec: 290 * time.Millisecond},
 	}
 	s := Summary{StateHashesEqual: true}
-	s.addTimes(rota, []sample{{act: 600 * time.Millisecond}})
+	s.addTimes([][]sample{rota[:1], rota[1:]}, [][]sample{{{act: 400 * time.Millisecond}}, {{act: 450 * time.Millisecond}}})
 	want := Summary{StateHashesEqual: true, ActMeanMS: 200, ActP50MS: 100, ActP99MS: 300, QueueMeanMS: 10,
-		ExecMeanMS: 180, OverheadMeanMS: 10, OverheadRatio: 0.05, ReservedActMeanMS: 600}
-	if s != want {
+		ExecMeanMS: 180, OverheadMeanMS: 10, OverheadRatio: 0.05, ReservedActMeanMS: 425, ReservedRatios: []float64{4, 1.5}}
+	if !reflect.DeepEqual(s, want) {
 		t.Errorf("got  %+v\nwant %+v", s, want)
 	}
 	if !s.OK() {
@@ -166,6 +166,28 @@ suite  1: 1s of 1 attempts   2                1 1
 	}
 }
 
+// Each core has its place in the line, whoever has it.
+func TestDrawCores(t *testing.T) {
+	got := drawCores([]uint32{0, 1, 4, 5}, map[uint32]string{1: "A", 4: "B", 5: "A", 9: "C"})
+	if got != ".ABA" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSummaryOfBatches(t *testing.T) {
+	s := Summary{ActMeanMS: 100, ReservedActMeanMS: 200, ReservedRatios: []float64{2.5, 1.5}}
+	var with, without strings.Builder
+	s.Write(&with)
+	s.ReservedRatios = nil
+	s.Write(&without)
+	if !strings.Contains(with.String(), "2.0 times as long (1.5 to 2.5 times in 2 batches)") {
+		t.Error(with.String())
+	}
+	if strings.Contains(without.String(), "reserved") {
+		t.Errorf("a comparison that was not made: %s", without.String())
+	}
+}
+
 // The keys are a promise to scripts.
 func TestSummaryKeys(t *testing.T) {
 	raw, err := json.Marshal(Summary{Elasticity: &Elasticity{Learned: make([]Width, 1)}, Resizing: &Resizing{}})
@@ -185,9 +207,10 @@ func TestSummaryKeys(t *testing.T) {
 	}
 	want := strings.Fields(`actions_submitted actions_succeeded acknowledged_lost duplicate_executions
 		leader_kills failover_ms act_mean_ms act_p50_ms act_p99_ms queue_mean_ms exec_mean_ms
-		overhead_mean_ms overhead_ratio reserved_act_mean_ms state_hashes_equal
+		overhead_mean_ms overhead_ratio reserved_act_mean_ms reserved_ratios
+		noise samples mean_ms cv slowest_over_fastest state_hashes_equal
 		elasticity class learned cores mean_ms attempts cores_idle cores_busy
-		resizing cores_alone cores_shared cores_after`)
+		resizing cores_alone cores_shared cores_after changes changes_noticed`)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("keys %v\nwant %v", got, want)
 	}

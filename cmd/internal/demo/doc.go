@@ -11,11 +11,16 @@
 // reserves a core for as long as it lives, thinking included, and waits in line
 // until one is free. That wait is charged to its first action, whose completion
 // time it is part of. Both ways run the same commands pinned to the same cores,
-// each with its own copy of one warmed build cache, in the order reserved, rota,
-// rota, reserved, so that a machine that gets slower or faster favors neither.
+// with one warmed build cache. They take turns in small batches, in the order
+// reserved, rota, rota, reserved and so on, so that a machine that gets slower or
+// faster favors neither. Before each turn the same work is measured: how much its
+// duration varies says how noisy the machine is.
 //
-// At the end comes a parallel test suite (folder suite) of a class that rota knows
+// Then comes a parallel test suite (folder suite) of a class that rota knows
 // nothing of. It learns by the first ones how long a suite takes with how many cores,
 // and from then on gives one that is alone the cores that help it, and fewer to each of
 // several that come together.
+//
+// At the end a long suite runs, and others come and go. Each change of their cores is
+// shown as it happens.
 package demo

@@ -2,27 +2,47 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/cmd/internal/bench"
+	"rota/cmd/internal/spin"
 )
 
-// Resizing is how many cores an action had while it ran: alone, beside another, which is
+// Resizing is how many cores a suite had while it ran: alone, beside another, which is
 // the second of Shared, and alone again.
 type Resizing struct {
 	Alone  int   `json:"cores_alone"`
 	Shared []int `json:"cores_shared"`
 	After  int   `json:"cores_after"`
+	// Changes are what the cores did, one after the other: a letter for each core that
+	// a suite has, and a dot for each that is free.
+	Changes []string `json:"changes"`
+	// Noticed is how often the first suite itself saw that its cores had changed.
+	Noticed int64 `json:"changes_noticed"`
 }
 
-// resizePatience is how long a change of cores may take.
-const resizePatience = 20 * time.Second
+const (
+	// resizePatience is how long a change of cores may take.
+	resizePatience = 20 * time.Second
+	// lookInterval is how often the cores are looked at.
+	lookInterval = 20 * time.Millisecond
+	// How long the first suite would take on all cores, and another.
+	longSuite, shortSuite = 4 * time.Second, 400 * time.Millisecond
+	// between two arrivals.
+	betweenSuites = time.Second
+)
 
-// resize shows an action that makes room for another, and gets its cores back.
+// resize shows live how a suite makes room for others that come, and gets its cores back.
 func (d *demo) resize(ctx context.Context) error {
 	node, err := d.api.Nodes.GetNode(ctx, &rotav1.GetNodeRequest{Name: d.cluster.Agents[0].Name})
 	switch {
@@ -34,79 +54,153 @@ func (d *demo) resize(ctx context.Context) error {
 		d.progress.say("the cores of a running action cannot be changed here: %s", node.Node.Runtime)
 		return nil
 	}
-	d.progress.begin("a running action makes room for another", 0, nil)
+	d.progress.begin("running suites grow and shrink: a letter for each core", 0, nil)
+	l := &live{demo: d, cpus: node.Node.FreeCpus, unit: spin.UnitTime()}
+	d.resizing, err = l.show(ctx)
+	return err
+}
+
+// live watches suites that run, and shows each change of their cores.
+type live struct {
+	*demo
+	cpus    []uint32 // of the node
+	unit    time.Duration
+	suites  []*liveSuite
+	changes []string
+}
+
+type liveSuite struct {
+	letter string
+	action *rotav1.Action
+}
+
+func (s *liveSuite) cores() int  { return len(s.action.Cpus) }
+func (s *liveSuite) ended() bool { return client.Final(s.action.State) }
+
+// show has a long suite, and short ones that arrive while it runs.
+func (l *live) show(ctx context.Context) (*Resizing, error) {
 	r := &Resizing{}
-	first, err := d.stays(ctx)
+	a, err := l.arrive(ctx, "A", longSuite)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if r.Alone, err = d.cpusOf(ctx, first, func(n int) bool { return n > 1 }); err != nil {
-		return err
+	if err := l.until(ctx, "A has more than one core", func() bool { return a.cores() > 1 }); err != nil {
+		return nil, err
 	}
-	second, err := d.stays(ctx)
-	if err != nil {
-		return err
-	}
-	one, err := d.cpusOf(ctx, first, func(n int) bool { return n < r.Alone })
-	if err != nil {
-		return err
-	}
-	two, err := d.cpusOf(ctx, second, func(n int) bool { return n > 0 })
-	if err != nil {
-		return err
-	}
-	r.Shared = []int{one, two}
-	if _, err := d.api.Cancel(ctx, second); err != nil {
-		return err
-	}
-	if r.After, err = d.cpusOf(ctx, first, func(n int) bool { return n > one }); err != nil {
-		return err
-	}
-	d.progress.say("it had %d cores, %d when another came, and %d when that was over", r.Alone, one, r.After)
-	d.resizing = r
-	if _, err := d.api.Cancel(ctx, first); err != nil {
-		return err
-	}
-	for _, id := range []uint64{first, second} {
-		if _, err := d.api.Wait(ctx, id); err != nil {
-			return err
+	r.Alone = a.cores()
+	for _, letter := range []string{"B", "C"} {
+		if err := l.wait(ctx, betweenSuites); err != nil {
+			return nil, err
 		}
+		before := a.cores()
+		b, err := l.arrive(ctx, letter, shortSuite)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.until(ctx, "A makes room for "+letter, func() bool { return a.cores() < before && b.cores() > 0 }); err != nil {
+			return nil, err
+		}
+		r.Shared = []int{a.cores(), b.cores()}
+		if err := l.until(ctx, "A has the cores of "+letter, func() bool { return b.ended() && a.cores() > r.Shared[0] }); err != nil {
+			return nil, err
+		}
+		r.After = a.cores()
+	}
+	if err := l.until(ctx, "all suites end", a.ended); err != nil {
+		return nil, err
+	}
+	var report bench.SuiteReport
+	if err := json.Unmarshal(a.action.GetResult().GetStdoutTail(), &report); err != nil || !succeeded(a.action) {
+		return nil, fmt.Errorf("suite A: %v, %v, %w", a.action.State, a.action.Result, err)
+	}
+	r.Changes, r.Noticed = l.changes, report.Resizes
+	l.progress.say("A had %d cores alone, %d beside another, %d afterwards", r.Alone, r.Shared[0], r.After)
+	return r, nil
+}
+
+// arrive submits a suite that takes so long if it has all cores.
+func (l *live) arrive(ctx context.Context, letter string, takes time.Duration) (*liveSuite, error) {
+	binary := l.options.Binary
+	if binary == "" {
+		var err error
+		if binary, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	units := int(takes/l.unit) * len(l.cpus)
+	spec := l.rota.spec([]string{binary, "bench", "suite", "--workers", "{{cores}}", "--parallel", strconv.Itoa(units)})
+	spec.Name = "suite-" + letter
+	spec.Resources = &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: uint32(len(l.cpus))}
+	ids, err := l.rota.submit(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	s := &liveSuite{letter: letter, action: &rotav1.Action{Id: ids[0]}}
+	l.suites = append(l.suites, s)
+	return s, nil
+}
+
+// wait looks on for a while.
+func (l *live) wait(ctx context.Context, d time.Duration) error {
+	end := time.Now().Add(d)
+	return l.until(ctx, "a moment passes", func() bool { return time.Now().After(end) })
+}
+
+// until looks on until it is so.
+func (l *live) until(ctx context.Context, what string, so func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, resizePatience)
+	defer cancel()
+	for {
+		if err := l.look(ctx); err != nil {
+			return fmt.Errorf("wait until %s: %w", what, err)
+		}
+		if so() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited %v until %s; the cores are %s", resizePatience, what, l.changes[len(l.changes)-1])
+		case <-time.After(lookInterval):
+		}
+	}
+}
+
+// look reads what cores the suites have, and says it if that has changed.
+func (l *live) look(ctx context.Context) (err error) {
+	owner := map[uint32]string{}
+	for _, s := range l.suites {
+		if !s.ended() {
+			if s.action, err = l.api.Get(ctx, s.action.Id); err != nil {
+				return err
+			}
+		}
+		for _, cpu := range s.action.Cpus {
+			owner[cpu] = s.letter
+		}
+	}
+	now := drawCores(l.cpus, owner)
+	if n := len(l.changes); n == 0 || l.changes[n-1] != now {
+		l.changes = append(l.changes, now)
+		l.progress.say("cores  %s", now)
 	}
 	return nil
 }
 
-// stays submits an action that can use all cores and goes on until it is canceled.
-func (d *demo) stays(ctx context.Context) (id uint64, err error) {
-	spec := d.rota.spec([]string{"sleep", "600"})
-	spec.Resources = &rotav1.Resources{Cores: proto.Uint32(1), MaxCores: uint32(d.cores)}
-	ids, err := d.rota.submit(ctx, spec)
-	if err != nil {
-		return 0, err
+// drawCores draws a letter for each CPU, by who owns it.
+func drawCores(cpus []uint32, owner map[uint32]string) string {
+	var line strings.Builder
+	for _, cpu := range cpus {
+		letter := owner[cpu]
+		if letter == "" {
+			letter = "."
+		}
+		line.WriteString(letter)
 	}
-	return ids[0], nil
-}
-
-// cpusOf waits until the number of an action's CPUs is as expected.
-func (d *demo) cpusOf(ctx context.Context, id uint64, expected func(int) bool) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, resizePatience)
-	defer cancel()
-	for {
-		a, err := d.api.Get(ctx, id)
-		if err != nil {
-			return 0, fmt.Errorf("the cores of action %d: %w", id, err)
-		}
-		if n := len(a.Cpus); expected(n) {
-			return n, nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("action %d still has %d cores after %v", id, len(a.Cpus), resizePatience)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return line.String()
 }
 
 // write says it for people.
 func (r *Resizing) write(w io.Writer) {
-	fmt.Fprintf(w, "a running action had %d cores alone, %d beside another with %d, and %d afterwards; both were canceled then\n", r.Alone, r.Shared[0], r.Shared[1], r.After)
+	fmt.Fprintf(w, "a running suite had %d cores alone, %d beside another with %d, and %d afterwards (cores over time: %s)\n",
+		r.Alone, r.Shared[0], r.Shared[1], r.After, strings.Join(r.Changes, " "))
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"rota/cmd/internal/spin"
 )
 
 // Summary is the outcome of a demo. Its JSON form is what `rota demo -o json`
@@ -33,7 +35,11 @@ type Summary struct {
 	OverheadMeanMS    float64 `json:"overhead_mean_ms"`
 	OverheadRatio     float64 `json:"overhead_ratio"`
 	ReservedActMeanMS float64 `json:"reserved_act_mean_ms"`
-	StateHashesEqual  bool    `json:"state_hashes_equal"`
+	// ReservedRatios have, for each batch, ReservedActMeanMS over ActMeanMS.
+	ReservedRatios []float64 `json:"reserved_ratios"`
+	// Noise is how much the machine's speed varied between batches.
+	Noise            spin.Noise `json:"noise"`
+	StateHashesEqual bool       `json:"state_hashes_equal"`
 	// Elasticity is nil on a machine with one core.
 	Elasticity *Elasticity `json:"elasticity"`
 	// Resizing is nil where the cores of running actions cannot be changed.
@@ -45,7 +51,12 @@ func (s *Summary) OK() bool {
 	return s.AcknowledgedLost == 0 && s.DuplicateExecutions == 0 && s.StateHashesEqual
 }
 
-func (s *Summary) addTimes(rota, reserved []sample) {
+// addTimes adds the samples of all batches.
+func (s *Summary) addTimes(rotas, reserveds [][]sample) {
+	for i, reserved := range reserveds {
+		s.ReservedRatios = append(s.ReservedRatios, ratio(actMean(reserved), actMean(rotas[i])))
+	}
+	rota := slices.Concat(rotas...)
 	acts := column(rota, func(x sample) time.Duration { return x.act })
 	slices.Sort(acts)
 	s.ActMeanMS, s.ActP50MS, s.ActP99MS = mean(acts), ms(quantile(acts, 50)), ms(quantile(acts, 99))
@@ -55,7 +66,11 @@ func (s *Summary) addTimes(rota, reserved []sample) {
 	if s.ActMeanMS > 0 {
 		s.OverheadRatio = s.OverheadMeanMS / s.ActMeanMS
 	}
-	s.ReservedActMeanMS = mean(column(reserved, func(x sample) time.Duration { return x.act }))
+	s.ReservedActMeanMS = actMean(slices.Concat(reserveds...))
+}
+
+func actMean(samples []sample) float64 {
+	return mean(column(samples, func(x sample) time.Duration { return x.act }))
 }
 
 func column(samples []sample, f func(sample) time.Duration) []time.Duration {
@@ -105,14 +120,12 @@ action completion time  %8.0f ms mean, %.0f ms median, %.0f ms p99
   waiting for cores     %8.0f ms mean
   running               %8.0f ms mean
   overhead of rota      %8.1f ms mean, %.1f %%
-with reserved cores     %8.0f ms mean, %.1f times as long
-  (one core for each trajectory, also while it thinks; its wait for the core
-  counts for its first action)
-
 `, s.ActionsSubmitted, s.ActionsSucceeded, s.AcknowledgedLost, s.DuplicateExecutions,
 		s.LeaderKills, s.FailoverMS, hashWord(s.StateHashesEqual),
 		s.ActMeanMS, s.ActP50MS, s.ActP99MS, s.QueueMeanMS, s.ExecMeanMS,
-		s.OverheadMeanMS, 100*s.OverheadRatio, s.ReservedActMeanMS, ratio(s.ReservedActMeanMS, s.ActMeanMS))
+		s.OverheadMeanMS, 100*s.OverheadRatio)
+	s.writeReserved(w)
+	fmt.Fprintf(w, "noise of the machine    %v\n\n", s.Noise)
 	if s.Elasticity != nil {
 		s.Elasticity.write(w)
 	}
@@ -120,6 +133,17 @@ with reserved cores     %8.0f ms mean, %.1f times as long
 		s.Resizing.write(w)
 	}
 	fmt.Fprintf(w, "\n%s\n", verdict)
+}
+
+func (s *Summary) writeReserved(w io.Writer) {
+	if len(s.ReservedRatios) == 0 {
+		return
+	}
+	fmt.Fprintf(w, `with reserved cores     %8.0f ms mean, %.1f times as long (%.1f to %.1f times in %d batches)
+  (one core for each trajectory, also while it thinks; its wait for the core
+  counts for its first action)
+`, s.ReservedActMeanMS, ratio(s.ReservedActMeanMS, s.ActMeanMS),
+		slices.Min(s.ReservedRatios), slices.Max(s.ReservedRatios), len(s.ReservedRatios))
 }
 
 func hashWord(equal bool) string {

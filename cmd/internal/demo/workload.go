@@ -3,6 +3,7 @@ package demo
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -23,12 +24,7 @@ type trajectory struct {
 // packages of the standard library that build and test quickly, whose tests need
 // nothing from the machine, and of which few others have to be built again to be
 // tested, so that a cold build cache is warm soon.
-var packages = []string{
-	"bufio", "container/heap", "container/list", "container/ring",
-	"encoding/ascii85", "encoding/base32", "encoding/base64", "encoding/csv", "encoding/hex",
-	"errors", "hash/crc32", "hash/fnv", "html", "maps", "path", "regexp/syntax", "slices",
-	"text/scanner", "text/tabwriter", "text/template/parse", "unicode/utf8",
-}
+var packages = slices.Concat(suites...)
 
 // suites are groups of packages that are tested together, several at a time.
 var suites = [][]string{
@@ -37,10 +33,11 @@ var suites = [][]string{
 	{"errors", "hash/crc32", "text/scanner", "text/tabwriter"},
 }
 
-// Turns of a trajectory, and the bounds of the time to think before each.
+// Turns of a trajectory, and the bounds of the time to think before each: longer than
+// most actions take, though shorter than models think, as the demo is to be short.
 const (
-	turnsMin, turnsMax = 3, 4
-	thinkMin, thinkMax = 400 * time.Millisecond, 1600 * time.Millisecond
+	turns              = 2
+	thinkMin, thinkMax = 800 * time.Millisecond, 1800 * time.Millisecond
 )
 
 // makeTrajectories makes n trajectories that depend on nothing but the seed.
@@ -49,7 +46,7 @@ func makeTrajectories(seed uint64, batch, n int, coresMax uint32) []trajectory {
 	for i := range list {
 		r := rand.New(rand.NewPCG(seed, uint64(batch)<<32|uint64(i)))
 		t := trajectory{name: fmt.Sprintf("coder-%d-%d", batch+1, i+1)}
-		for range turnsMin + r.IntN(turnsMax-turnsMin+1) {
+		for range turns {
 			t.turns = append(t.turns, makeTurn(r, coresMax))
 		}
 		list[i] = t
