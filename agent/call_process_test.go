@@ -21,7 +21,7 @@ import (
 )
 
 // call grants an HTTP call to the node, without cores of its own.
-func (c *cluster) call(action uint64, call *rotav1.HttpCall, timeout time.Duration) plan.Key {
+func (c *cluster) call(action uint64, call *rotav1.HttpCall, timeout time.Duration, quotas ...*rotav1.QuotaKey) plan.Key {
 	c.t.Helper()
 	c.until("registration", func(c *cluster) bool { return len(c.registered) > 0 })
 	key := plan.Key{Action: action, Attempt: 1}
@@ -29,6 +29,7 @@ func (c *cluster) call(action uint64, call *rotav1.HttpCall, timeout time.Durati
 		key.Incarnation = c.incarnation
 		a := assignment(action)
 		a.Command, a.Cpus, a.Http, a.RunTimeout = nil, nil, call, durationpb.New(timeout)
+		a.QuotaKeys = quotas
 		c.desired[key] = a
 	})
 	return key
@@ -51,6 +52,9 @@ func newEngine(t *testing.T) *engine {
 		e.calls[r.URL.String()+" "+r.Header.Get("Rota-Token")+" "+r.Header.Get("X-Key")]++
 		e.mu.Unlock()
 		switch r.URL.Path {
+		case "/limited":
+			w.Header().Set("Retry-After", "7")
+			http.Error(w, "slow down", http.StatusTooManyRequests)
 		case "/busy":
 			http.Error(w, "loading", http.StatusServiceUnavailable)
 		case "/slow":
@@ -107,6 +111,29 @@ func TestHTTPCalls(t *testing.T) {
 	}
 	if r = c.result(late); r.Reason != rotav1.EndReason_END_REASON_TIMEOUT {
 		t.Errorf("a call without an answer: %v", r)
+	}
+}
+
+// TestARefusedCallIsReported: with how long the other side asked to wait, if the call uses quotas.
+func TestARefusedCallIsReported(t *testing.T) {
+	c, e := newCluster(t, 1), newEngine(t)
+	newProcess(t, c)
+	quota := &rotav1.QuotaKey{Quota: "api", Key: 1}
+	call := func(action uint64, path string, quotas ...*rotav1.QuotaKey) *rotav1.Throttle {
+		key := c.call(action, &rotav1.HttpCall{Url: e.URL + path}, 0, quotas...)
+		c.result(key)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.throttles[key]
+	}
+	if got := call(1, "/limited", quota); got.GetRetryAfter().AsDuration() != 7*time.Second {
+		t.Errorf("a refused call reports %v", got)
+	}
+	if got := call(2, "/limited"); got != nil {
+		t.Errorf("a refused call without quotas reports %v", got)
+	}
+	if got := call(3, "/wake_up", quota); got != nil {
+		t.Errorf("an accepted call reports %v", got)
 	}
 }
 

@@ -248,6 +248,7 @@ type cluster struct {
 	noReports   bool
 	registered  []*rotav1.RegisterNodeRequest
 	reports     map[plan.Key]*rotav1.ActionResult
+	throttles   map[plan.Key]*rotav1.Throttle
 	reported    int // requests that arrived
 	watchers    map[string]int
 	lowDisk     []bool // as it was reported
@@ -264,7 +265,7 @@ func newCluster(t testing.TB, servers int) *cluster {
 func newClusterReading(t testing.TB, servers, readMax int) *cluster {
 	c := &cluster{
 		t: t, changed: make(chan struct{}), incarnation: 7, nextNumber: 8, index: 100, lease: time.Minute,
-		desired: map[plan.Key]*rotav1.Assignment{}, reports: map[plan.Key]*rotav1.ActionResult{}, watchers: map[string]int{},
+		desired: map[plan.Key]*rotav1.Assignment{}, reports: map[plan.Key]*rotav1.ActionResult{}, throttles: map[plan.Key]*rotav1.Throttle{}, watchers: map[string]int{},
 	}
 	for range servers {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -375,7 +376,7 @@ func (c *cluster) ReportAttempts(_ context.Context, req *rotav1.ReportAttemptsRe
 		for _, r := range req.Reports {
 			key := plan.Key{Action: r.ActionId, Attempt: r.Attempt, Incarnation: req.Incarnation}
 			delete(c.desired, key)
-			c.reports[key] = r.Result
+			c.reports[key], c.throttles[key] = r.Result, r.Throttle
 		}
 	})
 	return resp, err

@@ -64,6 +64,7 @@ func (a *agent) reportBare(ctx context.Context, incarnation uint64, exit plan.Ex
 	a.log.Error("a report was refused; reporting the end without its output", "attempt", exit.Key, "error", refusal)
 	bare := plan.Exit{
 		Key: exit.Key, Reason: exit.Reason, ExitCode: exit.ExitCode, Signal: exit.Signal,
+		Throttled: exit.Throttled, RetryAfter: exit.RetryAfter,
 		Message: "the output is missing because the report was refused: " + refusal.Error(),
 	}
 	index, err := a.sendReports(ctx, incarnation, []plan.Exit{bare})
@@ -92,7 +93,7 @@ func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []pla
 	req := &rotav1.ReportAttemptsRequest{Name: a.cfg.Name, Incarnation: incarnation}
 	for _, exit := range exits {
 		req.Reports = append(req.Reports, &rotav1.AttemptReport{
-			ActionId: exit.Key.Action, Attempt: exit.Key.Attempt, Result: resultOf(exit),
+			ActionId: exit.Key.Action, Attempt: exit.Key.Attempt, Result: resultOf(exit), Throttle: throttleOf(exit),
 		})
 	}
 	resp, err := call(ctx, a.servers, reportTimeout,
@@ -104,6 +105,18 @@ func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []pla
 	}
 	failpoint.Hit(failpoint.ReportAcked)
 	return max(resp.GetIndex(), 1), nil
+}
+
+// throttleOf is what a provider said, nil if it refused nothing.
+func throttleOf(e plan.Exit) *rotav1.Throttle {
+	if !e.Throttled {
+		return nil
+	}
+	t := &rotav1.Throttle{}
+	if e.RetryAfter > 0 {
+		t.RetryAfter = durationpb.New(e.RetryAfter)
+	}
+	return t
 }
 
 // resultOf makes the result fit what the API allows.

@@ -56,7 +56,7 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 	}
 	spec := runtime.Spec{
 		Key: key, MemoryBytes: as.GetMemoryBytes(), Timeout: as.GetRunTimeout().AsDuration(),
-		Dir: as.GetCommand().GetDir(), Trajectory: as.GetTrajectoryId(),
+		Dir: as.GetCommand().GetDir(), Trajectory: as.GetTrajectoryId(), Throttles: len(as.GetQuotaKeys()) > 0,
 	}
 	if s.inv.Pinned {
 		spec.CPUs, spec.Follows = cpus, as.GetMaxCores() > 0

@@ -31,7 +31,10 @@ func since(c *logv1.Command) state.Level {
 	switch {
 	case isNext(c):
 		return state.LevelMax
-	case c.GetOpenTrajectory().GetObjective() > 0, slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing):
+	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing),
+		slices.ContainsFunc(c.GetReportAttempts().GetReports(), (*logv1.AttemptReport).GetThrottled),
+		c.GetCreateQuota().GetAdaptive(), c.GetUpdateQuota() != nil && c.GetUpdateQuota().Adaptive != nil,
+		c.GetOpenTrajectory().GetObjective() > 0:
 		return sched.LevelResizing
 	}
 	return state.LevelMin
@@ -39,6 +42,16 @@ func since(c *logv1.Command) state.Level {
 
 // sinceResizing: the action has a field of that feature level.
 func sinceResizing(a *logv1.Action) bool { return a.Fixed || a.SizeHint > 0 }
+
+// Suit leaves out of reports what the active level does not know: an agent may be newer than
+// the level, and what else it reports must not wait for an operator.
+func Suit(c *logv1.ReportAttempts, active state.Level) {
+	for _, r := range c.GetReports() {
+		if active < sched.LevelResizing {
+			r.Throttled, r.RetryNs = false, 0
+		}
+	}
+}
 
 // Premature refuses a command of a feature level that is not active yet; nil if it may be
 // proposed. Servers ask before they propose: a server that does not know the command

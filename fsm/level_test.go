@@ -133,3 +133,39 @@ func TestSnapshotOfANewerLevelStopsTheReplica(t *testing.T) {
 		}
 	}
 }
+
+// TestAdaptingNeedsItsLevel: before the level is active, a command with a field of it is refused,
+// and reports come without what only that level knows.
+func TestAdaptingNeedsItsLevel(t *testing.T) {
+	b := newBuild(state.LevelMax)
+	b.Apply(entryLog(t, 1, 1, bootstrapBy(state.LevelMin)))
+	refusals := func(index uint64, lines ...string) (reasons []string) {
+		var commands []*logv1.Command
+		for _, line := range lines {
+			commands = append(commands, parseCommand(t, line)...)
+		}
+		for _, r := range b.Apply(entryLog(t, index, int64(index), commands...)).([]*logv1.Result) {
+			reasons = append(reasons, r.GetRefusal().GetReason())
+		}
+		return reasons
+	}
+	lines := []string{"quota name=q kind=concurrency limit=2 adaptive=yes", "update-quota name=q adaptive=no", "report node=n1 action=1 throttled=yes"}
+	for i, reason := range refusals(2, lines...) {
+		if reason != "LEVEL_NOT_ACTIVE" {
+			t.Errorf("%s: refused with %q", lines[i], reason)
+		}
+	}
+	report := parseCommand(t, lines[2])[0]
+	Suit(report.GetReportAttempts(), state.LevelMin)
+	if since(report) != state.LevelMin {
+		t.Errorf("a report that suits level %d needs level %d", state.LevelMin, since(report))
+	}
+	b.Apply(entryLog(t, 3, 3, activation(state.LevelMax)))
+	if reasons := refusals(4, lines[0], lines[1]); reasons[0] != "" || reasons[1] != "" {
+		t.Errorf("with the level, refused with %q", reasons)
+	}
+	report = parseCommand(t, lines[2])[0]
+	if Suit(report.GetReportAttempts(), state.LevelMax); !report.GetReportAttempts().Reports[0].Throttled {
+		t.Error("a report loses what the level knows")
+	}
+}

@@ -40,8 +40,8 @@ func TestRandomCommands(t *testing.T) {
 // fourQuotas are of all kinds, one of them with several keys.
 func fourQuotas(t *testing.T) (commands []*logv1.Command) {
 	for _, line := range []string{
-		"quota name=calls kind=concurrency limit=3", "quota name=tokens kind=sliding limit=6 window=10s",
-		"quota name=search kind=fixed limit=2 window=7s", "quota name=pair kind=sliding limit=4 window=3s keys=3",
+		"quota name=calls kind=concurrency limit=3 adaptive=yes", "quota name=tokens kind=sliding limit=6 window=10s",
+		"quota name=search kind=fixed limit=2 window=7s", "quota name=pair kind=sliding limit=4 window=3s keys=3 adaptive=yes",
 	} {
 		commands = append(commands, parseCommand(t, line)...)
 	}
@@ -139,8 +139,10 @@ func quotaLine(n func(string, int) int) string {
 		return "delete-quota name=" + name
 	case 1, 2:
 		return fmt.Sprintf("update-quota name=%s limit=%d keys=%d resume=%s", name, n("limit", 5), n("keys", 3), []string{"", "yes"}[n("resume", 1)])
+	case 3:
+		return fmt.Sprintf("update-quota name=%s adaptive=%s", name, []string{"no", "yes"}[n("adaptive", 1)])
 	}
-	return fmt.Sprintf("quota name=%s kind=%s limit=%d window=%ds keys=%d", name, []string{"concurrency", "fixed", "sliding"}[n("kind", 2)], 1+n("limit", 4), 5*n("window", 3), n("keys", 2))
+	return fmt.Sprintf("quota name=%s kind=%s limit=%d window=%ds keys=%d adaptive=%s", name, []string{"concurrency", "fixed", "sliding"}[n("kind", 2)], 1+n("limit", 4), 5*n("window", 3), n("keys", 2), []string{"", "yes"}[n("adaptive", 1)])
 }
 
 // liveReport reports an attempt, mostly with the token it really has.
@@ -156,7 +158,8 @@ func liveReport(r *rapid.T, s *story, action int) string {
 	}
 	reason := rapid.SampledFrom([]string{"", "killed", "supervisor-lost"}).Draw(r, "reason")
 	exec := rapid.IntRange(0, 5).Draw(r, "exec")
-	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s exec=%ds", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason, exec)
+	throttle := rapid.SampledFrom([]string{"", "", " throttled=yes", " throttled=yes retry=3s"}).Draw(r, "throttle")
+	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s exec=%ds%s", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason, exec, throttle)
 }
 
 // TestEqualDemandsStartInOrder: among actions that ask for the same, none starts

@@ -42,7 +42,7 @@ func (x *execution) createQuota(c *logv1.CreateQuota) *logv1.Result {
 	x.s.SetMeta(m)
 	x.s.PutQuota(&state.Quota{
 		ID: m.LastQuota, Name: c.Name, Kind: kind, Limit: c.Limit, WindowNS: c.WindowNs,
-		Keys: keys, Uses: make([]state.KeyUse, keys),
+		Keys: keys, Uses: make([]state.KeyUse, keys), Adaptive: c.Adaptive,
 	})
 	return &logv1.Result{Count: 1}
 }
@@ -57,6 +57,9 @@ func (x *execution) updateQuota(c *logv1.UpdateQuota) *logv1.Result {
 		return refuse(codeInvalidArgument, "INVALID", "a quota has a limit of 1 to %d units and at most %d keys", quotaLimitMax, state.QuotaKeysMax)
 	}
 	n := *q
+	if n.Adaptive = c.Adaptive == nil && q.Adaptive || c.GetAdaptive(); c.Limit > 0 || !n.Adaptive {
+		n = *n.Forgetful()
+	}
 	n.Limit, n.Keys = cmp.Or(c.Limit, q.Limit), cmp.Or(c.Keys, q.Keys)
 	n.Uses = append(slices.Clone(q.Uses), make([]state.KeyUse, max(0, int(n.Keys)-len(q.Uses)))...)
 	if c.Resume {

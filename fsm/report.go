@@ -33,6 +33,7 @@ func (x *execution) settle(t *state.Attempt, r *logv1.AttemptReport) {
 	a := x.s.Action(t.Action)
 	res := result(r)
 	x.learn(a, t, res)
+	x.adapt(a, t, r, res)
 	switch {
 	case res.Reason == state.EndNodeLost || res.Reason == state.EndSupervisorLost:
 		x.lost(a, res)

@@ -319,6 +319,12 @@ func (s *story) show() string {
 		if q.Halted != "" {
 			fmt.Fprintf(&out, ", halted: %s", q.Halted)
 		}
+		if q.Throttled > 0 {
+			fmt.Fprintf(&out, ", throttled %d times", q.Throttled)
+		}
+		for _, p := range q.Pressures {
+			fmt.Fprintf(&out, ", key %d has %d.%03d units from %v on", p.Key+1, p.Limit/1000, p.Limit%1000, time.Duration(p.PausedUntil))
+		}
 		out.WriteString("\n")
 		return true
 	})
@@ -373,11 +379,17 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 	case "quota":
 		return one(&logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{
 			Name: a.text("name"), Kind: quotaKinds[a.text("kind")], Limit: uint32(a.num("limit", 0)), WindowNs: a.dur("window"), Keys: uint32(a.num("keys", 0)),
+			Adaptive: a.text("adaptive") == "yes",
 		}}})
 	case "update-quota":
-		return one(&logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: &logv1.UpdateQuota{
+		update := &logv1.UpdateQuota{
 			Name: a.text("name"), Limit: uint32(a.num("limit", 0)), Keys: uint32(a.num("keys", 0)), Resume: a.text("resume") != "",
-		}}})
+		}
+		if text := a.text("adaptive"); text != "" {
+			yes := text == "yes"
+			update.Adaptive = &yes
+		}
+		return one(&logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: update}})
 	case "delete-quota":
 		return one(&logv1.Command{Verb: &logv1.Command_DeleteQuota{DeleteQuota: &logv1.DeleteQuota{Name: a.text("name")}}})
 	case "tick":
@@ -501,6 +513,7 @@ func reportOf(a args) *logv1.Command {
 		Reports: []*logv1.AttemptReport{{
 			ActionId: a.num("action", 0), Attempt: uint32(a.num("attempt", 1)),
 			Reason: uint32(reason), ExitCode: int32(a.num("exit", 0)), ExecNs: a.dur("exec"),
+			Throttled: a.text("throttled") != "", RetryNs: a.dur("retry"),
 		}},
 	}}}
 }

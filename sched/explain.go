@@ -280,31 +280,48 @@ func explainQuota(v *state.State, a *state.Action, use state.QuotaUse, now int64
 	case use.Units > q.Limit:
 		return fmt.Sprintf("waits for %s of quota %s, whose limit was lowered to %d: raise it or cancel the action", units, q.Name, q.Limit)
 	}
+	if until := q.PausedForAll(); until > now {
+		return fmt.Sprintf("waits for %s of quota %s, which is paused for %s: its provider refused calls%s", units, q.Name, inSeconds(until-now), olderBefore(v, a))
+	}
 	held, windowed, limit := q.Total()
 	text := fmt.Sprintf("waits for %s of quota %s: %d of %d are in use", units, q.Name, held+windowed, limit)
+	if effective := q.AllEffective(); effective < limit {
+		text += fmt.Sprintf(", and no more than %d may be, as its provider refused calls", effective)
+	}
 	if q.Keys > 1 {
-		text += fmt.Sprintf(", and of no key more than %d are free", mostUnits(q))
+		text += fmt.Sprintf(", and of no key more than %d are free", mostUnits(q, use.Units, now))
 	}
-	switch n := older(v, a); n {
-	case 0:
-	case 1:
-		text += ", 1 older action waits before it"
-	case aheadCounted:
-		text += fmt.Sprintf(", more than %d older actions wait before it", aheadCounted)
-	default:
-		text += fmt.Sprintf(", %d older actions wait before it", n)
-	}
+	text += olderBefore(v, a)
 	if due, ok := v.NextReturn(q.ID); ok {
-		tenths := max(0, due-now+99_999_999) / 100_000_000
-		text += fmt.Sprintf("; the next unit comes back in %d.%d s", tenths/10, tenths%10)
+		text += "; the next unit comes back in " + inSeconds(due-now)
 	}
 	return text
 }
 
-// mostUnits is how much the key has free that has the most.
-func mostUnits(q *state.Quota) (most uint32) {
-	for _, use := range q.Uses[:q.Keys] {
-		most = max(most, q.Limit-min(q.Limit, use.InUse()))
+// olderBefore says how many older actions wait before it.
+func olderBefore(v *state.State, a *state.Action) string {
+	switch n := older(v, a); n {
+	case 0:
+		return ""
+	case 1:
+		return ", 1 older action waits before it"
+	case aheadCounted:
+		return fmt.Sprintf(", more than %d older actions wait before it", aheadCounted)
+	default:
+		return fmt.Sprintf(", %d older actions wait before it", n)
+	}
+}
+
+// inSeconds is a duration in tenths of a second, rounded up.
+func inSeconds(ns int64) string {
+	tenths := max(0, ns+99_999_999) / 100_000_000
+	return fmt.Sprintf("%d.%d s", tenths/10, tenths%10)
+}
+
+// mostUnits is how much the key has free that has the most, for a call that needs some.
+func mostUnits(q *state.Quota, units uint32, now int64) (most uint32) {
+	for key := range q.Keys {
+		most = max(most, q.Free(key, units, now))
 	}
 	return most
 }

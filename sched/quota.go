@@ -47,7 +47,7 @@ func (p *quotaPass) Next() (Decision, bool) {
 			return Decision{Aside: a}, true
 		}
 		use, _ := a.Missing()
-		key, free := place.Key(q, use.Units)
+		key, free := place.Key(q, use.Units, p.view.Meta().Now)
 		if !free {
 			return Decision{}, false
 		}

@@ -14,6 +14,10 @@ var (
 	quotaHeld    = quotaDesc("rota_quota_held_units", "Units that actions hold.")
 	quotaWindow  = quotaDesc("rota_quota_window_units", "Units of ended calls whose window has not passed.")
 	quotaWaiting = quotaDesc("rota_quota_waiting_actions", "Actions that wait for the quota.")
+
+	quotaEffective = quotaDesc("rota_quota_effective_limit", "Units of all keys that may be in use now: fewer than rota_quota_limit after refused calls.")
+	quotaPaused    = quotaDesc("rota_quota_paused", "1 while the provider has asked to wait with all keys, else 0.")
+	quotaThrottled = quotaDesc("rota_quota_throttled_attempts_total", "Attempts that the provider refused calls of.")
 )
 
 func quotaDesc(name, help string) *prometheus.Desc {
@@ -22,7 +26,7 @@ func quotaDesc(name, help string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (quotaMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{quotaLimit, quotaHeld, quotaWindow, quotaWaiting} {
+	for _, d := range []*prometheus.Desc{quotaLimit, quotaHeld, quotaWindow, quotaWaiting, quotaEffective, quotaPaused, quotaThrottled} {
 		out <- d
 	}
 }
@@ -30,6 +34,7 @@ func (quotaMetrics) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
 	var all []prometheus.Metric
+	now := m.s.logTime()
 	m.s.machine.View(func(st *state.State) {
 		st.Quotas(func(q *state.Quota) bool {
 			gauge := func(d *prometheus.Desc, v uint64) {
@@ -40,6 +45,13 @@ func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
 			gauge(quotaHeld, held)
 			gauge(quotaWindow, windowed)
 			gauge(quotaWaiting, uint64(st.Waiting(state.QueueOf(state.QuotaQueue, q.ID))))
+			gauge(quotaEffective, q.AllEffective())
+			paused := uint64(0)
+			if q.PausedForAll() > now {
+				paused = 1
+			}
+			gauge(quotaPaused, paused)
+			all = append(all, prometheus.MustNewConstMetric(quotaThrottled, prometheus.CounterValue, float64(q.Throttled), q.Name))
 			return true
 		})
 	})

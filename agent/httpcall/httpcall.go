@@ -10,9 +10,12 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +27,9 @@ const (
 	Command = "http-call"
 	// Variable holds the call.
 	Variable = "ROTA_HTTP_CALL"
+	// throttleVariable names the file that says that the call was refused for its rate, and for
+	// how many seconds; see agent/runtime. Without quotas there is none.
+	throttleVariable = "ROTA_THROTTLE_FILE"
 )
 
 // Exit codes; those of curl where it has one for the same.
@@ -109,6 +115,7 @@ func Main(ctx context.Context, getenv func(string) string, stdout, stderr io.Wri
 		return fail(stderr, ExitNoAnswer, fmt.Errorf("no answer from %s, so nobody knows what the call has done: %w", req.URL.Host, withoutURL(err)))
 	}
 	defer resp.Body.Close()
+	tellThrottled(getenv(throttleVariable), resp, stderr)
 	return answer(call, resp, stdout, stderr)
 }
 
@@ -128,6 +135,40 @@ func answer(call *rotav1.HttpCall, resp *http.Response, stdout, stderr io.Writer
 		return fail(stderr, ExitNoAnswer, fmt.Errorf("the answer broke off: %w", err))
 	}
 	return ExitOK
+}
+
+// tellThrottled says that the other side refused the call for its rate, or for now, and how long it
+// asked to wait. That fails without harm: the call ends as it would have.
+func tellThrottled(path string, resp *http.Response, stderr io.Writer) {
+	after := resp.Header.Get("Retry-After")
+	refused := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && after != ""
+	if path == "" || !refused {
+		return
+	}
+	text := "refused"
+	if wait := retryAfter(after, resp.Header.Get("Date")); wait > 0 {
+		text = strconv.FormatFloat(wait.Seconds(), 'f', -1, 64)
+	}
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+		fmt.Fprintf(stderr, "rota: the refusal cannot be told to the quota: %v\n", err)
+	}
+}
+
+// retryAfter reads a Retry-After header, which has seconds or a time by the clock of the other
+// side; 0 if it says nothing.
+func retryAfter(after, date string) time.Duration {
+	if seconds, err := strconv.ParseUint(after, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	until, err := http.ParseTime(after)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(date)
+	if err != nil {
+		now = time.Now()
+	}
+	return until.Sub(now)
 }
 
 func fail(stderr io.Writer, code int, err error) int {

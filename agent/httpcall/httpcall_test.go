@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,6 +94,39 @@ func TestTheStatusDecides(t *testing.T) {
 		m := call(t.Context(), t, &rotav1.HttpCall{Url: fmt.Sprintf("%s/%d", s.URL, c.status), Accept: c.accept})
 		if m.code != c.code || m.out != "body" || !strings.Contains(m.errors, c.says) || c.says == "" && strings.Contains(m.errors, "rota:") {
 			t.Errorf("%d of %v: %+v", c.status, c.accept, m)
+		}
+	}
+}
+
+// TestRefusalsForTheRateAreTold where the quota of the call can learn of them.
+func TestRefusalsForTheRateAreTold(t *testing.T) {
+	const sent = "Wed, 25 Nov 2026 10:00:00 GMT"
+	for _, c := range []struct {
+		status int
+		after  string
+		want   string
+	}{
+		{429, "", "refused\n"}, {429, "7", "7\n"}, {429, "0", "refused\n"}, {429, "soon", "refused\n"}, {429, "-3", "refused\n"},
+		{429, "Wed, 25 Nov 2026 10:01:30 GMT", "90\n"}, {429, "Wed, 25 Nov 2026 09:00:00 GMT", "refused\n"},
+		{503, "7", "7\n"}, {503, "", ""}, {500, "7", ""}, {200, "7", ""}, {404, "", ""},
+	} {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Date", sent)
+			if c.after != "" {
+				w.Header().Set("Retry-After", c.after)
+			}
+			w.WriteHeader(c.status)
+		})
+		text, err := Encode(&rotav1.HttpCall{Url: s.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "throttle")
+		env := map[string]string{Variable: text, throttleVariable: path}
+		var out, errs strings.Builder
+		Main(t.Context(), func(name string) string { return env[name] }, &out, &errs)
+		if got, _ := os.ReadFile(path); string(got) != c.want {
+			t.Errorf("status %d, Retry-After %q: it tells %q, want %q (%s)", c.status, c.after, got, c.want, errs.String())
 		}
 	}
 }

@@ -50,4 +50,8 @@ type Exit struct {
 	MemoryPeak uint64 // bytes; 0: unknown
 	Stdout     []byte // last bytes, with Stderr at most 4 KiB
 	Stderr     []byte
+	// Throttled: a provider refused calls of it for their rate. RetryAfter is how long the
+	// provider asked to wait; 0: it did not say.
+	Throttled  bool          `json:",omitempty"`
+	RetryAfter time.Duration `json:",omitempty"`
 }

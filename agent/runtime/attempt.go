@@ -56,7 +56,10 @@ type runner struct {
 	ownDir string // to be given back; empty: none
 	// coresDir has the file that says which cores it has; empty: they do not change.
 	coresDir string
-	exit     plan.Exit
+	// throttleDir has the file in which it may say that calls were refused; empty: it uses no
+	// quotas.
+	throttleDir string
+	exit        plan.Exit
 }
 
 // run returns the end of the attempt, once nothing of it is alive.
@@ -110,6 +113,11 @@ func (r *runner) start() (child, error) {
 	if r.coresDir, err = s.boxed(r.a, r.box); err != nil {
 		return child{}, err
 	}
+	if spec.Throttles {
+		if r.throttleDir, err = s.throttles.make(spec.Key, r.owner.user); err != nil {
+			return child{}, err
+		}
+	}
 	c, err := s.spawner.start(r.command(path, out), r.box)
 	if err != nil {
 		return child{}, fmt.Errorf("start %s in %s%s: %w", path, r.dir, asUser(r.owner.user), err)
@@ -127,6 +135,9 @@ func (r *runner) command(path string, out *outputFiles) *command {
 	env := slices.Concat(spec.Env, s.confine.environ(spec.Key))
 	if r.coresDir != "" {
 		env = append(env, coresVariable+"="+filepath.Join(r.coresDir, coresFile))
+	}
+	if r.throttleDir != "" {
+		env = append(env, throttleVariable+"="+filepath.Join(r.throttleDir, throttleFile))
 	}
 	if r.owner.user != nil {
 		env = nameUser(env)
@@ -169,7 +180,7 @@ func (r *runner) enterCell(path string) error {
 	if r.owner.tmp == "" {
 		return nil
 	}
-	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir, r.coresDir)
+	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir, r.coresDir, r.throttleDir)
 }
 
 func (r *runner) leaveCell() error {
@@ -245,6 +256,9 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 	}
 	x.Exec = e.at.Sub(c.at)
 	x.Stdout, x.Stderr = r.sup.output.end(r.a.spec.Key)
+	if r.throttleDir != "" {
+		x.Throttled, x.RetryAfter = r.sup.throttles.read(r.a.spec.Key)
+	}
 	if e.status.Signaled() {
 		x.Signal = int(e.status.Signal())
 	} else {
@@ -279,6 +293,9 @@ func (r *runner) cleanUp() {
 	}
 	if r.coresDir != "" {
 		r.sup.cores.remove(r.exit.Key)
+	}
+	if r.throttleDir != "" {
+		r.sup.throttles.remove(r.exit.Key)
 	}
 	if r.owned {
 		r.sup.isolation.owners.give(r.owner)

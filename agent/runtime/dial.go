@@ -22,14 +22,15 @@ import (
 
 // Names in the supervisor's directory.
 const (
-	socketName  = "supervisor.sock"
-	lockName    = "supervisor.lock"
-	journalName = "supervisor.journal"
-	logName     = "supervisor.log"
-	outputName  = "output"
-	workName    = "work"
-	tmpName     = "tmp"
-	coresName   = "cores"
+	socketName   = "supervisor.sock"
+	lockName     = "supervisor.lock"
+	journalName  = "supervisor.journal"
+	logName      = "supervisor.log"
+	outputName   = "output"
+	workName     = "work"
+	tmpName      = "tmp"
+	coresName    = "cores"
+	throttleName = "throttle"
 )
 
 // logBytesMax is the size from which a log is begun anew when a supervisor starts.

@@ -17,6 +17,9 @@ type Spec struct {
 	// Follows: the CPUs may change while it runs. ROTA_CORES_FILE then names a file that
 	// says which they are.
 	Follows bool
+	// Throttles: it uses quotas. ROTA_THROTTLE_FILE then names a file in which it may say that
+	// their provider refused calls.
+	Throttles bool
 	// Trajectory whose user and /tmp the attempt has; 0: its own.
 	Trajectory uint64
 	// MemoryBytes limits all processes of the attempt together; 0: no limit.

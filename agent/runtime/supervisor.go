@@ -111,6 +111,8 @@ type supervisor struct {
 	cores   *coresFiles
 	alarm   *alarm
 
+	throttles *throttleFiles
+
 	isolation isolation
 	runners   sync.WaitGroup
 
@@ -230,7 +232,10 @@ func (s *supervisor) recover(h *history) error {
 	if s.work, err = newWorkDirs(root, s.log); err != nil {
 		return err
 	}
-	s.cores, err = newCoresFiles(root, s.log)
+	if s.cores, err = newCoresFiles(root, s.log); err != nil {
+		return err
+	}
+	s.throttles, err = newThrottleFiles(root, s.log)
 	return err
 }
 

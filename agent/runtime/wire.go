@@ -82,7 +82,7 @@ func wireRunning(running []plan.Running) *supervisorv1.ListResponse {
 func wireSpec(s *Spec) *supervisorv1.Spec {
 	return &supervisorv1.Spec{
 		Key: wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
-		Cpus: wireCPUs(s.CPUs), Follows: s.Follows,
+		Cpus: wireCPUs(s.CPUs), Follows: s.Follows, Throttles: s.Throttles,
 		Trajectory: s.Trajectory, MemoryBytes: s.MemoryBytes, Timeout: durationpb.New(s.Timeout),
 	}
 }
@@ -90,7 +90,7 @@ func wireSpec(s *Spec) *supervisorv1.Spec {
 func specOf(s *supervisorv1.Spec) *Spec {
 	return &Spec{
 		Key: keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
-		CPUs: cpusOf(s.GetCpus()), Follows: s.GetFollows(),
+		CPUs: cpusOf(s.GetCpus()), Follows: s.GetFollows(), Throttles: s.GetThrottles(),
 		Trajectory: s.GetTrajectory(), MemoryBytes: s.GetMemoryBytes(), Timeout: s.GetTimeout().AsDuration(),
 	}
 }
@@ -100,6 +100,7 @@ func wireExit(e plan.Exit) *supervisorv1.Exit {
 		Key: wireKey(e.Key), Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), Signal: int32(e.Signal),
 		Message: e.Message, Exec: durationpb.New(e.Exec), Cpu: durationpb.New(e.CPU),
 		MemoryPeakBytes: e.MemoryPeak, Stdout: e.Stdout, Stderr: e.Stderr,
+		Throttled: e.Throttled, RetryAfter: durationpb.New(e.RetryAfter),
 	}
 }
 
@@ -108,5 +109,6 @@ func exitOf(e *supervisorv1.Exit) plan.Exit {
 		Key: keyOf(e.GetKey()), Reason: plan.Reason(e.GetReason()), ExitCode: int(e.GetExitCode()), Signal: int(e.GetSignal()),
 		Message: e.GetMessage(), Exec: e.GetExec().AsDuration(), CPU: e.GetCpu().AsDuration(),
 		MemoryPeak: e.GetMemoryPeakBytes(), Stdout: e.GetStdout(), Stderr: e.GetStderr(),
+		Throttled: e.GetThrottled(), RetryAfter: e.GetRetryAfter().AsDuration(),
 	}
 }

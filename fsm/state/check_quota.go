@@ -15,6 +15,9 @@ func (s *State) checkQuotas() (err error) {
 		case q.Limit == 0 || q.Keys == 0 || int(q.Keys) > len(q.Uses) || q.Windowed() != (q.WindowNS > 0):
 			err = fmt.Errorf("quota %s: kind %d, limit %d, window %d, %d keys of %d", q.Name, q.Kind, q.Limit, q.WindowNS, q.Keys, len(q.Uses))
 		}
+		if err == nil {
+			err = q.checkPressures()
+		}
 		for key, use := range q.Uses {
 			if want := uses[quotaKey{q.ID, uint32(key)}]; use != want && err == nil {
 				err = fmt.Errorf("quota %s: of key %d %+v is in use, rows say %+v", q.Name, key+1, use, want)
@@ -33,6 +36,21 @@ func (s *State) checkQuotas() (err error) {
 		err = fmt.Errorf("keys of no quota are in use: %v", uses)
 	}
 	return err
+}
+
+// checkPressures: only an adaptive quota grants less than its limit, never less than a unit.
+func (r *Quota) checkPressures() error {
+	for i, p := range r.Pressures {
+		switch {
+		case !r.Adaptive, p.Limit < unitPressure, p.Limit > uint64(r.Limit)*unitPressure, int(p.Key) >= len(r.Uses),
+			i > 0 && p.Key <= r.Pressures[i-1].Key, p.Refusals > pauseDoublings+1:
+			return fmt.Errorf("quota %s: adaptive %v, limit %d, and has learned %+v", r.Name, r.Adaptive, r.Limit, r.Pressures)
+		}
+	}
+	if r.WakeAt != 0 && r.nextWake(r.WakeAt-1) != r.WakeAt {
+		return fmt.Errorf("quota %s: a pause ends at %d, and has learned %+v", r.Name, r.WakeAt, r.Pressures)
+	}
+	return nil
 }
 
 type quotaKey struct {

@@ -34,6 +34,15 @@ type Quota struct {
 	Uses []KeyUse
 	// Halted says why nothing is granted; empty while it is.
 	Halted string
+	// Adaptive quotas learn from calls that their provider refuses. From level 3 on.
+	Adaptive bool
+	// Throttled counts the attempts that had calls refused.
+	Throttled uint64
+	// WakeAt is the log time at which the next pause is over; 0: none.
+	WakeAt int64
+	// Pressures has what was learned of keys, ascending by key. Without one, all of the
+	// limit is granted. It is shared between versions of the row.
+	Pressures []Pressure
 }
 
 // KeyUse is what is in use of one key of a quota.
@@ -123,17 +132,30 @@ func (s *State) QuotaUsers(id QuotaID) int {
 
 // PutQuota stores a quota, which keeps its name.
 func (s *State) PutQuota(r *Quota) {
-	if db(s).quotas.put(db(s).enc, r.ID, r) == nil {
+	old := db(s).quotas.put(db(s).enc, r.ID, r)
+	if old == nil {
 		db(s).index.quotaNames.Set(r.Name, r.ID)
 	}
+	move(db(s).index.timers, old.pausing(), r.pausing(), (*Quota).pauseTimer)
 }
 
 // DeleteQuota forgets a quota.
 func (s *State) DeleteQuota(id QuotaID) {
 	if old := db(s).quotas.delete(id); old != nil {
 		db(s).index.quotaNames.Delete(old.Name)
+		move(db(s).index.timers, old.pausing(), nil, (*Quota).pauseTimer)
 	}
 }
+
+// pausing is the quota if a pause of it is to end, else nil.
+func (r *Quota) pausing() *Quota {
+	if r == nil || r.WakeAt == 0 {
+		return nil
+	}
+	return r
+}
+
+func (r *Quota) pauseTimer() timer { return timer{r.WakeAt, TimerPause, uint64(r.ID)} }
 
 // ReturnLater puts units of a key into the window of its quota, from now on.
 func (s *State) ReturnLater(q *Quota, key, units uint32) {
@@ -205,6 +227,10 @@ func (r *Quota) code(c *codec) {
 		number(c, &u.Windowed)
 	})
 	c.text(&r.Halted)
+	trailing(c, &r.Adaptive, (*codec).flag)
+	trailing(c, &r.Throttled, number)
+	trailing(c, &r.WakeAt, signed)
+	trailingList(c, &r.Pressures, func(c *codec, p *Pressure) { p.code(c) })
 }
 
 func (r *QuotaReturn) code(c *codec) {

@@ -42,6 +42,8 @@ const (
 	TimerDropJob
 	// TimerDivide has the cores of a node divided again.
 	TimerDivide
+	// TimerPause ends a pause of a quota.
+	TimerPause
 )
 
 // SetMeta replaces the row of the whole cluster.

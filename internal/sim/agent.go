@@ -422,6 +422,7 @@ func (a *agent) report(step plan.Report) {
 		keys[i] = e.Key
 		c.Reports = append(c.Reports, &logv1.AttemptReport{
 			ActionId: e.Key.Action, Attempt: e.Key.Attempt, Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), ExecNs: int64(e.Exec),
+			Throttled: e.Throttled, RetryNs: int64(e.RetryAfter),
 		})
 	}
 	answered := false

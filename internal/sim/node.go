@@ -79,6 +79,9 @@ type Work struct {
 	ExitCode int32
 	// Children outlive a supervisor that is killed; only its successor finds them.
 	Children bool
+	// Throttled and RetryAfter, in nanoseconds, are those of plan.Exit.
+	Throttled  bool
+	RetryAfter int64
 }
 
 // With returns how long the work takes with so many cores (Amdahl's law).

@@ -210,7 +210,10 @@ func (s *supervisor) finish(x *execution) {
 	adopted := x.adopted
 	s.gone(x, true)
 	if adopted {
-		s.tell(plan.Exit{Key: x.key, Reason: plan.ReasonExited, ExitCode: int(x.work.ExitCode), Exec: time.Duration(s.n.opts.Loop.Now() - x.began)})
+		s.tell(plan.Exit{
+			Key: x.key, Reason: plan.ReasonExited, ExitCode: int(x.work.ExitCode), Exec: time.Duration(s.n.opts.Loop.Now() - x.began),
+			Throttled: x.work.Throttled, RetryAfter: time.Duration(x.work.RetryAfter),
+		})
 	}
 }
 

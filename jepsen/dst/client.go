@@ -228,8 +228,8 @@ func (c *config) profile(d *sim.Draw) *logv1.Profile {
 	return p
 }
 
-// newSpec is what decodeWork reads: how long the action runs, how long it takes
-// to die, and how it ends.
+// newSpec is what decodeWork reads: how long the action runs, how long it takes to die, how it
+// ends, and what the provider of its quotas says of it.
 func newSpec(d *sim.Draw) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(d.Skewed(5*millisecond, 60*second)))
 	b = binary.BigEndian.AppendUint64(b, uint64(d.Skewed(0, 200*millisecond)))
@@ -240,13 +240,18 @@ func newSpec(d *sim.Draw) []byte {
 	if d.Chance(300_000) {
 		children = 1
 	}
-	return append(b, code, children, byte(d.N(101)))
+	throttled, retry := byte(0), byte(0)
+	if d.Chance(150_000) {
+		throttled, retry = 1, byte(d.Skewed(0, 10))
+	}
+	return append(b, code, children, byte(d.N(101)), throttled, retry)
 }
 
 func decodeWork(spec []byte) sim.Work {
 	return sim.Work{
 		Run: int64(binary.BigEndian.Uint64(spec)), Stop: int64(binary.BigEndian.Uint64(spec[8:])),
 		ExitCode: int32(spec[16]), Children: spec[17] == 1, Parallel: int64(spec[18]) * 10_000,
+		Throttled: spec[19] == 1, RetryAfter: int64(spec[20]) * second,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"rota/agent/plan"
 	logv1 "rota/api/gen/log/v1"
+	"rota/fsm"
 	"rota/fsm/state"
 	"rota/internal/sim"
 )
@@ -121,6 +122,7 @@ func (n network) Renew(server int, node string, incarnation uint64, answer func(
 // Report implements sim.Servers.
 func (n network) Report(server int, c *logv1.ReportAttempts, answer func(uint64, bool)) {
 	n.send(server, func(s *member) {
+		s.rep.View(func(st *state.State) { fsm.Suit(c, st.Meta().Level) })
 		s.propose(&logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: c}}, func(r *logv1.Result, o outcome) {
 			ok, index := o == committed && r.Refusal == nil, uint64(0)
 			if ok {

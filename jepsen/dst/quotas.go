@@ -38,15 +38,22 @@ func (c *client) changeQuota(i int, luck uint64) {
 	if create.Kind != 1 {
 		create.WindowNs = d.Skewed(200*millisecond, 90*second)
 	}
+	adaptive := d.Chance(700_000)
 	if d.Chance(200_000) {
 		c.do(&logv1.Command{Verb: &logv1.Command_DeleteQuota{DeleteQuota: &logv1.DeleteQuota{Name: name}}}, 1, ignore)
 	}
 	update := &logv1.UpdateQuota{Name: name, Limit: uint32(d.Between(unitsMost, 8)), Keys: uint32(d.Between(0, 4)), Resume: d.Chance(500_000)}
+	if d.Chance(500_000) {
+		update.Limit = 0
+	}
 	c.do(&logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: create}}, triesMax, func(r *logv1.Result) {
 		if r.Refusal != nil {
 			c.do(&logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: update}}, triesMax, ignore)
 		}
 	})
+	if d.Chance(500_000) { // refused until adapting is active
+		c.do(&logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: &logv1.UpdateQuota{Name: name, Adaptive: &adaptive}}}, triesMax, ignore)
+	}
 }
 
 // resumeQuotas has all quotas granted from again.

@@ -203,6 +203,9 @@ func (m *Model) removeNode(c *logv1.RemoveNode, got *logv1.Result) error {
 // of the live attempt: its number, on this node, in this incarnation.
 func (m *Model) report(c *logv1.ReportAttempts, got *logv1.Result) error {
 	n := m.nodes[c.Node]
+	if m.level < levelResizing && slices.ContainsFunc(c.Reports, (*logv1.AttemptReport).GetThrottled) {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
 	if n == nil {
 		return refused(got, "NODE_NOT_FOUND")
 	}
@@ -214,6 +217,7 @@ func (m *Model) report(c *logv1.ReportAttempts, got *logv1.Result) error {
 		}
 		count++
 		m.learn(a, r)
+		m.hearsProvider(a, r)
 		m.release(a)
 		if err := m.emit(a, m.settle(a, r)); err != nil {
 			return fmt.Errorf("report of action %d: %w", a.ID, err)

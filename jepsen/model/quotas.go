@@ -41,6 +41,10 @@ type quota struct {
 	halted bool
 	queue  queue
 	calls  []*call
+	// What is known of calls that the provider refused.
+	adaptive  bool
+	throttled uint64
+	pressed   map[uint32]*pressed
 }
 
 // call is units of one key that the other side may count.
@@ -75,6 +79,9 @@ func (q *quota) counted(key uint32, now int64, late bool) (units uint64) {
 
 func (m *Model) createQuota(c *logv1.CreateQuota, got *logv1.Result) error {
 	var v verdict
+	if m.level < levelResizing && c.Adaptive {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
 	windowed := c.Kind == fixedWindow || c.Kind == sliding
 	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax || !windowed && c.Kind != concurrency, "INVALID")
 	v.refuse(c.Limit == 0 || c.Limit > quotaUnitsMax || c.Keys > quotaKeysMax, "INVALID")
@@ -85,7 +92,10 @@ func (m *Model) createQuota(c *logv1.CreateQuota, got *logv1.Result) error {
 		return err
 	}
 	m.lastQuota++
-	q := &quota{id: m.lastQuota, name: c.Name, kind: c.Kind, limit: c.Limit, window: c.WindowNs, keys: max(1, c.Keys)}
+	q := &quota{
+		id: m.lastQuota, name: c.Name, kind: c.Kind, limit: c.Limit, window: c.WindowNs, keys: max(1, c.Keys),
+		adaptive: c.Adaptive, pressed: make(map[uint32]*pressed),
+	}
 	m.quotas[q.name] = q
 	m.quotaList = append(m.quotaList, q)
 	return result(got, &logv1.Result{Count: 1})
@@ -93,6 +103,9 @@ func (m *Model) createQuota(c *logv1.CreateQuota, got *logv1.Result) error {
 
 func (m *Model) updateQuota(c *logv1.UpdateQuota, got *logv1.Result) error {
 	q := m.quotas[c.Name]
+	if m.level < levelResizing && c.Adaptive != nil {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
 	if q == nil {
 		return refused(got, "QUOTA_NOT_FOUND")
 	}
@@ -101,6 +114,12 @@ func (m *Model) updateQuota(c *logv1.UpdateQuota, got *logv1.Result) error {
 	}
 	q.limit, q.keys = cmp.Or(c.Limit, q.limit), cmp.Or(c.Keys, q.keys)
 	q.halted = q.halted && !c.Resume
+	if c.Adaptive != nil {
+		q.adaptive = *c.Adaptive
+	}
+	if c.Limit != 0 || !q.adaptive {
+		clear(q.pressed)
+	}
 	return result(got, &logv1.Result{Count: 1})
 }
 
@@ -220,10 +239,9 @@ func (m *Model) tookLater(q *quota, older *action) *action {
 	return nil
 }
 
-// mayTake: the other side cannot see more than the limit of the key.
+// mayTake: the other side cannot see more than it allows of the key.
 func (m *Model) mayTake(q *quota, a *action, key uint32) bool {
-	return !m.cannotTake(a) && !q.halted && key < q.keys &&
-		q.counted(key, m.now, false)+uint64(a.missing().units) <= uint64(q.limit)
+	return !m.cannotTake(a) && !q.halted && key < q.keys && q.allows(key, a.missing().units, q.counted(key, m.now, false), m.now)
 }
 
 func (m *Model) take(q *quota, a *action, key uint32) {
@@ -270,8 +288,8 @@ func (m *Model) withoutUnits(a *action) error {
 		return fmt.Errorf("action %d was granted without units of quota %s", a.ID, q.name)
 	}
 	key := row.QuotaKeys[a.QuotasHeld]
-	return fmt.Errorf("action %d was given %d units of quota %s of key %d, of which the other side may count %d of %d",
-		a.ID, a.missing().units, q.name, key+1, q.counted(key, m.now, false), q.limit)
+	return fmt.Errorf("action %d was given %d units of quota %s of key %d, of which the other side may count %d of %d%s",
+		a.ID, a.missing().units, q.name, key+1, q.counted(key, m.now, false), q.limit, q.pressed[key])
 }
 
 // waitsForNothing: the first that waits for a quota finds no key that has enough.
@@ -281,8 +299,9 @@ func (m *Model) waitsForNothing(q *quota) error {
 			continue
 		}
 		for key := range q.keys {
-			if n := q.counted(key, m.now, true); n+uint64(a.missing().units) <= uint64(q.limit) {
-				return fmt.Errorf("action %d waits for %d units of quota %s, of key %d no more than %d of %d are in use", a.ID, a.missing().units, q.name, key+1, n, q.limit)
+			if n := q.counted(key, m.now, true); q.allows(key, a.missing().units, n, m.now) {
+				return fmt.Errorf("action %d waits for %d units of quota %s, of key %d no more than %d of %d are in use%s",
+					a.ID, a.missing().units, q.name, key+1, n, q.limit, q.pressed[key])
 			}
 		}
 		return nil
@@ -296,6 +315,9 @@ func (m *Model) compareQuota(q *quota) error {
 	got := m.s.QuotaByName(q.name)
 	if got == nil || got.ID != q.id || uint32(got.Kind) != q.kind || got.Limit != q.limit || got.WindowNS != q.window || got.Keys != q.keys || (got.Halted != "") != q.halted {
 		return fmt.Errorf("quota %s is %+v, must be %+v", q.name, got, *q)
+	}
+	if err := m.comparePressed(q, got); err != nil {
+		return err
 	}
 	for key, u := range got.Uses {
 		least, most := q.counted(uint32(key), m.now, false), q.counted(uint32(key), m.now, true)

@@ -144,13 +144,13 @@ type Shapes interface {
 	UsableShapes(state.PoolID, func(*state.Shape) bool)
 }
 
-// Key returns the key of a quota with the most free units, if that is enough. All
-// units of a call come from one key.
-func Key(q *state.Quota, units uint32) (key uint32, ok bool) {
+// Key returns the key of a quota with the most free units at a log time, if that is
+// enough. All units of a call come from one key.
+func Key(q *state.Quota, units uint32, now int64) (key uint32, ok bool) {
 	most := uint32(0)
-	for k, use := range q.Uses[:q.Keys] {
-		if free := q.Limit - min(q.Limit, use.InUse()); free > most {
-			key, most = uint32(k), free
+	for k := range q.Keys {
+		if free := q.Free(k, units, now); free > most {
+			key, most = k, free
 		}
 	}
 	return key, most >= units

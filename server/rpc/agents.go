@@ -92,7 +92,7 @@ func (s *Server) ReportAttempts(ctx context.Context, req *rotav1.ReportAttemptsR
 	}
 	resp := &rotav1.ReportAttemptsResponse{}
 	for part := range slices.Chunk(req.Reports, fsm.EntryWeight/fsm.ReportWeight) {
-		result, err := s.propose(ctx, reports(req, part))
+		result, err := s.propose(ctx, reports(req, part, s.activeLevel()))
 		if err != nil {
 			return nil, err // who tries again may repeat what has been committed
 		}
@@ -101,12 +101,19 @@ func (s *Server) ReportAttempts(ctx context.Context, req *rotav1.ReportAttemptsR
 	return resp, nil
 }
 
-// reports makes a command of some of the reports of a request.
-func reports(req *rotav1.ReportAttemptsRequest, some []*rotav1.AttemptReport) *logv1.Command {
+// activeLevel is the feature level that is active as far as this server knows.
+func (s *Server) activeLevel() (level state.Level) {
+	s.Machine.View(func(st *state.State) { level = st.Meta().Level })
+	return level
+}
+
+// reports makes a command of some of the reports of a request, with what the active level knows.
+func reports(req *rotav1.ReportAttemptsRequest, some []*rotav1.AttemptReport, active state.Level) *logv1.Command {
 	c := &logv1.ReportAttempts{Node: req.Name, Incarnation: req.Incarnation, Reports: make([]*logv1.AttemptReport, len(some))}
 	for i, r := range some {
 		c.Reports[i] = report(r)
 	}
+	fsm.Suit(c, active)
 	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: c}}
 }
 
@@ -122,6 +129,8 @@ func report(r *rotav1.AttemptReport) *logv1.AttemptReport {
 		ExecNs:          max(0, int64(res.ExecDuration.AsDuration())),
 		CpuNs:           max(0, int64(res.CpuTime.AsDuration())),
 		MemoryPeakBytes: res.MemoryPeakBytes,
+		Throttled:       r.Throttle != nil,
+		RetryNs:         max(0, int64(r.GetThrottle().GetRetryAfter().AsDuration())),
 	}
 }
 

@@ -2,6 +2,9 @@ package rpc
 
 import (
 	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -15,6 +18,7 @@ func (s *Server) CreateQuota(ctx context.Context, req *rotav1.CreateQuotaRequest
 	}
 	q, err := s.changeQuota(ctx, req.Name, &logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{
 		Name: req.Name, Kind: uint32(req.Kind), Limit: req.Limit, WindowNs: int64(req.Window.AsDuration()), Keys: max(1, req.Keys),
+		Adaptive: req.Adaptive,
 	}}})
 	return &rotav1.CreateQuotaResponse{Quota: q}, err
 }
@@ -25,7 +29,7 @@ func (s *Server) UpdateQuota(ctx context.Context, req *rotav1.UpdateQuotaRequest
 		return nil, err
 	}
 	q, err := s.changeQuota(ctx, req.Name, &logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: &logv1.UpdateQuota{
-		Name: req.Name, Limit: req.Limit, Keys: req.Keys, Resume: req.Resume,
+		Name: req.Name, Limit: req.Limit, Keys: req.Keys, Resume: req.Resume, Adaptive: req.Adaptive,
 	}}})
 	return &rotav1.UpdateQuotaResponse{Quota: q}, err
 }
@@ -93,14 +97,27 @@ func quotaMessage(st *state.State, q *state.Quota, now int64) *rotav1.Quota {
 	m := &rotav1.Quota{
 		Name: q.Name, Kind: rotav1.QuotaKind(q.Kind), Limit: q.Limit, Window: duration(q.WindowNS), Keys: q.Keys,
 		HeldUnits: held, WindowUnits: windowed, WaitingActions: uint64(st.Waiting(state.QueueOf(state.QuotaQueue, q.ID))), Halted: q.Halted,
+		Adaptive: q.Adaptive, ThrottledAttempts: q.Throttled, EffectiveUnits: q.AllEffective(), PausedFor: pause(q.PausedForAll(), now),
 	}
 	if due, ok := st.NextReturn(q.ID); ok {
 		m.NextReturn = duration(max(1, due-max(now, st.Meta().Now)))
 	}
 	for i, use := range q.Uses {
 		if i < int(q.Keys) || use.InUse() > 0 {
-			m.KeyUses = append(m.KeyUses, &rotav1.QuotaKeyUse{Key: uint32(i + 1), HeldUnits: use.Held, WindowUnits: use.Windowed})
+			key := uint32(i)
+			m.KeyUses = append(m.KeyUses, &rotav1.QuotaKeyUse{
+				Key: key + 1, HeldUnits: use.Held, WindowUnits: use.Windowed,
+				EffectiveUnits: q.Effective(key), PausedFor: pause(q.PausedUntil(key), now),
+			})
 		}
 	}
 	return m
+}
+
+// pause is how long one goes on, nil if it is over.
+func pause(until, now int64) *durationpb.Duration {
+	if until <= now {
+		return nil
+	}
+	return durationpb.New(time.Duration(until - now))
 }

@@ -60,6 +60,47 @@ func TestTheLifeOfAQuota(t *testing.T) {
 	}
 }
 
+// TestARefusalReachesItsQuota: an agent reports what a provider said, and the quota shows it.
+func TestARefusalReachesItsQuota(t *testing.T) {
+	w := newWorld(t)
+	ctx, c := t.Context(), w.quotas()
+	if _, err := c.CreateQuota(ctx, &rotav1.CreateQuotaRequest{
+		Name: "api", Kind: rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, Limit: 4, Keys: 2, Adaptive: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a := w.agent("n1", nil)
+	started := make(chan *rotav1.Assignment, 1)
+	go a.serve(ctx, func(as *rotav1.Assignment) *rotav1.ActionResult { started <- as; return nil })
+	s := spec("true")
+	s.Resources = &rotav1.Resources{Cores: proto.Uint32(0), Quotas: []*rotav1.QuotaDemand{{Quota: "api"}}}
+	id := w.submit(s)
+	<-started
+	if _, err := w.agents().ReportAttempts(ctx, &rotav1.ReportAttemptsRequest{
+		Name: a.name, Incarnation: a.incarnation, Reports: []*rotav1.AttemptReport{{
+			ActionId: id, Attempt: 1, Result: exited(22), Throttle: &rotav1.Throttle{RetryAfter: durationpb.New(time.Minute)},
+		}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.GetQuota(ctx, &rotav1.GetQuotaRequest{Name: "api"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := got.Quota
+	if !q.Adaptive || q.ThrottledAttempts != 1 || q.EffectiveUnits != 6 || q.PausedFor != nil {
+		t.Errorf("one of two keys is paused: %v", q)
+	}
+	first, second := q.KeyUses[0], q.KeyUses[1]
+	if d := first.PausedFor.AsDuration(); d <= 50*time.Second || d > time.Minute || first.EffectiveUnits != 2 || second.PausedFor != nil || second.EffectiveUnits != 4 {
+		t.Errorf("the keys are %v and %v", first, second)
+	}
+	off, err := c.UpdateQuota(ctx, &rotav1.UpdateQuotaRequest{Name: "api", Adaptive: proto.Bool(false)})
+	if err != nil || off.Quota.Adaptive || off.Quota.EffectiveUnits != 8 || off.Quota.KeyUses[0].PausedFor != nil || off.Quota.ThrottledAttempts != 1 {
+		t.Errorf("without adapting it is %v, %v", off, err)
+	}
+}
+
 // TestBadQuotasAreRefused says which field is wrong.
 func TestBadQuotasAreRefused(t *testing.T) {
 	w := newWorld(t)

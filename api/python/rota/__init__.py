@@ -24,6 +24,7 @@ from .client import Client, Trajectory
 from .errors import ActionFailed, Error, TurnLost, UnknownOutcome
 from .job import Job
 from .spec import Action, spec
+from .throttle import throttled
 from .turn import Turn
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "TurnLost",
     "UnknownOutcome",
     "spec",
+    "throttled",
 ]

@@ -3,6 +3,8 @@
 import asyncio
 import http.server
 import json
+import os
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -141,6 +143,22 @@ class Calls(unittest.TestCase):
             with self.assertRaises(asyncio.TimeoutError):
                 asyncio.run(main(rota.AsyncClient(server.address)))
         self.assertEqual(server.asked[-1], ("/rota.v1.ActionService/CancelActions", {"ids": ["7"]}))
+
+
+class Throttled(unittest.TestCase):
+    def test_tells_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "throttle")
+            with mock.patch.dict(os.environ, {"ROTA_THROTTLE_FILE": path}):
+                for after, want in ((None, "refused"), (30, "30.000"), (0.5, "0.500")):
+                    self.assertTrue(rota.throttled(after))
+                    with open(path, encoding="utf-8") as file:
+                        self.assertEqual(file.read(), want + "\n")
+
+    def test_without_quotas(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ROTA_THROTTLE_FILE", None)
+            self.assertFalse(rota.throttled(30))
 
 
 class Specs(unittest.TestCase):

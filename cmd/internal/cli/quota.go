@@ -24,7 +24,7 @@ func (a *app) quotaCmd() *cobra.Command {
 type quotaFlags struct {
 	concurrency, limit, keys uint32
 	per                      time.Duration
-	sliding                  bool
+	sliding, adaptive        bool
 }
 
 func (a *app) quotaCreateCmd() *cobra.Command {
@@ -35,9 +35,14 @@ func (a *app) quotaCreateCmd() *cobra.Command {
 the quota, first come, first served. With --limit and --per, a unit stays in use until
 the window has passed since the end of the call, because the provider may have counted
 the call as late as its end. --keys pools several keys of one provider. Each key has the
-full limit, and the command finds the number of its key in ROTA_QUOTA_NAME.`,
+full limit, and the command finds the number of its key in ROTA_QUOTA_NAME.
+
+With --adaptive, the quota adapts when the provider refuses calls (HTTP 429, or 503 with
+Retry-After): it pauses for as long as the provider asks, and halves what may be in use. Calls
+that succeed raise that step by step, up to the limit. HTTP calls report refusals by
+themselves. A command writes the seconds to wait into the file $ROTA_THROTTLE_FILE.`,
 		Example: `  rota quota create browser --concurrency 8
-  rota quota create openai --limit 60 --per 1m --sliding --keys 3`,
+  rota quota create openai --limit 60 --per 1m --sliding --keys 3 --adaptive`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := f.request(args[0])
 			if err != nil {
@@ -60,11 +65,12 @@ full limit, and the command finds the number of its key in ROTA_QUOTA_NAME.`,
 	fs.DurationVar(&f.per, "per", 0, "length of the window, such as 1m")
 	fs.BoolVar(&f.sliding, "sliding", false, "the provider counts any interval of that length, not windows one after the other")
 	fs.Uint32Var(&f.keys, "keys", 1, "number of pooled keys of one provider, each with this limit")
+	fs.BoolVar(&f.adaptive, "adaptive", false, "pause and grant less while the provider refuses calls")
 	return cmd
 }
 
 func (f *quotaFlags) request(name string) (*rotav1.CreateQuotaRequest, error) {
-	req := &rotav1.CreateQuotaRequest{Name: name, Keys: f.keys}
+	req := &rotav1.CreateQuotaRequest{Name: name, Keys: f.keys, Adaptive: f.adaptive}
 	switch {
 	case f.concurrency > 0 && f.limit == 0 && f.per == 0 && !f.sliding:
 		req.Kind, req.Limit = rotav1.QuotaKind_QUOTA_KIND_CONCURRENCY, f.concurrency
@@ -90,9 +96,9 @@ func (a *app) quotaListCmd() *cobra.Command {
 			}
 			rows := make([][]string, 0, len(resp.Quotas))
 			for _, q := range resp.Quotas {
-				rows = append(rows, []string{q.Name, quotaLimit(q), fmt.Sprint(q.HeldUnits), fmt.Sprint(q.WindowUnits), fmt.Sprint(q.WaitingActions), q.Halted})
+				rows = append(rows, []string{q.Name, quotaLimit(q), fmt.Sprint(q.HeldUnits), fmt.Sprint(q.WindowUnits), fmt.Sprint(q.WaitingActions), quotaState(q)})
 			}
-			return a.print(resp, []string{"name", "limit", "held", "in windows", "waiting", "halted"}, rows)
+			return a.print(resp, []string{"name", "limit", "held", "in windows", "waiting", "state"}, rows)
 		}),
 	}
 }
@@ -113,15 +119,21 @@ func (a *app) quotaGetCmd() *cobra.Command {
 
 func (a *app) quotaUpdateCmd() *cobra.Command {
 	req := &rotav1.UpdateQuotaRequest{}
+	var adaptive bool
 	cmd := &cobra.Command{
-		Use: "update NAME", Short: "Change the limit or the keys of a quota", Args: exactly("NAME"),
+		Use: "update NAME", Short: "Change the limit or the keys of a quota, or whether it adapts", Args: exactly("NAME"),
 		Long: `Changes the limit or the keys for future grants. With a lower limit, running actions do
 not lose their units. There are no new grants until actions have returned enough units.
-You cannot change the window of a quota: create another quota.`,
-		Example: "  rota quota update openai --limit 120",
+A new limit holds at once, also while an adaptive quota grants less. --adaptive=false ends a
+pause. You cannot change the window of a quota: create another quota.`,
+		Example: `  rota quota update openai --limit 120
+  rota quota update openai --adaptive`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if req.Limit == 0 && req.Keys == 0 && !req.Resume {
-				return usageErrorf("nothing to change; give --limit N, --keys N or --resume")
+			if cmd.Flags().Changed("adaptive") {
+				req.Adaptive = &adaptive
+			}
+			if req.Limit == 0 && req.Keys == 0 && !req.Resume && req.Adaptive == nil {
+				return usageErrorf("nothing to change; give --limit N, --keys N, --adaptive or --resume")
 			}
 			c, err := a.dial()
 			if err != nil {
@@ -137,6 +149,7 @@ You cannot change the window of a quota: create another quota.`,
 	}
 	cmd.Flags().Uint32Var(&req.Limit, "limit", 0, "units of each key")
 	cmd.Flags().Uint32Var(&req.Keys, "keys", 0, "number of pooled keys")
+	cmd.Flags().BoolVar(&adaptive, "adaptive", false, "pause and grant less while the provider refuses calls")
 	cmd.Flags().BoolVar(&req.Resume, "resume", false, "resume grants after a failed decision")
 	return cmd
 }
@@ -162,14 +175,43 @@ func (a *app) printQuota(resp proto.Message, q *rotav1.Quota) error {
 	}
 	fields := []field{
 		{"name", q.Name}, {"limit", quotaLimit(q)}, {"held", fmt.Sprint(q.HeldUnits)}, {"in windows", fmt.Sprint(q.WindowUnits)},
-		{"next return", back}, {"waiting", fmt.Sprint(q.WaitingActions)}, {"halted", q.Halted},
+		{"next return", back}, {"waiting", fmt.Sprint(q.WaitingActions)}, {"adaptive", yesNo(q.Adaptive)},
+		{"throttled attempts", fmt.Sprint(q.ThrottledAttempts)}, {"state", quotaState(q)},
 	}
 	if len(q.KeyUses) > 1 {
 		for _, use := range q.KeyUses {
-			fields = append(fields, field{fmt.Sprintf("key %d", use.Key), fmt.Sprintf("%d held, %d in windows", use.HeldUnits, use.WindowUnits)})
+			fields = append(fields, field{fmt.Sprintf("key %d", use.Key), quotaKeyText(q, use)})
 		}
 	}
 	return a.printFields(resp, fields)
+}
+
+// quotaState says why units are granted less than the limit allows.
+func quotaState(q *rotav1.Quota) string {
+	all := uint64(q.Limit) * uint64(q.Keys)
+	switch {
+	case q.Halted != "":
+		return "halted: " + q.Halted
+	case q.PausedFor != nil:
+		return fmt.Sprintf("paused for %s: the provider refused calls", formatDuration(q.PausedFor.AsDuration()))
+	case q.EffectiveUnits > 0 && q.EffectiveUnits < all:
+		return fmt.Sprintf("grants %d of %d: the provider refused calls; each success raises this", q.EffectiveUnits, all)
+	case q.ThrottledAttempts > 0 && !q.Adaptive:
+		return "the provider has refused calls: adapt with rota quota update " + q.Name + " --adaptive"
+	}
+	return ""
+}
+
+// quotaKeyText says "3 held, 0 in windows, grants 4, paused for 5s".
+func quotaKeyText(q *rotav1.Quota, use *rotav1.QuotaKeyUse) string {
+	text := fmt.Sprintf("%d held, %d in windows", use.HeldUnits, use.WindowUnits)
+	if use.EffectiveUnits > 0 && use.EffectiveUnits < q.Limit {
+		text += fmt.Sprintf(", grants %d", use.EffectiveUnits)
+	}
+	if use.PausedFor != nil {
+		text += ", paused for " + formatDuration(use.PausedFor.AsDuration())
+	}
+	return text
 }
 
 // quotaLimit says "60 per 1m0s (sliding) for each of 3 keys".

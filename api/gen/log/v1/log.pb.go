@@ -2173,8 +2173,12 @@ type AttemptReport struct {
 	ExecNs          int64  `protobuf:"varint,9,opt,name=exec_ns,json=execNs,proto3" json:"exec_ns,omitempty"`
 	CpuNs           int64  `protobuf:"varint,10,opt,name=cpu_ns,json=cpuNs,proto3" json:"cpu_ns,omitempty"`
 	MemoryPeakBytes uint64 `protobuf:"varint,11,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// A provider refused calls of the attempt for their rate. From feature level 3 on.
+	Throttled bool `protobuf:"varint,12,opt,name=throttled,proto3" json:"throttled,omitempty"`
+	// How long the provider asked to wait; 0: it did not say.
+	RetryNs       int64 `protobuf:"varint,13,opt,name=retry_ns,json=retryNs,proto3" json:"retry_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttemptReport) Reset() {
@@ -2280,6 +2284,20 @@ func (x *AttemptReport) GetCpuNs() int64 {
 func (x *AttemptReport) GetMemoryPeakBytes() uint64 {
 	if x != nil {
 		return x.MemoryPeakBytes
+	}
+	return 0
+}
+
+func (x *AttemptReport) GetThrottled() bool {
+	if x != nil {
+		return x.Throttled
+	}
+	return false
+}
+
+func (x *AttemptReport) GetRetryNs() int64 {
+	if x != nil {
+		return x.RetryNs
 	}
 	return 0
 }
@@ -2729,9 +2747,11 @@ type CreateQuota struct {
 	// A rota.v1.QuotaKind.
 	Kind uint32 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Of one key.
-	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	WindowNs      int64  `protobuf:"varint,4,opt,name=window_ns,json=windowNs,proto3" json:"window_ns,omitempty"`
-	Keys          uint32 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	Limit    uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	WindowNs int64  `protobuf:"varint,4,opt,name=window_ns,json=windowNs,proto3" json:"window_ns,omitempty"`
+	Keys     uint32 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	// From feature level 3 on.
+	Adaptive      bool `protobuf:"varint,6,opt,name=adaptive,proto3" json:"adaptive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2801,6 +2821,13 @@ func (x *CreateQuota) GetKeys() uint32 {
 	return 0
 }
 
+func (x *CreateQuota) GetAdaptive() bool {
+	if x != nil {
+		return x.Adaptive
+	}
+	return false
+}
+
 type UpdateQuota struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2808,7 +2835,9 @@ type UpdateQuota struct {
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Keys  uint32 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
 	// Go on after a failed decision.
-	Resume        bool `protobuf:"varint,4,opt,name=resume,proto3" json:"resume,omitempty"`
+	Resume bool `protobuf:"varint,4,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Absent: as it is. From feature level 3 on.
+	Adaptive      *bool `protobuf:"varint,5,opt,name=adaptive,proto3,oneof" json:"adaptive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2867,6 +2896,13 @@ func (x *UpdateQuota) GetKeys() uint32 {
 func (x *UpdateQuota) GetResume() bool {
 	if x != nil {
 		return x.Resume
+	}
+	return false
+}
+
+func (x *UpdateQuota) GetAdaptive() bool {
+	if x != nil && x.Adaptive != nil {
+		return *x.Adaptive
 	}
 	return false
 }
@@ -4319,7 +4355,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x0eReportAttempts\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12/\n" +
-	"\areports\x18\x03 \x03(\v2\x15.log.v1.AttemptReportR\areports\"\xcb\x02\n" +
+	"\areports\x18\x03 \x03(\v2\x15.log.v1.AttemptReportR\areports\"\x84\x03\n" +
 	"\rAttemptReport\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
@@ -4334,7 +4370,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aexec_ns\x18\t \x01(\x03R\x06execNs\x12\x15\n" +
 	"\x06cpu_ns\x18\n" +
 	" \x01(\x03R\x05cpuNs\x12*\n" +
-	"\x11memory_peak_bytes\x18\v \x01(\x04R\x0fmemoryPeakBytes\"B\n" +
+	"\x11memory_peak_bytes\x18\v \x01(\x04R\x0fmemoryPeakBytes\x12\x1c\n" +
+	"\tthrottled\x18\f \x01(\bR\tthrottled\x12\x19\n" +
+	"\bretry_ns\x18\r \x01(\x03R\aretryNs\"B\n" +
 	"\n" +
 	"ExpireNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
@@ -4362,18 +4400,21 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
 	"\vDeleteClass\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"|\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x98\x01\n" +
 	"\vCreateQuota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x1b\n" +
 	"\twindow_ns\x18\x04 \x01(\x03R\bwindowNs\x12\x12\n" +
-	"\x04keys\x18\x05 \x01(\rR\x04keys\"c\n" +
+	"\x04keys\x18\x05 \x01(\rR\x04keys\x12\x1a\n" +
+	"\badaptive\x18\x06 \x01(\bR\badaptive\"\x91\x01\n" +
 	"\vUpdateQuota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\rR\x04keys\x12\x16\n" +
-	"\x06resume\x18\x04 \x01(\bR\x06resume\"!\n" +
+	"\x06resume\x18\x04 \x01(\bR\x06resume\x12\x1f\n" +
+	"\badaptive\x18\x05 \x01(\bH\x00R\badaptive\x88\x01\x01B\v\n" +
+	"\t_adaptive\"!\n" +
 	"\vDeleteQuota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"X\n" +
 	"\x0fCreateNodeGroup\x12\x12\n" +
@@ -4653,6 +4694,7 @@ func file_log_v1_log_proto_init() {
 		(*Command_DeleteNamespace)(nil),
 		(*Command_ReportDisk)(nil),
 	}
+	file_log_v1_log_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

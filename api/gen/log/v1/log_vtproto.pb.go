@@ -2030,6 +2030,21 @@ func (m *AttemptReport) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.RetryNs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RetryNs))
+		i--
+		dAtA[i] = 0x68
+	}
+	if m.Throttled {
+		i--
+		if m.Throttled {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x60
+	}
 	if m.MemoryPeakBytes != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.MemoryPeakBytes))
 		i--
@@ -2521,6 +2536,16 @@ func (m *CreateQuota) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Adaptive {
+		i--
+		if m.Adaptive {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x30
+	}
 	if m.Keys != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Keys))
 		i--
@@ -2580,6 +2605,16 @@ func (m *UpdateQuota) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Adaptive != nil {
+		i--
+		if *m.Adaptive {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x28
 	}
 	if m.Resume {
 		i--
@@ -4649,6 +4684,12 @@ func (m *AttemptReport) SizeVT() (n int) {
 	if m.MemoryPeakBytes != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.MemoryPeakBytes))
 	}
+	if m.Throttled {
+		n += 2
+	}
+	if m.RetryNs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RetryNs))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -4817,6 +4858,9 @@ func (m *CreateQuota) SizeVT() (n int) {
 	if m.Keys != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Keys))
 	}
+	if m.Adaptive {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -4838,6 +4882,9 @@ func (m *UpdateQuota) SizeVT() (n int) {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Keys))
 	}
 	if m.Resume {
+		n += 2
+	}
+	if m.Adaptive != nil {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -10389,6 +10436,45 @@ func (m *AttemptReport) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Throttled", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Throttled = bool(v != 0)
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RetryNs", wireType)
+			}
+			m.RetryNs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RetryNs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -11405,6 +11491,26 @@ func (m *CreateQuota) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Adaptive", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Adaptive = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -11546,6 +11652,27 @@ func (m *UpdateQuota) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Resume = bool(v != 0)
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Adaptive", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			b := bool(v != 0)
+			m.Adaptive = &b
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

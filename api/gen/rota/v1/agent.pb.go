@@ -715,10 +715,12 @@ func (x *ReportAttemptsRequest) GetReports() []*AttemptReport {
 
 // AttemptReport says how one attempt ended.
 type AttemptReport struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ActionId      uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
-	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Result        *ActionResult          `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ActionId uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	Attempt  uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Result   *ActionResult          `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
+	// A provider refused calls of the attempt for their rate.
+	Throttle      *Throttle `protobuf:"bytes,4,opt,name=throttle,proto3" json:"throttle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +776,59 @@ func (x *AttemptReport) GetResult() *ActionResult {
 	return nil
 }
 
+func (x *AttemptReport) GetThrottle() *Throttle {
+	if x != nil {
+		return x.Throttle
+	}
+	return nil
+}
+
+// Throttle is what a provider said when it refused calls for their rate.
+type Throttle struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long it asked to wait; absent: it did not say.
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Throttle) Reset() {
+	*x = Throttle{}
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Throttle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Throttle) ProtoMessage() {}
+
+func (x *Throttle) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Throttle.ProtoReflect.Descriptor instead.
+func (*Throttle) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Throttle) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
 type ReportAttemptsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Index of the entry that holds the reports. Desired state from this index on
@@ -785,7 +840,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +852,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +865,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -831,7 +886,7 @@ type ReportDiskRequest struct {
 
 func (x *ReportDiskRequest) Reset() {
 	*x = ReportDiskRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +898,7 @@ func (x *ReportDiskRequest) String() string {
 func (*ReportDiskRequest) ProtoMessage() {}
 
 func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +911,7 @@ func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
 func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportDiskRequest) GetName() string {
@@ -888,7 +943,7 @@ type ReportDiskResponse struct {
 
 func (x *ReportDiskResponse) Reset() {
 	*x = ReportDiskResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +955,7 @@ func (x *ReportDiskResponse) String() string {
 func (*ReportDiskResponse) ProtoMessage() {}
 
 func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +968,7 @@ func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
 func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 type RenewLeaseRequest struct {
@@ -926,7 +981,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -938,7 +993,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -951,7 +1006,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -978,7 +1033,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1045,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1058,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -1026,7 +1081,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1093,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1106,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -1098,7 +1153,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1165,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1178,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -1202,11 +1257,15 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x15ReportAttemptsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x120\n" +
-	"\areports\x18\x03 \x03(\v2\x16.rota.v1.AttemptReportR\areports\"u\n" +
+	"\areports\x18\x03 \x03(\v2\x16.rota.v1.AttemptReportR\areports\"\xa4\x01\n" +
 	"\rAttemptReport\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12-\n" +
-	"\x06result\x18\x03 \x01(\v2\x15.rota.v1.ActionResultR\x06result\".\n" +
+	"\x06result\x18\x03 \x01(\v2\x15.rota.v1.ActionResultR\x06result\x12-\n" +
+	"\bthrottle\x18\x04 \x01(\v2\x11.rota.v1.ThrottleR\bthrottle\"F\n" +
+	"\bThrottle\x12:\n" +
+	"\vretry_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\".\n" +
 	"\x16ReportAttemptsResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"[\n" +
 	"\x11ReportDiskRequest\x12\x12\n" +
@@ -1251,7 +1310,7 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_rota_v1_agent_proto_goTypes = []any{
 	(*RegisterNodeRequest)(nil),    // 0: rota.v1.RegisterNodeRequest
 	(*RegisterNodeResponse)(nil),   // 1: rota.v1.RegisterNodeResponse
@@ -1262,54 +1321,57 @@ var file_rota_v1_agent_proto_goTypes = []any{
 	(*QuotaKey)(nil),               // 6: rota.v1.QuotaKey
 	(*ReportAttemptsRequest)(nil),  // 7: rota.v1.ReportAttemptsRequest
 	(*AttemptReport)(nil),          // 8: rota.v1.AttemptReport
-	(*ReportAttemptsResponse)(nil), // 9: rota.v1.ReportAttemptsResponse
-	(*ReportDiskRequest)(nil),      // 10: rota.v1.ReportDiskRequest
-	(*ReportDiskResponse)(nil),     // 11: rota.v1.ReportDiskResponse
-	(*RenewLeaseRequest)(nil),      // 12: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 13: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),      // 14: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),     // 15: rota.v1.ReadOutputResponse
-	nil,                            // 16: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),               // 17: rota.v1.NumaNode
-	(*GpuInventory)(nil),           // 18: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),    // 19: google.protobuf.Duration
-	(*Command)(nil),                // 20: rota.v1.Command
-	(*HttpCall)(nil),               // 21: rota.v1.HttpCall
-	(*ActionResult)(nil),           // 22: rota.v1.ActionResult
-	(*OutputChunk)(nil),            // 23: rota.v1.OutputChunk
+	(*Throttle)(nil),               // 9: rota.v1.Throttle
+	(*ReportAttemptsResponse)(nil), // 10: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),      // 11: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),     // 12: rota.v1.ReportDiskResponse
+	(*RenewLeaseRequest)(nil),      // 13: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),     // 14: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),      // 15: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),     // 16: rota.v1.ReadOutputResponse
+	nil,                            // 17: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),               // 18: rota.v1.NumaNode
+	(*GpuInventory)(nil),           // 19: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
+	(*Command)(nil),                // 21: rota.v1.Command
+	(*HttpCall)(nil),               // 22: rota.v1.HttpCall
+	(*ActionResult)(nil),           // 23: rota.v1.ActionResult
+	(*OutputChunk)(nil),            // 24: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	16, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	17, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	18, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	19, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	19, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	17, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	18, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	19, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	20, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	20, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
 	5,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
 	4,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	20, // 7: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	19, // 8: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	21, // 7: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	20, // 8: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
 	6,  // 9: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	21, // 10: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	22, // 10: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
 	8,  // 11: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	22, // 12: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	23, // 13: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 14: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 15: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	7,  // 16: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	10, // 17: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	12, // 18: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	14, // 19: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 20: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 21: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	9,  // 22: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	11, // 23: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	13, // 24: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	15, // 25: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	23, // 12: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	9,  // 13: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	20, // 14: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	24, // 15: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 16: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 17: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	7,  // 18: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	11, // 19: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	13, // 20: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	15, // 21: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 22: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 23: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	10, // 24: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	12, // 25: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	14, // 26: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	16, // 27: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	22, // [22:28] is the sub-list for method output_type
+	16, // [16:22] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -1325,7 +1387,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

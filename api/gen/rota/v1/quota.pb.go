@@ -105,7 +105,18 @@ type Quota struct {
 	// What is in use of each key.
 	KeyUses []*QuotaKeyUse `protobuf:"bytes,10,rep,name=key_uses,json=keyUses,proto3" json:"key_uses,omitempty"`
 	// Why no units are granted: a decision failed. Empty: units are granted.
-	Halted        string `protobuf:"bytes,11,opt,name=halted,proto3" json:"halted,omitempty"`
+	Halted string `protobuf:"bytes,11,opt,name=halted,proto3" json:"halted,omitempty"`
+	// Grants less for a while when the provider refuses calls, and waits for as long as
+	// the provider asks.
+	Adaptive bool `protobuf:"varint,12,opt,name=adaptive,proto3" json:"adaptive,omitempty"`
+	// Attempts that the provider refused calls of, since the quota was created.
+	ThrottledAttempts uint64 `protobuf:"varint,13,opt,name=throttled_attempts,json=throttledAttempts,proto3" json:"throttled_attempts,omitempty"`
+	// Units of all keys that may be in use now. Less than limit * keys while an adaptive
+	// quota recovers from refused calls.
+	EffectiveUnits uint64 `protobuf:"varint,14,opt,name=effective_units,json=effectiveUnits,proto3" json:"effective_units,omitempty"`
+	// Time until any key is granted from again; absent unless the provider has asked to wait
+	// with all of them.
+	PausedFor     *durationpb.Duration `protobuf:"bytes,15,opt,name=paused_for,json=pausedFor,proto3" json:"paused_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,12 +228,44 @@ func (x *Quota) GetHalted() string {
 	return ""
 }
 
+func (x *Quota) GetAdaptive() bool {
+	if x != nil {
+		return x.Adaptive
+	}
+	return false
+}
+
+func (x *Quota) GetThrottledAttempts() uint64 {
+	if x != nil {
+		return x.ThrottledAttempts
+	}
+	return 0
+}
+
+func (x *Quota) GetEffectiveUnits() uint64 {
+	if x != nil {
+		return x.EffectiveUnits
+	}
+	return 0
+}
+
+func (x *Quota) GetPausedFor() *durationpb.Duration {
+	if x != nil {
+		return x.PausedFor
+	}
+	return nil
+}
+
 type QuotaKeyUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From 1 on.
-	Key           uint32 `protobuf:"varint,1,opt,name=key,proto3" json:"key,omitempty"`
-	HeldUnits     uint32 `protobuf:"varint,2,opt,name=held_units,json=heldUnits,proto3" json:"held_units,omitempty"`
-	WindowUnits   uint32 `protobuf:"varint,3,opt,name=window_units,json=windowUnits,proto3" json:"window_units,omitempty"`
+	Key         uint32 `protobuf:"varint,1,opt,name=key,proto3" json:"key,omitempty"`
+	HeldUnits   uint32 `protobuf:"varint,2,opt,name=held_units,json=heldUnits,proto3" json:"held_units,omitempty"`
+	WindowUnits uint32 `protobuf:"varint,3,opt,name=window_units,json=windowUnits,proto3" json:"window_units,omitempty"`
+	// Units that may be in use now, at most the limit.
+	EffectiveUnits uint32 `protobuf:"varint,4,opt,name=effective_units,json=effectiveUnits,proto3" json:"effective_units,omitempty"`
+	// Time until it is granted from again; absent unless the provider has asked to wait.
+	PausedFor     *durationpb.Duration `protobuf:"bytes,5,opt,name=paused_for,json=pausedFor,proto3" json:"paused_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -278,6 +321,20 @@ func (x *QuotaKeyUse) GetWindowUnits() uint32 {
 	return 0
 }
 
+func (x *QuotaKeyUse) GetEffectiveUnits() uint32 {
+	if x != nil {
+		return x.EffectiveUnits
+	}
+	return 0
+}
+
+func (x *QuotaKeyUse) GetPausedFor() *durationpb.Duration {
+	if x != nil {
+		return x.PausedFor
+	}
+	return nil
+}
+
 type CreateQuotaRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -286,7 +343,11 @@ type CreateQuotaRequest struct {
 	Limit  uint32               `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
 	// At most 64; 0 means 1.
-	Keys          uint32 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	Keys uint32 `protobuf:"varint,5,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Adapt to calls that the provider refuses: pause for as long as it asks, halve what may be
+	// in use, and raise that step by step as calls succeed, up to the limit. Of windows longer
+	// than 10 minutes only the pause. Needs feature level 3.
+	Adaptive      bool `protobuf:"varint,6,opt,name=adaptive,proto3" json:"adaptive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -356,6 +417,13 @@ func (x *CreateQuotaRequest) GetKeys() uint32 {
 	return 0
 }
 
+func (x *CreateQuotaRequest) GetAdaptive() bool {
+	if x != nil {
+		return x.Adaptive
+	}
+	return false
+}
+
 type CreateQuotaResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Quota         *Quota                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
@@ -403,12 +471,15 @@ func (x *CreateQuotaResponse) GetQuota() *Quota {
 type UpdateQuotaRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// 0: as it is.
+	// 0: as it is. A new limit holds at once, whatever an adaptive quota has learned.
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// 0: as it is. Of keys that are taken away nothing is granted any more.
 	Keys uint32 `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
 	// Grant again though a decision failed.
-	Resume        bool `protobuf:"varint,4,opt,name=resume,proto3" json:"resume,omitempty"`
+	Resume bool `protobuf:"varint,4,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Absent: as it is. Turning it off ends pauses and restores the limit. Needs feature
+	// level 3.
+	Adaptive      *bool `protobuf:"varint,5,opt,name=adaptive,proto3,oneof" json:"adaptive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -467,6 +538,13 @@ func (x *UpdateQuotaRequest) GetKeys() uint32 {
 func (x *UpdateQuotaRequest) GetResume() bool {
 	if x != nil {
 		return x.Resume
+	}
+	return false
+}
+
+func (x *UpdateQuotaRequest) GetAdaptive() bool {
+	if x != nil && x.Adaptive != nil {
+		return *x.Adaptive
 	}
 	return false
 }
@@ -784,7 +862,7 @@ var File_rota_v1_quota_proto protoreflect.FileDescriptor
 
 const file_rota_v1_quota_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/quota.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\x90\x03\n" +
+	"\x13rota/v1/quota.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\xbe\x04\n" +
 	"\x05Quota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x12.rota.v1.QuotaKindR\x04kind\x12\x14\n" +
@@ -799,25 +877,36 @@ const file_rota_v1_quota_proto_rawDesc = "" +
 	"nextReturn\x12/\n" +
 	"\bkey_uses\x18\n" +
 	" \x03(\v2\x14.rota.v1.QuotaKeyUseR\akeyUses\x12\x16\n" +
-	"\x06halted\x18\v \x01(\tR\x06halted\"a\n" +
+	"\x06halted\x18\v \x01(\tR\x06halted\x12\x1a\n" +
+	"\badaptive\x18\f \x01(\bR\badaptive\x12-\n" +
+	"\x12throttled_attempts\x18\r \x01(\x04R\x11throttledAttempts\x12'\n" +
+	"\x0feffective_units\x18\x0e \x01(\x04R\x0eeffectiveUnits\x128\n" +
+	"\n" +
+	"paused_for\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tpausedFor\"\xc4\x01\n" +
 	"\vQuotaKeyUse\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x1d\n" +
 	"\n" +
 	"held_units\x18\x02 \x01(\rR\theldUnits\x12!\n" +
-	"\fwindow_units\x18\x03 \x01(\rR\vwindowUnits\"\xad\x01\n" +
+	"\fwindow_units\x18\x03 \x01(\rR\vwindowUnits\x12'\n" +
+	"\x0feffective_units\x18\x04 \x01(\rR\x0eeffectiveUnits\x128\n" +
+	"\n" +
+	"paused_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tpausedFor\"\xc9\x01\n" +
 	"\x12CreateQuotaRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x12.rota.v1.QuotaKindR\x04kind\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\rR\x05limit\x121\n" +
 	"\x06window\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x12\n" +
-	"\x04keys\x18\x05 \x01(\rR\x04keys\";\n" +
+	"\x04keys\x18\x05 \x01(\rR\x04keys\x12\x1a\n" +
+	"\badaptive\x18\x06 \x01(\bR\badaptive\";\n" +
 	"\x13CreateQuotaResponse\x12$\n" +
-	"\x05quota\x18\x01 \x01(\v2\x0e.rota.v1.QuotaR\x05quota\"j\n" +
+	"\x05quota\x18\x01 \x01(\v2\x0e.rota.v1.QuotaR\x05quota\"\x98\x01\n" +
 	"\x12UpdateQuotaRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
 	"\x04keys\x18\x03 \x01(\rR\x04keys\x12\x16\n" +
-	"\x06resume\x18\x04 \x01(\bR\x06resume\";\n" +
+	"\x06resume\x18\x04 \x01(\bR\x06resume\x12\x1f\n" +
+	"\badaptive\x18\x05 \x01(\bH\x00R\badaptive\x88\x01\x01B\v\n" +
+	"\t_adaptive\";\n" +
 	"\x13UpdateQuotaResponse\x12$\n" +
 	"\x05quota\x18\x01 \x01(\v2\x0e.rota.v1.QuotaR\x05quota\"F\n" +
 	"\x0fGetQuotaRequest\x12\x12\n" +
@@ -882,27 +971,29 @@ var file_rota_v1_quota_proto_depIdxs = []int32{
 	13, // 1: rota.v1.Quota.window:type_name -> google.protobuf.Duration
 	13, // 2: rota.v1.Quota.next_return:type_name -> google.protobuf.Duration
 	2,  // 3: rota.v1.Quota.key_uses:type_name -> rota.v1.QuotaKeyUse
-	0,  // 4: rota.v1.CreateQuotaRequest.kind:type_name -> rota.v1.QuotaKind
-	13, // 5: rota.v1.CreateQuotaRequest.window:type_name -> google.protobuf.Duration
-	1,  // 6: rota.v1.CreateQuotaResponse.quota:type_name -> rota.v1.Quota
-	1,  // 7: rota.v1.UpdateQuotaResponse.quota:type_name -> rota.v1.Quota
-	1,  // 8: rota.v1.GetQuotaResponse.quota:type_name -> rota.v1.Quota
-	1,  // 9: rota.v1.ListQuotasResponse.quotas:type_name -> rota.v1.Quota
-	3,  // 10: rota.v1.QuotaService.CreateQuota:input_type -> rota.v1.CreateQuotaRequest
-	5,  // 11: rota.v1.QuotaService.UpdateQuota:input_type -> rota.v1.UpdateQuotaRequest
-	7,  // 12: rota.v1.QuotaService.GetQuota:input_type -> rota.v1.GetQuotaRequest
-	9,  // 13: rota.v1.QuotaService.ListQuotas:input_type -> rota.v1.ListQuotasRequest
-	11, // 14: rota.v1.QuotaService.DeleteQuota:input_type -> rota.v1.DeleteQuotaRequest
-	4,  // 15: rota.v1.QuotaService.CreateQuota:output_type -> rota.v1.CreateQuotaResponse
-	6,  // 16: rota.v1.QuotaService.UpdateQuota:output_type -> rota.v1.UpdateQuotaResponse
-	8,  // 17: rota.v1.QuotaService.GetQuota:output_type -> rota.v1.GetQuotaResponse
-	10, // 18: rota.v1.QuotaService.ListQuotas:output_type -> rota.v1.ListQuotasResponse
-	12, // 19: rota.v1.QuotaService.DeleteQuota:output_type -> rota.v1.DeleteQuotaResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 4: rota.v1.Quota.paused_for:type_name -> google.protobuf.Duration
+	13, // 5: rota.v1.QuotaKeyUse.paused_for:type_name -> google.protobuf.Duration
+	0,  // 6: rota.v1.CreateQuotaRequest.kind:type_name -> rota.v1.QuotaKind
+	13, // 7: rota.v1.CreateQuotaRequest.window:type_name -> google.protobuf.Duration
+	1,  // 8: rota.v1.CreateQuotaResponse.quota:type_name -> rota.v1.Quota
+	1,  // 9: rota.v1.UpdateQuotaResponse.quota:type_name -> rota.v1.Quota
+	1,  // 10: rota.v1.GetQuotaResponse.quota:type_name -> rota.v1.Quota
+	1,  // 11: rota.v1.ListQuotasResponse.quotas:type_name -> rota.v1.Quota
+	3,  // 12: rota.v1.QuotaService.CreateQuota:input_type -> rota.v1.CreateQuotaRequest
+	5,  // 13: rota.v1.QuotaService.UpdateQuota:input_type -> rota.v1.UpdateQuotaRequest
+	7,  // 14: rota.v1.QuotaService.GetQuota:input_type -> rota.v1.GetQuotaRequest
+	9,  // 15: rota.v1.QuotaService.ListQuotas:input_type -> rota.v1.ListQuotasRequest
+	11, // 16: rota.v1.QuotaService.DeleteQuota:input_type -> rota.v1.DeleteQuotaRequest
+	4,  // 17: rota.v1.QuotaService.CreateQuota:output_type -> rota.v1.CreateQuotaResponse
+	6,  // 18: rota.v1.QuotaService.UpdateQuota:output_type -> rota.v1.UpdateQuotaResponse
+	8,  // 19: rota.v1.QuotaService.GetQuota:output_type -> rota.v1.GetQuotaResponse
+	10, // 20: rota.v1.QuotaService.ListQuotas:output_type -> rota.v1.ListQuotasResponse
+	12, // 21: rota.v1.QuotaService.DeleteQuota:output_type -> rota.v1.DeleteQuotaResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_quota_proto_init() }
@@ -910,6 +1001,7 @@ func file_rota_v1_quota_proto_init() {
 	if File_rota_v1_quota_proto != nil {
 		return
 	}
+	file_rota_v1_quota_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -50,6 +50,36 @@ func (m *Quota) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PausedFor != nil {
+		size, err := (*durationpb.Duration)(m.PausedFor).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x7a
+	}
+	if m.EffectiveUnits != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.EffectiveUnits))
+		i--
+		dAtA[i] = 0x70
+	}
+	if m.ThrottledAttempts != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.ThrottledAttempts))
+		i--
+		dAtA[i] = 0x68
+	}
+	if m.Adaptive {
+		i--
+		if m.Adaptive {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x60
+	}
 	if len(m.Halted) > 0 {
 		i -= len(m.Halted)
 		copy(dAtA[i:], m.Halted)
@@ -159,6 +189,21 @@ func (m *QuotaKeyUse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PausedFor != nil {
+		size, err := (*durationpb.Duration)(m.PausedFor).MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0x2a
+	}
+	if m.EffectiveUnits != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.EffectiveUnits))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.WindowUnits != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.WindowUnits))
 		i--
@@ -206,6 +251,16 @@ func (m *CreateQuotaRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Adaptive {
+		i--
+		if m.Adaptive {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x30
 	}
 	if m.Keys != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Keys))
@@ -314,6 +369,16 @@ func (m *UpdateQuotaRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Adaptive != nil {
+		i--
+		if *m.Adaptive {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x28
 	}
 	if m.Resume {
 		i--
@@ -688,6 +753,19 @@ func (m *Quota) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.Adaptive {
+		n += 2
+	}
+	if m.ThrottledAttempts != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.ThrottledAttempts))
+	}
+	if m.EffectiveUnits != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.EffectiveUnits))
+	}
+	if m.PausedFor != nil {
+		l = (*durationpb.Duration)(m.PausedFor).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -706,6 +784,13 @@ func (m *QuotaKeyUse) SizeVT() (n int) {
 	}
 	if m.WindowUnits != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.WindowUnits))
+	}
+	if m.EffectiveUnits != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.EffectiveUnits))
+	}
+	if m.PausedFor != nil {
+		l = (*durationpb.Duration)(m.PausedFor).SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -733,6 +818,9 @@ func (m *CreateQuotaRequest) SizeVT() (n int) {
 	}
 	if m.Keys != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Keys))
+	}
+	if m.Adaptive {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -769,6 +857,9 @@ func (m *UpdateQuotaRequest) SizeVT() (n int) {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Keys))
 	}
 	if m.Resume {
+		n += 2
+	}
+	if m.Adaptive != nil {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -1186,6 +1277,100 @@ func (m *Quota) UnmarshalVT(dAtA []byte) error {
 			}
 			m.Halted = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Adaptive", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Adaptive = bool(v != 0)
+		case 13:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ThrottledAttempts", wireType)
+			}
+			m.ThrottledAttempts = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.ThrottledAttempts |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 14:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field EffectiveUnits", wireType)
+			}
+			m.EffectiveUnits = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.EffectiveUnits |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 15:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PausedFor", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.PausedFor == nil {
+				m.PausedFor = &durationpb1.Duration{}
+			}
+			if err := (*durationpb.Duration)(m.PausedFor).UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1294,6 +1479,61 @@ func (m *QuotaKeyUse) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field EffectiveUnits", wireType)
+			}
+			m.EffectiveUnits = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.EffectiveUnits |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PausedFor", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.PausedFor == nil {
+				m.PausedFor = &durationpb1.Duration{}
+			}
+			if err := (*durationpb.Duration)(m.PausedFor).UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1470,6 +1710,26 @@ func (m *CreateQuotaRequest) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Adaptive", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Adaptive = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -1698,6 +1958,27 @@ func (m *UpdateQuotaRequest) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Resume = bool(v != 0)
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Adaptive", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			b := bool(v != 0)
+			m.Adaptive = &b
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

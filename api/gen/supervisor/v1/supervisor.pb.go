@@ -290,7 +290,9 @@ type Spec struct {
 	MemoryBytes uint64               `protobuf:"varint,7,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Timeout     *durationpb.Duration `protobuf:"bytes,8,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// The CPUs may change while it runs.
-	Follows       bool `protobuf:"varint,9,opt,name=follows,proto3" json:"follows,omitempty"`
+	Follows bool `protobuf:"varint,9,opt,name=follows,proto3" json:"follows,omitempty"`
+	// It uses quotas, and may say that their provider refused calls.
+	Throttles     bool `protobuf:"varint,10,opt,name=throttles,proto3" json:"throttles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +390,13 @@ func (x *Spec) GetFollows() bool {
 	return false
 }
 
+func (x *Spec) GetThrottles() bool {
+	if x != nil {
+		return x.Throttles
+	}
+	return false
+}
+
 type Exit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -401,8 +410,12 @@ type Exit struct {
 	MemoryPeakBytes uint64               `protobuf:"varint,8,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
 	Stdout          []byte               `protobuf:"bytes,9,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr          []byte               `protobuf:"bytes,10,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// A provider refused calls of the attempt for their rate, and asked to wait this long; 0:
+	// it did not say how long.
+	Throttled     bool                 `protobuf:"varint,11,opt,name=throttled,proto3" json:"throttled,omitempty"`
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,12,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Exit) Reset() {
@@ -501,6 +514,20 @@ func (x *Exit) GetStdout() []byte {
 func (x *Exit) GetStderr() []byte {
 	if x != nil {
 		return x.Stderr
+	}
+	return nil
+}
+
+func (x *Exit) GetThrottled() bool {
+	if x != nil {
+		return x.Throttled
+	}
+	return false
+}
+
+func (x *Exit) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
 	}
 	return nil
 }
@@ -1217,7 +1244,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x03Key\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\x04R\x06action\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\x8a\x02\n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xa8\x02\n" +
 	"\x04Spec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -1229,7 +1256,9 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"trajectory\x12!\n" +
 	"\fmemory_bytes\x18\a \x01(\x04R\vmemoryBytes\x123\n" +
 	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
-	"\afollows\x18\t \x01(\bR\afollows\"\xcb\x02\n" +
+	"\afollows\x18\t \x01(\bR\afollows\x12\x1c\n" +
+	"\tthrottles\x18\n" +
+	" \x01(\bR\tthrottles\"\xa5\x03\n" +
 	"\x04Exit\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\rR\x06reason\x12\x1b\n" +
@@ -1241,7 +1270,10 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x11memory_peak_bytes\x18\b \x01(\x04R\x0fmemoryPeakBytes\x12\x16\n" +
 	"\x06stdout\x18\t \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\n" +
-	" \x01(\fR\x06stderr\"Q\n" +
+	" \x01(\fR\x06stderr\x12\x1c\n" +
+	"\tthrottled\x18\v \x01(\bR\tthrottled\x12:\n" +
+	"\vretry_after\x18\f \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\"Q\n" +
 	"\fStartRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.supervisor.v1.SpecR\x04spec\"\x0f\n" +
@@ -1331,34 +1363,35 @@ var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	3,  // 4: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
 	21, // 5: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
 	21, // 6: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
-	4,  // 7: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
-	3,  // 8: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
-	3,  // 9: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
-	3,  // 10: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
-	14, // 11: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
-	5,  // 12: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
-	3,  // 13: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
-	0,  // 14: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	6,  // 15: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	8,  // 16: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
-	10, // 17: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	12, // 18: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	15, // 19: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	17, // 20: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	19, // 21: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 22: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	7,  // 23: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	9,  // 24: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
-	11, // 25: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	13, // 26: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	16, // 27: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	18, // 28: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	20, // 29: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	21, // 7: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
+	4,  // 8: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
+	3,  // 9: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
+	3,  // 10: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
+	3,  // 11: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
+	14, // 12: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
+	5,  // 13: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
+	3,  // 14: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
+	0,  // 15: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	6,  // 16: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	8,  // 17: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	10, // 18: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	12, // 19: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	15, // 20: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	17, // 21: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	19, // 22: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 23: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	7,  // 24: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	9,  // 25: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	11, // 26: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	13, // 27: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	16, // 28: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	18, // 29: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	20, // 30: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	23, // [23:31] is the sub-list for method output_type
+	15, // [15:23] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }

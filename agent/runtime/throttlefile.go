@@ -1,0 +1,92 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"rota/agent/plan"
+)
+
+// throttleVariable names, in the environment of an attempt that uses quotas, a file that is
+// empty. What the attempt writes there says that a provider refused calls of it for their rate:
+// the seconds that the provider asked to wait, or any other text if it did not say.
+const throttleVariable = "ROTA_THROTTLE_FILE"
+
+const throttleFile = "throttle"
+
+// throttleBytesMax is how much of such a file is read.
+const throttleBytesMax = 64
+
+// throttleFiles are where attempts say that. Each has a folder of its own, which others cannot
+// change: what is read is the file that was made.
+type throttleFiles struct {
+	root *os.Root // the data directory
+	log  hclog.Logger
+}
+
+// newThrottleFiles also removes what earlier supervisors left.
+func newThrottleFiles(root *os.Root, log hclog.Logger) (*throttleFiles, error) {
+	if err := errors.Join(root.RemoveAll(throttleName), root.Mkdir(throttleName, 0o711)); err != nil {
+		return nil, fmt.Errorf("make the folder of files that say what providers refuse: %w", err)
+	}
+	return &throttleFiles{root, log}, nil
+}
+
+// make makes the file of an attempt, which belongs to its user, and returns the folder in which
+// it is.
+func (f *throttleFiles) make(k plan.Key, owner *userID) (dir string, err error) {
+	rel := filepath.Join(throttleName, k.String())
+	file := filepath.Join(rel, throttleFile)
+	err = errors.Join(f.root.Mkdir(rel, 0o755), f.root.WriteFile(file, nil, 0o600))
+	if err == nil && owner != nil {
+		err = f.root.Lchown(file, int(owner.uid), int(owner.gid))
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the file in which it may say that calls were refused: %w", err)
+	}
+	return filepath.Join(f.root.Name(), rel), nil
+}
+
+// read returns what an attempt has said.
+func (f *throttleFiles) read(k plan.Key) (throttled bool, retryAfter time.Duration) {
+	file, err := f.root.OpenFile(filepath.Join(throttleName, k.String(), throttleFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false, 0
+	}
+	defer file.Close()
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
+		return false, 0
+	}
+	text, err := io.ReadAll(io.LimitReader(file, throttleBytesMax))
+	if err != nil {
+		return false, 0
+	}
+	return true, secondsOf(string(text))
+}
+
+// retryAfterMax bounds what is passed on: a pause is never as long.
+const retryAfterMax = 24 * time.Hour
+
+// secondsOf reads a number of seconds, 0 if it is none.
+func secondsOf(text string) time.Duration {
+	seconds, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || !(seconds > 0) {
+		return 0
+	}
+	return time.Duration(min(seconds, retryAfterMax.Seconds()) * float64(time.Second))
+}
+
+func (f *throttleFiles) remove(k plan.Key) {
+	if err := f.root.RemoveAll(filepath.Join(throttleName, k.String())); err != nil {
+		f.log.Warn("a file that says what providers refuse cannot be removed", "attempt", k, "error", err)
+	}
+}
