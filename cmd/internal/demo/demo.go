@@ -33,7 +33,7 @@ type Options struct {
 }
 
 // batches is how often the two ways take turns.
-const batches = 4
+const batches = 3
 
 // Limits of what may take long on a slow machine.
 const (
