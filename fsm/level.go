@@ -46,10 +46,11 @@ func sinceResizing(a *logv1.Action) bool { return a.Fixed || a.SizeHint > 0 }
 // Suit leaves out of reports what the active level does not know: an agent may be newer than
 // the level, and what else it reports must not wait for an operator.
 func Suit(c *logv1.ReportAttempts, active state.Level) {
+	if active >= sched.LevelResizing {
+		return
+	}
 	for _, r := range c.GetReports() {
-		if active < sched.LevelResizing {
-			r.Throttled, r.RetryNs = false, 0
-		}
+		r.Throttled, r.RetryNs = false, 0
 	}
 }
 

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,31 +19,30 @@ const coresFile = "cores"
 // run, as ROTA_CPUS does: "0,1,5" and a line end. Each has a folder of its own, in which a
 // change replaces the file, so that a reader never sees half of one, and a program can wait
 // for changes with inotify on the folder.
-type coresFiles struct {
-	root *os.Root // the data directory
-	log  hclog.Logger
-}
+type coresFiles struct{ attemptDirs }
 
-// newCoresFiles also removes what earlier supervisors left.
 func newCoresFiles(root *os.Root, log hclog.Logger) (*coresFiles, error) {
-	if err := errors.Join(root.RemoveAll(coresName), root.Mkdir(coresName, 0o711)); err != nil {
+	dirs, err := newAttemptDirs(root, coresName, log)
+	if err != nil {
 		return nil, fmt.Errorf("make the folder of files of cores: %w", err)
 	}
-	return &coresFiles{root, log}, nil
+	return &coresFiles{dirs}, nil
 }
 
 // make makes the file of an attempt, and returns the folder in which it is.
 func (c *coresFiles) make(k plan.Key, cpus []int) (dir string, err error) {
-	rel := filepath.Join(coresName, k.String())
-	if err := errors.Join(c.root.Mkdir(rel, 0o755), c.put(k, cpus)); err != nil {
+	if dir, err = c.add(k); err == nil {
+		err = c.put(k, cpus)
+	}
+	if err != nil {
 		return "", fmt.Errorf("make the file that says which cores there are: %w", err)
 	}
-	return filepath.Join(c.root.Name(), rel), nil
+	return dir, nil
 }
 
 // put replaces what the file of an attempt says.
 func (c *coresFiles) put(k plan.Key, cpus []int) error {
-	at := filepath.Join(coresName, k.String(), coresFile)
+	at := filepath.Join(c.of(k), coresFile)
 	next := at + ".next"
 	_ = c.root.Remove(next) // left by a change that failed
 	if err := c.root.WriteFile(next, []byte(IDList(cpus)+"\n"), 0o644); err != nil {
@@ -58,11 +56,5 @@ func (c *coresFiles) put(k plan.Key, cpus []int) error {
 func (c *coresFiles) change(k plan.Key, cpus []int) {
 	if err := c.put(k, cpus); err != nil {
 		c.log.Warn("an attempt cannot be told which cores it has now", "attempt", k, "error", err)
-	}
-}
-
-func (c *coresFiles) remove(k plan.Key) {
-	if err := c.root.RemoveAll(filepath.Join(coresName, k.String())); err != nil {
-		c.log.Warn("a file of cores cannot be removed", "attempt", k, "error", err)
 	}
 }

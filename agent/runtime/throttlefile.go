@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,37 +27,35 @@ const throttleBytesMax = 64
 
 // throttleFiles are where attempts say that. Each has a folder of its own, which others cannot
 // change: what is read is the file that was made.
-type throttleFiles struct {
-	root *os.Root // the data directory
-	log  hclog.Logger
-}
+type throttleFiles struct{ attemptDirs }
 
-// newThrottleFiles also removes what earlier supervisors left.
 func newThrottleFiles(root *os.Root, log hclog.Logger) (*throttleFiles, error) {
-	if err := errors.Join(root.RemoveAll(throttleName), root.Mkdir(throttleName, 0o711)); err != nil {
+	dirs, err := newAttemptDirs(root, throttleName, log)
+	if err != nil {
 		return nil, fmt.Errorf("make the folder of files that say what providers refuse: %w", err)
 	}
-	return &throttleFiles{root, log}, nil
+	return &throttleFiles{dirs}, nil
 }
 
 // make makes the file of an attempt, which belongs to its user, and returns the folder in which
 // it is.
 func (f *throttleFiles) make(k plan.Key, owner *userID) (dir string, err error) {
-	rel := filepath.Join(throttleName, k.String())
-	file := filepath.Join(rel, throttleFile)
-	err = errors.Join(f.root.Mkdir(rel, 0o755), f.root.WriteFile(file, nil, 0o600))
+	file := filepath.Join(f.of(k), throttleFile)
+	if dir, err = f.add(k); err == nil {
+		err = f.root.WriteFile(file, nil, 0o600)
+	}
 	if err == nil && owner != nil {
 		err = f.root.Lchown(file, int(owner.uid), int(owner.gid))
 	}
 	if err != nil {
 		return "", fmt.Errorf("make the file in which it may say that calls were refused: %w", err)
 	}
-	return filepath.Join(f.root.Name(), rel), nil
+	return dir, nil
 }
 
 // read returns what an attempt has said.
 func (f *throttleFiles) read(k plan.Key) (throttled bool, retryAfter time.Duration) {
-	file, err := f.root.OpenFile(filepath.Join(throttleName, k.String(), throttleFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := f.root.OpenFile(filepath.Join(f.of(k), throttleFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false, 0
 	}
@@ -83,10 +80,4 @@ func secondsOf(text string) time.Duration {
 		return 0
 	}
 	return time.Duration(min(seconds, retryAfterMax.Seconds()) * float64(time.Second))
-}
-
-func (f *throttleFiles) remove(k plan.Key) {
-	if err := f.root.RemoveAll(filepath.Join(throttleName, k.String())); err != nil {
-		f.log.Warn("a file that says what providers refuse cannot be removed", "attempt", k, "error", err)
-	}
 }

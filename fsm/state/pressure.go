@@ -103,9 +103,10 @@ func (r *Quota) nextWake(now int64) (at int64) {
 }
 
 // Effective returns how many units of a key may be in use, at most the limit.
-func (r *Quota) Effective(key uint32) uint32 {
-	return uint32(min(uint64(r.Limit), r.pressure(key).Limit/unitPressure))
-}
+func (r *Quota) Effective(key uint32) uint32 { return r.pressure(key).units(r) }
+
+// units is how many may be in use.
+func (p Pressure) units(r *Quota) uint32 { return uint32(min(uint64(r.Limit), p.Limit/unitPressure)) }
 
 // PausedUntil returns the log time from which units of a key are granted again.
 func (r *Quota) PausedUntil(key uint32) int64 { return r.pressure(key).PausedUntil }
@@ -130,10 +131,11 @@ func (r *Quota) PausedForAll() (until int64) {
 // Free returns how many units of a key could be granted to a call that needs some: those
 // that the limit leaves. An unused key is good for any call, however little may be in use.
 func (r *Quota) Free(key, units uint32, now int64) uint32 {
-	if now < r.PausedUntil(key) {
+	p := r.pressure(key)
+	if now < p.PausedUntil {
 		return 0
 	}
-	most, used := r.Effective(key), r.Uses[key].InUse()
+	most, used := p.units(r), r.Uses[key].InUse()
 	if used == 0 {
 		most = max(most, min(units, r.Limit))
 	}

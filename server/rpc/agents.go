@@ -92,19 +92,13 @@ func (s *Server) ReportAttempts(ctx context.Context, req *rotav1.ReportAttemptsR
 	}
 	resp := &rotav1.ReportAttemptsResponse{}
 	for part := range slices.Chunk(req.Reports, fsm.EntryWeight/fsm.ReportWeight) {
-		result, err := s.propose(ctx, reports(req, part, s.activeLevel()))
+		result, err := s.propose(ctx, reports(req, part, s.Machine.Level()))
 		if err != nil {
 			return nil, err // who tries again may repeat what has been committed
 		}
 		resp.Index = result.Index
 	}
 	return resp, nil
-}
-
-// activeLevel is the feature level that is active as far as this server knows.
-func (s *Server) activeLevel() (level state.Level) {
-	s.Machine.View(func(st *state.State) { level = st.Meta().Level })
-	return level
 }
 
 // reports makes a command of some of the reports of a request, with what the active level knows.

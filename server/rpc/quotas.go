@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -116,8 +115,5 @@ func quotaMessage(st *state.State, q *state.Quota, now int64) *rotav1.Quota {
 
 // pause is how long one goes on, nil if it is over.
 func pause(until, now int64) *durationpb.Duration {
-	if until <= now {
-		return nil
-	}
-	return durationpb.New(time.Duration(until - now))
+	return duration(max(0, until-now))
 }

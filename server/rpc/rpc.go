@@ -39,6 +39,8 @@ const compressBytesMin = 16 << 10
 type Machine interface {
 	// View calls with the state, which must be neither kept nor changed.
 	View(func(*state.State))
+	// Level returns the active feature level, as far as this server knows.
+	Level() state.Level
 	// Fork returns a copy for long reads.
 	Fork() *state.State
 	// WaitApplied returns when the entry at an index has been applied.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/cmd/internal/devcluster"
 	"rota/cmd/internal/spin"
 )
 
@@ -128,10 +129,8 @@ func Elastic(ctx context.Context, o ElasticOptions, each func(round int, policy 
 
 // start starts the cluster and the supervisor for equal shares.
 func (e *elastic) start(ctx context.Context) (err error) {
-	if e.binary = e.o.Cluster.Binary; e.binary == "" {
-		if e.binary, err = os.Executable(); err != nil {
-			return err
-		}
+	if e.binary, err = devcluster.Binary(e.o.Cluster.Binary); err != nil {
+		return err
 	}
 	if e.h, err = startCluster(ctx, e.o.Cluster, 1); err != nil {
 		return err

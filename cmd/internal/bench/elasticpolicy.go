@@ -54,18 +54,11 @@ func (e *elastic) runFixed(ctx context.Context, width int, a arrival) ([]byte, e
 
 // runAction runs a command as an action of the cluster.
 func (e *elastic) runAction(ctx context.Context, c command, r *rotav1.Resources) ([]byte, error) {
-	ids, err := e.h.api.Submit(ctx, &rotav1.ActionSpec{
+	action, err := runAction(ctx, e.h.api, &rotav1.ActionSpec{
 		Name: "suite", Command: &rotav1.Command{Argv: c.argv, Env: c.env, Dir: c.dir}, Resources: r,
 	})
 	if err != nil {
 		return nil, err
-	}
-	action, err := e.h.api.Wait(ctx, ids[0])
-	if err != nil {
-		return nil, err
-	}
-	if action.State != rotav1.ActionState_ACTION_STATE_SUCCEEDED {
-		return nil, fmt.Errorf("action %d: %v: %v", action.Id, action.State, action.Result)
 	}
 	return action.Result.StdoutTail, nil
 }

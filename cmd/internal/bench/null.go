@@ -9,12 +9,9 @@ import (
 
 // startNull starts a process that serves NullHandler.
 func startNull(binary string) (*devcluster.Process, error) {
-	if binary == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		binary = self
+	binary, err := devcluster.Binary(binary)
+	if err != nil {
+		return nil, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -163,20 +163,13 @@ func (m *overhead) run(ctx context.Context, trajectory uint64, a *workload.Actio
 	cores := a.Widest(rewardCores)
 	takes := time.Duration(a.Duration(cores))
 	began := time.Now()
-	ids, err := m.h.api.Submit(ctx, &rotav1.ActionSpec{
+	action, err := runAction(ctx, m.h.api, &rotav1.ActionSpec{
 		TrajectoryId: trajectory, Name: a.Class,
 		Command:   &rotav1.Command{Argv: []string{"sleep", fmt.Sprintf("%.6f", takes.Seconds())}},
 		Resources: &rotav1.Resources{Cores: proto.Uint32(uint32(cores))},
 	})
 	if err != nil {
 		return err
-	}
-	action, err := m.h.api.Wait(ctx, ids[0])
-	if err != nil {
-		return err
-	}
-	if action.State != rotav1.ActionState_ACTION_STATE_SUCCEEDED {
-		return fmt.Errorf("action %d: %v: %v", action.Id, action.State, action.Result)
 	}
 	took := time.Since(began)
 	if began.After(m.begin) {

@@ -108,9 +108,14 @@ func (h *held) measureOverhead(ctx context.Context, r *RunResult) error {
 	return nil
 }
 
-// runNoop runs one action to its end.
+// runNoop runs an action that does nothing.
 func runNoop(ctx context.Context, api *client.Client) (*rotav1.Action, error) {
-	ids, err := api.Submit(ctx, &rotav1.ActionSpec{Command: &rotav1.Command{Argv: []string{noop}}})
+	return runAction(ctx, api, &rotav1.ActionSpec{Command: &rotav1.Command{Argv: []string{noop}}})
+}
+
+// runAction runs one action to its end, which is to be success.
+func runAction(ctx context.Context, api *client.Client, spec *rotav1.ActionSpec) (*rotav1.Action, error) {
+	ids, err := api.Submit(ctx, spec)
 	if err != nil {
 		return nil, err
 	}

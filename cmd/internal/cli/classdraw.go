@@ -58,39 +58,45 @@ func drawClass(w io.Writer, c *rotav1.Class) {
 
 // drawWidths draws durations: what more cores bring is seen at a glance.
 func drawWidths(w io.Writer, widths []*rotav1.ClassWidth) {
-	longest := 0.0
+	rows := make([]meanRow, 0, len(widths))
 	for _, x := range widths {
-		longest = max(longest, x.MeanDuration.AsDuration().Seconds())
+		rows = append(rows, meanRow{fmt.Sprint(x.Units), x.Attempts, x.MeanDuration})
 	}
-	rows := make([][]string, 0, len(widths))
-	for _, x := range widths {
-		rows = append(rows, []string{
-			fmt.Sprint(x.Units), fmt.Sprint(x.Attempts), shortDuration(x.MeanDuration),
-			bar(x.MeanDuration.AsDuration().Seconds(), longest),
-		})
-	}
-	fmt.Fprintln(w)
-	writeTable(w, []string{"cores or gpus", "attempts", "mean", ""}, rows)
+	drawMeans(w, "cores or gpus", "mean", rows)
 }
 
 // drawSizes draws how much work there is by size.
 func drawSizes(w io.Writer, sizes []*rotav1.ClassSize) {
-	most := 0.0
-	for _, z := range sizes {
-		most = max(most, z.MeanWork.AsDuration().Seconds())
-	}
-	rows := make([][]string, 0, len(sizes))
+	rows := make([]meanRow, 0, len(sizes))
 	for _, z := range sizes {
 		hints := "all"
 		if z.Most > 0 {
 			hints = fmt.Sprintf("%d to %d", z.Least, z.Most)
 		}
-		rows = append(rows, []string{
-			hints, fmt.Sprint(z.Attempts), shortDuration(z.MeanWork), bar(z.MeanWork.AsDuration().Seconds(), most),
-		})
+		rows = append(rows, meanRow{hints, z.Attempts, z.MeanWork})
+	}
+	drawMeans(w, "size hint", "mean with one", rows)
+}
+
+// meanRow is the mean of some attempts.
+type meanRow struct {
+	of       string
+	attempts uint64
+	mean     *durationpb.Duration
+}
+
+// drawMeans draws means as bars.
+func drawMeans(w io.Writer, of, mean string, means []meanRow) {
+	longest := 0.0
+	for _, m := range means {
+		longest = max(longest, m.mean.AsDuration().Seconds())
+	}
+	rows := make([][]string, 0, len(means))
+	for _, m := range means {
+		rows = append(rows, []string{m.of, fmt.Sprint(m.attempts), shortDuration(m.mean), bar(m.mean.AsDuration().Seconds(), longest)})
 	}
 	fmt.Fprintln(w)
-	writeTable(w, []string{"size hint", "attempts", "mean with one", ""}, rows)
+	writeTable(w, []string{of, "attempts", mean, ""}, rows)
 }
 
 // drawLifetimes draws the histogram. Old attempts count for less, so counts are not whole.

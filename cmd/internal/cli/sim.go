@@ -61,7 +61,7 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 		if name == "seed" {
 			what = simSettingHelp[name] + " (default 1)"
 		}
-		if name == "known" || name == "objective" {
+		if evaluate.SettingWords(name) != nil {
 			fs.String(name, "", what)
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/bench"
+	"rota/cmd/internal/devcluster"
 	"rota/cmd/internal/spin"
 )
 
@@ -120,12 +120,9 @@ func (l *live) show(ctx context.Context) (*Resizing, error) {
 
 // arrive submits a suite that takes so long if it has all cores.
 func (l *live) arrive(ctx context.Context, letter string, takes time.Duration) (*liveSuite, error) {
-	binary := l.options.Binary
-	if binary == "" {
-		var err error
-		if binary, err = os.Executable(); err != nil {
-			return nil, err
-		}
+	binary, err := devcluster.Binary(l.options.Binary)
+	if err != nil {
+		return nil, err
 	}
 	units := int(takes/l.unit) * len(l.cpus)
 	spec := l.rota.spec([]string{binary, "bench", "suite", "--workers", "{{cores}}", "--parallel", strconv.Itoa(units)})

@@ -57,14 +57,19 @@ var (
 // stopGrace is how long a process may take to end by itself.
 const stopGrace = 8 * time.Second
 
+// Binary returns the rota to run: this very process's if none is named.
+func Binary(named string) (string, error) {
+	if named != "" {
+		return named, nil
+	}
+	return os.Executable()
+}
+
 // Start starts all processes. On an error nothing is left running.
 func Start(config Config) (*Cluster, error) {
-	if config.Binary == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		config.Binary = self
+	var err error
+	if config.Binary, err = Binary(config.Binary); err != nil {
+		return nil, err
 	}
 	c, err := plan(config)
 	if err != nil {

@@ -86,6 +86,9 @@ func SettingNames() []string {
 	return []string{"batch", "steps", "nodes", "cores", "gpus", "tool-width", "serial", "seed", "known", "objective"}
 }
 
+// SettingWords are the values of a setting that is no number; nil if it is one.
+func SettingWords(name string) []string { return settings[name].words }
+
 // Set changes one thing by its name, or a figure of the workload by its path. A
 // setup that it was copied from stays as it is.
 func (s *Setup) Set(name, value string) error {

@@ -1,0 +1,38 @@
+package runtime
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/plan"
+)
+
+// attemptDirs are folders of one kind, one for each attempt that needs one. Attempts of
+// another user than the supervisor's can read theirs, and change nothing in it.
+type attemptDirs struct {
+	root *os.Root // the data directory
+	name string   // of the folder that they are in
+	log  hclog.Logger
+}
+
+// newAttemptDirs also removes what earlier supervisors left.
+func newAttemptDirs(root *os.Root, name string, log hclog.Logger) (attemptDirs, error) {
+	return attemptDirs{root, name, log}, errors.Join(root.RemoveAll(name), root.Mkdir(name, 0o711))
+}
+
+// of is the folder of an attempt, in the data directory.
+func (d attemptDirs) of(k plan.Key) string { return filepath.Join(d.name, k.String()) }
+
+// add makes the folder of an attempt, and returns its path.
+func (d attemptDirs) add(k plan.Key) (path string, err error) {
+	return filepath.Join(d.root.Name(), d.of(k)), d.root.Mkdir(d.of(k), 0o755)
+}
+
+func (d attemptDirs) remove(k plan.Key) {
+	if err := d.root.RemoveAll(d.of(k)); err != nil {
+		d.log.Warn("a folder of an attempt cannot be removed", "folder", d.of(k), "error", err)
+	}
+}
