@@ -94,8 +94,8 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
 	rm -f bin/rerun-tests.txt
 	go test $(filter-out -race,$(TESTFLAGS)) -vet=off $(PUREPKGS)
-	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 10m,$(OTHERPKGS))
-	$(call gotest,$(TESTFLAGS) -vet=off -timeout 5m -tags faults,$(FAULTPKGS))
+	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m,$(OTHERPKGS))
+	$(call gotest,$(TESTFLAGS) -vet=off -timeout 10m -tags faults,$(FAULTPKGS))
 	if command -v cc > /dev/null; then CGO_ENABLED=1 go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
 
 # Compilers beside tests with real processes would make leases late, so all is

@@ -17,6 +17,7 @@ import (
 	"rota/api/httpx"
 	"rota/api/pki"
 
+	"rota/agent/engine"
 	"rota/agent/inventory"
 	"rota/agent/journal"
 	"rota/agent/plan"
@@ -41,13 +42,17 @@ type agent struct {
 	inv     *inventory.Inventory
 	journal *journal.Journal
 	driver  *driver
-	servers *servers
-	disk    *disk
-	specs   specifier
-	runtime string // what the runtime can and cannot enforce
-	resizes bool   // attempts can get other CPUs while they run
-	address string
-	dial    func(context.Context) (runtime.Runtime, error)
+	engines *engine.Manager
+	// recorded are the engines that an earlier agent has left.
+	recorded []plan.Engine
+	servers  *servers
+	disk     *disk
+	kv       *kv // nil: no cache
+	specs    specifier
+	runtime  string // what the runtime can and cannot enforce
+	resizes  bool   // attempts can get other CPUs while they run
+	address  string
+	dial     func(context.Context) (runtime.Runtime, error)
 }
 
 // Run runs an agent until the context is done, and then returns nil. Any other
@@ -69,6 +74,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer listener.Close()
+	if a.kv, err = a.openKV(); err != nil {
+		return err
+	}
+	if a.kv != nil {
+		defer a.closeKV(a.kv)
+	}
 	first, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -89,6 +100,9 @@ func open(cfg Config) (*agent, error) {
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err
 	}
+	if err := a.takeKVMemory(); err != nil {
+		return nil, err
+	}
 	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir, self: self(cfg.Process)}
 	client, err := newHTTPClient(cfg.TLS)
 	if err != nil {
@@ -97,6 +111,9 @@ func open(cfg Config) (*agent, error) {
 	a.servers = newServers(a.log, client, cfg.TLS.Enabled(), cfg.Servers, cfg.Name)
 	if err := a.openJournal(); err != nil {
 		return nil, err
+	}
+	if err := a.openEngines(); err != nil {
+		return nil, errors.Join(err, a.journal.Close())
 	}
 	a.chooseRuntime()
 	return a, nil
@@ -174,7 +191,7 @@ func (a *agent) chooseRuntime() {
 	}
 	switch {
 	case a.dial != nil:
-	case process.Enabled || len(a.journal.Attempts()) > 0 || a.journal.Incarnation() == 0 && exists(process.Dir):
+	case process.Enabled || len(a.journal.Attempts())+len(a.recorded) > 0 || a.journal.Incarnation() == 0 && exists(process.Dir):
 		a.dial = func(ctx context.Context) (runtime.Runtime, error) {
 			return runtime.Dial(ctx, runtime.Options{
 				SuperviseOptions: process.SuperviseOptions, Executable: process.Executable, Logger: a.log.Named("supervisor"),
@@ -235,7 +252,11 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first connection
 	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
 	inner.Go(func(ctx context.Context) error { return a.drive(ctx, outer) })
 	outer.Go(a.disk.watch)
+	outer.Go(a.engines.Watch)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
+	if a.kv != nil {
+		outer.Go(a.kv.serve)
+	}
 	if a.cfg.Discover != nil {
 		outer.Go(func(ctx context.Context) error { a.servers.discover(ctx, a.cfg.Discover); return ctx.Err() })
 	}
@@ -247,6 +268,7 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first connection
 		a.killOnExit(inner.ctx)
 	}
 	inner.cancel()
+	defer a.engines.Wait()
 	if innerErr := inner.Wait(); failed {
 		return innerErr
 	}

@@ -35,9 +35,9 @@ func (c *cluster) call(action uint64, call *rotav1.HttpCall, timeout time.Durati
 	return key
 }
 
-// engine is called: it answers /wake_up at once, /busy with 503 and /slow when it is
+// modelServer is called: it answers /wake_up at once, /busy with 503 and /slow when it is
 // told to.
-type engine struct {
+type modelServer struct {
 	*httptest.Server
 	slow chan struct{}
 
@@ -45,8 +45,8 @@ type engine struct {
 	calls map[string]int // by path and token
 }
 
-func newEngine(t *testing.T) *engine {
-	e := &engine{slow: make(chan struct{}), calls: map[string]int{}}
+func newEngine(t *testing.T) *modelServer {
+	e := &modelServer{slow: make(chan struct{}), calls: map[string]int{}}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.mu.Lock()
 		e.calls[r.URL.String()+" "+r.Header.Get("Rota-Token")+" "+r.Header.Get("X-Key")]++
@@ -70,7 +70,7 @@ func newEngine(t *testing.T) *engine {
 }
 
 // count is how many calls have arrived at a path from an attempt.
-func (e *engine) count(path string, key plan.Key, header string) int {
+func (e *modelServer) count(path string, key plan.Key, header string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls[path+" "+key.String()+" "+header]

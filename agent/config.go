@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -22,6 +23,8 @@ import (
 const (
 	DefaultListen = "127.0.0.1:7410"
 	DefaultPool   = "default"
+	// DefaultEnginesAsleepMax is how many engines of models sleep at once on a node.
+	DefaultEnginesAsleepMax = 4
 )
 
 // ErrConfig means that the agent cannot be started as asked.
@@ -78,6 +81,13 @@ type Config struct {
 	// take new work, and 0 turns that off. nil: 1 GiB, or a twentieth of a smaller one.
 	DiskFloor *uint64
 	Process   Process
+	// KV is the cache of the node for KV caches of engines.
+	KV KV
+	// EnginesAsleepMax bounds how many engines of models sleep at once; nil: the default.
+	// EnginesAsleepBytes bounds the memory of the machine that they keep; 0: half of what is
+	// declared.
+	EnginesAsleepMax   *int
+	EnginesAsleepBytes uint64
 	// KillOnExit ends everything that runs when the agent is told to stop, and
 	// the supervisor too. Otherwise attempts go on and are found again by the
 	// next agent, if it comes before the lease ends.
@@ -90,6 +100,8 @@ type Config struct {
 	bootID string
 	// readRoom replaces the file system in tests.
 	readRoom func(dir string) (room, error)
+	// watchEnginesEvery replaces the pause between two probes of an engine in tests.
+	watchEnginesEvery time.Duration
 }
 
 var nameRE = regexp.MustCompile(`^[a-z0-9.-]{1,128}$`)
@@ -132,7 +144,8 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	c.Process.Dir = filepath.Join(c.Dir, "runtime")
-	return c, nil
+	c.KV, err = c.KV.withDefaults()
+	return c, err
 }
 
 func (c Config) inventory() (*inventory.Inventory, error) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"rota/agent/engine/chunks"
 	"rota/agent/plan"
 	"rota/agent/runtime"
 	"rota/internal/clock"
@@ -20,16 +21,29 @@ const (
 	callTimeout = 5 * time.Second
 )
 
-// driver holds the plan, and the connection to the runtime that its steps are for. They
-// change together: a step is never done on a connection that the plan does not know.
+// driver holds the plan, the engines of the node, and the connection to the runtime that
+// their steps are for. They change together: a step is never done on a connection that the plan
+// does not know, and no attempt starts on an engine that is about to leave.
 type driver struct {
 	mu      sync.Mutex
 	plan    *plan.Plan
-	conn    runtime.Runtime // nil: none
-	changed chan struct{}   // closed and replaced when the plan was told something
+	engines *chunks.Chunks
+	// engineURL is the address of an engine that exists.
+	engineURL func(plan.Engine) string
+	conn      runtime.Runtime // nil: none
+	changed   chan struct{}   // closed and replaced when the plan was told something
+	// engineList is how the engines are; enginesMoved is closed and replaced when one has another
+	// state.
+	engineList   []chunks.Status
+	enginesMoved chan struct{}
 }
 
-func newDriver(p *plan.Plan) *driver { return &driver{plan: p, changed: make(chan struct{})} }
+func newDriver(p *plan.Plan) *driver {
+	return &driver{
+		plan: p, engines: chunks.New(chunks.Limits{}), engineURL: func(plan.Engine) string { return "" },
+		changed: make(chan struct{}), enginesMoved: make(chan struct{}),
+	}
+}
 
 // tell tells the plan what happened.
 func (d *driver) tell(f func(p *plan.Plan, now int64)) {
@@ -47,14 +61,23 @@ func (d *driver) read(f func(p *plan.Plan)) {
 	f(d.plan)
 }
 
-// next returns the steps that are due, the connection that they are for, how long there
-// are no others, and what is closed if there are others sooner.
-func (d *driver) next() (steps []plan.Step, conn runtime.Runtime, wait time.Duration, changed <-chan struct{}) {
+// due are the steps that are due, the connection that they are for, how long there are no
+// others, and what is closed if there are others sooner.
+type due struct {
+	steps   []plan.Step
+	engines []chunks.Step
+	conn    runtime.Runtime
+	wait    time.Duration
+	changed <-chan struct{}
+}
+
+func (d *driver) next() due {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := clock.Boottime()
+	engines, engineAgain := d.nextEngines(now)
 	steps, again := d.plan.Next(now)
-	return steps, d.conn, untilNext(again, now), d.changed
+	return due{steps, engines, d.conn, untilNext(min(again, engineAgain), now), d.changed}
 }
 
 // untilNext is how long to wait before the plan is asked again.
@@ -97,16 +120,19 @@ func (a *agent) drive(ctx context.Context, work *group) error {
 	defer s.doing.Wait()
 	defer func() { s.session() }()
 	for {
-		steps, conn, wait, changed := a.driver.next()
-		for _, step := range steps {
-			s.do(step, conn)
+		due := a.driver.next()
+		for _, step := range due.engines {
+			s.doing.Go(a.engines.Begin(ctx, step, due.conn))
 		}
-		timer := time.NewTimer(wait)
+		for _, step := range due.steps {
+			s.do(step, due.conn)
+		}
+		timer := time.NewTimer(due.wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
-		case <-changed:
+		case <-due.changed:
 			timer.Stop()
 		case <-timer.C:
 		}
@@ -137,6 +163,7 @@ func (s *steps) do(step plan.Step, conn runtime.Runtime) {
 	case plan.Close:
 		s.log.Error("killing everything that runs here", "reason", step.Why)
 		s.session()
+		s.driver.tellEngines(func(c *chunks.Chunks, _ int64) { c.KillAll() })
 	case plan.Register:
 		s.doing.Go(func() { s.doRegister(step) })
 	case plan.Renew:
@@ -171,6 +198,9 @@ func (s *steps) open(step plan.Open) {
 	s.inSession, s.session = context.WithCancel(s.work)
 	ctx, lease := s.inSession, time.Duration(step.LeaseNS)
 	s.renewals = newRounds(lease/200, lease/12)
+	older := s.engines.Open(step.Incarnation)
+	s.driver.tellEngines(func(c *chunks.Chunks, _ int64) { c.Kill(older) })
+	s.doing.Go(func() { s.reportEngines(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.follow(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.reportDisk(ctx, step.Incarnation) })
 }
@@ -203,9 +233,11 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 	err := runtime.ErrStopping // so nothing is started
 	if s.work.Err() == nil {
 		failpoint.Hit(failpoint.StartSending)
-		spec := step.Work.(runtime.Spec)
-		spec.CPUs = step.CPUs
-		err = conn.Start(s.work, spec)
+		var spec runtime.Spec
+		if spec, err = step.Work.(work).on(step.EngineURL); err == nil {
+			spec.CPUs = step.CPUs
+			err = conn.Start(s.work, spec)
+		}
 		failpoint.Hit(failpoint.StartAnswered)
 	}
 	answer, text := answerOf(err)
@@ -256,6 +288,7 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 		var running []plan.Running
 		var ended []plan.Exit
 		if running, ended, err = conn.List(s.ctx); err == nil {
+			running, ended = withoutEngines(running, ended)
 			s.driver.tell(func(p *plan.Plan, now int64) { p.Listed(step.Connection, running, ended, now) })
 		}
 	default:

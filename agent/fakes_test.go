@@ -252,6 +252,8 @@ type cluster struct {
 	reported    int // requests that arrived
 	watchers    map[string]int
 	lowDisk     []bool // as it was reported
+	engines     []*rotav1.DesiredEngine
+	engineSaid  []*rotav1.EngineReport // all, in order
 }
 
 // serverReadMax is what real servers read of one message.
@@ -342,7 +344,7 @@ func (c *cluster) WatchNode(ctx context.Context, req *rotav1.WatchNodeRequest, s
 	sent := map[plan.Key]bool{}
 	for {
 		c.mu.Lock()
-		m := &rotav1.WatchNodeResponse{Index: c.index, Fenced: c.fenced || req.Incarnation != c.incarnation}
+		m := &rotav1.WatchNodeResponse{Index: c.index, Fenced: c.fenced || req.Incarnation != c.incarnation, Engines: c.engines}
 		for key, as := range c.desired {
 			if as = proto.CloneOf(as); sent[key] {
 				as.Command = nil
@@ -394,6 +396,11 @@ func (c *cluster) RenewLease(_ context.Context, req *rotav1.RenewLeaseRequest) (
 func (c *cluster) ReportDisk(_ context.Context, req *rotav1.ReportDiskRequest) (*rotav1.ReportDiskResponse, error) {
 	c.change(func() { c.lowDisk = append(c.lowDisk, req.Low) })
 	return &rotav1.ReportDiskResponse{}, nil
+}
+
+func (c *cluster) ReportEngines(_ context.Context, req *rotav1.ReportEnginesRequest) (*rotav1.ReportEnginesResponse, error) {
+	c.change(func() { c.engineSaid = append(c.engineSaid, req.Reports...) })
+	return &rotav1.ReportEnginesResponse{}, nil
 }
 
 // until waits for a condition on a cluster.

@@ -18,18 +18,23 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"rota/agent/inventory"
 	"rota/agent/plan"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
 
+	"rota/agent/engine/simulated"
 	"rota/agent/httpcall"
 	"rota/agent/runtime"
 )
 
-// TestMain makes the test binary its own agent, its own supervisor, and what makes
-// HTTP calls.
+// TestMain makes the test binary its own agent, its own supervisor, what makes HTTP calls, and
+// a simulated engine.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == simulated.Command {
+		os.Exit(simulated.Main(context.Background(), os.Args[2:], os.Stderr))
+	}
 	if len(os.Args) > 1 && os.Args[1] == httpcall.Command {
 		os.Exit(httpcall.Main(context.Background(), os.Getenv, os.Stdout, os.Stderr))
 	}
@@ -71,6 +76,8 @@ func realConfig(dir string, servers []string) Config {
 		Name: "node-1", Dir: dir, Servers: servers, Listen: "127.0.0.1:0", Cores: 4, Oversubscribe: true,
 		Logger: hclog.New(&hclog.LoggerOptions{Level: hclog.Info, Output: os.Stderr}),
 	}
+	cfg.SimulatedGPUs = &inventory.GPUs{Class: "simulated-H100", Count: 2, MemoryBytes: 80}
+	cfg.watchEnginesEvery = 50 * time.Millisecond
 	cfg.Process.Enabled = true
 	cfg.Process.Mode = runtime.ModeAffinity
 	cfg.Process.Linger = 2 * time.Second

@@ -55,8 +55,8 @@ func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
 	pause := newRounds(lease/200, lease/12)
 	begin := time.Now()
 	for renewed := false; !renewed; {
-		steps, _, wait, _ := a.driver.next()
-		for _, step := range steps {
+		due := a.driver.next()
+		for _, step := range due.steps {
 			switch step := step.(type) {
 			case plan.Renew:
 				a.renew(t.Context(), step, pause)
@@ -67,7 +67,7 @@ func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
 		if time.Since(begin) > lease-margin {
 			t.Fatal("not renewed within the lease")
 		}
-		time.Sleep(wait)
+		time.Sleep(due.wait)
 	}
 	if s.current().addr != c.addresses[0] {
 		t.Error("it did not stay with the server that answers")

@@ -151,6 +151,9 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 			d.Assignments = append(d.Assignments, a.assignment(p, incarnation, as))
 		}
 		gap = p.Desire(d)
+		if p.Told(incarnation, m.GetIndex()) {
+			a.desireEngines(m.GetEngines())
+		}
 	})
 	return gap
 }
@@ -158,7 +161,7 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignment) plan.Assignment {
 	out := plan.Assignment{
 		Key:  plan.Key{Action: as.GetActionId(), Attempt: as.GetAttempt(), Incarnation: incarnation},
-		Stop: as.GetStop(),
+		Stop: as.GetStop(), Engine: engineOf(as),
 	}
 	cpus, err := a.specs.cpus(as.GetCpus())
 	if a.inv.Pinned {
@@ -171,11 +174,14 @@ func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignme
 		return out
 	}
 	spec, err := a.specs.spec(out.Key, as)
+	if err == nil && as.GetEngine() != "" && out.Engine == (plan.Engine{}) {
+		err = errors.New("the server named an engine and gave no GPUs; report this as a bug")
+	}
 	if err != nil {
 		a.log.Error("attempt refused", "attempt", out.Key, "error", err)
 		out.Refused = err.Error()
 		return out
 	}
-	out.Work = spec
+	out.Work = work{spec, as.GetHttp()}
 	return out
 }

@@ -129,20 +129,9 @@ func (s specifier) cpus(list []uint32) ([]int, error) {
 // env is a minimal environment, the action's own on top of it, and what the
 // node says about the attempt on top of both.
 func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]string, error) {
-	env := map[string]string{
-		"PATH": defaultPath, "LANG": "C.UTF-8", "TMPDIR": "/tmp",
-		"HOME": runtime.WorkDir(s.runtimeDir, spec.Key),
-	}
-	if filepath.IsAbs(spec.Dir) {
-		env["HOME"] = spec.Dir
-	}
-	for k, v := range as.GetCommand().GetEnv() {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return nil, fmt.Errorf("environment variable %q is malformed", k)
-		}
-		if !strings.HasPrefix(k, "ROTA_") {
-			env[k] = v
-		}
+	env := s.leastEnv(spec)
+	if err := ownEnv(env, as.GetCommand()); err != nil {
+		return nil, err
 	}
 	env["ROTA_CORES"] = strconv.Itoa(s.cores(as))
 	if s.inv.Pinned && len(cpus) > 0 {
@@ -162,12 +151,42 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	for _, q := range as.GetQuotaKeys() {
 		env[quotaVariable(q.GetQuota())] = strconv.FormatUint(uint64(q.GetKey()), 10)
 	}
+	return environ(env), nil
+}
+
+// leastEnv is what every command finds.
+func (s specifier) leastEnv(spec runtime.Spec) map[string]string {
+	env := map[string]string{
+		"PATH": defaultPath, "LANG": "C.UTF-8", "TMPDIR": "/tmp",
+		"HOME": runtime.WorkDir(s.runtimeDir, spec.Key),
+	}
+	if filepath.IsAbs(spec.Dir) {
+		env["HOME"] = spec.Dir
+	}
+	return env
+}
+
+// ownEnv adds the command's own environment, without what only the node says.
+func ownEnv(env map[string]string, cmd *rotav1.Command) error {
+	for k, v := range cmd.GetEnv() {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return fmt.Errorf("environment variable %q is malformed", k)
+		}
+		if !strings.HasPrefix(k, "ROTA_") {
+			env[k] = v
+		}
+	}
+	return nil
+}
+
+// environ is an environment as processes have it.
+func environ(env map[string]string) []string {
 	out := make([]string, 0, len(env))
 	for k, v := range env {
 		out = append(out, k+"="+v)
 	}
 	slices.Sort(out)
-	return out, nil
+	return out
 }
 
 // quotaVariable is where a command finds the number of the key that it may use:

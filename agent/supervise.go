@@ -51,7 +51,12 @@ func (a *agent) connect(ctx context.Context) (c connection, err error) {
 // one. It returns when there is no hope of another.
 func (a *agent) supervise(ctx context.Context, c connection) error {
 	for {
-		a.driver.connect(c.Runtime, func(p *plan.Plan, now int64) { p.Connected(c.running, c.ended, c.Describe().Resizes, now) })
+		found := a.engines.Connected(enginesOf(c.running, c.ended))
+		running, ended := withoutEngines(c.running, c.ended)
+		a.driver.connect(c.Runtime, func(p *plan.Plan, now int64) {
+			p.Connected(running, ended, c.Describe().Resizes, now)
+			found(a.driver.engines, now)
+		})
 		a.takeEnds(ctx, c)
 		a.driver.connect(nil, func(p *plan.Plan, _ int64) { p.Disconnected() })
 		_ = c.Close()
@@ -75,6 +80,10 @@ func (a *agent) takeEnds(ctx context.Context, c connection) {
 		case exit, ok := <-c.Exits():
 			if !ok {
 				return
+			}
+			if exit.Key.Engine() {
+				a.engines.Exited(exit)
+				continue
 			}
 			a.driver.tell(func(p *plan.Plan, _ int64) { p.Exited(exit) })
 		}

@@ -141,7 +141,7 @@ func (x *execution) halt() {
 			x.s.PutQuota(&q)
 		case h.group != 0:
 			g := *x.s.NodeGroup(h.group)
-			g.Halted, g.WakeAt = h.reason, 0
+			g.Halted, g.WakeAt, g.Members.GapUntil = h.reason, 0, 0
 			x.s.PutNodeGroup(&g)
 		case h.pool != 0:
 			p := *x.s.Pool(h.pool)
@@ -223,6 +223,8 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.deleteQuota(v.DeleteQuota)
 	case *logv1.Command_CreateNodeGroup:
 		return x.createNodeGroup(v.CreateNodeGroup)
+	case *logv1.Command_SetGroupMembers:
+		return x.setGroupMembers(v.SetGroupMembers)
 	case *logv1.Command_DeleteNodeGroup:
 		return x.deleteNodeGroup(v.DeleteNodeGroup)
 	case *logv1.Command_ResumeLedger:
@@ -241,6 +243,12 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.submitHook(v.SubmitHook)
 	case *logv1.Command_EndContextSwitch:
 		return x.endContextSwitch(v.EndContextSwitch)
+	case *logv1.Command_RegisterEngine:
+		return x.registerEngine(v.RegisterEngine)
+	case *logv1.Command_RemoveEngine:
+		return x.removeEngine(v.RemoveEngine)
+	case *logv1.Command_ReportEngines:
+		return x.reportEngines(v.ReportEngines)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}

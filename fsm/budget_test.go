@@ -191,3 +191,51 @@ func TestTheBestOfManyGroupsIsFound(t *testing.T) {
 		}
 	}
 }
+
+// TestALostNodeWithAModelInUseIsSettledInParts: what was resident is forgotten with the node, before
+// the attempt that used it is settled.
+func TestALostNodeWithAModelInUseIsSettledInParts(t *testing.T) {
+	for _, retries := range []uint32{1, 2} {
+		d := newDriver(t)
+		node := &logv1.RegisterNode{
+			Name: "n", JournalId: "j", MemoryBytes: 256 << 30, NumaNodes: []*logv1.NumaNode{{Cpus: []uint32{0, 1, 2, 3}}},
+			Gpus: &logv1.GpuInventory{Class: "H100", Count: 2, MemoryBytes: 80},
+		}
+		register := &logv1.Command{Verb: &logv1.Command_RegisterNode{RegisterNode: node}}
+		d.do(register)
+		d.do(&logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{Name: "q", Kind: 1, Limit: 1_000_000}}})
+		c := &logv1.SubmitActions{}
+		for range many {
+			c.Actions = append(c.Actions, &logv1.Action{AttemptsMax: 1, Needs: &logv1.Needs{Quotas: []*logv1.QuotaUse{{Quota: "q", Units: 1}}}})
+		}
+		c.Actions = append(c.Actions, &logv1.Action{AttemptsMax: retries, CoresMin: 1, CoresMax: 1, Needs: &logv1.Needs{
+			Gpus: &logv1.Gpus{Degrees: []uint32{1}, MemoryBytes: 40, Model: "judge"},
+		}})
+		d.do(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: c}})
+		d.settle()
+		n := d.state.NodeByName("n")
+		if len(d.state.ModelsOn(n.ID)) != 1 || n.Running != many+1 {
+			t.Fatalf("%d actions run and %d models are resident, want %d and 1", n.Running, len(d.state.ModelsOn(n.ID)), many+1)
+		}
+		d.do(expire(n))
+		d.check()
+		if d.state.Action(many+1).State != state.ActionRunning || len(d.state.ModelsOn(n.ID)) != 0 {
+			t.Fatalf("after one entry the action with the model is in state %d, and %d models are resident", d.state.Action(many+1).State, len(d.state.ModelsOn(n.ID)))
+		}
+		d.settle()
+		d.check()
+		if n := d.state.NodeByName("n"); n.Running != 0 || n.GPUs.Free != state.AllGPUs(2) {
+			t.Errorf("all is settled, and %d run, GPUs %v are free", n.Running, n.GPUs.Free.Slice())
+		}
+		want := state.ActionLost
+		if retries > 1 {
+			want = state.ActionQueued
+		}
+		if s := d.state.Action(many + 1).State; s != want {
+			t.Errorf("the action with the model is in state %d, want %d", s, want)
+		}
+		d.do(register)
+		d.settle()
+		d.check()
+	}
+}

@@ -81,8 +81,7 @@ func (x *execution) learn(a *state.Action, t *state.Attempt, r *state.Result) {
 	if t.ResizedAt > 0 {
 		units = uint32(sched.MeanWidth(t, x.now()))
 	}
-	// What the set-up of a model takes is declared, and charged by itself.
-	took, c := r.ExecNS-t.SetUpNS, x.s.Class(a.Class)
+	took, c := r.ExecNS-x.setUpWithin(a, t), x.s.Class(a.Class)
 	learned := c
 	work := int64(0)
 	if x.s.Meta().Level >= sched.LevelResizing && took > 0 {

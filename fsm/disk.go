@@ -30,7 +30,8 @@ func (x *execution) setDrains(n *state.Node, operator, lowDisk bool) {
 	if m.Draining == n.Draining {
 		return
 	}
-	x.drainsChanged(&m)
+	x.reviewNode(m.Name, false)
+	x.drainsChanged(x.s.Node(m.ID))
 }
 
 // drainsChanged has all actions looked at that may start on a node, which has begun or ceased

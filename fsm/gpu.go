@@ -12,7 +12,7 @@ import (
 const (
 	classBytesMax = 128
 	modelBytesMax = 128
-	setUpMax      = 30 * 24 * 3600 * 1_000_000_000
+	setUpMax      = state.SetUpMax
 )
 
 // gpuDemand checks what an action asks for of GPUs. Its class is looked up when
@@ -145,7 +145,8 @@ func (x *execution) putResidency(r *state.Residency, use state.Resident) {
 	x.s.PutResidency(r)
 }
 
-// releaseGPUs takes a chunk back. The model stays, and was last used now.
+// releaseGPUs takes a chunk back. The model stays, and was last used now, unless its engine
+// there has failed. Of a node that is down nothing is known to be resident.
 func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 	if t.Chunk.Units == 0 {
 		return
@@ -153,7 +154,7 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, "GPUs of action %d on node %s are free already", t.Action, n.Name)
 	n.GPUs.Free |= t.Chunk.GPUs()
 	use := state.Resident{Model: x.s.Action(t.Action).GPUs().Model, Chunk: t.Chunk}
-	if use.Model == "" {
+	if use.Model == "" || n.State != state.NodeUp {
 		return
 	}
 	kept, found := &state.Residency{Node: n.ID}, false
@@ -165,6 +166,10 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 		kept.Models = append(kept.Models, m)
 	}
 	state.Assert(found, "model %q of action %d is not resident on node %s", use.Model, t.Action, n.Name)
+	if x.engineFailed(n.ID, &use) {
+		x.s.PutResidency(kept)
+		return
+	}
 	x.putResidency(kept, use)
 }
 

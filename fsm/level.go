@@ -34,7 +34,9 @@ func since(c *logv1.Command) state.Level {
 	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing),
 		slices.ContainsFunc(c.GetReportAttempts().GetReports(), (*logv1.AttemptReport).GetThrottled),
 		c.GetCreateQuota().GetAdaptive(), c.GetUpdateQuota() != nil && c.GetUpdateQuota().Adaptive != nil,
-		c.GetOpenTrajectory().GetObjective() > 0:
+		c.GetOpenTrajectory().GetObjective() > 0,
+		c.GetRegisterEngine() != nil, c.GetRemoveEngine() != nil, c.GetReportEngines() != nil,
+		c.GetSetGroupMembers() != nil, len(c.GetCreateNodeGroup().GetMembers()) > 0, c.GetCreateNodeGroup().GetSelector() != nil:
 		return sched.LevelResizing
 	}
 	return state.LevelMin

@@ -169,6 +169,7 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 	x.dirtyNodes.add(n.ID)
 	if !slices.Equal(old.Labels, n.Labels) {
 		x.moveDomains(&n)
+		x.reviewNode(n.Name, false)
 	}
 	return &logv1.Result{Incarnation: n.Incarnation}
 }
@@ -222,8 +223,10 @@ func (x *execution) enterNode(old, row *state.Node) *logv1.Result {
 	row.Incarnation = m.LastIncarnation
 	x.s.SetMeta(m)
 	x.s.DeleteResidency(row.ID)
+	x.s.DeleteNodeEngines(row.ID)
 	x.putNode(row)
-	x.drainsChanged(row)
+	x.reviewNode(row.Name, true)
+	x.drainsChanged(x.s.Node(row.ID))
 	return &logv1.Result{Incarnation: row.Incarnation}
 }
 
@@ -243,9 +246,13 @@ func (x *execution) expireNode(c *logv1.ExpireNode) *logv1.Result {
 func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 	if n := x.s.Node(id); n.State == state.NodeUp {
 		x.s.DeleteResidency(id)
+		x.s.DeleteNodeEngines(id)
 		m := *n
 		m.State = state.NodeDown
+		m.GPUs.Free |= m.Withheld
+		m.Withheld = 0
 		x.putNode(&m)
+		x.reviewNode(m.Name, true)
 		x.usableChanged(&m)
 	}
 	if !settled {
@@ -320,6 +327,7 @@ func (x *execution) removeNode(c *logv1.RemoveNode) *logv1.Result {
 		return refuse(codeUnavailable, "NODE_TEARDOWN", "what lived on node %q is still being ended; try again", c.Name)
 	}
 	x.s.DeleteNode(n.ID)
+	x.reviewNode(c.Name, true)
 	return &logv1.Result{Count: 1}
 }
 

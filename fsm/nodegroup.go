@@ -16,7 +16,7 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 	switch {
 	case c.Name == "" || len(c.Name) > nameBytesMax:
 		return refuse(codeInvalidArgument, "INVALID", "a node group needs a name of at most %d bytes", nameBytesMax)
-	case c.Nodes < 1 || c.Nodes > ledger.NodesMax-all:
+	case c.Members == nil && (c.Nodes < 1 || c.Nodes > ledger.NodesMax-all):
 		return refuse(codeInvalidArgument, "INVALID", "a node group must have 1 to %d nodes, not %d", ledger.NodesMax-all, c.Nodes)
 	case len(c.HookPool) > nameBytesMax:
 		return refuse(codeInvalidArgument, "INVALID", "hook_pool must be at most %d bytes", nameBytesMax)
@@ -30,8 +30,18 @@ func (x *execution) createNodeGroup(c *logv1.CreateNodeGroup) *logv1.Result {
 	}
 	m := *x.s.Meta()
 	m.LastGroup++
+	g := &state.NodeGroup{ID: m.LastGroup, Name: c.Name, HookPool: c.HookPool}
+	if r := x.chooseMembers(g, c.Nodes, c.Members, c.Selector); r != nil {
+		return r
+	}
+	if r := x.mayHaveNodes(g); r != nil {
+		return r
+	}
 	x.s.SetMeta(m)
-	x.s.PutNodeGroup(&state.NodeGroup{ID: m.LastGroup, Name: c.Name, Nodes: c.Nodes, HookPool: c.HookPool})
+	x.joinMembers(g)
+	if len(g.Members.List) > 0 {
+		x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
+	}
 	x.placeAgain()
 	return &logv1.Result{FirstId: uint64(m.LastGroup), Count: 1}
 }
@@ -52,7 +62,10 @@ func (x *execution) deleteNodeGroup(c *logv1.DeleteNodeGroup) *logv1.Result {
 	case g.ContextSwitch != nil:
 		return refuse(codeFailedPrecondition, "NODE_GROUP_IN_USE", "hooks run for node group %q: wait until they have ended", g.Name)
 	}
+	x.leaveToActions(g)
+	g = x.s.NodeGroup(g.ID)
 	x.s.DeleteNodeGroup(g.ID)
+	x.offerGap(g)
 	return &logv1.Result{Count: 1}
 }
 
@@ -85,17 +98,21 @@ func (x *execution) nextTurn(id state.GroupID) {
 	if g == nil {
 		return
 	}
+	x.reviewBusy(g)
+	x.replaceLost(g)
 	for {
 		d := sched.NextTurn(x.s, x.s.NodeGroup(id))
 		x.budget -= 1 + d.Examined
 		switch {
 		case d.Grant != nil:
 			x.grantTurn(d.Grant, x.s.NodeGroup(id))
+			x.withhold(x.s.NodeGroup(id))
 			continue
 		case d.Stop != nil:
 			x.askToStop(d.Stop)
 			continue
 		}
+		x.settleGroup(id, d.GapUntil, d.NextAt, d.Waits)
 		x.wakeGroupAt(x.s.NodeGroup(id), d.WakeAt)
 		return
 	}

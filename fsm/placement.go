@@ -136,6 +136,7 @@ func (x *execution) giveReservationBack(j *state.Job) {
 
 // putReservations stores a group's rows as the ledger has them now, where they differ.
 func (x *execution) putReservations(l *ledger.Ledger, id state.GroupID) {
+	x.closeGap(id)
 	group, members := l.Members(ledger.GroupID(id))
 	if g := *x.s.NodeGroup(id); g.Period != group.Period {
 		g.Period = group.Period

@@ -54,7 +54,9 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 21) {
+	switch n("verb", 24) {
+	case 21, 22, 23:
+		return engineLine(n, s, node)
 	case 17, 18, 19, 20:
 		return gpuLine(n)
 	case 0:
@@ -116,12 +118,35 @@ func gpuLine(n func(string, int) int) string {
 	}
 	line += fmt.Sprintf(" gpus=%s gpuclass=%s gpumem=%d", []string{"1", "2", "1,2,4,8", "4", "8", "2,4"}[n("degrees", 5)], []string{"", "H100", "L4"}[n("class", 2)], 20*n("gpumem", 4))
 	if n("model", 2) > 0 {
-		line += fmt.Sprintf(" model=%s setup=%ds", []string{"a", "b", "c"}[n("name", 2)], n("setup", 4))
+		line += fmt.Sprintf(" model=%s setup=%ds", []string{"a", "b", "c"}[n("name", 2)], n("setup", 4)*n("said", 1))
 	}
 	if n("known", 1) == 1 {
 		line += fmt.Sprintf(" single=%ds serial=%d", 1+n("takes", 20), 100_000*n("serial", 6))
 	}
 	return line + []string{"", " class=c0", " class=c3"}[n("class", 2)]
+}
+
+// engineLine draws what an operator does to engines, or what a node says of them: mostly of a
+// model that is resident there.
+func engineLine(n func(string, int) int, s *story, node string) string {
+	model := []string{"a", "b", "c"}[n("name", 2)]
+	switch n("change", 6) {
+	case 0:
+		return fmt.Sprintf("engine model=%s spec=%s", model, []string{"x", "y", ""}[n("spec", 2)])
+	case 1:
+		return "remove-engine model=" + model
+	}
+	chunk, inc := state.Chunk{First: uint32(n("first", 8)), Units: uint32(n("units", 3))}, uint64(n("inc", int(s.state.Meta().LastIncarnation)))
+	if row := s.state.NodeByName(node); row != nil && n("known", 4) > 0 {
+		inc = row.Incarnation
+		if there := s.state.ModelsOn(row.ID); len(there) > 0 {
+			m := there[n("resident", len(there)-1)]
+			chunk, model = m.Chunk, m.Model
+		}
+	}
+	said := []string{"waiting", "starting", "ready", "ready", "failed", "failed", "asleep", "unknown"}[n("state", 7)]
+	return fmt.Sprintf("engine-report node=%s inc=%d model=%s gpus=%d+%d state=%s gen=%d starts=%d setup=%ds gone=%s", node, inc, model, chunk.First, chunk.Units,
+		said, n("gen", 3), n("starts", 2), n("setup", 9), []string{"", "", "", "yes"}[n("gone", 3)])
 }
 
 // quotaSubmission draws actions that need quotas, with cores and without.

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,13 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 	t.Helper()
 	switch verb {
 	case "group":
-		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{Name: a.text("name"), Nodes: int64(a.num("nodes", 0)), HookPool: a.text("pool")}}}
+		return &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{
+			Name: a.text("name"), Nodes: int64(a.num("nodes", 0)), HookPool: a.text("pool"), Members: a.members(), Selector: a.selector(),
+		}}}
+	case "set-members":
+		return &logv1.Command{Verb: &logv1.Command_SetGroupMembers{SetGroupMembers: &logv1.SetGroupMembers{
+			Name: a.text("name"), Nodes: int64(a.num("nodes", 0)), Members: a.members(), Selector: a.selector(),
+		}}}
 	case "delete-group":
 		return &logv1.Command{Verb: &logv1.Command_DeleteNodeGroup{DeleteNodeGroup: &logv1.DeleteNodeGroup{Name: a.text("name")}}}
 	case "resume-ledger":
@@ -62,6 +69,31 @@ func parseLedgerCommand(t *testing.T, verb string, a args) *logv1.Command {
 		return &logv1.Command{Verb: &logv1.Command_ChangeJob{ChangeJob: &logv1.ChangeJob{Namespace: a.text("ns"), Name: a.text("job"), Change: change}}}
 	}
 	return nil
+}
+
+// members reads members=NODE,NODE:FIRST+GPUS,...
+func (a args) members() (list []*logv1.GroupMember) {
+	for _, text := range strings.FieldsFunc(a.text("members"), func(r rune) bool { return r == ',' }) {
+		node, chunk, _ := strings.Cut(text, ":")
+		m := &logv1.GroupMember{Node: node}
+		if first, gpus, ok := strings.Cut(chunk, "+"); ok {
+			of := args{a.t, []string{"first=" + first, "gpus=" + gpus}}
+			m.FirstGpu, m.Gpus = uint32(of.num("first", 0)), uint32(of.num("gpus", 0))
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// selector reads select=KEY:VALUE:GPUS.
+func (a args) selector() *logv1.MemberSelector {
+	key, rest, ok := strings.Cut(a.text("select"), ":")
+	if !ok {
+		return nil
+	}
+	value, gpus, _ := strings.Cut(rest, ":")
+	of := args{a.t, []string{"gpus=" + gpus}}
+	return &logv1.MemberSelector{Labels: []*logv1.Label{{Key: key, Value: value}}, Gpus: uint32(of.num("gpus", 0))}
 }
 
 // hooks reads hooks=DEPLOYMENT:KIND:KIND,...
@@ -164,6 +196,7 @@ func (s *story) showLedger() string {
 				}
 			}
 		}
+		out.WriteString(describeMembers(&g.Members))
 		if g.Awake != 0 {
 			fmt.Fprintf(&out, ", %s is awake", deploymentName(s.state, g.Awake))
 		}
@@ -185,6 +218,28 @@ func (s *story) showLedger() string {
 	})
 	if m := s.state.Meta(); m.PlacementHalted != "" {
 		fmt.Fprintf(&out, "placement is halted: %s\n", m.PlacementHalted)
+	}
+	return out.String()
+}
+
+// describeMembers says what a group has, what it lacks and what is counted of it.
+func describeMembers(m *state.Members) string {
+	var out strings.Builder
+	losses := []string{"there", "down", "draining", "gone", "short", "busy"}
+	for i := range m.List {
+		fmt.Fprintf(&out, "; %s %s", describeMember(&m.List[i]), losses[m.List[i].Lost])
+		if m.List[i].Withheld {
+			out.WriteString(" and withheld")
+		}
+	}
+	switch {
+	case m.GapUntil == math.MaxInt64:
+		out.WriteString("; open to actions")
+	case m.GapUntil != 0:
+		fmt.Fprintf(&out, "; open to actions until %v", time.Duration(m.GapUntil))
+	}
+	if m.Overruns > 0 || m.WaitedNS > 0 {
+		fmt.Fprintf(&out, "; %d overran, turns waited %v, %v of it late", m.Overruns, time.Duration(m.WaitedNS), time.Duration(m.LateNS))
 	}
 	return out.String()
 }

@@ -286,6 +286,10 @@ func (s *story) show() string {
 		for _, m := range s.state.ModelsOn(n.ID) {
 			fmt.Fprintf(&out, "  %s of %d bytes on GPUs %v, used at %v\n", m.Model, m.Bytes, m.Chunk.GPUs().Slice(), time.Duration(m.UsedAt))
 		}
+		for _, e := range s.state.EnginesOn(n.ID) {
+			fmt.Fprintf(&out, "  engine of %s on GPUs %v: state %d of generation %d, %d starts and %d failures, since %v %s\n",
+				e.Model, e.Chunk.GPUs().Slice(), e.State, e.Generation, e.Starts, e.Failures, time.Duration(e.ChangedAt), e.Message)
+		}
 		return true
 	})
 	s.state.Trajectories(0, func(t *state.Trajectory) bool {
@@ -311,6 +315,10 @@ func (s *story) show() string {
 			fmt.Fprintf(&out, " %d of size %d with %v,", z.Attempts, z.Octave, time.Duration(z.MeanNS))
 		}
 		fmt.Fprintf(&out, " %d live\n", s.state.ClassLive(c.ID))
+		return true
+	})
+	s.state.Engines(func(e *state.Engine) bool {
+		fmt.Fprintf(&out, "engine of %s: generation %d, %d set-ups of %v\n", e.Model, e.Generation, e.SetUps, time.Duration(e.SetUpNS))
 		return true
 	})
 	s.state.Quotas(func(q *state.Quota) bool {
@@ -392,11 +400,37 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_UpdateQuota{UpdateQuota: update}})
 	case "delete-quota":
 		return one(&logv1.Command{Verb: &logv1.Command_DeleteQuota{DeleteQuota: &logv1.DeleteQuota{Name: a.text("name")}}})
+	case "engine":
+		return one(&logv1.Command{Verb: &logv1.Command_RegisterEngine{RegisterEngine: &logv1.RegisterEngine{Model: a.text("model"), Spec: []byte(a.text("spec"))}}})
+	case "remove-engine":
+		return one(&logv1.Command{Verb: &logv1.Command_RemoveEngine{RemoveEngine: &logv1.RemoveEngine{Model: a.text("model")}}})
+	case "engine-report":
+		return one(engineReportOf(a))
 	case "tick":
 		return one(&logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}})
 	}
 	t.Fatalf("unknown command %q", line)
 	return nil
+}
+
+// engineReportOf reads node=n1 inc=1 model=m gpus=FIRST+NUMBER state=ready setup=5s starts=1, and gone=yes.
+func engineReportOf(a args) *logv1.Command {
+	r := &logv1.EngineReport{
+		Model: a.text("model"), Generation: a.num("gen", 1), State: uint32(engineStates[a.text("state")]), Message: a.text("message"),
+		Starts: a.num("starts", 0), Wakes: a.num("wakes", 0), Sleeps: a.num("sleeps", 0), Failures: a.num("failures", 0),
+		SetUpNs: a.dur("setup"), Gone: a.text("gone") != "",
+	}
+	if _, err := fmt.Sscanf(a.text("gpus"), "%d+%d", &r.First, &r.Gpus); err != nil {
+		a.t.Fatalf("gpus=%s: %v", a.text("gpus"), err)
+	}
+	return &logv1.Command{Verb: &logv1.Command_ReportEngines{ReportEngines: &logv1.ReportEngines{
+		Node: a.text("node"), Incarnation: a.num("inc", 0), Reports: []*logv1.EngineReport{r},
+	}}}
+}
+
+var engineStates = map[string]state.EngineState{
+	"waiting": state.EngineWaiting, "starting": state.EngineStarting, "waking": state.EngineWaking, "ready": state.EngineReady,
+	"falling-asleep": state.EngineFallingAsleep, "asleep": state.EngineAsleep, "failed": state.EngineFailed, "unknown": 9,
 }
 
 func submitOf(a args) *logv1.Command {

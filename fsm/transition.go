@@ -79,6 +79,7 @@ func (x *execution) release(t *state.Attempt) {
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
 	x.divides(&n, t.Cores)
+	x.membersFreed(&n, t.Chunk)
 	if t.Reserved > 0 {
 		x.memoryFreed(n.Pool)
 	}

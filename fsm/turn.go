@@ -55,6 +55,7 @@ func (x *execution) acquireTurn(c *logv1.AcquireTurn) *logv1.Result {
 	t.Learn(&k)
 	x.putTurn(t)
 	if k.Group != 0 {
+		x.closeGap(k.Group)
 		x.dirty.add(state.QueueOf(state.TurnQueue, k.Group))
 	}
 	x.remember(c.Request, state.VerbAcquireTurn, uint64(t.ID), 1)
@@ -224,7 +225,7 @@ func (x *execution) turnDue(t *state.Turn) {
 
 // groupDue looks at a group again.
 func (x *execution) groupDue(g *state.NodeGroup) {
-	x.wakeGroupAt(g, 0)
+	x.wakeGroupAt(x.countOverruns(g), 0)
 	x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 }
 

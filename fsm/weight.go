@@ -12,6 +12,10 @@ const EntryWeight = 4096
 // start on what that held.
 const ReportWeight = 8
 
+// engineWeight is what a change of an engine's declaration weighs: it looks at what is resident
+// on all nodes.
+const engineWeight = EntryWeight / 4
+
 // Weight is what a command costs to apply. The unit is an action submitted, which takes
 // about a microsecond. What a command leaves to the scheduler is not among it: the budget
 // of an entry bounds that.
@@ -23,6 +27,10 @@ func Weight(c *logv1.Command) int {
 		return max(1, len(v.CancelActions.Ids))
 	case *logv1.Command_ReportAttempts:
 		return max(1, ReportWeight*len(v.ReportAttempts.Reports))
+	case *logv1.Command_ReportEngines:
+		return 4 + len(v.ReportEngines.Reports)
+	case *logv1.Command_RegisterEngine, *logv1.Command_RemoveEngine:
+		return engineWeight
 	case *logv1.Command_MoveJob:
 		return placeCost // the ledger of two groups is built; a plan has 8 at most
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:

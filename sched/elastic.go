@@ -64,6 +64,9 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 	}
 	g, ok := p.plan.grants[a.ID]
 	if !ok {
+		if n := p.besideFollowers(a); n != nil {
+			return n, int(a.CoresMin)
+		}
 		// Younger actions start only by the plan.
 		p.over = len(p.plan.grants) == 0 && p.plan.through == newest && !p.plan.follow
 		return nil, 0
@@ -75,6 +78,20 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 	}
 	p.plan = plan{} // something else was done than decided
 	return p.choose(a)
+}
+
+// besideFollowers returns the node on which an action starts with its least width though the
+// plan leaves it out: one that resizes, so that younger actions start there without the plan
+// and would pass it by. Those whose cores follow make room. Nil if there is none, or if the
+// action may be deferred.
+func (p *Pass) besideFollowers(a *state.Action) *state.Node {
+	if !p.plan.follow || p.view.Meta().Level < LevelResizing {
+		return nil
+	}
+	if n := p.nodeFor(a); n != nil && n.Resizes && !p.defers(a, n) {
+		return n
+	}
+	return nil
 }
 
 // newest is not older than any action.

@@ -32,6 +32,12 @@ func ExplainTurn(v *state.State, t *state.Turn) string {
 	case g.ContextSwitch != nil:
 		return fmt.Sprintf("waits for node group %s, where hooks of an ended turn (token %d) still run%s", g.Name, g.ContextSwitch.Token, others(v, g, t))
 	}
+	switch {
+	case j.Nodes > g.Remaining():
+		return fmt.Sprintf("waits for members of node group %s: its job needs %d, and %d of %d are there%s", g.Name, j.Nodes, g.Remaining(), g.Nodes, others(v, g, t))
+	case g.Members.Waits != state.NobodyWaits:
+		return fmt.Sprintf("waits for actions that run on members of node group %s to end%s", g.Name, others(v, g, t))
+	}
 	return fmt.Sprintf("waits for its time on node group %s, which is reserved for another job before the turn would end%s", g.Name, others(v, g, t))
 }
 

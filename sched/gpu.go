@@ -187,12 +187,23 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
-		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) {
+		if n.ReservedFor == 0 && place.CouldRun(p.view, n, a) && p.couldHave(n, a) {
 			hit = n
 		}
 		return hit == nil
 	})
 	return hit
+}
+
+// couldHave reports whether a node has a chunk for an action that belongs to no group. A node
+// is reserved for no other.
+func (p *gpuPass) couldHave(n *state.Node, a *state.Action) bool {
+	if !p.view.AnyMembers() {
+		return true
+	}
+	own := state.AllGPUs(n.GPUs.Count) &^ p.view.GroupGPUs(n)
+	_, has := chunk.Set(own).Allocate(levelOf(a.GPUs().Degrees[0]))
+	return has
 }
 
 // reachOut takes one more node into the choice, if an action fits on one that is not
@@ -205,7 +216,7 @@ func (p *gpuPass) reachOut(a *state.Action) bool {
 	level := levelOf(a.GPUs().Degrees[0])
 	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
 		p.examined++
-		_, has := chunk.Set(n.GPUs.Free).Allocate(level)
+		_, has := chunk.Set(n.GPUs.Free &^ p.view.GroupGPUs(n)).Allocate(level)
 		if has && n.GPUs.Memory >= a.GPUs().Memory && place.Fits(n, a) && !p.nodes.knows(n.ID) {
 			hit = n
 		}

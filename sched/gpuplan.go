@@ -80,7 +80,7 @@ func (p *gpuPass) arrange(batch []planned, candidates []int) {
 	degrees := make([]chunk.Degrees, len(candidates))
 	for j, i := range candidates {
 		a := batch[i].action
-		d := withSetUp(p.demands.of(a), a.GPUs(), resident)
+		d := withSetUp(p.demands.of(a), a.GPUs(), p.view.SetUpNS(a.GPUs()), resident)
 		dops := d.DoPSet()
 		g.Queue = append(g.Queue, d)
 		degrees[j] = chunk.Degrees{Least: int(dops.Least()), Most: int(dops.Most())}
@@ -122,9 +122,9 @@ func (f *gpuFleet) idle() map[warm]bool {
 	return variants
 }
 
-// withSetUp adds the set-up of an action's model where that is not resident. A
+// withSetUp adds the set-up of an action's model, in nanoseconds, where that is not resident. A
 // number of GPUs with which it would then take longer than with fewer is left out.
-func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale.Demand {
+func withSetUp(d scale.Demand, g *state.GPUDemand, setUp int64, resident map[warm]bool) scale.Demand {
 	var units []int32
 	var ns []int64
 	for i, k := range g.Degrees {
@@ -133,7 +133,7 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, resident map[warm]bool) scale
 			break
 		}
 		if g.Model != "" && !resident[warm{g.Model, k}] {
-			t = min(t+g.SetUpNS, scale.DurationMax)
+			t = min(t+setUp, scale.DurationMax)
 		}
 		if n := len(ns); n == 0 || t <= ns[n-1] {
 			units, ns = append(units, int32(k)), append(ns, t)

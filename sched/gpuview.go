@@ -23,8 +23,10 @@ type gpuFleet struct {
 }
 
 type gpuNode struct {
-	row    *state.Node
+	row *state.Node
+	// Free ones of chunks belong to no group.
 	chunks chunk.Node
+	gaps   []gapChunk
 }
 
 // residentsPerGPU bounds what is remembered of a GPU: however little memory a
@@ -55,6 +57,12 @@ func newGPUFleet(v *state.State, q state.Queue) *gpuFleet {
 
 func (f *gpuFleet) node(v *state.State, n *state.Node) gpuNode {
 	g := gpuNode{row: n, chunks: chunk.Node{ID: uint64(n.ID), Free: chunk.Set(n.GPUs.Free), Memory: n.GPUs.Memory}}
+	if v.AnyMembers() {
+		g.gaps = gapsOn(v, n)
+		for _, c := range g.gaps {
+			g.chunks.Free &^= chunk.Set(c.set)
+		}
+	}
 	for _, m := range v.ModelsOn(n.ID) {
 		at := chunk.Chunk{Start: uint8(m.Chunk.First), Level: levelOf(m.Chunk.Units)}
 		g.chunks.Residents = append(g.chunks.Residents, chunk.Resident{Variant: f.variant(m.Model), Chunk: at, Bytes: m.Bytes, Used: m.UsedAt})
@@ -99,7 +107,7 @@ func (f *gpuFleet) insert(v *state.State, n *state.Node) {
 }
 
 func (f *gpuFleet) anyFree() bool {
-	return slices.ContainsFunc(f.nodes, func(n gpuNode) bool { return n.chunks.Free != 0 })
+	return slices.ContainsFunc(f.nodes, func(n gpuNode) bool { return n.chunks.Free != 0 || len(n.gaps) > 0 })
 }
 
 // footprint is what an action takes of the memory of each of its GPUs; 0 is all.
@@ -111,8 +119,8 @@ func (f *gpuFleet) footprint(bytes uint64) uint64 {
 }
 
 // request is the chunk that an action needs.
-func (f *gpuFleet) request(d *state.GPUDemand, units uint32) chunk.Request {
-	return chunk.Request{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: d.SetUpNS}
+func (f *gpuFleet) request(v *state.State, d *state.GPUDemand, units uint32) chunk.Request {
+	return chunk.Request{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: v.SetUpNS(d)}
 }
 
 // shortOfOthers returns a node whose free GPUs would do for an action, and which
@@ -139,6 +147,23 @@ type gpuView struct {
 	action *state.Action
 	// open leaves out what is reserved for anybody.
 	open bool
+	// until is when the action ends if it starts now, at the latest; 0: members of groups are
+	// left out.
+	until int64
+}
+
+// chunks is what the action may choose from on a node.
+func (w gpuView) chunks(n *gpuNode) *chunk.Node {
+	if w.until == 0 || len(n.gaps) == 0 {
+		return &n.chunks
+	}
+	wider := n.chunks
+	for _, c := range n.gaps {
+		if w.until <= c.until {
+			wider.Free |= chunk.Set(c.set & n.row.GPUs.Free)
+		}
+	}
+	return &wider
 }
 
 func (w gpuView) may(n *gpuNode) bool {
@@ -150,7 +175,7 @@ func (w gpuView) may(n *gpuNode) bool {
 func (w gpuView) Free() (sum chunk.Counts) {
 	for i := range w.fleet.nodes {
 		if n := &w.fleet.nodes[i]; w.open && n.row.ReservedFor == 0 || !w.open && w.may(n) {
-			sum = sum.Add(n.chunks.Free.Counts())
+			sum = sum.Add(w.chunks(n).Free.Counts())
 		}
 	}
 	return sum
@@ -171,7 +196,7 @@ func (w gpuView) Offering(l chunk.Level, visit func(*chunk.Node) bool) {
 func (w gpuView) visit(visit, which func(*chunk.Node) bool) {
 	for i := range w.fleet.nodes {
 		n := &w.fleet.nodes[i]
-		if n.chunks.Free != 0 && which(&n.chunks) && w.may(n) && !visit(&n.chunks) {
+		if c := w.chunks(n); c.Free != 0 && which(c) && w.may(n) && !visit(c) {
 			return
 		}
 	}
@@ -187,19 +212,37 @@ func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, boo
 		if k > units {
 			continue
 		}
-		request := p.nodes.request(d, k)
+		request := p.nodes.request(p.view, d, k)
 		if k == units && a.ReservedOn == 0 {
 			request.Rest = p.rest
-			if c, ok := chunk.Choose(gpuView{p.nodes, a, true}, request); ok {
+			if c, ok := chunk.Choose(gpuView{fleet: p.nodes, action: a, open: true}, request); ok {
 				return p.taken(c, request)
 			}
 			request.Rest = chunk.Counts{}
 		}
-		if c, ok := chunk.Choose(gpuView{p.nodes, a, false}, request); ok {
+		if c, ok := chunk.Choose(gpuView{fleet: p.nodes, action: a}, request); ok {
 			return p.taken(c, request)
+		}
+		if until := p.nodes.endsBy(p, a, k); until > 0 {
+			if c, ok := chunk.Choose(gpuView{fleet: p.nodes, action: a, until: until}, request); ok {
+				return p.taken(c, request)
+			}
 		}
 	}
 	return nil, nil, false
+}
+
+// endsBy returns when an action with some GPUs ends if it starts now, at the latest; 0 if that
+// is not known, or if no node has members of groups.
+func (f *gpuFleet) endsBy(p *gpuPass, a *state.Action, units uint32) int64 {
+	if !slices.ContainsFunc(f.nodes, func(n gpuNode) bool { return len(n.gaps) > 0 }) {
+		return 0
+	}
+	ns, known := p.demands.atMost(a, units)
+	if !known {
+		return 0
+	}
+	return saturate(p.view.Meta().Now, ns)
 }
 
 // taken puts the allocator's decision into the words of the state.

@@ -19,6 +19,11 @@ type TurnDecision struct {
 	WakeAt int64
 	// Examined is how many turns were looked at.
 	Examined int
+
+	// Of a group with members: until when actions may have them, 0 if they may not; when the
+	// next reservation begins; and whether a turn waits for nothing but actions to end.
+	GapUntil, NextAt int64
+	Waits            state.MemberWait
 }
 
 // NextTurn decides who has a group next (PlexRL §4.4, and §5.2 for what is reserved).
@@ -33,9 +38,10 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 	p := turnPass{view: v, group: g, now: v.Meta().Now, slot: v.Meta().Settings.LedgerSlotNS}
 	p.collect()
 	holder := v.Turn(g.Turn)
+	members := len(g.Members.List) > 0
 	d := TurnDecision{Examined: len(p.heads)}
 	switch {
-	case len(p.heads) == 0,
+	case len(p.heads) == 0 && (!members || holder != nil),
 		holder == nil && g.ContextSwitch != nil, // hooks of a turn that is over still run
 		holder != nil && (!holder.Preemptible || holder.Stop):
 		return d
@@ -43,12 +49,21 @@ func NextTurn(v *state.State, g *state.NodeGroup) TurnDecision {
 	p.reserved = p.intervals()
 	p.newest = p.begun()
 	best := p.best(p.due, holder)
+	waits := state.DueWaits
 	if best == nil && holder == nil {
-		best = p.best(p.fits, nil)
+		best, waits = p.best(p.fits, nil), state.EarlyWaits
+	}
+	if members && holder == nil {
+		d.NextAt = p.nextStart()
 	}
 	switch {
 	case best == nil:
 		d.WakeAt = p.boundary()
+		if members && holder == nil {
+			d.GapUntil = p.gap()
+		}
+	case holder == nil && occupied(v, g):
+		d.WakeAt, d.Waits = p.boundary(), waits
 	case holder != nil:
 		d.Stop = holder
 	default:
@@ -90,7 +105,7 @@ type turnPass struct {
 func (p *turnPass) collect() {
 	p.view.GroupJobs(p.group.ID, func(j *state.Job) bool {
 		held := p.view.HeldTurn(j.ID)
-		if held != nil && held.ID != p.group.Turn {
+		if held != nil && held.ID != p.group.Turn || j.Nodes > p.group.Remaining() {
 			return true
 		}
 		p.view.FirstTurns(j.ID, func(t *state.Turn) bool {

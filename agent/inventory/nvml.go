@@ -70,3 +70,22 @@ func gpuAt(lib nvml.Interface, i int) (*GPUs, error) {
 func className(product string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(product, "NVIDIA "), " ", "-")
 }
+
+// nvmlMemory asks the driver how much memory of a GPU is in use, and how much it has.
+func nvmlMemory(uuid string) (used, total uint64, err error) { return memoryOf(nvml.New(), uuid) }
+
+func memoryOf(lib nvml.Interface, uuid string) (used, total uint64, err error) {
+	if r := lib.Init(); r != nvml.SUCCESS {
+		return 0, 0, fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+	}
+	defer lib.Shutdown()
+	device, r := lib.DeviceGetHandleByUUID(uuid)
+	if r != nvml.SUCCESS {
+		return 0, 0, fmt.Errorf("inventory: GPU %s: %s", uuid, lib.ErrorString(r))
+	}
+	memory, r := device.GetMemoryInfo()
+	if r != nvml.SUCCESS {
+		return 0, 0, fmt.Errorf("inventory: memory of GPU %s: %s", uuid, lib.ErrorString(r))
+	}
+	return memory.Used, memory.Total, nil
+}

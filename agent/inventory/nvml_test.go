@@ -59,3 +59,26 @@ func TestNoDriver(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMemoryInUse asks for the GPU by its UUID.
+func TestMemoryInUse(t *testing.T) {
+	lib := &mock.Interface{
+		InitFunc:        func() nvml.Return { return nvml.SUCCESS },
+		ShutdownFunc:    func() nvml.Return { return nvml.SUCCESS },
+		ErrorStringFunc: func(nvml.Return) string { return "not found" },
+		DeviceGetHandleByUUIDFunc: func(uuid string) (nvml.Device, nvml.Return) {
+			if uuid != "GPU-1" {
+				return nil, nvml.ERROR_NOT_FOUND
+			}
+			return &mock.Device{GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
+				return nvml.Memory{Total: 80 << 30, Used: 3 << 30}, nvml.SUCCESS
+			}}, nvml.SUCCESS
+		},
+	}
+	if used, total, err := memoryOf(lib, "GPU-1"); err != nil || used != 3<<30 || total != 80<<30 {
+		t.Error(used, total, err)
+	}
+	if _, _, err := memoryOf(lib, "GPU-2"); err == nil {
+		t.Error("a GPU that is not there has memory")
+	}
+}

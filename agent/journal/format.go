@@ -6,26 +6,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 
+	"rota/agent/internal/record"
 	"rota/agent/plan"
 )
 
-// A file is the magic and then frames:
-//
-//	length of payload, CRC of length, CRC of payload (4 bytes each), payload
-//
-// The length has a checksum of its own so that a flipped bit in it cannot make
-// a whole frame look like a torn one. A payload is a sequence of records, a
-// kind and its fields as uvarints; strings have their length before them.
-const (
-	magic        = "rotajnl\x01"
-	headerSize   = 12
-	payloadLimit = 1 << 24
-)
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// A file is the magic and then frames of package record. A payload is a sequence of
+// records, a kind and its fields as uvarints; strings have their length before them.
+const magic = "rotajnl\x01"
 
 type kind byte
 
@@ -39,11 +28,9 @@ const (
 )
 
 var (
-	errMagic   = errors.New("not a journal")
-	errHeader  = errors.New("frame header does not match its checksum")
-	errPayload = errors.New("frame does not match its checksum")
-	errRecord  = errors.New("malformed record")
-	errNoID    = errors.New("no journal ID at the beginning")
+	errMagic  = errors.New("not a journal")
+	errRecord = errors.New("malformed record")
+	errNoID   = errors.New("no journal ID at the beginning")
 )
 
 // content is what a journal says.
@@ -63,7 +50,7 @@ func decode(data []byte) (c content, valid int, err error) {
 		return c, 0, errMagic
 	}
 	for {
-		payload, n, err := cutFrame(rest)
+		payload, n, err := record.Cut(rest)
 		if err != nil {
 			return c, 0, fmt.Errorf("at byte %d: %w", len(data)-len(rest), err)
 		}
@@ -81,52 +68,23 @@ func decode(data []byte) (c content, valid int, err error) {
 	return c, len(data) - len(rest), nil
 }
 
-// cutFrame returns the first frame of data and its size with header, or 0 if
-// data ends before the frame does.
-func cutFrame(data []byte) (payload []byte, n int, err error) {
-	if len(data) < headerSize {
-		return nil, 0, nil
-	}
-	length := binary.LittleEndian.Uint32(data)
-	if crc32.Checksum(data[:4], castagnoli) != binary.LittleEndian.Uint32(data[4:]) || length > payloadLimit {
-		return nil, 0, errHeader
-	}
-	n = headerSize + int(length)
-	if len(data) < n {
-		return nil, 0, nil
-	}
-	payload = data[headerSize:n]
-	if crc32.Checksum(payload, castagnoli) != binary.LittleEndian.Uint32(data[8:]) {
-		return nil, 0, errPayload
-	}
-	return payload, n, nil
-}
-
-func appendFrame(b, payload []byte) []byte {
-	var header [headerSize]byte
-	binary.LittleEndian.PutUint32(header[:], uint32(len(payload)))
-	binary.LittleEndian.PutUint32(header[4:], crc32.Checksum(header[:4], castagnoli))
-	binary.LittleEndian.PutUint32(header[8:], crc32.Checksum(payload, castagnoli))
-	return append(append(b, header[:]...), payload...)
-}
-
 // apply changes the content by the records of one frame.
 func (c *content) apply(payload []byte) error {
-	d := decoder{rest: payload}
-	for len(d.rest) > 0 {
-		switch k := kind(d.byte()); k {
+	d := decoder{record.Decoder{Rest: payload}}
+	for len(d.Rest) > 0 {
+		switch k := kind(d.Byte()); k {
 		case kindIdentity:
-			c.id = d.string()
+			c.id = d.String()
 		case kindBoot:
-			c.reboot(d.string())
+			c.reboot(d.String())
 		case kindIncarnation:
-			c.setIncarnation(d.uvarint())
+			c.setIncarnation(d.Uvarint())
 		case kindAccepted, kindReported, kindForgotten:
 			c.setAttempt(k, d.key())
 		default:
 			return errRecord
 		}
-		if d.failed {
+		if d.Failed {
 			return errRecord
 		}
 	}
@@ -183,7 +141,7 @@ func (c *content) encode() []byte {
 	}
 	payload := slices.Concat(stringRecord(kindIdentity, c.id), incarnationRecord(c.incarnation),
 		before, bootRecord(c.boot), after)
-	return appendFrame([]byte(magic), payload)
+	return record.Append([]byte(magic), payload)
 }
 
 func (c *content) sortedKeys() []plan.Key {
@@ -200,7 +158,7 @@ func (c *content) sortedKeys() []plan.Key {
 func bootRecord(id string) []byte { return stringRecord(kindBoot, id) }
 
 func stringRecord(k kind, s string) []byte {
-	return append(binary.AppendUvarint([]byte{byte(k)}, uint64(len(s))), s...)
+	return record.AppendString([]byte{byte(k)}, s)
 }
 
 func incarnationRecord(incarnation uint64) []byte {
@@ -218,47 +176,13 @@ func keyRecords(k kind, keys []plan.Key) []byte {
 	return b
 }
 
-// decoder reads fields; after the first that is malformed it yields zeros.
-type decoder struct {
-	rest   []byte
-	failed bool
-}
-
-func (d *decoder) byte() byte {
-	if len(d.rest) == 0 {
-		d.failed = true
-		return 0
-	}
-	b := d.rest[0]
-	d.rest = d.rest[1:]
-	return b
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 {
-		d.failed, d.rest = true, nil
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-func (d *decoder) string() string {
-	n := d.uvarint()
-	if n > uint64(len(d.rest)) {
-		d.failed, d.rest = true, nil
-		return ""
-	}
-	s := string(d.rest[:n])
-	d.rest = d.rest[n:]
-	return s
-}
+// decoder reads keys, too.
+type decoder struct{ record.Decoder }
 
 func (d *decoder) key() plan.Key {
-	key := plan.Key{Action: d.uvarint()}
-	attempt := d.uvarint()
-	key.Attempt, key.Incarnation = uint32(attempt), d.uvarint()
-	d.failed = d.failed || attempt > 1<<32-1
+	key := plan.Key{Action: d.Uvarint()}
+	attempt := d.Uvarint()
+	key.Attempt, key.Incarnation = uint32(attempt), d.Uvarint()
+	d.Failed = d.Failed || attempt > 1<<32-1
 	return key
 }

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"rota/agent/internal/record"
 	"rota/agent/plan"
 )
 
@@ -16,10 +17,10 @@ func FuzzDecode(f *testing.F) {
 	file := c.encode()
 	f.Add(file)
 	f.Add(file[:len(file)-3])
-	f.Add(file[len(magic)+headerSize:])
+	f.Add(file[len(magic)+record.HeaderSize:])
 	f.Add(keyRecords(kindAccepted, []plan.Key{k}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		framed := appendFrame(appendFrame([]byte(magic), stringRecord(kindIdentity, "id")), data)
+		framed := record.Append(record.Append([]byte(magic), stringRecord(kindIdentity, "id")), data)
 		for _, file := range [][]byte{data, framed} {
 			c, valid, err := decode(file)
 			if err != nil {

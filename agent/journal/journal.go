@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rota/agent/internal/record"
 	"rota/agent/plan"
-	"rota/agent/runtime"
 )
 
 var (
@@ -122,7 +122,7 @@ func SetAside(path string) (string, error) {
 		if err := os.Rename(path, aside); err != nil {
 			return "", fmt.Errorf("journal: set aside: %w", err)
 		}
-		return aside, syncDir(filepath.Dir(path))
+		return aside, record.SyncDir(filepath.Dir(path))
 	}
 }
 
@@ -202,9 +202,9 @@ func (j *Journal) append(sync bool, payload []byte) error {
 		return ErrFailed
 	}
 	if j.size >= j.reserve {
-		j.reserve = runtime.Reserve(j.file, j.size)
+		j.reserve = record.Reserve(j.file, j.size)
 	}
-	frame := appendFrame(nil, payload)
+	frame := record.Append(nil, payload)
 	if _, err := j.file.Write(frame); err != nil {
 		j.failed = true
 		return fmt.Errorf("journal: %w", err)
@@ -226,7 +226,7 @@ func (j *Journal) append(sync bool, payload []byte) error {
 // rewrite replaces the file by one that holds only what is still known.
 func (j *Journal) rewrite() error {
 	data := j.content.encode()
-	f, err := replaceFile(j.path, data)
+	f, err := record.Replace(j.path, data)
 	if err != nil {
 		j.failed = true
 		return fmt.Errorf("journal: rewrite: %w", err)
@@ -235,55 +235,18 @@ func (j *Journal) rewrite() error {
 		_ = j.file.Close()
 	}
 	j.file, j.size, j.live = f, int64(len(data)), int64(len(data))
-	j.reserve = runtime.Reserve(f, j.size)
+	j.reserve = record.Reserve(f, j.size)
 	return nil
-}
-
-// replaceFile puts data in place of the file at path, atomically and durably,
-// and returns it open, positioned at its end.
-func replaceFile(path string, data []byte) (_ *os.File, err error) {
-	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		return nil, err
-	}
-	if err := f.Sync(); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return nil, err
-	}
-	return f, syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // lockFile takes a lock that the kernel gives back when the process dies.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := record.Lock(path)
+	if errors.Is(err, record.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s", ErrLocked, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s", ErrLocked, path)
-		}
-		return nil, fmt.Errorf("journal: lock: %w", err)
 	}
 	return f, nil
 }

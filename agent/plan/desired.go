@@ -13,6 +13,8 @@ type Assignment struct {
 	// CPUs that it has to itself. They may change while it runs. None: it shares those of
 	// the node.
 	CPUs CPUs
+	// Engine that has to be ready before it starts; the zero value: none.
+	Engine Engine
 	// Work is what to start, for whoever does it. Refused says in words why it cannot be
 	// started. Both matter only for an attempt that the plan does not know.
 	Work    any
@@ -94,7 +96,7 @@ func (p *Plan) want(as Assignment) {
 		}
 	}
 	t.askew = t.askew || !slices.Equal(a.wants, as.CPUs)
-	a.named, a.wants = t.round, as.CPUs
+	a.named, a.wants, a.engine = t.round, as.CPUs, as.Engine
 	if !p.link.resizes && a.phase.live() && len(a.holds) == 0 { // the supervisor does not tell
 		t.hold(a, as.CPUs)
 	}

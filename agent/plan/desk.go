@@ -23,7 +23,8 @@ type desk struct {
 }
 
 // write enters into the journal what is wanted and what may be forgotten. What is only
-// going to be refused needs no lease.
+// going to be refused needs no lease. An attempt that waits for its engine is not entered: it
+// would be lost with the agent.
 func (p *Plan) write(now int64) {
 	d, s := &p.desk, &p.session
 	if d.writing != nil {
@@ -35,7 +36,8 @@ func (p *Plan) write(now int64) {
 	}
 	ready := p.ready(now)
 	p.table.each(func(a *attempt) {
-		if a.phase == wanted && (a.refusal != nil || ready) {
+		p.refuse(a)
+		if a.phase == wanted && (a.refusal != nil || ready && p.served(a)) {
 			j.Accept = append(j.Accept, a.key)
 		}
 	})

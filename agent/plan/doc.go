@@ -29,6 +29,13 @@
 // The servers leave an attempt the first CPU that it was started on. Otherwise two attempts
 // that want each other's only CPU would wait for ever.
 //
+// # Engines
+//
+// An attempt may need the engine of a model. It is entered into the journal, and started,
+// only when the engine is ready. Until then it is merely desired, so that an agent which is
+// started again does not take it for lost. If the engine failed, the attempt ends as one that
+// could not be started.
+//
 // # The lease
 //
 // A renewal counts from when it was sent, and the deadline is a margin before its

@@ -16,6 +16,9 @@ type Key struct {
 // action.attempt.incarnation.
 func (k Key) String() string { return fmt.Sprintf("%d.%d.%d", k.Action, k.Attempt, k.Incarnation) }
 
+// Engine reports whether the key is that of an engine, which runs as attempts do and is none.
+func (k Key) Engine() bool { return k.Attempt == 0 }
+
 // Running is an attempt that the supervisor runs.
 type Running struct {
 	Key Key

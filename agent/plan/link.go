@@ -148,10 +148,11 @@ func (p *Plan) start(now int64) {
 		case now < a.notBefore:
 			p.callAt(a.notBefore)
 		case !p.table.available(a.wants): // somebody is to leave them first
+		case !p.served(a): // its engine was ready when it was accepted
 		default:
 			a.phase = starting
 			p.table.hold(a, a.wants)
-			p.add(Start{a.key, a.work, a.wants})
+			p.add(Start{a.key, a.work, a.wants, p.engines[a.engine].URL})
 		}
 	})
 }

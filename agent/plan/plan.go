@@ -7,6 +7,8 @@ type Plan struct {
 	link    link
 	desk    desk
 	table   table
+	// engines are those of the node, as far as they are known.
+	engines map[Engine]EngineStatus
 	// queue are steps that were decided between two calls of Next.
 	queue []Step
 	// again is when Next has to be called again.

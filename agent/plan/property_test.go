@@ -43,6 +43,7 @@ func TestAnyHistory(t *testing.T) {
 			"and on it goes":   m.goesWell,
 			"fail":             m.fail,
 			"exit":             m.exit,
+			"engine moves":     m.engineMoves,
 			"pass":             m.pass,
 			"give up":          m.giveUp,
 			"agent dies":       m.agentDies,
@@ -60,6 +61,8 @@ type assigned struct {
 	key  Key
 	stop bool
 	cpus CPUs // the first one it keeps
+	// engine that it needs; the zero value: none.
+	engine Engine
 }
 
 // machine is a cluster and one node. The agent's plan is asked after everything that
@@ -90,6 +93,9 @@ type machine struct {
 	deadline  int64
 	starts    map[Key]int
 
+	// engine is how the only engine is.
+	engine EngineStatus
+
 	plan  *Plan
 	again int64
 	todo  []todo
@@ -119,8 +125,16 @@ func newMachine(t *rapid.T) *machine {
 // boot starts an agent.
 func (m *machine) boot() {
 	m.plan, m.connected, m.todo = New(m.journaled, m.attempts), true, nil
+	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
 	m.plan.Connected(m.running(), m.ends, m.resizes, m.now)
 	m.ask()
+}
+
+// engineMoves makes the engine ready, failed or neither.
+func (m *machine) engineMoves(t *rapid.T) {
+	m.engine = rapid.SampledFrom([]EngineStatus{{}, {URL: "http://here"}, {Failed: "it crashes"}}).Draw(t, "engine")
+	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
+	m.askSoon(t)
 }
 
 // running is what the supervisor says of what it runs.
@@ -139,8 +153,12 @@ func (m *machine) ask() {
 	}
 	for _, step := range steps {
 		m.todo = append(m.todo, todo{step: step, at: m.now})
-		if s, ok := step.(Start); ok && m.plan.session.lease.Held(m.now) == 0 {
+		s, ok := step.(Start)
+		if ok && m.plan.session.lease.Held(m.now) == 0 {
 			m.t.Fatalf("%v starts without a lease", s.Key)
+		}
+		if ok && m.plan.table.byKey[s.Key].engine == judge && (m.engine.URL == "" || s.EngineURL != m.engine.URL || !m.plan.UsesEngine(judge)) {
+			m.t.Fatalf("%v starts with the engine %+v: %+v", s.Key, m.engine, s)
 		}
 	}
 	if l := &m.plan.session.lease; l.Expired(m.now) && l.deadline != 0 {
@@ -218,6 +236,9 @@ func (m *machine) grant(t *rapid.T) {
 		cpus = free[:rapid.IntRange(0, len(free)).Draw(t, "cpus")]
 	}
 	m.assign(Key{Action: m.actions, Attempt: 1, Incarnation: m.incarnation}, cpus)
+	if rapid.IntRange(0, 2).Draw(t, "needs the engine") == 0 {
+		m.wants[len(m.wants)-1].engine = judge
+	}
 }
 
 // pick draws one of a list.
@@ -245,7 +266,7 @@ func (m *machine) cancel(t *rapid.T) {
 func (m *machine) desired() Desired {
 	d := Desired{Incarnation: m.incarnation, Fenced: !m.lives, Index: m.index}
 	for _, as := range m.wants {
-		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus)})
+		d.Assignments = append(d.Assignments, Assignment{Key: as.key, Stop: as.stop, CPUs: sorted(as.cpus), Engine: as.engine})
 	}
 	return d
 }
@@ -621,6 +642,8 @@ func (m *machine) reboot(t *rapid.T) {
 // heal lets everything go well for a while. Then every attempt has ended, its end was
 // reported, and nobody remembers it.
 func (m *machine) heal() {
+	m.engine = EngineStatus{URL: "http://here"}
+	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
 	for range 10 {
 		m.round()
 		m.until(m.now + 2*resizeAgain)

@@ -52,6 +52,8 @@ type Start struct {
 	Work any
 	// CPUs are those that it has to itself. They may be others than when Work was made.
 	CPUs CPUs
+	// EngineURL is the address of the engine that it asked for; empty: for none.
+	EngineURL string
 }
 
 // Resize gives a running attempt these CPUs to itself and no others. It is answered once,

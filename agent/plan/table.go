@@ -24,6 +24,8 @@ type attempt struct {
 	key   Key
 	phase phase
 	work  any
+	// engine that has to be ready before it starts.
+	engine Engine
 	// refusal ends the attempt instead of starting it.
 	refusal *Exit
 	// kill is why the attempt must end; 0: it need not.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	files "rota/agent/internal/record"
 	"rota/agent/plan"
 )
 
@@ -198,7 +199,7 @@ func (j *journal) write(recs ...*record) error {
 	}
 	j.buf = b
 	if j.size >= j.reserve {
-		j.reserve = Reserve(j.file, j.size)
+		j.reserve = files.Reserve(j.file, j.size)
 	}
 	if _, err := j.file.Write(b); err != nil {
 		// A part may have been written; cut it off so that what follows is read.

@@ -60,6 +60,7 @@ type Client struct {
 	Jobs         rotav1connect.JobServiceClient
 	Turns        rotav1connect.TurnServiceClient
 	Ledger       rotav1connect.LedgerServiceClient
+	Engines      rotav1connect.EngineServiceClient
 	Operator     rotav1connect.OperatorServiceClient
 
 	config  Config
@@ -107,6 +108,7 @@ func New(config Config) (*Client, error) {
 	c.Jobs = rotav1connect.NewJobServiceClient(c.servers, base, options...)
 	c.Turns = rotav1connect.NewTurnServiceClient(c.servers, base, options...)
 	c.Ledger = rotav1connect.NewLedgerServiceClient(c.servers, base, options...)
+	c.Engines = rotav1connect.NewEngineServiceClient(c.servers, base, options...)
 	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
 	return c, nil
 }

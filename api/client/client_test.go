@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -78,6 +79,23 @@ func TestSubmissionsAreRepeatedWithTheSameID(t *testing.T) {
 				t.Errorf("accepted %d times", n)
 			}
 		})
+	}
+}
+
+// What the server says of when actions start is passed on, to each submission its own.
+func TestEstimatesArePassedOn(t *testing.T) {
+	cl := newCluster()
+	s := cl.server(t)
+	s.one = func(r *rotav1.SubmitActionsRequest) *rotav1.SubmitActionsResult {
+		accepted := cl.submit(r)
+		for i := range r.Actions {
+			accepted.GetResponse().Estimates = append(accepted.GetResponse().Estimates, &rotav1.StartEstimate{P50: durationpb.New(time.Duration(i)), P90: durationpb.New(time.Minute)})
+		}
+		return accepted
+	}
+	resp, err := connectTo(t, s).SubmitEstimated(t.Context(), spec(1), spec(2))
+	if err != nil || fmt.Sprint(resp.Ids) != "[1 2]" || len(resp.Estimates) != 2 || resp.Estimates[1].P50.AsDuration() != 1 {
+		t.Errorf("got %v, %v", resp, err)
 	}
 }
 
@@ -293,8 +311,8 @@ func TestABatchThatIsTooLargeIsSplit(t *testing.T) {
 	c.submitBatch(batch)
 	for i, b := range batch {
 		<-b.done
-		if b.err != nil || cl.name(b.ids[0]) != fmt.Sprint(i) {
-			t.Errorf("submission %d: %v, %v", i, b.ids, b.err)
+		if b.err != nil || cl.name(b.resp.GetIds()[0]) != fmt.Sprint(i) {
+			t.Errorf("submission %d: %v, %v", i, b.resp.GetIds(), b.err)
 		}
 	}
 	if n := cl.executions(); n != len(batch) {

@@ -32,6 +32,13 @@ const (
 // Submissions made while others are on their way are sent together. Each is
 // accepted or refused on its own.
 func (c *Client) Submit(ctx context.Context, specs ...*rotav1.ActionSpec) ([]uint64, error) {
+	resp, err := c.SubmitEstimated(ctx, specs...)
+	return resp.GetIds(), err
+}
+
+// SubmitEstimated is Submit, and returns the whole answer: with it comes when each of the
+// actions is expected to start.
+func (c *Client) SubmitEstimated(ctx context.Context, specs ...*rotav1.ActionSpec) (*rotav1.SubmitActionsResponse, error) {
 	req := &rotav1.SubmitActionsRequest{Namespace: c.config.Namespace, RequestId: c.requestID(), Actions: specs}
 	s := &submission{
 		ctx: ctx, req: req, size: req.SizeVT() + 32,
@@ -40,7 +47,7 @@ func (c *Client) Submit(ctx context.Context, specs ...*rotav1.ActionSpec) ([]uin
 	c.batcher.add(s)
 	select {
 	case <-s.done:
-		return s.ids, s.err
+		return s.resp, s.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("submit actions: %w: %w", ErrUnknownOutcome, ctx.Err())
 	}
@@ -58,15 +65,15 @@ type submission struct {
 	sent time.Time
 
 	done chan struct{}
-	ids  []uint64
+	resp *rotav1.SubmitActionsResponse
 	err  error
 }
 
-func (s *submission) end(ids []uint64, err error) {
+func (s *submission) end(resp *rotav1.SubmitActionsResponse, err error) {
 	if err != nil {
 		err = fmt.Errorf("submit actions: %w", err)
 	}
-	s.ids, s.err = ids, err
+	s.resp, s.err = resp, err
 	close(s.done)
 }
 
@@ -205,7 +212,7 @@ func endAll(batch []*submission, err error) {
 func (c *Client) settle(s *submission, result *rotav1.SubmitActionsResult) {
 	detail := result.GetError()
 	if detail == nil {
-		s.end(result.GetResponse().GetIds(), nil)
+		s.end(result.GetResponse(), nil)
 		return
 	}
 	err := detailError(detail)

@@ -33,6 +33,7 @@ func (s *State) CheckRows() error {
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
 		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
+		s.checkEngines, s.checkNodeEngines, s.checkLevels,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -96,7 +97,7 @@ func (s *State) checkNode(n *Node) error {
 	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
 		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
-	return s.checkGPUs(n)
+	return cmp.Or(s.checkWithheld(n), s.checkGPUs(n))
 }
 
 // endLater reports whether a teardown goes on in a later entry.

@@ -42,8 +42,10 @@ func (s *State) checkGPUs(n *Node) (err error) {
 	switch {
 	case err != nil:
 		return err
-	case g.Free != AllGPUs(g.Count)&^held:
-		return fmt.Errorf("node %s: GPUs %v are free and %v held of %d", n.Name, g.Free.Slice(), held.Slice(), g.Count)
+	case held&n.Withheld != 0:
+		return fmt.Errorf("node %s: actions hold GPUs %v, which a turn has", n.Name, (held & n.Withheld).Slice())
+	case g.Free != AllGPUs(g.Count)&^held&^n.Withheld:
+		return fmt.Errorf("node %s: GPUs %v are free, %v held and %v withheld of %d", n.Name, g.Free.Slice(), held.Slice(), n.Withheld.Slice(), g.Count)
 	case n.FreeBandwidth+bandwidth != n.Bandwidth:
 		return fmt.Errorf("node %s: %d bit/s free and %d held of %d", n.Name, n.FreeBandwidth, bandwidth, n.Bandwidth)
 	}

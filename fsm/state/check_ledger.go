@@ -29,7 +29,7 @@ func (s *State) checkNodeGroups() (err error) {
 		case (g.Period == 0) != (len(reservations[g.ID]) == 0):
 			err = fmt.Errorf("group %s has a period of %d and %d reservations", g.Name, g.Period, len(reservations[g.ID]))
 		default:
-			err = errors.Join(checkGroupReservations(g, reservations[g.ID]), s.checkHookRuns(g))
+			err = errors.Join(checkGroupReservations(g, reservations[g.ID]), s.checkHookRuns(g), s.checkMembers(g))
 		}
 		return err == nil
 	})

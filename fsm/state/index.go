@@ -67,6 +67,8 @@ type indexes struct {
 	heldTurns      *btree.Map[JobID, TurnID]
 	// hookActions has the groups whose hooks are queued or run, by the actions.
 	hookActions *btree.Map[ActionID, GroupID]
+	// memberNodes has the groups that have members on a node, by its name.
+	memberNodes *btree.BTreeG[memberNode]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -193,6 +195,7 @@ var indexed = [...]index{
 	ordered("domains", func(x *indexes) **btree.BTreeG[domainRank] { return &x.domains }, domainRank.less),
 	mapped("nodeGroupNames", func(x *indexes) **btree.Map[string, GroupID] { return &x.nodeGroupNames }),
 	mapped("hookActions", func(x *indexes) **btree.Map[ActionID, GroupID] { return &x.hookActions }),
+	ordered("memberNodes", func(x *indexes) **btree.BTreeG[memberNode] { return &x.memberNodes }, memberNode.less),
 	ordered("jobNames", func(x *indexes) **btree.BTreeG[jobName] { return &x.jobNames }, jobName.less),
 	ordered("groupJobs", func(x *indexes) **btree.BTreeG[groupJob] { return &x.groupJobs }, groupJob.less),
 	ordered("jobTurns", func(x *indexes) **btree.BTreeG[jobTurn] { return &x.jobTurns }, jobTurn.less),

@@ -83,6 +83,8 @@ type NodeGroup struct {
 	Awake DeploymentID
 	// ContextSwitch is the one under way, nil if there is none.
 	ContextSwitch *ContextSwitch
+	// Members is empty for a group with only a number of nodes.
+	Members Members
 }
 
 // ContextSwitch brings one deployment onto a group instead of another, by hooks. Nothing is

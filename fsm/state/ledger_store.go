@@ -119,6 +119,7 @@ func (s *State) PutNodeGroup(r *NodeGroup) {
 	}
 	s.setTimer(old.timer(), r.timer())
 	s.indexHook(old, r)
+	s.indexMembers(old, r)
 }
 
 // DeleteNodeGroup forgets a group.
@@ -127,6 +128,7 @@ func (s *State) DeleteNodeGroup(id GroupID) {
 		db(s).index.nodeGroupNames.Delete(old.Name)
 		s.setTimer(old.timer(), timer{})
 		s.indexHook(old, nil)
+		s.indexMembers(old, nil)
 	}
 }
 
@@ -343,6 +345,7 @@ func (r *NodeGroup) code(c *codec) {
 			signed(c, &h.ExitCode)
 		})
 	}
+	r.Members.code(c)
 }
 
 func (r *ContextSwitch) code(c *codec) {

@@ -90,6 +90,15 @@ func (r *Quota) returnOf(now int64) (id ReturnID, due int64) {
 	return ReturnID(r.ID)<<returnSlotBits | ReturnID(uint32(slot)), slot * step
 }
 
+// ReturnsAt returns the log time at which units come back of a call that ends at one.
+func (r *Quota) ReturnsAt(end int64) int64 {
+	if !r.Windowed() {
+		return end
+	}
+	_, due := r.returnOf(end)
+	return due
+}
+
 // Returns visits what comes back to a quota, in no order that matters.
 func (s *State) Returns(id QuotaID, fn func(*QuotaReturn) bool) {
 	db(s).returns.scan(ReturnID(id)<<returnSlotBits, func(r *QuotaReturn) bool { return r.ID.Quota() == id && fn(r) })

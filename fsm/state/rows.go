@@ -136,6 +136,8 @@ type Node struct {
 	// DividedAt is when its cores were divided last, DivideAt when they are to be divided
 	// again, if nothing happens before; 0: then only.
 	DividedAt, DivideAt int64
+	// Withheld are the GPUs that turns have as members of groups; they are not free.
+	Withheld GPUSet
 }
 
 // Available returns how many cores the node can give to an attempt that starts: those that
@@ -404,6 +406,8 @@ type Meta struct {
 	Wall WallMarks
 	// Placing is how far the search for a group has come.
 	Placing Placing
+	// LastGeneration is the newest generation of an engine's declaration.
+	LastGeneration uint64
 	nextMeta
 }
 

@@ -47,6 +47,7 @@ func (r *Node) code(c *codec) {
 	trailing(c, &r.Spare, number)
 	trailing(c, &r.DividedAt, signed)
 	trailing(c, &r.DivideAt, signed)
+	trailing(c, &r.Withheld, number)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -187,6 +188,7 @@ func (r *Meta) code(c *codec) {
 	trailing(c, &r.Placing.Best, number)
 	trailing(c, &r.Placing.Again, (*codec).flag)
 	trailing(c, &r.Release, (*codec).text)
+	trailing(c, &r.LastGeneration, number)
 	r.nextMeta.code(c)
 }
 

@@ -30,6 +30,8 @@ type containers struct {
 	jobs         table[JobID, Job, *Job]
 	reservations table[JobID, Reservation, *Reservation]
 	turns        table[TurnID, Turn, *Turn]
+	engines      table[string, Engine, *Engine]
+	nodeEngines  table[NodeID, NodeEngines, *NodeEngines]
 	nextState    //nolint:unused // empty but in a build for the fault suite
 
 	index indexes

@@ -25,6 +25,8 @@ const (
 	tableJobs         byte = 19
 	tableReservations byte = 20
 	tableTurns        byte = 21
+	tableEngines      byte = 22
+	tableNodeEngines  byte = 23
 )
 
 // tables lists the tables in the order in which snapshots have them, a table behind
@@ -49,6 +51,8 @@ var tables = append([]tableDef{
 	defineTable(tableJobs, func(d *containers) *table[JobID, Job, *Job] { return &d.jobs }, (*State).PutJob),
 	defineTable(tableReservations, func(d *containers) *table[JobID, Reservation, *Reservation] { return &d.reservations }, (*State).PutReservation),
 	defineTable(tableTurns, func(d *containers) *table[TurnID, Turn, *Turn] { return &d.turns }, (*State).PutTurn),
+	sinceLevel(levelResizing, defineTable(tableEngines, func(d *containers) *table[string, Engine, *Engine] { return &d.engines }, (*State).PutEngine)),
+	sinceLevel(levelResizing, defineTable(tableNodeEngines, func(d *containers) *table[NodeID, NodeEngines, *NodeEngines] { return &d.nodeEngines }, (*State).PutNodeEngines)),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.
@@ -59,6 +63,7 @@ type tableDef struct {
 	// make gives a state an empty table, fork gives a copied state one of its own.
 	make, fork func(*containers)
 	hash       func(*containers) uint64
+	rows       func(*containers) int
 	save       func(*containers, *saver)
 	// load decodes a row and stores it, indexes included.
 	load func(*State, []byte) error
@@ -75,6 +80,7 @@ func defineTable[K cmp.Ordered, R any, P rowOf[R]](id byte, of func(*containers)
 		make:  func(d *containers) { *of(d) = newTable[K, R, P](id) },
 		fork:  func(d *containers) { t := of(d); t.rows = t.rows.Copy() },
 		hash:  func(d *containers) uint64 { return of(d).hash },
+		rows:  func(d *containers) int { return of(d).rows.Len() },
 		save:  func(d *containers, out *saver) { saveTable(out, of(d)) },
 		load:  func(s *State, b []byte) error { return decodeInto(b, P(new(R)), func(r *R) { put(s, r) }) },
 		copyTo: func(from, to *State) {
@@ -85,6 +91,12 @@ func defineTable[K cmp.Ordered, R any, P rowOf[R]](id byte, of func(*containers)
 		},
 		row: func() coder { return P(new(R)) },
 	}
+}
+
+// sinceLevel says with which feature level a table came.
+func sinceLevel(l Level, t tableDef) tableDef {
+	t.since = l
+	return t
 }
 
 // tableOf finds a table by its number.

@@ -1,11 +1,11 @@
 // Package need lets a test say what it needs of the machine: root, cgroups,
-// network namespaces, FUSE, a program.
+// network namespaces, FUSE, a program, the clients of Redis.
 //
 // On a machine that lacks it the test is skipped with the reason, so that
 // `make test` passes on a laptop. A skip that nobody notices is a test that
 // does not exist, so ROTA_REQUIRE names the needs that must be met; a test that
 // lacks one of them fails:
 //
-//	ROTA_REQUIRE=root,cgroup,netns,fuse,tool go test ./...
+//	ROTA_REQUIRE=root,cgroup,netns,fuse,tool,redis go test ./...
 //	ROTA_REQUIRE=all go test ./...
 package need

@@ -73,6 +73,26 @@ func Tool(t testing.TB, names ...string) {
 	}
 }
 
+// Redis needs redis-server, redis-cli, redis-benchmark and a Python with the module redis,
+// whose path it returns.
+func Redis(t testing.TB) (python string) {
+	t.Helper()
+	for _, name := range []string{"redis-server", "redis-cli", "redis-benchmark"} {
+		if _, err := exec.LookPath(name); err != nil {
+			lack(t, "redis", name+" is not installed")
+			return ""
+		}
+	}
+	// The distribution's module belongs to the distribution's Python, which another may hide.
+	for _, python := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(python, "-c", "import redis").Run() == nil {
+			return python
+		}
+	}
+	lack(t, "redis", "no Python here has the module redis")
+	return ""
+}
+
 // lack skips the test, or fails it where the need is required.
 func lack(t testing.TB, need, why string) {
 	t.Helper()

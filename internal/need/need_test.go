@@ -78,7 +78,7 @@ func TestControllersAreFoundInEitherHierarchy(t *testing.T) {
 
 func TestThisMachineAnswersEveryNeed(t *testing.T) {
 	t.Setenv(requireEnv, "")
-	for name, ask := range map[string]func(testing.TB){"root": Root, "cgroup": Cgroup, "netns": Netns, "fuse": FUSE} {
+	for name, ask := range map[string]func(testing.TB){"root": Root, "cgroup": Cgroup, "netns": Netns, "fuse": FUSE, "redis": func(t testing.TB) { Redis(t) }} {
 		var r recorder
 		ask(&r)
 		if r.failed != "" {

@@ -150,8 +150,10 @@ func newGPUDemand(d *sim.Draw, like *logv1.GpuInventory) *logv1.Gpus {
 		g.Degrees = append(g.Degrees, uint32(1)<<level)
 	}
 	if d.Chance(700_000) {
-		g.Model = []string{"reward", "judge", "teacher", "critic"}[d.N(4)]
-		g.SetupNs = d.Skewed(0, 20*second)
+		g.Model = models[d.N(int64(len(models)))]
+		if g.SetupNs = d.Skewed(0, 20*second); g.SetupNs%3 == 0 {
+			g.SetupNs = 0 // what was measured of the model's engine counts
+		}
 	}
 	return g
 }

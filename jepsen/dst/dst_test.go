@@ -44,6 +44,9 @@ func TestSeeds(t *testing.T) {
 	if sum.Hooks < 20*sum.Seeds {
 		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
 	}
+	if seeds == 12 && sum.SharedTurns < 12 {
+		t.Errorf("%d turns held GPUs that actions use between turns: too few", sum.SharedTurns)
+	}
 	for _, f := range faults {
 		if seeds == 12 && sum.Happened[f.kind] == 0 {
 			t.Errorf("it never happened that %s: the faults exclude each other too often", f.kind)

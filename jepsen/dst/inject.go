@@ -23,6 +23,10 @@ func (w *World) carryOut(e Event) {
 		c.submit(e)
 	case Quota:
 		c.changeQuota(e.On, e.Luck)
+	case Engine:
+		c.changeEngine(e.Luck)
+	case Engines:
+		c.reportEngines(e.On, e.Luck)
 	case Train:
 		newTrainer(w, e.On, e.Luck).start()
 	case ChangeJob:

@@ -60,6 +60,7 @@ func (c *client) changeGroup(i int, luck uint64) {
 	}
 	create := &logv1.CreateNodeGroup{Name: groupName(i), Nodes: d.Between(2, 8)}
 	c.do(&logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: create}}, triesMax, ignore)
+	c.changeMembers(i, luck)
 	if d.Chance(200_000) {
 		c.resumeLedger(1)
 	}
@@ -163,10 +164,12 @@ func (w *World) cutTrainers(e Event, d *sim.Draw) bool {
 	return len(w.trainersOf(e.On)) > 0
 }
 
-// endJobs is what operators do when the faults are over: all jobs are completed.
+// endJobs is what operators do when the faults are over: all jobs are completed, and groups
+// leave their GPUs to actions.
 func (w *World) endJobs() {
 	c := w.clients[0]
 	c.resumeLedger(1)
+	c.freeMembers()
 	for _, t := range w.trainers {
 		t.steps = 0
 	}

@@ -37,6 +37,8 @@ const (
 	ChangeJob Kind = "change a job"
 	Group     Kind = "change a node group"
 	Read      Kind = "read"
+	Engine    Kind = "change an engine"
+	Engines   Kind = "report engines"
 )
 
 // Faults.
@@ -166,6 +168,7 @@ func newPlan(c config, length int64) Plan {
 	p.bursts(&d, c)
 	p.others(&d, c)
 	p.quotaChanges(c)
+	p.engines(c)
 	p.trainings(c)
 	p.faults(&d, c)
 	p.upgrades(c)

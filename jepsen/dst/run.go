@@ -76,6 +76,8 @@ type Outcome struct {
 	Jobs, Turns, TurnsLost int
 	// Hooks that began to run when groups changed hands.
 	Hooks int
+	// SharedTurns held a group whose members' GPUs actions use between turns.
+	SharedTurns int
 	// Upgrades of a server to a newer build; Stops at a feature level
 	// that the server's build did not know.
 	Upgrades, Stops int
@@ -154,7 +156,7 @@ func (w *World) outcome(p Plan) Outcome {
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
-		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks,
+		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, SharedTurns: w.witness.shared,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
 	w.servers[0].rep.View(func(s *state.State) {

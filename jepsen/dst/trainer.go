@@ -277,6 +277,7 @@ func (t *trainer) hold(row state.Turn) {
 		takes = 100 * hour // it hangs: only its lease ends that
 	}
 	t.holds = &hold{trainer: t.luck, group: row.Group, deployment: row.Deployment, turn: row.ID, token: row.Token}
+	t.holds.gpus = t.w.gpusOfTurn(row)
 	t.w.trace("trainer %x begins to hold group %d: turn %d, token %d", t.luck, row.Group, row.ID, row.Token)
 	t.w.witness.holds(t.holds)
 	life := t.life

@@ -23,6 +23,10 @@ type witness struct {
 	tokens  map[state.GroupID]uint64
 	inOrder map[state.DeploymentID]state.TurnID
 	turns   int // that held a group
+	// turnGPUs are the GPUs that holders of groups use, by node; shared counts the turns that
+	// use some.
+	turnGPUs map[string]state.GPUSet
+	shared   int
 	// hookOf has the groups of hooks, by action; hooks counts those that began.
 	hookOf map[uint64]state.GroupID
 	hooks  int
@@ -47,7 +51,8 @@ func newWitness(fail func(string, ...any)) *witness {
 		fail: fail, live: map[uint64]execution{}, seen: map[token]bool{}, done: map[token]bool{},
 		busy: map[string]state.CoreSet{}, busyGPUs: map[string]state.GPUSet{},
 		groups: map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
-		hookOf: map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
+		turnGPUs: map[string]state.GPUSet{},
+		hookOf:   map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
 	}
 }
 
@@ -67,6 +72,9 @@ func (w *witness) Began(node string, k plan.Key, cores state.CoreSet, gpus state
 	}
 	if both := w.busyGPUs[node] & gpus; both != 0 {
 		w.fail("GPUs %v of %s are in use when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
+	}
+	if both := w.turnGPUs[node] & gpus; both != 0 {
+		w.fail("a turn uses GPUs %v of %s when attempt %d of action %d begins on them", both.Slice(), node, k.Attempt, k.Action)
 	}
 	w.hookBegins(k.Action)
 	w.seen[t] = true
@@ -115,6 +123,8 @@ type hold struct {
 	deployment state.DeploymentID
 	turn       state.TurnID
 	token      uint64
+	// gpus are those that the turn uses as members of its group.
+	gpus []usedGPUs
 }
 
 // holds: a trainer begins to use a group.
@@ -130,6 +140,7 @@ func (w *witness) holds(h *hold) {
 	if h.turn <= w.inOrder[h.deployment] {
 		w.fail("turn %d holds group %d after turn %d of the same deployment, which is younger", h.turn, h.group, w.inOrder[h.deployment])
 	}
+	w.usesGPUs(h)
 	w.groups[h.group], w.tokens[h.group], w.inOrder[h.deployment] = h, h.token, h.turn
 }
 
@@ -137,6 +148,9 @@ func (w *witness) holds(h *hold) {
 func (w *witness) leaves(h *hold) {
 	if w.groups[h.group] == h {
 		delete(w.groups, h.group)
+	}
+	for _, x := range h.gpus {
+		w.turnGPUs[x.node] &^= x.set
 	}
 }
 

@@ -67,6 +67,19 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 	case *logv1.Command_DeleteQuota:
 		return m.deleteQuota(v.DeleteQuota, got)
 	}
+	return m.engineCommand(c, got)
+}
+
+// engineCommand is that of the verbs about engines.
+func (m *Model) engineCommand(c *logv1.Command, got *logv1.Result) error {
+	switch v := c.Verb.(type) {
+	case *logv1.Command_RegisterEngine:
+		return m.registerEngine(v.RegisterEngine, got)
+	case *logv1.Command_RemoveEngine:
+		return m.removeEngine(v.RemoveEngine, got)
+	case *logv1.Command_ReportEngines:
+		return m.reportEngines(v.ReportEngines, got)
+	}
 	return m.ledgerCommand(c, got)
 }
 
@@ -75,6 +88,8 @@ func (m *Model) ledgerCommand(c *logv1.Command, got *logv1.Result) error {
 	switch v := c.Verb.(type) {
 	case *logv1.Command_CreateNodeGroup:
 		return m.createNodeGroup(v.CreateNodeGroup, got)
+	case *logv1.Command_SetGroupMembers:
+		return m.setGroupMembers(v.SetGroupMembers, got)
 	case *logv1.Command_DeleteNodeGroup:
 		return m.deleteNodeGroup(v.DeleteNodeGroup, got)
 	case *logv1.Command_ResumeLedger:
@@ -117,9 +132,10 @@ var codes = map[string]uint32{
 	"REQUEST_EXPIRED":  4,
 	"ACTION_NOT_FOUND": 5, "TRAJECTORY_NOT_FOUND": 5, "NODE_NOT_FOUND": 5, "NAMESPACE_NOT_FOUND": 5, "POOL_NOT_FOUND": 5,
 	"QUOTA_NOT_FOUND": 5, "CLASS_NOT_FOUND": 5, "NODE_GROUP_NOT_FOUND": 5, "JOB_NOT_FOUND": 5, "TURN_NOT_FOUND": 5,
+	"ENGINE_NOT_FOUND": 5, "TOO_MANY_ENGINES": 8,
 	"NODE_GROUP_EXISTS": 6, "JOB_EXISTS": 6,
 	"TOO_MANY_NODE_GROUPS": 8, "TOO_MANY_JOBS": 8, "TOO_MANY_DEPLOYMENTS": 8, "TOO_MANY_TURNS": 8,
-	"NODE_GROUP_IN_USE": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9, "TURN_SETTING_UP": 9, "CONTEXT_SWITCH_OVER": 9,
+	"NODE_GROUP_IN_USE": 9, "GPUS_TAKEN": 9, "NODE_GROUP_TOO_NARROW": 9, "TOO_FEW_SPARES": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9, "TURN_SETTING_UP": 9, "CONTEXT_SWITCH_OVER": 9,
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
 	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,

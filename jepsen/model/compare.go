@@ -62,6 +62,9 @@ func (m *Model) finish() error {
 	if err := m.compareClasses(m.touchedClasses); err != nil {
 		return err
 	}
+	if err := m.compareEngines(m.touchedEngines); err != nil {
+		return err
+	}
 	for _, id := range m.touchedRequests {
 		if r := m.requests[id]; r != nil { // it was not forgotten since
 			if err := m.compareRequest(id, r); err != nil {
@@ -84,13 +87,15 @@ func (m *Model) compareMeta() error {
 	got := []uint64{meta.Revision, uint64(meta.LastAction), uint64(meta.LastTrajectory), meta.LastIncarnation,
 		uint64(meta.LastNamespace), uint64(meta.LastPool), uint64(meta.LastNode), uint64(meta.LastClass), uint64(meta.Level),
 		uint64(meta.LastQuota), uint64(m.s.QuotaCount()), uint64(m.s.RequestCount()),
-		uint64(meta.LastGroup), uint64(meta.LastJob), uint64(meta.LastTurn), meta.LastToken, uint64(m.s.NodeGroupCount()), uint64(m.s.JobCount())}
+		uint64(meta.LastGroup), uint64(meta.LastJob), uint64(meta.LastTurn), meta.LastToken, uint64(m.s.NodeGroupCount()), uint64(m.s.JobCount()),
+		meta.LastGeneration, uint64(m.s.EngineCount())}
 	want := []uint64{m.revision, uint64(m.lastAction), uint64(m.lastTrajectory), m.lastIncarnation,
 		uint64(m.lastNamespace), uint64(m.lastPool), uint64(m.lastNode), uint64(m.lastClass), uint64(m.level),
 		uint64(m.lastQuota), uint64(len(m.quotas)), uint64(len(m.requests)),
-		uint64(m.lastGroup), uint64(m.lastJob), uint64(m.lastTurn), m.lastToken, uint64(len(m.groups)), uint64(len(m.jobs))}
+		uint64(m.lastGroup), uint64(m.lastJob), uint64(m.lastTurn), m.lastToken, uint64(len(m.groups)), uint64(len(m.jobs)),
+		m.lastGeneration, uint64(len(m.engines))}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, class, scheduler version, last quota, quotas, request IDs, last group, job, turn, token, groups and jobs are %d, must be %d", got, want)
+		return fmt.Errorf("revision, last action, trajectory, incarnation, namespace, pool, node, class, scheduler version, last quota, quotas, request IDs, last group, job, turn, token, groups, jobs, last generation and engines are %d, must be %d", got, want)
 	}
 	if got := m.s.Counts(); got != m.counts {
 		return fmt.Errorf("counts are %+v, must be %+v", got, m.counts)
@@ -239,17 +244,22 @@ func (m *Model) compareNode(n *node) error {
 		return fmt.Errorf("node %s is missing", n.Name)
 	}
 	x, y := got, &n.Node
+	gpus := x.GPUs
+	gpus.Free |= x.Withheld // which is judged with the groups
 	same := x.ID == y.ID && x.Pool == y.Pool && x.Incarnation == y.Incarnation && x.JournalID == y.JournalID &&
 		x.State == y.State && x.Draining == y.Draining && x.Address == y.Address && x.Runtime == y.Runtime &&
 		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
 		x.Running == y.Running && x.Trajectories == y.Trajectories && x.ReservedFor == y.ReservedFor &&
-		x.GPUs == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
+		gpus == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
 		x.LowDisk == y.LowDisk && x.Drained == y.Drained && x.Resizes == y.Resizes && x.Spare == y.Spare
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
 	}
-	return m.compareModels(n)
+	if err := m.compareModels(n); err != nil {
+		return err
+	}
+	return m.compareInstances(n)
 }
 
 func (m *Model) compareRequest(id string, r *request) error {
@@ -280,6 +290,9 @@ func (m *Model) Compare(s *state.State) error {
 		}
 	}
 	if err := m.compareAllClasses(); err != nil {
+		return err
+	}
+	if err := m.compareEngines(slices.Sorted(maps.Keys(m.engines))); err != nil {
 		return err
 	}
 	if err := m.compareAllOfLedger(); err != nil {

@@ -85,6 +85,26 @@ func onGPUs(n uint32) *logv1.Action {
 	return a
 }
 
+// untimed says nothing of how long its model takes to set up.
+func untimed(gpus uint32) *logv1.Action {
+	a := onGPUs(gpus)
+	a.Needs.Gpus.SetupNs = 0
+	return a
+}
+
+var levelThree = &logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: levelResizing}}}
+
+func engineOf(spec string) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_RegisterEngine{RegisterEngine: &logv1.RegisterEngine{Model: "m", Spec: []byte(spec)}}}
+}
+
+// engineReportOf is what node n1 says of the engine on its first two GPUs.
+func engineReportOf(incarnation uint64, said uint32, setUp int64) *logv1.Command {
+	return &logv1.Command{Verb: &logv1.Command_ReportEngines{ReportEngines: &logv1.ReportEngines{
+		Node: "n1", Incarnation: incarnation, Reports: []*logv1.EngineReport{{Model: "m", Gpus: 2, State: said, SetUpNs: setUp}},
+	}}}
+}
+
 func reportOf(node string, incarnation, action uint64, reason state.EndReason) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
 		Node: node, Incarnation: incarnation, Reports: []*logv1.AttemptReport{{ActionId: action, Attempt: 1, Reason: uint32(reason)}},
@@ -281,6 +301,22 @@ var disagreements = []disagreement{
 		}},
 	{name: "a model is gone", setup: commands{withGPUs("n1"), submitOf(onGPUs(2))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "are resident, must be",
 		forge: func(s *state.State, _ []*logv1.Result) { s.DeleteResidency(1) }},
+	{name: "a measured set-up is not charged", setup: commands{levelThree, withGPUs("n1"), submitOf(untimed(2)), engineOf("a"), engineReportOf(1, engineReady, second)}, last: commands{submitOf(untimed(2))},
+		wants: "was charged 0 ns", forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 2, func(t *state.Attempt) { t.SetUpNS = 0 })
+		}},
+	{name: "what failed is resident", setup: commands{levelThree, withGPUs("n1"), submitOf(onGPUs(2)), reportOf("n1", 1, 1, state.EndExited)}, last: commands{engineReportOf(1, engineFailed, 0)},
+		wants: "are resident, must be", sabotage: func(s *state.State) {
+			s.PutResidency(&state.Residency{Node: 1, Models: []state.Resident{{Model: "other", Chunk: state.Chunk{Units: 2}, Bytes: 80}}})
+		}},
+	{name: "what a node said before it was lost", setup: commands{levelThree, withGPUs("n1"), expireOf("n1", 1), withGPUs("n1")}, last: commands{engineReportOf(1, engineReady, second)},
+		wants: "has engines", forge: func(s *state.State, _ []*logv1.Result) {
+			s.PutNodeEngines(&state.NodeEngines{Node: 1, Instances: []state.EngineInstance{{Model: "m", Chunk: state.Chunk{Units: 2}, State: state.EngineReady}}})
+		}},
+	{name: "another declaration", setup: commands{levelThree, engineOf("a")}, last: commands{engineOf("b")}, wants: "the engine of model \"m\" has generation",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			s.PutEngine(&state.Engine{Model: "m", Generation: 2, Spec: []byte("a")})
+		}},
 	{name: "GPUs are idle", setup: commands{withGPUs("n1")}, last: commands{submitOf(onGPUs(2))}, wants: "waits for 2 GPUs",
 		sabotage: func(s *state.State) { editNode(s, "n1", func(n *state.Node) { n.GPUs.Free = 0 }) }},
 	{name: "an attempt number again", setup: one, last: commands{submitOf(cores(1))}, wants: "must be 1 and 1",

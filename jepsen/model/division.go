@@ -118,7 +118,7 @@ func (m *Model) judgeDivision(n *node, row *state.Node) error {
 		if at.Cores.Minus(free) != (state.CoreSet{}) {
 			return fmt.Errorf("action %d has cores %v, of which only %v are there and no other's", a.ID, at.Cores.Slice(), free.Slice())
 		}
-		if err := a.goesOnWith(at, divided, m.now); err != nil {
+		if err := a.goesOnWith(at, divided || m.now == 0, m.now); err != nil { // a division at log time 0 leaves no trace
 			return err
 		}
 		free = free.Minus(at.Cores)
@@ -201,6 +201,9 @@ func (a *action) comparable(b *action) bool {
 		}
 	}
 	p, q := a.profile(), b.profile()
+	if p.Serial && p.SerialPPM == 0 { // each core brings as much as any other: all divisions are equal
+		return false
+	}
 	return a.CoresMin == b.CoresMin && a.CoresMax == b.CoresMax && p.Serial == q.Serial && p.SerialPPM == q.SerialPPM
 }
 

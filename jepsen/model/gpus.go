@@ -119,9 +119,9 @@ func (n *node) footprint(a *action) uint64 {
 }
 
 // hasChunk: so many free GPUs in a row, aligned.
-func (n *node) hasChunk(units uint32) bool {
+func (n *node) hasChunk(units uint32, without state.GPUSet) bool {
 	for first := uint32(0); first+units <= n.GPUs.Count; first += units {
-		if gpus := (state.Chunk{First: first, Units: units}).GPUs(); n.GPUs.Free&gpus == gpus {
+		if gpus := (state.Chunk{First: first, Units: units}).GPUs(); (n.GPUs.Free&^without)&gpus == gpus {
 			return true
 		}
 	}
@@ -138,7 +138,7 @@ func (m *Model) fitsGPUs(a *action, n *node, at *state.Attempt) error {
 		}
 		return nil
 	}
-	charge := d.SetUpNS
+	charge := m.setUpOf(a)
 	if n.residentAt(d.Model, c) >= 0 {
 		charge = 0
 	}
@@ -152,7 +152,7 @@ func (m *Model) fitsGPUs(a *action, n *node, at *state.Attempt) error {
 	case at.SetUpNS != charge:
 		return fmt.Errorf("action %d was charged %d ns for model %q on chunk %+v of node %s, must be %d", a.ID, at.SetUpNS, d.Model, c, n.Name, charge)
 	}
-	return nil
+	return m.mayHaveGPUs(a, n, c)
 }
 
 func (n *node) residentAt(model string, c state.Chunk) int {
@@ -204,7 +204,9 @@ func (n *node) giveBack(a *action, now int64) {
 	}
 	n.GPUs.Free |= a.chunk.GPUs()
 	if i := n.residentAt(d.Model, a.chunk); i >= 0 {
-		n.models[i].UsedAt = now
+		if n.models[i].UsedAt = now; n.engines[place{a.chunk, d.Model}].State == engineFailed {
+			n.models = slices.Delete(n.models, i, i+1)
+		}
 	}
 	n.sortModels()
 	a.chunk, a.setUp = state.Chunk{}, 0
@@ -250,10 +252,10 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 			unsure = true
 			continue
 		}
-		if a.ReservedOn == 0 && ahead > window && !somebodyIsElastic(a) {
+		if a.ReservedOn == 0 && ahead > window && !m.somebodyIsElastic(a) {
 			return fmt.Errorf("action %d was granted with more than %d older ones waiting", a.ID, window)
 		}
-		if older.asksForNoMore(a, at) && a.ReservedOn == 0 {
+		if older.asksForNoMore(a, at) && a.ReservedOn == 0 && at.Chunk.GPUs()&m.groupGPUs(n) == 0 {
 			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
 		}
 		if head == nil && older.ReservedOn == 0 && !unsure {
@@ -305,18 +307,18 @@ func (m *Model) waitsForNode(n *node) (oldest *action) {
 
 // elastic: it is known how much faster the action is with more GPUs, or where its
 // model is.
-func (a *action) elastic() bool {
+func (m *Model) elastic(a *action) bool {
 	d := a.GPUs()
-	return d != nil && len(d.Degrees) > 1 && a.timed() && (a.hasCurve() || a.widthsSeen() > 1 || d.SetUpNS > 0)
+	return d != nil && len(d.Degrees) > 1 && a.timed() && (a.hasCurve() || a.widthsSeen() > 1 || m.setUpOf(a) > 0)
 }
 
 // somebodyIsElastic: one that waits or runs on the class of an action is known to
 // gain from more GPUs, so that others may be let wait.
-func somebodyIsElastic(a *action) bool {
-	if slices.ContainsFunc(a.pool.gpuQueue(a.GPUs().Class).waiting, (*action).elastic) {
+func (m *Model) somebodyIsElastic(a *action) bool {
+	if slices.ContainsFunc(a.pool.gpuQueue(a.GPUs().Class).waiting, m.elastic) {
 		return true
 	}
-	return slices.ContainsFunc(a.runOnItsClass(), (*action).elastic)
+	return slices.ContainsFunc(a.runOnItsClass(), m.elastic)
 }
 
 // runOnItsClass are the actions that run on the GPUs that an action waits for.
@@ -336,12 +338,12 @@ func (a *action) runOnItsClass() (running []*action) {
 func (m *Model) noGPUsForgotten(p *pool) error {
 	for _, q := range p.gpuQueues {
 		for _, a := range m.inLine(q.waiting, window) {
-			n := a.startsOn(p)
+			n := m.startsOn(a, p)
 			if n == nil {
 				continue
 			}
 			forAnother := slices.ContainsFunc(a.runOnItsClass(), func(r *action) bool { return r.ID < a.ID })
-			if !forAnother || !somebodyIsElastic(a) {
+			if !forAnother || !m.somebodyIsElastic(a) {
 				return fmt.Errorf("action %d waits for %d GPUs, node %s has %v free and is reserved for nobody else", a.ID, a.GPUs().Degrees[0], n.Name, n.GPUs.Free.Slice())
 			}
 		}
@@ -349,11 +351,12 @@ func (m *Model) noGPUsForgotten(p *pool) error {
 	return nil
 }
 
-// startsOn is a node on which an action that waits for GPUs could start.
-func (a *action) startsOn(p *pool) *node {
+// startsOn is a node on which an action that waits for GPUs could start. It need not start on
+// those of groups.
+func (m *Model) startsOn(a *action, p *pool) *node {
 	for _, n := range p.nodes {
 		kept := n.ReservedFor != 0 && n.ReservedFor != a.ID
-		if n.usable() && !kept && n.GPUs.Class == a.GPUs().Class && n.hasChunk(a.GPUs().Degrees[0]) && n.footprint(a) <= n.GPUs.Memory &&
+		if n.usable() && !kept && n.GPUs.Class == a.GPUs().Class && n.hasChunk(a.GPUs().Degrees[0], m.groupGPUs(n)) && n.footprint(a) <= n.GPUs.Memory &&
 			n.available() >= int(a.CoresMin) && n.FreeMemory >= a.reserves() && n.FreeBandwidth >= a.Bandwidth() {
 			return n
 		}

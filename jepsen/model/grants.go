@@ -22,7 +22,7 @@ func (g *nodeGroup) heads() (all []*turn) {
 			}
 			seen[t.Deployment] = true
 		}
-		if !holds {
+		if !holds && j.Nodes <= g.left() {
 			all = append(all, heads...)
 		}
 	}
@@ -108,6 +108,9 @@ func (m *Model) goesBefore(g *nodeGroup, a, b *turn) bool {
 func (m *Model) grantTurn(e state.Event) error {
 	t := m.turns[state.TurnID(e.Subject)]
 	if t != nil && t.held() {
+		if m.reviewBusy(m.nodeGroup(t.Group)) { // its holder is told of members that are back
+			return m.tellTurn(t)
+		}
 		return m.stopTurn(t)
 	}
 	if t == nil || t.State != state.TurnWaiting {
@@ -124,10 +127,17 @@ func (m *Model) grantTurn(e state.Event) error {
 	case g.turn != nil:
 		return fmt.Errorf("turn %d was granted on group %s, which turn %d holds", t.ID, g.Name, g.turn.ID)
 	}
+	m.reviewBusy(g)
+	if err := m.learnSpares(g); err != nil {
+		return err
+	}
 	if !m.unsure(g) {
 		if err := m.isNext(g, t); err != nil {
 			return err
 		}
+	}
+	if err := m.takeMembers(g, t); err != nil {
+		return err
 	}
 	m.lastToken++
 	t.State, t.Group, t.GrantedAt, t.Token = state.TurnHeld, g.ID, m.now, m.lastToken
@@ -175,6 +185,9 @@ func (m *Model) explain(g *nodeGroup) string {
 // nobodyWaitsInVain: a group that is free has nobody who should hold it, and will be
 // looked at again when that changes.
 func (m *Model) nobodyWaitsInVain(g *nodeGroup) error {
+	if m.waitsForActions(g) {
+		return nil
+	}
 	if g.turn != nil || g.ContextSwitch != nil || g.Halted != "" || m.s.HasWork() || m.timersLeft() {
 		return nil
 	}

@@ -95,10 +95,11 @@ func (m *Model) compareNodeGroup(g *nodeGroup) error {
 	x, y := *got, g.NodeGroup
 	same := sameContextSwitch(x.ContextSwitch, y.ContextSwitch)
 	x.WakeAt, y.WakeAt, x.ContextSwitch, y.ContextSwitch = 0, 0, nil, nil
-	if !same || x != y {
+	x.Members, y.Members = state.Members{}, state.Members{}
+	if !same || fmt.Sprint(x) != fmt.Sprint(y) {
 		return fmt.Errorf("group %s is %+v, must be %+v", g.Name, x, y)
 	}
-	return nil
+	return m.compareMembers(g)
 }
 
 // compareJob compares a row with what it must be. Why it is where it is, is the state

@@ -135,13 +135,18 @@ func (m *Model) nodeGroup(id state.GroupID) *nodeGroup {
 }
 
 func (m *Model) createNodeGroup(c *logv1.CreateNodeGroup, got *logv1.Result) error {
-	all := c.Nodes
+	if m.level < levelResizing && (len(c.Members) > 0 || c.Selector != nil) {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
+	var v verdict
+	g := &nodeGroup{}
+	with, nodes := m.members(&v, g, c.Nodes, c.Members, c.Selector)
+	all := nodes
 	for _, g := range m.groups {
 		all += g.Nodes
 	}
-	var v verdict
 	v.refuse(c.Name == "" || len(c.Name) > nameBytesMax, "INVALID")
-	v.refuse(c.Nodes < 1 || c.Nodes > groupNodesMax || all > groupNodesMax, "INVALID")
+	v.refuse(nodes < 1 || nodes > groupNodesMax || all > groupNodesMax, "INVALID")
 	v.refuse(len(c.HookPool) > nameBytesMax, "INVALID")
 	v.refuse(m.nodeGroupNamed(c.Name) != nil, "NODE_GROUP_EXISTS")
 	v.refuse(len(m.groups) >= nodeGroupsMax, "TOO_MANY_NODE_GROUPS")
@@ -150,7 +155,9 @@ func (m *Model) createNodeGroup(c *logv1.CreateNodeGroup, got *logv1.Result) err
 		return err
 	}
 	m.lastGroup++
-	m.groups = append(m.groups, &nodeGroup{NodeGroup: state.NodeGroup{ID: m.lastGroup, Name: c.Name, Nodes: c.Nodes, HookPool: c.HookPool}})
+	g.NodeGroup = state.NodeGroup{ID: m.lastGroup, Name: c.Name, Nodes: nodes, HookPool: c.HookPool}
+	m.groups = append(m.groups, g)
+	m.joinMembers(g, with)
 	return result(got, &logv1.Result{FirstId: uint64(m.lastGroup), Count: 1})
 }
 
@@ -163,6 +170,7 @@ func (m *Model) deleteNodeGroup(c *logv1.DeleteNodeGroup, got *logv1.Result) err
 		return refused(got, "NODE_GROUP_IN_USE")
 	}
 	m.groups = remove(m.groups, g)
+	m.onlyArrivals = m.onlyArrivals && !g.hasMembers()
 	return result(got, &logv1.Result{Count: 1})
 }
 

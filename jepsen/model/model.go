@@ -29,6 +29,7 @@ type Model struct {
 	lastClass       state.ClassID
 	lastNamespace   state.NamespaceID
 	lastPool        state.PoolID
+	lastGeneration  uint64 // of engines
 
 	namespaces   map[string]state.NamespaceID
 	pools        map[string]*pool
@@ -39,6 +40,7 @@ type Model struct {
 	requests     map[string]*request
 	quotas       map[string]*quota
 	classes      map[className]*class
+	engines      map[string]*engine // by model
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
@@ -63,10 +65,12 @@ type step struct {
 	touchedPools        []*pool
 	touchedClasses      []*class
 	touchedRequests     []string
+	touchedEngines      []string // models
 	// onlyArrivals: no node was changed by the commands, so that every pass is
 	// over the queue of a pool, and chooses among all nodes.
 	onlyArrivals bool
-	budget       int // timers that may still fire
+	budget       int  // timers that may still fire
+	over         bool // all that the entry did was seen
 }
 
 // New returns the model of a cluster that has applied nothing.
@@ -81,6 +85,7 @@ func New() *Model {
 		requests:     make(map[string]*request),
 		quotas:       make(map[string]*quota),
 		classes:      make(map[className]*class),
+		engines:      make(map[string]*engine),
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},
@@ -141,7 +146,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 		s: s, onlyArrivals: !s.HasWork(), budget: stepsPerEntry,
 		touchedActions: m.touchedActions[:0], touchedTrajectories: m.touchedTrajectories[:0],
 		touchedNodes: m.touchedNodes[:0], touchedPools: m.touchedPools[:0], touchedClasses: m.touchedClasses[:0],
-		touchedRequests: m.touchedRequests[:0],
+		touchedRequests: m.touchedRequests[:0], touchedEngines: m.touchedEngines[:0],
 	}
 	m.beginLedger()
 	if len(results) != len(e.Commands) {

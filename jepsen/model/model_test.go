@@ -97,7 +97,9 @@ func TestRandomWorlds(t *testing.T) {
 
 // command draws one command; what it names mostly exists.
 func (w *world) command() *logv1.Command {
-	switch n := w.rand.IntN(42); {
+	switch n := w.rand.IntN(45); {
+	case n >= 42:
+		return w.engineCommand()
 	case n >= 40:
 		return w.quotaCommand()
 	case n < 12:
@@ -135,7 +137,7 @@ func (w *world) rareCommand() *logv1.Command {
 	case 2:
 		return &logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: w.pick("default", "big", "none")}}}
 	case 3:
-		return &logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: 1}}}
+		return &logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: uint32(1 + 2*w.rand.IntN(2))}}}
 	case 4:
 		return &logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: w.pick("test", "other")}}}
 	case 5:
@@ -228,7 +230,7 @@ func (w *world) onGPUs(a *logv1.Action) {
 		MemoryBytes: uint64(w.rand.IntN(5) * 10), Model: w.pick("", "a", "b", "c", "d"),
 	}
 	if g.Model != "" {
-		g.SetupNs = w.rand.Int64N(3 * second)
+		g.SetupNs = w.rand.Int64N(3*second) * w.rand.Int64N(2)
 	}
 	a.Needs = &logv1.Needs{Gpus: g}
 	if w.rand.IntN(2) == 0 {
@@ -275,6 +277,36 @@ func (w *world) quotaCommand() *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_CreateQuota{CreateQuota: &logv1.CreateQuota{
 		Name: name, Kind: uint32(w.rand.IntN(4)), Limit: uint32(w.rand.IntN(6)), WindowNs: w.rand.Int64N(2) * w.rand.Int64N(30*second), Keys: uint32(w.rand.IntN(4)),
 	}}}
+}
+
+// engineCommand changes how a model is served, or says what became of engines on a node.
+func (w *world) engineCommand() *logv1.Command {
+	model := w.pick("a", "b", "c", "d")
+	switch w.rand.IntN(8) {
+	case 0:
+		return &logv1.Command{Verb: &logv1.Command_RemoveEngine{RemoveEngine: &logv1.RemoveEngine{Model: model}}}
+	case 1, 2:
+		return &logv1.Command{Verb: &logv1.Command_RegisterEngine{RegisterEngine: &logv1.RegisterEngine{Model: w.pick(model, model, model, ""), Spec: []byte(w.pick("x", "x", "y", ""))}}}
+	}
+	c := &logv1.ReportEngines{Node: w.nodeName(), Incarnation: w.incarnation()}
+	n := w.s.NodeByName(c.Node)
+	if n != nil && w.rand.IntN(5) > 0 {
+		c.Incarnation = n.Incarnation
+	}
+	for range 1 + w.rand.IntN(3) {
+		r := &logv1.EngineReport{
+			Model: model, State: []uint32{1, 2, 4, 4, 6, 7, 7, 8}[w.rand.IntN(8)], First: uint32(w.rand.IntN(4)), Gpus: uint32(w.rand.IntN(3)),
+			Starts: w.rand.Uint64N(3), Generation: w.rand.Uint64N(4), SetUpNs: w.rand.Int64N(20*second) * w.rand.Int64N(2),
+			Gone: w.rand.IntN(5) == 0, Message: w.pick("", "exited"),
+		}
+		if n != nil && len(w.s.ModelsOn(n.ID)) > 0 && w.rand.IntN(10) > 0 {
+			there := w.s.ModelsOn(n.ID)
+			m := there[w.rand.IntN(len(there))]
+			r.Model, r.First, r.Gpus, r.State = m.Model, m.Chunk.First, m.Chunk.Units, min(r.State, 7)
+		}
+		c.Reports = append(c.Reports, r)
+	}
+	return &logv1.Command{Verb: &logv1.Command_ReportEngines{ReportEngines: c}}
 }
 
 func (w *world) opening() *logv1.Command {

@@ -55,6 +55,9 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	if err := m.expect(n.event()); err != nil {
 		return err
 	}
+	if err := m.reviewNode(n.Name, true); err != nil {
+		return err
+	}
 	if left != nil && left != p && !m.inUse(left) {
 		m.forgetPool(left)
 	}
@@ -128,7 +131,7 @@ func (m *Model) enter(n *node, row state.Node, p *pool) *node {
 			m.counts.NodesUp--
 		}
 	}
-	n.Node, n.pool, n.models = row, p, nil
+	n.Node, n.pool, n.models, n.engines = row, p, nil, nil
 	p.nodes = append(p.nodes, n)
 	m.counts.NodesUp++
 	m.onlyArrivals = false
@@ -142,11 +145,14 @@ func (m *Model) expireNode(c *logv1.ExpireNode, got *logv1.Result) error {
 		return result(got, &logv1.Result{})
 	}
 	changes := m.loseNode(n)
-	n.State, n.models = state.NodeDown, nil
+	n.State, n.models, n.engines = state.NodeDown, nil, nil
 	m.counts.NodesUp--
 	m.onlyArrivals = false
 	m.touchNode(n)
 	if err := m.expectAll(append(changes, change{n.event(), nil})); err != nil {
+		return err
+	}
+	if err := m.reviewNode(n.Name, true); err != nil {
 		return err
 	}
 	return result(got, &logv1.Result{Count: 1})
@@ -178,6 +184,9 @@ func (m *Model) setDrains(n *node, operator, lowDisk bool, got *logv1.Result) er
 		if err := m.expect(n.event()); err != nil {
 			return err
 		}
+		if err := m.reviewNode(n.Name, false); err != nil {
+			return err
+		}
 	}
 	return result(got, &logv1.Result{Count: 1})
 }
@@ -196,6 +205,9 @@ func (m *Model) removeNode(c *logv1.RemoveNode, got *logv1.Result) error {
 	delete(m.nodes, n.Name)
 	delete(m.nodeByID, n.ID)
 	n.pool.nodes = remove(n.pool.nodes, n)
+	if err := m.reviewNode(n.Name, true); err != nil {
+		return err
+	}
 	return result(got, &logv1.Result{Count: 1})
 }
 

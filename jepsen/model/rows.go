@@ -30,6 +30,7 @@ type (
 		running  []*action
 		hosted   []*trajectory
 		models   []state.Resident // in the memory of its GPUs
+		engines  map[place]state.EngineInstance
 		touched  bool
 		// chose are those that could have started here and wait for more cores.
 		chose  map[state.ActionID]bool

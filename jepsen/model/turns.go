@@ -132,7 +132,7 @@ func (m *Model) learnPasses(q *queue) {
 func (m *Model) couldBeReserved(a *action) *node {
 	for _, n := range a.pool.nodes {
 		mine := a.Trajectory == 0 && n.usable() || a.Trajectory != 0 && n.ID == a.Node
-		if mine && n.couldHold(&a.Action) && n.couldServe(a) && n.ReservedFor == 0 && !n.served && m.reservedFor(n) == 0 {
+		if mine && n.couldHold(&a.Action) && n.couldServe(a) && m.couldHave(a, n) && n.ReservedFor == 0 && !n.served && m.reservedFor(n) == 0 {
 			return n
 		}
 	}

@@ -34,7 +34,7 @@ var jobs = []Mutant{
 	{
 		Name:  "job-holds-two-groups",
 		Bug:   "a job that still holds a turn on the group that it left is granted another",
-		Edits: []Edit{{"sched/turn.go", "if held != nil && held.ID != p.group.Turn {", "if held != nil && held.ID == 0 {"}},
+		Edits: []Edit{{"sched/turn.go", "if held != nil && held.ID != p.group.Turn || ", "if held != nil && held.ID == 0 || "}},
 		Hunt:  simulate(),
 	},
 	{
@@ -106,7 +106,7 @@ var jobs = []Mutant{
 		Edits: []Edit{{"server/lease/turns.go",
 			"	if err := verify(); err != nil {\n		return nil, err\n	}\n",
 			""}},
-		Hunt: partitions(),
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/lease", "TestDeposedLeaderCannotRenewTurns"}},
 	},
 	{
 		Name: "granted-while-hooks-run",

@@ -36,7 +36,7 @@ var leases = []Mutant{
 		Edits: []Edit{{"server/lease/table.go",
 			"	if err := verify(); err != nil {\n		return nil, err\n	}\n",
 			""}},
-		Hunt: partitions(),
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/lease", "TestDeposedLeaderCannotRenew"}},
 	},
 	{
 		Name: "new-leader-remembers",
@@ -61,7 +61,7 @@ var leases = []Mutant{
 		Edits: []Edit{{"server/lease/table.go",
 			"case lease.expiring && lease.number == n.Incarnation:",
 			"case lease.expiring && lease.number == 0:"}},
-		Hunt: partitions(),
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/lease", "TestNoRenewalOnceExpiryBegan"}},
 	},
 }
 

@@ -1,5 +1,7 @@
 package mutant
 
+import "time"
+
 // servers are bugs of the servers around the state machine: of replication, of
 // what is durable, and of what is told to clients. Real processes are hunted.
 var servers = []Mutant{
@@ -9,7 +11,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/read.go",
 			"return lead.verify.verify(ctx, index)",
 			"return index, nil"}},
-		Hunt: run("deposed-leaders"),
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestALeaderThatNobodyConfirmsAnswersNoRead"}},
 	},
 	{
 		Name: "stale-read-of-a-follower",
@@ -89,7 +91,7 @@ var servers = []Mutant{
 		Edits: []Edit{{"server/replica/guard.go",
 			"			err = fmt.Errorf(\"%w: %s: %w\", ErrWriteFailed, what, err)\n			g.fatal(err)\n			return\n",
 			"			err = nil\n			return\n"}},
-		Hunt: run("disk"),
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/replica", "TestAFailingDiskEndsTheWriter"}, Within: 6 * time.Minute},
 	},
 	{
 		Name: "checksum-ignored",

@@ -132,8 +132,8 @@ var stateMachine = []Mutant{
 		Name: "forgotten-work",
 		Bug:  "a queue that gets cores back is not looked at",
 		Edits: []Edit{{"fsm/transition.go",
-			"	x.dirtyNodes.add(n.ID)\n	x.nodeFreed(&n)\n	x.divides(&n, t.Cores)\n	if t.Reserved > 0 {",
-			"	x.dirtyNodes.add(n.ID)\n	x.divides(&n, t.Cores)\n	if t.Reserved > 0 {"}},
+			"	x.dirtyNodes.add(n.ID)\n	x.nodeFreed(&n)\n	x.divides(&n, t.Cores)\n	x.membersFreed",
+			"	x.dirtyNodes.add(n.ID)\n	x.divides(&n, t.Cores)\n	x.membersFreed"}},
 		Hunt: simulate(),
 	},
 	{

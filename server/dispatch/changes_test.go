@@ -176,3 +176,61 @@ func BenchmarkNext(b *testing.B) {
 		})
 	}
 }
+
+// TestEnginesAreAlwaysWhole: each message has every engine that should be ready on the node, also
+// one that says only what changed, and an attempt keeps the engine that it was told first.
+func TestEnginesAreAlwaysWhole(t *testing.T) {
+	c := newCluster(t)
+	engine := func(generation uint64, dir string) {
+		spec, _ := (&rotav1.EngineSpec{Model: "judge", Command: &rotav1.Command{Dir: dir}}).MarshalVT()
+		c.change(func(st *state.State) { st.PutEngine(&state.Engine{Model: "judge", Generation: generation, Spec: spec}) })
+	}
+	resident := func(models ...state.Resident) {
+		c.change(func(st *state.State) { st.PutResidency(&state.Residency{Node: 1, Models: models}) })
+	}
+	onGPU := func(id state.ActionID) {
+		c.start(id, 1)
+		c.change(func(st *state.State) {
+			a := *st.Action(id)
+			a.Needs = &state.Needs{GPUs: &state.GPUDemand{Model: "judge"}}
+			st.PutAction(&a)
+		})
+	}
+	one := state.Resident{Model: "judge", Chunk: state.Chunk{First: 1, Units: 1}, Bytes: 40, UsedAt: 1}
+	pair := state.Resident{Model: "judge", Chunk: state.Chunk{First: 2, Units: 2}, Bytes: 20}
+	other := state.Resident{Model: "other", Chunk: state.Chunk{First: 0, Units: 1}, Bytes: 20, UsedAt: 2}
+	s := c.changing()
+	if m := mustNext(t, s); len(m.Engines) != 0 {
+		t.Errorf("nothing is resident: %v", m.Engines)
+	}
+	resident(pair, one, other)
+	onGPU(1)
+	if m := mustNext(t, s); len(m.Engines) != 0 || m.Assignments[0].Engine != "" {
+		t.Errorf("no model has an engine: %v", m)
+	}
+	engine(4, "/a")
+	onGPU(2)
+	for range 2 { // nothing has changed the second time
+		m := mustNext(t, s)
+		if len(m.Engines) != 2 || m.Engines[0].Chunk.First != 1 || m.Engines[0].MemoryBytes != 40 || m.Engines[1].Chunk.Gpus != 2 ||
+			m.Engines[0].Generation != 4 || m.Engines[1].Spec.Command.Dir != "/a" {
+			t.Fatalf("told of the engines %v", m.Engines)
+		}
+		if len(m.Assignments) > 0 && m.Assignments[0].Engine != "judge" {
+			t.Errorf("the attempt needs the engine %q", m.Assignments[0].Engine)
+		}
+	}
+	engine(5, "/b")
+	s.whole = true
+	m := mustNext(t, s)
+	if len(m.Engines) != 2 || m.Engines[0].Generation != 5 || m.Engines[0].Spec.Command.Dir != "/b" {
+		t.Errorf("declared anew: %v", m.Engines)
+	}
+	if len(m.Assignments) != 2 || m.Assignments[0].Engine != "" || m.Assignments[1].Engine != "judge" {
+		t.Errorf("the attempts need other engines than before: %v", m.Assignments)
+	}
+	c.change(func(st *state.State) { st.DeleteEngine("judge") })
+	if m := mustNext(t, s); len(m.Engines) != 0 {
+		t.Errorf("the engine was removed: %v", m.Engines)
+	}
+}

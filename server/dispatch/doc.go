@@ -8,6 +8,9 @@
 // mark never blocks it and holds no data, so a slow agent costs one flag however
 // much happens meanwhile, and then gets the newest state and none of the steps.
 //
+// Engines are sent whole each time: those that should be ready on the node follow from what is
+// resident there and how that is served. They are few, and an agent that missed one would stop it.
+//
 // Only what to run travels once per stream and attempt: commands can be 64 KiB,
 // and an agent has either journaled one or lost its stream.
 package dispatch

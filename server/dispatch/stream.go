@@ -24,6 +24,8 @@ type stream struct {
 	sent map[token]*sentAttempt
 	// index is that of the newest message, round how many there were.
 	index, round uint64
+	// specs are the declarations of engines that were decoded, by generation.
+	specs map[uint64]*rotav1.EngineSpec
 	// whole asks for every attempt in the next message.
 	whole bool
 }
@@ -34,6 +36,8 @@ type sentAttempt struct {
 	row *state.Attempt
 	// timeout is the run timeout, which is repeated in each assignment.
 	timeout *durationpb.Duration
+	// engine is the model whose engine it needs, as it was told first.
+	engine string
 	// round is that of the newest state with the attempt in it.
 	round uint64
 }
@@ -62,6 +66,7 @@ type grant struct {
 	action    *state.Action
 	namespace string
 	keys      []*rotav1.QuotaKey
+	engine    string
 }
 
 func quotaKeys(st *state.State, a *state.Action) (keys []*rotav1.QuotaKey) {
@@ -83,6 +88,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	s.round++
 	known := 0 // attempts of the state that were told before
 	var grants []grant
+	var engines []resident
 	s.machine.View(func(st *state.State) {
 		msg.Index = st.Meta().Applied
 		node := st.NodeByName(s.req.Name)
@@ -99,9 +105,10 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 				}
 			}
 			action := st.Action(a.Action) // there is one: an invariant of state
-			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action)})
+			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action)})
 			return true
 		})
+		engines = enginesOn(st, node)
 	})
 	if msg.Fenced {
 		return msg, nil
@@ -118,7 +125,9 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 		msg.Assignments = append(msg.Assignments, assignment)
 	}
 	s.index = msg.Index
-	return msg, nil
+	var err error
+	msg.Engines, err = s.desired(engines)
+	return msg, err
 }
 
 // forget drops what was told and is not in the newest state, which has so many of the
@@ -148,14 +157,14 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	}
 	key := token{g.attempt.Action, g.attempt.Number}
 	if told := s.sent[key]; told != nil {
-		told.row, a.RunTimeout = g.attempt, told.timeout
+		told.row, a.RunTimeout, a.Engine = g.attempt, told.timeout, told.engine
 		return a, nil
 	}
 	spec := new(rotav1.ActionSpec)
 	if err := spec.UnmarshalVT(g.action.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", g.attempt.Action, err)
 	}
-	a.Command, a.Http, a.RunTimeout = spec.Command, spec.Http, spec.RunTimeout
-	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, s.round}
+	a.Command, a.Http, a.RunTimeout, a.Engine = spec.Command, spec.Http, spec.RunTimeout, g.engine
+	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, g.engine, s.round}
 	return a, nil
 }

@@ -58,6 +58,30 @@ func TestAnAnswerCountsForEarlierQuestionsOnly(t *testing.T) {
 	}
 }
 
+// A leader whose followers are gone may have been deposed. It does not know yet, and answers no
+// read.
+func TestALeaderThatNobodyConfirmsAnswersNoRead(t *testing.T) {
+	c := newCluster(t, 3, func(cfg *Config) {
+		cfg.HeartbeatTimeout, cfg.LeaderLease = 20*time.Second, 20*time.Second
+	})
+	lead := c.elect()
+	c.propose(lead, "x")
+	if _, err := lead.replica.ReadIndexLocal(c.ctx()); err != nil {
+		t.Fatalf("a read while all answer: %v", err)
+	}
+	for _, nd := range c.followers() {
+		c.kill(nd)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if index, err := lead.replica.ReadIndexLocal(ctx); err == nil {
+		t.Errorf("a read at %d is answered though nobody confirmed the leader", index)
+	}
+	if lead.replica.lead.Load() == nil {
+		t.Error("the leader has stepped down: the test shows nothing")
+	}
+}
+
 // confirms is verify without an index.
 func (v *verifier) confirms(ctx context.Context) error {
 	_, err := v.verify(ctx, 0)

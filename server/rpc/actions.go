@@ -37,6 +37,7 @@ func (s *Server) action(id state.ActionID) (row actionRow, revision uint64, err 
 		switch a.State {
 		case state.ActionQueued:
 			row.waitingFor = s.Explain(st, a, now)
+			row.estimate = s.EstimateStarts(st, []*state.Action{a}, now)[0].message()
 		case state.ActionRunning:
 			row.coresReason = s.Explain(st, a, now)
 		}

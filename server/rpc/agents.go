@@ -118,7 +118,7 @@ func report(r *rotav1.AttemptReport) *logv1.AttemptReport {
 	return &logv1.AttemptReport{
 		ActionId: r.ActionId, Attempt: r.Attempt,
 		Reason: uint32(res.Reason), ExitCode: res.ExitCode, Signal: res.Signal,
-		Message:    sentence(res.Message),
+		Message:    sentence(res.Message, messageBytesMax),
 		StdoutTail: stdout, StderrTail: stderr,
 		ExecNs:          max(0, int64(res.ExecDuration.AsDuration())),
 		CpuNs:           max(0, int64(res.CpuTime.AsDuration())),
@@ -138,13 +138,13 @@ func tails(stdout, stderr []byte) (o, e []byte) {
 
 func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
-// sentence makes a message of an agent fit to be kept.
-func sentence(s string) string {
+// sentence makes a message of an agent fit to be kept, in so many bytes.
+func sentence(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= messageBytesMax {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:messageBytesMax], "") // without a character that was cut
+	return strings.ToValidUTF8(s[:most], "") // without a character that was cut
 }
 
 // ReportDisk commits whether the disk of a node is low.

@@ -49,6 +49,7 @@ type actionRow struct {
 	attempt         *state.Attempt
 	waitingFor      string
 	coresReason     string
+	estimate        *rotav1.StartEstimate
 	wall            wallClock
 }
 
@@ -92,6 +93,7 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		CancelRequested: r.CancelReason != 0 && !r.State.Final(),
 		WaitingFor:      r.waitingFor,
 		CoresReason:     r.coresReason,
+		Estimate:        r.estimate,
 		Revision:        r.Revision,
 	}
 	if r.attempt != nil {

@@ -21,11 +21,12 @@ const (
 
 // CreateNodeGroup makes a group that deployments take turns on.
 func (s *Server) CreateNodeGroup(ctx context.Context, req *rotav1.CreateNodeGroupRequest) (*rotav1.CreateNodeGroupResponse, error) {
-	if err := firstOf(requireName("name", req.Name), checkNodes("nodes", req.Nodes), checkName("hook_pool", req.HookPool)).err(); err != nil {
+	if err := firstOf(requireName("name", req.Name), checkMembers(req.Nodes, req.Members, req.Selector), checkName("hook_pool", req.HookPool)).err(); err != nil {
 		return nil, err
 	}
 	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_CreateNodeGroup{CreateNodeGroup: &logv1.CreateNodeGroup{
 		Name: req.Name, Nodes: int64(req.Nodes), HookPool: orDefault(req.HookPool),
+		Members: membersOf(req.Members), Selector: selectorOf(req.Selector),
 	}}})
 	if err != nil {
 		return nil, err
@@ -154,6 +155,7 @@ func groupMessage(st *state.State, g *state.NodeGroup) *rotav1.NodeGroup {
 	if t := st.Turn(g.Turn); t != nil {
 		m.Token, m.Holder = t.Token, deploymentPath(st, t.Deployment)
 	}
+	describeMembers(st, m, g)
 	st.GroupJobs(g.ID, func(j *state.Job) bool {
 		if j.Backfill {
 			m.BackfillJobs++

@@ -37,7 +37,7 @@ func (s *Server) propose(ctx context.Context, command *logv1.Command) (*logv1.Re
 		return nil, fmt.Errorf("a command has %d results", len(results))
 	}
 	if r := results[0].Refusal; r != nil {
-		return nil, refused(r)
+		return nil, s.untilRoom(refused(r))
 	}
 	return results[0], nil
 }

@@ -10,9 +10,15 @@ const redacted = "[redacted]"
 // people paste. Their names stay, since they say what a command was given. Agents get the
 // values by a way of their own (server/dispatch).
 func redact(spec *rotav1.ActionSpec) {
-	for _, values := range []map[string]string{spec.GetHttp().GetHeaders(), spec.GetCommand().GetEnv()} {
-		for name := range values {
-			values[name] = redacted
-		}
+	for name := range spec.GetHttp().GetHeaders() {
+		spec.Http.Headers[name] = redacted
+	}
+	redactCommand(spec.GetCommand())
+}
+
+// redactCommand takes out of a command the values of its variables.
+func redactCommand(c *rotav1.Command) {
+	for name := range c.GetEnv() {
+		c.Env[name] = redacted
 	}
 }

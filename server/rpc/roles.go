@@ -30,9 +30,12 @@ var operatorOnly = map[string]bool{
 	rotav1connect.QuotaServiceUpdateQuotaProcedure:           true,
 	rotav1connect.QuotaServiceDeleteQuotaProcedure:           true,
 	rotav1connect.LedgerServiceCreateNodeGroupProcedure:      true,
+	rotav1connect.LedgerServiceSetNodeGroupMembersProcedure:  true,
 	rotav1connect.LedgerServiceDeleteNodeGroupProcedure:      true,
 	rotav1connect.LedgerServiceResumeLedgerProcedure:         true,
 	rotav1connect.ClassServiceDeleteClassProcedure:           true,
+	rotav1connect.EngineServiceRegisterEngineProcedure:       true,
+	rotav1connect.EngineServiceRemoveEngineProcedure:         true,
 }
 
 // checkRole lets only agents call AgentService; servers, operators and

@@ -104,6 +104,10 @@ type Deps struct {
 	Explain func(st *state.State, a *state.Action, now int64) string
 	// ExplainTurn says what a turn waits for that is not held yet, at a log time.
 	ExplainTurn func(st *state.State, t *state.Turn, now int64) string
+	// EstimateStarts says when actions start, from a log time on; EstimateRoom how long it
+	// takes until an action has left its queue, in nanoseconds, if that is known.
+	EstimateStarts func(st *state.State, actions []*state.Action, now int64) []StartEstimate
+	EstimateRoom   func(st *state.State, now int64) (ns int64, known bool)
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
@@ -132,6 +136,8 @@ type Server struct {
 	// Clients and Agents are what their requests share while they are decoded.
 	Clients, Agents *intake.Budget
 	census          census
+	estimates       estimateBudget
+	room            roomDelay
 	// draining is done when streams are to end.
 	draining context.Context
 	drain    context.CancelFunc
@@ -160,13 +166,14 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewJobServiceHandler(s, options...))
 	mount(rotav1connect.NewTurnServiceHandler(s, options...))
 	mount(rotav1connect.NewLedgerServiceHandler(s, options...))
+	mount(rotav1connect.NewEngineServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
 		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
-		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
+		rotav1connect.EngineServiceName, rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
 	standard := connect.WithHandlerOptions(

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"connectrpc.com/connect"
 	"github.com/cespare/xxhash/v2"
@@ -27,7 +28,9 @@ func (s *Server) SubmitActions(ctx context.Context, req *rotav1.SubmitActionsReq
 	if err != nil {
 		return nil, err
 	}
-	return submitted(result), nil
+	resp := submitted(result)
+	resp.Estimates = s.estimate(result)
+	return resp, nil
 }
 
 // submit proposes one submission. The result is never a refusal.
@@ -76,7 +79,19 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 	for i, result := range results {
 		resp.Results[places[i]] = s.batchResult(result)
 	}
+	s.estimateBatch(results, func(i int) *rotav1.SubmitActionsResult { return resp.Results[places[i]] })
 	return resp, nil
+}
+
+// estimateBatch says when the actions of all accepted submissions start.
+func (s *Server) estimateBatch(results []*logv1.Result, of func(int) *rotav1.SubmitActionsResult) {
+	accepted := slices.DeleteFunc(slices.Clone(results), func(r *logv1.Result) bool { return r.Refusal != nil })
+	all := s.estimate(accepted...)
+	for i, r := range results {
+		if r.Refusal == nil {
+			of(i).GetResponse().Estimates, all = all[:r.Count:r.Count], all[r.Count:]
+		}
+	}
 }
 
 func checkBatch(req *rotav1.BatchSubmitActionsRequest) *violation {
@@ -105,7 +120,7 @@ func checkedSubmission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
 
 func (s *Server) batchResult(r *logv1.Result) *rotav1.SubmitActionsResult {
 	if r.Refusal != nil {
-		return s.failedResult(refused(r.Refusal))
+		return s.failedResult(s.untilRoom(refused(r.Refusal)))
 	}
 	return &rotav1.SubmitActionsResult{Outcome: &rotav1.SubmitActionsResult_Response{Response: submitted(r)}}
 }

@@ -106,7 +106,8 @@ func (s *Server) awaitNews(ctx context.Context, w *subscriber, req *rotav1.Renew
 // isNews: a turn that is set up is no news until it is ready, but for its token.
 func isNews(t *rotav1.Turn, known *rotav1.RenewTurnRequest) bool {
 	live := state.TurnState(t.State).Live() || t.State == rotav1.TurnState_TURN_STATE_SETTING_UP
-	return !live || t.Token != known.Token || t.Stop && !known.StopKnown || t.ReadyTime != nil && known.SettingUp
+	return !live || t.Token != known.Token || t.Stop && !known.StopKnown || t.ReadyTime != nil && known.SettingUp ||
+		known.KnownDegraded != nil && t.Degraded != known.GetKnownDegraded()
 }
 
 // YieldTurn ends a turn.
@@ -230,6 +231,9 @@ func turnMessage(st *state.State, t *state.Turn) *rotav1.Turn {
 	}
 	if g := st.NodeGroup(t.Group); g != nil {
 		m.Group, m.Nodes = g.Name, uint32(g.Nodes)
+		if t.State == state.TurnHeld {
+			m.Degraded = degradedText(g)
+		}
 	}
 	return m
 }

@@ -209,6 +209,7 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		checkWork(s),
 		checkResources(s.Resources),
 		checkNeeds(s),
+		checkEngineMark(s),
 		checkProfile(s.Profile),
 		checkDuration("queue_timeout", s.QueueTimeout),
 		checkDuration("run_timeout", s.RunTimeout),

@@ -75,7 +75,11 @@ func checkURL(text string) *violation {
 	if v := checkText("url", text, urlBytesMax); v != nil {
 		return v
 	}
-	u, err := url.Parse(text)
+	address, v := withEngine(text)
+	if v != nil {
+		return v
+	}
+	u, err := url.Parse(address)
 	switch {
 	case text == "":
 		return wrong("url", "is required")

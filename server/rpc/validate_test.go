@@ -169,7 +169,7 @@ func TestTailsShareWhatMayBeKept(t *testing.T) {
 			t.Errorf("tails(%d, %d) = %d, %d; want %d, %d", c.stdout, c.stderr, len(out), len(errs), c.wantOut, c.wantErr)
 		}
 	}
-	if got := sentence(strings.Repeat("x", messageBytesMax-1) + "é"); got != strings.Repeat("x", messageBytesMax-1) {
+	if got := sentence(strings.Repeat("x", messageBytesMax-1)+"é", messageBytesMax); got != strings.Repeat("x", messageBytesMax-1) {
 		t.Errorf("a cut character is kept: %q", got[messageBytesMax-2:])
 	}
 }

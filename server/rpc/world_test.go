@@ -57,6 +57,11 @@ type world struct {
 }
 
 func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
+	return newWorldOf(t, &logv1.Settings{EventsMax: 2048}, change...)
+}
+
+// newWorldOf is a world with other settings.
+func newWorldOf(t testing.TB, settings *logv1.Settings, change ...func(*rpc.Deps)) *world {
 	w := &world{t: t, start: time.Now(), http: httpx.NewClient(nil)}
 	w.machine = fsm.New(fsm.Options{OnEffects: w.effects, OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	w.events = rpc.NewHub(w.machine)
@@ -75,7 +80,14 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 		ReservedIntervals: sched.ReservedIntervals,
 		Explain:           sched.Explain,
 		ExplainTurn:       func(st *state.State, t *state.Turn, _ int64) string { return sched.ExplainTurn(st, t) },
-		LogTime:           w.logTime,
+		EstimateStarts: func(st *state.State, all []*state.Action, now int64) (out []rpc.StartEstimate) {
+			for _, e := range sched.EstimateStarts(st, all, now) {
+				out = append(out, rpc.StartEstimate(e))
+			}
+			return out
+		},
+		EstimateRoom: sched.EstimateRoom,
+		LogTime:      w.logTime,
 		Output: func(addr string) rotav1connect.OutputServiceClient {
 			return rotav1connect.NewOutputServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
 		},
@@ -97,7 +109,7 @@ func newWorld(t testing.TB, change ...func(*rpc.Deps)) *world {
 		w.http.CloseIdleConnections()
 	})
 	w.apply(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{
-		ClusterId: "test", Level: uint32(state.LevelMax), Settings: &logv1.Settings{EventsMax: 2048},
+		ClusterId: "test", Level: uint32(state.LevelMax), Settings: settings,
 	}}})
 	return w
 }

@@ -25,6 +25,7 @@ var documented = []string{
 	"rota/v1/turn.proto",
 	"rota/v1/ledger.proto",
 	"rota/v1/operator.proto",
+	"rota/v1/engine.proto",
 	"rota/v1/agent.proto",
 }
 

@@ -23,7 +23,7 @@ from .aio import AsyncClient, AsyncTrajectory, AsyncTurn
 from .client import Client, Trajectory
 from .errors import ActionFailed, Error, TurnLost, UnknownOutcome
 from .job import Job
-from .spec import Action, spec
+from .spec import Action, StartEstimate, Submission, spec
 from .throttle import throttled
 from .turn import Turn
 
@@ -36,6 +36,8 @@ __all__ = [
     "Client",
     "Error",
     "Job",
+    "StartEstimate",
+    "Submission",
     "Trajectory",
     "Turn",
     "TurnLost",

@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence
 from .client import Client
 from .errors import ActionFailed, TurnLost
 from .job import Cycle, Job
-from .spec import Action, Size, spec
+from .spec import Action, Size, Submission, spec
 from .turn import Turn
 
 
@@ -22,7 +22,7 @@ class AsyncClient:
     async def call(self, method: str, request: dict | None = None) -> dict:
         return await asyncio.to_thread(self.blocking.call, method, request)
 
-    async def submit(self, *specs: dict) -> list[int]:
+    async def submit(self, *specs: dict) -> Submission:
         return await asyncio.to_thread(self.blocking.submit, *specs)
 
     async def get(self, action: int) -> Action:
@@ -78,6 +78,15 @@ class AsyncClient:
     async def delete_job(self, name: str) -> None:
         await asyncio.to_thread(self.blocking.delete_job, name)
 
+    async def register_engine(self, model: str, argv: Sequence[str], driver: str, **about: Any) -> dict:
+        return await asyncio.to_thread(lambda: self.blocking.register_engine(model, argv, driver, **about))
+
+    async def engines(self) -> list[dict]:
+        return await asyncio.to_thread(self.blocking.engines)
+
+    async def remove_engine(self, model: str) -> None:
+        await asyncio.to_thread(self.blocking.remove_engine, model)
+
     def turn(self, deployment: str, **about: Any) -> AsyncTurn:
         """A turn of "job/deployment", for ``async with``. See Turn for the arguments."""
         return AsyncTurn(self, deployment, **about)
@@ -114,7 +123,7 @@ class AsyncTrajectory:
     async def __aexit__(self, *_: Any) -> None:
         await self.client.call("TrajectoryService/CloseTrajectory", {"id": str(self.id)})
 
-    async def submit(self, *specs: dict) -> list[int]:
+    async def submit(self, *specs: dict) -> Submission:
         return await self.client.submit(*({**one, "trajectoryId": str(self.id)} for one in specs))
 
     async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:

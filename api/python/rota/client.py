@@ -12,16 +12,19 @@ import threading
 import time
 from typing import Any, Mapping, Sequence
 
+from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
 from .job import Cycle, Job, submission
-from .spec import Action, Size, size, spec
+from .spec import Action, Size, StartEstimate, Submission, size, spec
 from .turn import Turn
 
 _LEADER = "Rota-Leader"
 _SERVER = "rota://role/server"
 
 #: Methods that begin so may be repeated although they carry no request ID.
-_HARMLESS = ("Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete")
+_HARMLESS = (
+    "RegisterEngine", "Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete", "Set",
+)
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
 _REMEMBERED_S = 240.0
@@ -66,10 +69,14 @@ class Client:
 
     # Actions
 
-    def submit(self, *specs: dict) -> list[int]:
-        """Queues actions, all of them or none, and returns their IDs."""
+    def submit(self, *specs: dict) -> Submission:
+        """Queues actions, all of them or none, and returns their IDs.
+
+        The list has ``estimates`` as well: when each action is expected to start.
+        """
         request = {"namespace": self.namespace, "actions": list(specs), "requestId": self.request_id()}
-        return [int(i) for i in self.call("ActionService/SubmitActions", request)["ids"]]
+        answer = self.call("ActionService/SubmitActions", request)
+        return Submission(map(int, answer["ids"]), map(StartEstimate.of, answer.get("estimates", [])))
 
     def get(self, action: int) -> Action:
         """An action as it is now."""
@@ -119,13 +126,40 @@ class Client:
 
     # Jobs and turns
 
-    def create_node_group(self, name: str, nodes: int, hook_pool: str = "default") -> dict:
+    def create_node_group(
+        self,
+        name: str,
+        nodes: int = 0,
+        hook_pool: str = "default",
+        *,
+        members: Sequence[Mapping[str, Any]] = (),
+        selector: Mapping[str, Any] | None = None,
+    ) -> dict:
         """Makes a set of nodes that one deployment at a time holds.
 
         hook_pool: the pool whose agents run hooks of deployments.
+        members: GPUs that belong to it, such as {"node": "n1", "firstGpu": 0, "gpus": 4};
+            without "gpus" all of the node. Each counts as a node.
+        selector: which nodes are spares: {"labels": {"gpu": "h100"}, "gpus": 4}.
         """
-        request = {"name": name, "nodes": nodes, "hookPool": hook_pool}
+        request = {"name": name, "hookPool": hook_pool, **_members(nodes, members, selector)}
         return self.call("LedgerService/CreateNodeGroup", request)["group"]
+
+    def set_node_group_members(
+        self,
+        name: str,
+        members: Sequence[Mapping[str, Any]] = (),
+        *,
+        nodes: int = 0,
+        selector: Mapping[str, Any] | None = None,
+    ) -> dict:
+        """Says anew what belongs to a node group, as create_node_group does."""
+        request = {"name": name, **_members(nodes, members, selector)}
+        return self.call("LedgerService/SetNodeGroupMembers", request)["group"]
+
+    def node_group(self, name: str) -> dict:
+        """Returns a node group, with its members and why it lacks some."""
+        return self.call("LedgerService/GetNodeGroup", {"name": name})["group"]
 
     def submit_job(
         self,
@@ -177,6 +211,32 @@ class Client:
     def turn(self, deployment: str, **about: Any) -> Turn:
         """A turn of "job/deployment", for ``with``. See Turn for the arguments."""
         return Turn(self, deployment, **about)
+
+    # Engines
+
+    def register_engine(self, model: str, argv: Sequence[str], driver: str, **about: Any) -> dict:
+        """Declares how a model is served, or changes that. Returns the engine.
+
+        argv: the command that starts it. {{port}}, {{gpus}} and {{devices}} are replaced in it.
+        driver: "vllm", "sglang", "process" or "http": how it sleeps and wakes.
+        about: env and cwd of the command.
+            probe: the path that answers 200 once it can serve, "/health" by default. None, for
+            the driver process: it is ready as soon as it is started.
+            sleep_level: of vLLM, 1 or 2.
+            sleep, wake: calls of the driver http, such as {"method": "POST", "path": "/sleep"}.
+            start_timeout_s, call_timeout_s: how long it may take, in seconds.
+            asleep_memory: host memory that it keeps while it sleeps.
+        """
+        request = {"engine": declaration(model, argv, driver, **about)}
+        return self.call("EngineService/RegisterEngine", request)["engine"]
+
+    def engines(self) -> list[dict]:
+        """How models are served, and where their engines are."""
+        return self.call("EngineService/ListEngines").get("engines", [])
+
+    def remove_engine(self, model: str) -> None:
+        """Forgets how a model is served. What runs of it ends when no action uses it."""
+        self.call("EngineService/RemoveEngine", {"model": model})
 
     # Calls
 
@@ -295,6 +355,13 @@ class Client:
     def _next(self, failed: str) -> None:
         at = self._servers.index(failed) if failed in self._servers else -1
         self._current = self._servers[(at + 1) % len(self._servers)]
+
+
+def _members(nodes: int, members: Sequence[Mapping[str, Any]], selector: Mapping[str, Any] | None) -> dict:
+    request: dict = {"nodes": nodes, "members": [dict(m) for m in members]}
+    if selector is not None:
+        request["selector"] = dict(selector)
+    return request
 
 
 def _outcome(err: Error, unsure: bool) -> Error:

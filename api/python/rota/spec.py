@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Union
 
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _UNITS.update({unit + "i": 1024**i for i, unit in enumerate("KMGT", start=1)})
@@ -37,6 +37,12 @@ def http_call(call: str | Mapping[str, Any]) -> dict:
     unknown = fields.keys() - {"url", "method", "headers", "body", "accept"}
     if unknown or "url" not in fields:
         raise TypeError(f"an HTTP call has a url, and may have method, headers, body and accept: {sorted(fields)}")
+    return with_body(fields)
+
+
+def with_body(fields: Mapping[str, Any]) -> dict:
+    """The fields of a call, its body as JSON has bytes."""
+    fields = dict(fields)
     body = fields.get("body")
     if body is not None:
         raw = body.encode() if isinstance(body, str) else bytes(body)
@@ -54,6 +60,8 @@ def spec(
     memory: Size | None = None,
     resizable: bool = True,
     gpus: int | Sequence[int] | None = None,
+    gpu_memory: Size | None = None,
+    model: str | None = None,
     quotas: Mapping[str, int] | Sequence[str] | None = None,
     name: str | None = None,
     class_: str | None = None,
@@ -72,6 +80,9 @@ def spec(
     resizable: False for an action that keeps the cores that it starts with. Others get more or
         fewer while they run, never fewer than the least, on nodes that can do that.
     gpus: a number of GPUs or a list of those that it can use: 1, 2, 4 and 8.
+    gpu_memory: what it takes of the memory of each.
+    model: what has to be in their memory. In the command, in env and in the URL, {{engine}}
+        becomes the address of its engine; see Client.register_engine.
     quotas: names of quotas, or units of each by name.
     class_: the class from whose actions rota learns how long they take, such as "pytest".
     size_hint: how large it is among those of its class, such as its number of tests or tokens.
@@ -99,6 +110,12 @@ def spec(
         resources["memoryBytes"] = str(size(memory))
     if gpus is not None:
         resources["gpus"] = {"gpus": [gpus] if isinstance(gpus, int) else list(gpus)}
+        if gpu_memory is not None:
+            resources["gpus"]["memoryBytes"] = str(size(gpu_memory))
+        if model is not None:
+            resources["gpus"]["model"] = model
+    elif gpu_memory is not None or model is not None:
+        raise TypeError("gpu_memory and model need gpus")
     if quotas:
         units = quotas if isinstance(quotas, Mapping) else dict.fromkeys(quotas, 1)
         resources["quotas"] = [{"quota": quota, "units": n} for quota, n in units.items()]
@@ -118,6 +135,32 @@ def spec(
     return {**{key: value for key, value in given.items() if value is not None}, **more}
 
 
+class StartEstimate(NamedTuple):
+    """When an action is expected to start: in so many seconds from when that was said."""
+
+    #: In one of two cases within this time; None: unknown.
+    p50_s: float | None
+    #: In nine of ten cases.
+    p90_s: float | None
+    #: If unknown: a sentence that says why.
+    unknown_reason: str = ""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> StartEstimate:
+        """Makes one of the JSON of the API."""
+        p50_s, p90_s = (None if key not in raw else float(raw[key].removesuffix("s")) for key in ("p50", "p90"))
+        return cls(p50_s, p90_s, raw.get("unknownReason", ""))
+
+
+class Submission(list):
+    """The IDs of actions that were submitted together, a list of int."""
+
+    def __init__(self, ids: Iterable[int], estimates: Iterable[StartEstimate]):
+        super().__init__(ids)
+        #: When each is expected to start. Empty if the server is too old to say.
+        self.estimates = list(estimates)
+
+
 class Action:
     """What rota knows of an action; ``raw`` is all of it."""
 
@@ -129,6 +172,8 @@ class Action:
         self.node = raw.get("node", "")
         #: While queued: a sentence that says what it waits for.
         self.waiting_for = raw.get("waitingFor", "")
+        #: While queued: when it is expected to start; None otherwise.
+        self.estimate = StartEstimate.of(raw["estimate"]) if "estimate" in raw else None
         result = raw.get("result", {})
         #: Why it ended, such as EXITED or TIMEOUT; empty before.
         self.reason = result.get("reason", "").removeprefix("END_REASON_")

@@ -81,6 +81,18 @@ class Calls(unittest.TestCase):
         self.assertEqual(len({body["requestId"] for _, body in server.asked}), 1)
         self.assertEqual(len(server.asked), 3)
 
+    def test_a_submission_says_when_its_actions_would_start(self):
+        estimates = [{"p50": "1.500s", "p90": "70s"}, {"unknownReason": "nothing is known"}]
+        with Server((200, {}, {"ids": ["7", "8"], "estimates": estimates})) as server:
+            ids = self.client(server.address).submit(rota.spec(["true"]), rota.spec(["true"]))
+        self.assertEqual(ids, [7, 8])
+        self.assertEqual(ids.estimates, [(1.5, 70.0, ""), (None, None, "nothing is known")])
+        queued = {"id": "7", "state": "ACTION_STATE_QUEUED", "estimate": {"p50": "0s", "p90": "0.250s"}}
+        with Server((200, {}, {"action": queued})) as server:
+            self.assertEqual(self.client(server.address).get(7).estimate, rota.StartEstimate(0.0, 0.25))
+        with Server((200, {}, {"action": {"id": "7", "state": "ACTION_STATE_RUNNING"}})) as server:
+            self.assertIsNone(self.client(server.address).get(7).estimate)
+
     def test_what_may_have_been_done_is_not_repeated_without_a_request_id(self):
         with Server(LOST, (200, {}, {})) as server:
             with self.assertRaises(rota.UnknownOutcome):
@@ -198,6 +210,34 @@ class Specs(unittest.TestCase):
             with rota.Client(server.address) as client:
                 self.assertEqual(client.run(http="http://e/x", cores=0, quotas=["e"]).stdout, "hi")
         self.assertEqual(server.asked[0][1]["actions"][0]["http"], {"url": "http://e/x"})
+
+    def test_models(self):
+        gpus = rota.spec(["x"], gpus=2, gpu_memory="1GiB", model="judge")["resources"]["gpus"]
+        self.assertEqual(gpus, {"gpus": [2], "memoryBytes": "1073741824", "model": "judge"})
+        for wrong in ({"model": "judge"}, {"gpu_memory": 5}):
+            with self.assertRaises(TypeError):
+                rota.spec(["x"], **wrong)
+
+    def test_engines(self):
+        engine = {"spec": {"model": "judge"}, "generation": "1"}
+        with Server(LOST, (200, {}, {"engine": engine, "engines": [engine]})) as server:
+            with rota.Client(server.address) as client:
+                self.assertEqual(client.register_engine("judge", ["serve", "{{port}}"], "vllm", sleep_level=2, start_timeout_s=90), engine)
+                client.register_engine("rules", ["x"], "process", probe=None, env={"A": "b"}, cwd="/srv")
+                call = {"path": "/sleep", "body": "hi"}
+                client.register_engine("ranker", ["x"], "http", sleep=call, wake=call, probe="/ready", asleep_memory="1KiB")
+                self.assertEqual(client.engines(), [engine])
+                client.remove_engine("judge")
+                with self.assertRaises(TypeError):
+                    client.register_engine("judge", "serve", "vllm")
+        vllm, process, ranker = (body["engine"] for _, body in server.asked[1:4])
+        command = {"argv": ["serve", "{{port}}"], "env": {}, "dir": ""}
+        self.assertEqual(vllm, {"model": "judge", "driver": "ENGINE_DRIVER_VLLM", "command": command, "sleepLevel": 2, "startTimeout": "90s"})
+        self.assertTrue(process["noProbe"] and process["command"] == {"argv": ["x"], "env": {"A": "b"}, "dir": "/srv"})
+        coded = {"path": "/sleep", "body": "aGk="}
+        self.assertEqual([ranker[k] for k in ("sleep", "wake", "probePath", "asleepMemoryBytes")], [coded, coded, "/ready", "1024"])
+        paths = ["RegisterEngine"] * 4 + ["ListEngines", "RemoveEngine"]
+        self.assertEqual([path for path, _ in server.asked], ["/rota.v1.EngineService/" + p for p in paths])
 
     def test_a_command_is_a_list(self):
         with self.assertRaises(TypeError):

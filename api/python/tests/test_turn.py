@@ -571,6 +571,17 @@ class Jobs(unittest.TestCase):
             [{"deployment": "actor", "wake": wake, "prefetch": prefetch}, {"deployment": "critic", "sleep": wake}],
         )
 
+    def test_members_are_sent(self):
+        group = 200, {}, {"group": {"name": "g", "nodes": 1, "degraded": "0 of 1 members are there"}}
+        members, selector = [{"node": "n1", "firstGpu": 4, "gpus": 4}], {"labels": {"gpu": "h100"}, "gpus": 4}
+        with Server(group, group, group) as server, rota.Client(server.address) as client:
+            client.create_node_group("g", members=members, selector=selector)
+            client.set_node_group_members("g", members)
+            self.assertEqual(client.node_group("g")["degraded"], "0 of 1 members are there")
+        self.assertEqual([path.rpartition("/")[2] for path, _ in server.asked], ["CreateNodeGroup", "SetNodeGroupMembers", "GetNodeGroup"])
+        self.assertEqual([body.get("members") for _, body in server.asked], [members, members, None])
+        self.assertEqual([body.get("selector") for _, body in server.asked], [selector, None, None])
+
     def test_a_cycle_has_pairs(self):
         with self.assertRaisesRegex(ValueError, "offset"):
             rota.Client("nobody:1").submit_job("job-a", 1, cycle=(60, [(1, 2, 3, 4)]))

@@ -51,10 +51,10 @@ type ElasticResult struct {
 	Resize   ResizeCost      `json:"resize"`
 }
 
-// ElasticPolicy is how suites fared under one policy.
-type ElasticPolicy struct {
+// PolicyTimes is how long actions took under one policy.
+type PolicyTimes struct {
 	Policy string `json:"policy"`
-	// Of all suites of all rounds, from arrival to the knowledge that it has ended.
+	// Of all actions of all rounds, from arrival to the knowledge that it has ended.
 	MeanMS float64 `json:"mean_ms"`
 	P50MS  float64 `json:"p50_ms"`
 	P99MS  float64 `json:"p99_ms"`
@@ -62,6 +62,12 @@ type ElasticPolicy struct {
 	RoundsMS []float64 `json:"rounds_ms"`
 	// Ratio is the mean of a round over that of the first policy in the same round.
 	Ratio Spread `json:"ratio"`
+}
+
+// ElasticPolicy is how suites fared under one policy.
+type ElasticPolicy struct {
+	PolicyTimes
+
 	// Resizes and Switches are means of a suite: how often its CPUs changed, and its
 	// context switches. Zeros with a command, which does not count them.
 	Resizes  float64 `json:"resizes_each"`

@@ -80,31 +80,45 @@ func ownCommand(argv []string, cores string) command {
 
 // turn lets the suites of a round arrive under one policy, and waits for all of them.
 func (e *elastic) turn(ctx context.Context, p *policy, arrivals []arrival) error {
+	afters := make([]time.Duration, len(arrivals))
+	for i, a := range arrivals {
+		afters[i] = a.after
+	}
+	first := len(p.took)
+	err := arrive(ctx, afters, func(ctx context.Context, i int, arrived time.Time) error {
+		out, err := p.run(ctx, arrivals[i])
+		if err != nil {
+			return err
+		}
+		return p.note(time.Since(arrived), out, len(e.o.Command) == 0)
+	})
+	if err != nil {
+		return err
+	}
+	p.rounds = append(p.rounds, meanMS(p.took[first:]))
+	return nil
+}
+
+// arrive runs something at each of these times from now on, and waits for all. The first that
+// fails ends the others.
+func arrive(ctx context.Context, afters []time.Duration, run func(ctx context.Context, i int, arrived time.Time) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	began, first := time.Now(), len(p.took)
-	for _, a := range arrivals {
-		arrives := began.Add(a.after)
+	began := time.Now()
+	for i, after := range afters {
+		arrives := began.Add(after)
 		wg.Go(func() {
 			if backoff.Sleep(ctx, time.Until(arrives)) != nil {
 				return
 			}
-			out, err := p.run(ctx, a)
-			if err == nil {
-				err = p.note(time.Since(arrives), out, len(e.o.Command) == 0)
-			}
-			if err != nil {
+			if err := run(ctx, i, arrives); err != nil {
 				cancel(err)
 			}
 		})
 	}
 	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	p.rounds = append(p.rounds, meanMS(p.took[first:]))
-	return nil
+	return context.Cause(ctx)
 }
 
 // note adds a suite that has ended.
@@ -125,15 +139,20 @@ func (p *policy) note(took time.Duration, out []byte, reports bool) error {
 
 // result compares with the means of the first policy in the same rounds.
 func (p *policy) result(first []float64) ElasticPolicy {
-	n, ratios := float64(len(p.took)), make([]float64, len(p.rounds))
-	for i, mean := range p.rounds {
+	n := float64(len(p.took))
+	return ElasticPolicy{PolicyTimes: timesOf(p.name, p.took, p.rounds, first),
+		Resizes: float64(p.reports.Resizes) / n, Switches: float64(p.reports.Switches) / n}
+}
+
+// timesOf sums up how long all took under a policy, with the means of its rounds, and compares
+// these with the means of the first policy.
+func timesOf(name string, took []time.Duration, rounds, first []float64) PolicyTimes {
+	ratios := make([]float64, len(rounds))
+	for i, mean := range rounds {
 		ratios[i] = mean / first[i]
 	}
-	r := ElasticPolicy{
-		Policy: p.name, MeanMS: meanMS(p.took), RoundsMS: p.rounds, Ratio: spreadOf(ratios),
-		Resizes: float64(p.reports.Resizes) / n, Switches: float64(p.reports.Switches) / n,
-	}
-	r.P50MS, r.P99MS, _ = quantiles(p.took)
+	r := PolicyTimes{Policy: name, MeanMS: meanMS(took), RoundsMS: rounds, Ratio: spreadOf(ratios)}
+	r.P50MS, r.P99MS, _ = quantiles(took)
 	return r
 }
 

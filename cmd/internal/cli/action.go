@@ -97,6 +97,14 @@ func (a *app) actionGetCmd() *cobra.Command {
 	}
 }
 
+// startText says when an action would start, or why that is not known.
+func startText(e *rotav1.StartEstimate) string {
+	if e.GetUnknownReason() != "" {
+		return "unknown: " + e.UnknownReason
+	}
+	return estimateText(e)
+}
+
 // workName is the name of the field with commandText.
 func workName(act *rotav1.Action) string {
 	if act.GetSpec().GetHttp() != nil {
@@ -114,6 +122,7 @@ func actionFields(act *rotav1.Action) []field {
 		{workName(act), commandText(act, 0)},
 		{"state", stateText(act)},
 		{"waiting for", strings.TrimPrefix(act.WaitingFor, "waits for ")},
+		{"would start", startText(act.Estimate)},
 		{"node", act.Node},
 		{"cpus", formatCPUs(act.Cpus)},
 		{"cores", act.CoresReason},

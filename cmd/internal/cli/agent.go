@@ -33,6 +33,9 @@ type agentFlags struct {
 	killOnExit    bool
 	dev           bool
 	devices       deviceFlags
+	kv            kvFlags
+	asleepMax     int
+	asleepMemory  size
 }
 
 func (a *app) agentCmd() *cobra.Command {
@@ -71,9 +74,12 @@ section "agent" of the config file.`,
 	fs.StringVar(&f.cgroupParent, "cgroup-parent", runtime.DefaultCgroupParent, "cgroup in which the agent creates cgroups")
 	fs.IntVar(&f.processesMax, "processes-max", runtime.DefaultProcessesMax, "maximum number of processes and threads of an attempt at once")
 	fs.StringVar(&f.diskFloor, "disk-floor", runtime.Auto, "take no new work if --data-dir has less free space than this, such as 20GiB; 0: no limit; auto: 1GiB, or 5% of a smaller disk")
+	fs.IntVar(&f.asleepMax, "engines-asleep-max", agent.DefaultEnginesAsleepMax, "most engines of models that sleep at once on this node; others are stopped")
+	fs.Var(&f.asleepMemory, "engines-asleep-memory", "most memory that sleeping engines keep on this node, such as 200GiB; 0: half of the node's memory")
 	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill running actions when the agent stops, instead of leaving them for the next agent")
 	fs.BoolVar(&f.dev, "dev", false, "for trials: allow commands, run them as the agent's own user, and kill them at the end")
 	f.devices.addTo(cmd)
+	f.kv.addTo(cmd)
 	words(cmd, "attempt-namespaces", runtime.Auto, runtime.On, none)
 	words(cmd, "confine", runtime.ModeCgroupV2, runtime.ModeCgroupV1, runtime.ModeHybrid, runtime.ModeAffinity)
 	return cmd
@@ -119,9 +125,16 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 		Name: f.name, Pool: f.pool, Dir: f.dataDir, Servers: f.servers, TLS: s.tlsFiles(),
 		Listen: f.listen, Advertise: f.advertise, Labels: labels,
 		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
+		EnginesAsleepMax: &f.asleepMax, EnginesAsleepBytes: uint64(f.asleepMemory),
 		KillOnExit: f.killOnExit || f.dev, Logger: logger,
 	}
+	if f.asleepMax < 0 {
+		return cfg, usageErrorf("--engines-asleep-max is %d; set it to 0 or more", f.asleepMax)
+	}
 	if err := f.devices.apply(&cfg); err != nil {
+		return cfg, err
+	}
+	if err := f.kv.apply(&cfg); err != nil {
 		return cfg, err
 	}
 	cfg.Process.Enabled = f.allowProcess || f.dev

@@ -14,8 +14,8 @@ func TestWriteElastic(t *testing.T) {
 	writeElastic(&out, &bench.ElasticResult{
 		Cores: 2, Rounds: 3, Suites: 20, Load: 0.6, WorkMS: 600, GapMS: 500,
 		Policies: []bench.ElasticPolicy{
-			{Policy: "resized", MeanMS: 800.4, P50MS: 700, P99MS: 2000, Ratio: bench.Spread{Median: 1, Min: 1, Max: 1}, Resizes: 1.25, Switches: 90},
-			{Policy: "shares", MeanMS: 900, P50MS: 800, P99MS: 2500, Ratio: bench.Spread{Median: 1.125, Min: 0.9, Max: 1.5}},
+			{PolicyTimes: bench.PolicyTimes{Policy: "resized", MeanMS: 800.4, P50MS: 700, P99MS: 2000, Ratio: bench.Spread{Median: 1, Min: 1, Max: 1}}, Resizes: 1.25, Switches: 90},
+			{PolicyTimes: bench.PolicyTimes{Policy: "shares", MeanMS: 900, P50MS: 800, P99MS: 2500, Ratio: bench.Spread{Median: 1.125, Min: 0.9, Max: 1.5}}},
 		},
 		Noise:  spin.Noise{Samples: 13, MeanMS: 99, CV: 0.1, Slowest: 1.4},
 		Resize: bench.ResizeCost{Resizes: 100, P50US: 310, P99US: 900, Switches: 2.5},

@@ -28,7 +28,7 @@ type lister func(context.Context, *client.Client, *settings) ([]string, error)
 func (a *app) completed(noun *cobra.Command, list lister) *cobra.Command {
 	for _, cmd := range noun.Commands() {
 		_, argument, _ := strings.Cut(cmd.Use, " ")
-		if isNew := cmd.Name() == "create" || cmd.Name() == "submit"; isNew || !strings.HasPrefix(argument, "ID") && !strings.HasPrefix(argument, "NAME") {
+		if isNew := cmd.Name() == "create" || cmd.Name() == "submit"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
 			continue
 		}
 		several := strings.HasSuffix(argument, "...")
@@ -111,6 +111,14 @@ func listQuotaNames(ctx context.Context, c *client.Client, _ *settings) (all []s
 	resp, err := c.Quotas.ListQuotas(ctx, &rotav1.ListQuotasRequest{AllowStale: true})
 	for _, q := range resp.GetQuotas() {
 		all = append(all, q.Name)
+	}
+	return all, err
+}
+
+func listEngineModels(ctx context.Context, c *client.Client, _ *settings) (all []string, err error) {
+	resp, err := c.Engines.ListEngines(ctx, &rotav1.ListEnginesRequest{AllowStale: true})
+	for _, e := range resp.GetEngines() {
+		all = append(all, e.Spec.GetModel()+"\t"+driverText(e.Spec))
 	}
 	return all, err
 }

@@ -142,11 +142,20 @@ func (a *app) gpuListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the GPUs of nodes", Args: exactly(),
 		Long: `Each node has a line with a map of its GPUs: '.' is a free GPU, a letter is a held GPU. GPUs
-of the same action have the same letter. After the map come the models in GPU memory. The
-model that is evicted last comes first.`,
+of the same action have the same letter. '#' is a GPU that a turn has as a member of a node
+group. After the map come the node groups that GPUs belong to, with the turns that have them,
+and the models in GPU memory. The model that is evicted last comes first.`,
 		Example: "  rota gpu list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			nodes, err := a.allNodes(cmd.Context(), pool)
+			if err != nil {
+				return err
+			}
+			c, err := a.dial()
+			if err != nil {
+				return err
+			}
+			groups, err := call(cmd.Context(), a, c.Ledger.ListNodeGroups, &rotav1.ListNodeGroupsRequest{})
 			if err != nil {
 				return err
 			}
@@ -155,22 +164,28 @@ model that is evicted last comes first.`,
 			for _, n := range nodes {
 				if n.GetGpus() != nil {
 					all.Nodes = append(all.Nodes, n)
-					rows = append(rows, []string{n.Name, nodeState(n), n.Gpus.Class, formatSize(n.Gpus.MemoryBytes), chunkMap(n), residentsText(n)})
+					rows = append(rows, []string{n.Name, nodeState(n), n.Gpus.Class, formatSize(n.Gpus.MemoryBytes), chunkMap(n), groupsOn(n.Name, groups.Groups), residentsText(n)})
 				}
 			}
 			if len(rows) == 0 && !a.json() {
 				return errNoGPUs
 			}
-			return a.print(all, []string{"node", "state", "class", "memory", "gpus", "resident models"}, rows)
+			return a.print(all, []string{"node", "state", "class", "memory", "gpus", "node groups", "resident models"}, rows)
 		},
 	}
 	cmd.Flags().StringVar(&pool, "pool", "", "list only nodes of this pool")
 	return cmd
 }
 
-// chunkMap draws the GPUs of a node, such as "AAAA.B..".
+// chunkMap draws the GPUs of a node, such as "AAAA.B..". What is neither free nor an action's
+// is a turn's: "####".
 func chunkMap(n *rotav1.Node) string {
-	drawn := []byte(strings.Repeat(".", int(n.GetGpus().GetCount())))
+	drawn := []byte(strings.Repeat("#", int(n.GetGpus().GetCount())))
+	for _, k := range n.GetFreeGpus() {
+		if int(k) < len(drawn) {
+			drawn[k] = '.'
+		}
+	}
 	for i, h := range n.GetHeldChunks() {
 		for k := range h.GetChunk().GetGpus() {
 			if at := int(h.Chunk.First + k); at < len(drawn) {

@@ -13,27 +13,36 @@ import (
 
 func (a *app) nodeGroupCmd() *cobra.Command {
 	return group("node-group", "Create, see and delete node groups; one deployment at a time holds a group",
-		a.nodeGroupCreateCmd(), a.reads(a.nodeGroupListCmd()), a.nodeGroupDeleteCmd())
+		a.nodeGroupCreateCmd(), a.reads(a.nodeGroupListCmd()), a.reads(a.nodeGroupGetCmd()), a.nodeGroupSetMembersCmd(), a.nodeGroupDeleteCmd())
 }
 
 func (a *app) nodeGroupCreateCmd() *cobra.Command {
 	req := &rotav1.CreateNodeGroupRequest{}
+	var members memberFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a node group", Args: exactly("NAME"),
 		Long: `Creates a group of nodes for the turns of training jobs. The turn that holds the group has
-all of its nodes. rota tries to place waiting jobs at once.`,
-		Example: "  rota node-group create train-a --nodes 8",
+all of its nodes. rota tries to place waiting jobs at once.
+
+A group with members shares their GPUs with actions: while a turn has the group no action gets
+them, and between turns only actions that end before the group needs them. A member is a node,
+or a chunk of its GPUs; each counts as one node of the group. With --select, nodes that have
+the labels replace members that are lost.`,
+		Example: "  rota node-group create train-a --nodes 8\n  rota node-group create train-b --member node-1:0-3 --member node-2 --select gpu=h100:4",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			req.Name = args[0]
+			var err error
+			if req.Nodes, req.Members, req.Selector, err = members.apply(); err != nil {
+				return err
+			}
 			resp, err := call(ctx, a, c.Ledger.CreateNodeGroup, req)
 			if err != nil {
 				return err
 			}
-			g := resp.Group
-			return a.printFields(resp, []field{{"name", g.Name}, {"nodes", fmt.Sprint(g.Nodes)}, {"jobs", groupJobs(g)}})
+			return a.printFields(resp, groupFields(resp.Group))
 		}),
 	}
-	cmd.Flags().Uint32Var(&req.Nodes, "nodes", 1, "number of nodes of the group")
+	members.addTo(cmd.Flags())
 	cmd.Flags().StringVar(&req.HookPool, "hook-pool", "", "pool whose agents run the hooks of a context switch (default: default)")
 	return cmd
 }
@@ -50,10 +59,10 @@ func (a *app) nodeGroupListCmd() *cobra.Command {
 			rows := make([][]string, 0, len(resp.Groups))
 			for _, g := range resp.Groups {
 				rows = append(rows, []string{
-					g.Name, fmt.Sprint(g.Nodes), groupJobs(g), optionalDuration(g.Period), groupHolder(g), orDash(g.Resident), g.Halted,
+					g.Name, fmt.Sprint(g.Nodes), groupJobs(g), optionalDuration(g.Period), groupHolder(g), orDash(g.Resident), g.Halted, g.Degraded,
 				})
 			}
-			return a.print(resp, []string{"name", "nodes", "jobs", "period", "holder", "resident", "halted"}, rows)
+			return a.print(resp, []string{"name", "nodes", "jobs", "period", "holder", "resident", "halted", "degraded"}, rows)
 		}),
 	}
 }

@@ -50,10 +50,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
 		a.runCmd(), a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs),
-		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(),
+		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(), a.completed(a.engineCmd(), listEngineModels), a.tierCmd(),
 		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
 		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
-		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(),
+		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(), a.simulatedEngineCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and with how many cores and GPUs every action of an RL cluster
 runs. Raft replicates the decisions, and agents run the actions.
@@ -69,7 +69,7 @@ See a cluster that loses its leader:  rota demo`
 	root.SilenceUsage = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.DisableFlagParsing {
-			return nil // supervise, http-call: their agent passes everything
+			return nil // supervise, http-call, simulated-engine: their agent passes everything
 		}
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err

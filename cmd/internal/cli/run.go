@@ -36,9 +36,11 @@ func (a *app) runCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- COMMAND [ARG...]", Short: "Run a command or an HTTP call as an action, and show its output",
 		Long: `Submits the command as an action, waits until it runs, and passes on its output and its
-exit code. In arguments, {{cores}} and {{gpus}} become the granted numbers. Ctrl-C
-cancels the action. If a server dies meanwhile, rota asks the next server with the same
-request ID, and nothing is lost.
+exit code. In arguments, {{cores}} and {{gpus}} become the granted numbers. In arguments,
+variables and the URL, {{engine}} becomes the address of the engine of --model, such as
+http://127.0.0.1:40100; see: rota engine register --help. Ctrl-C cancels the action. If a
+server dies meanwhile, rota asks the next server with the same request ID, and nothing is
+lost.
 
 With --url the action is an HTTP call, and its node makes the call. The body of the
 answer becomes the standard output, and the status the standard error. The exit code is
@@ -56,6 +58,7 @@ answer becomes the standard output, and the status the standard error. The exit 
   rota run --quota openai --cores 0 --url https://api.example.com/judge --data @question.json
   rota run --cores 0 --quota engine --method POST --url 'http://10.0.0.7:8000/wake_up?tags=weights'
   rota run --gpus 1,2,4 --model reward-7 --gpu-memory 20GiB --setup 5s -- ./judge --tp {{gpus}}
+  rota run --gpus 1 --model judge-7b --url '{{engine}}/v1/completions' --data @question.json
   rota run --detach -- make all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			return f.checkWork(args)
@@ -143,16 +146,22 @@ func (f *runFlags) work(spec *rotav1.ActionSpec, argv []string) (err error) {
 		spec.Http, err = f.http.call()
 		return err
 	}
-	env := make(map[string]string, len(f.env))
-	for _, kv := range f.env {
+	env, err := parseEnv(f.env)
+	spec.Command = &rotav1.Command{Argv: argv, Env: env, Dir: f.dir}
+	return err
+}
+
+// parseEnv reads NAME=VALUE.
+func parseEnv(texts []string) (map[string]string, error) {
+	env := make(map[string]string, len(texts))
+	for _, kv := range texts {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok || name == "" {
-			return usageErrorf("--env %q is not NAME=VALUE", kv)
+			return nil, usageErrorf("--env %q is not NAME=VALUE", kv)
 		}
 		env[name] = value
 	}
-	spec.Command = &rotav1.Command{Argv: argv, Env: env, Dir: f.dir}
-	return nil
+	return env, nil
 }
 
 func (a *app) submitDetached(ctx context.Context, spec *rotav1.ActionSpec) error {

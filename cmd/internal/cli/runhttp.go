@@ -33,13 +33,11 @@ func (f *httpFlags) used() bool {
 
 // call turns the flags into a call.
 func (f *httpFlags) call() (*rotav1.HttpCall, error) {
-	call := &rotav1.HttpCall{Method: f.method, Url: f.url, Body: []byte(f.data)}
-	if file, ok := strings.CutPrefix(f.data, "@"); ok {
-		var err error
-		if call.Body, err = os.ReadFile(file); err != nil {
-			return nil, usageErrorf("--data: %w", err)
-		}
+	body, err := readData("--data", f.data)
+	if err != nil {
+		return nil, err
 	}
+	call := &rotav1.HttpCall{Method: f.method, Url: f.url, Body: body}
 	for _, header := range f.headers {
 		name, value, ok := strings.Cut(header, ":")
 		if !ok || name == "" {
@@ -57,6 +55,19 @@ func (f *httpFlags) call() (*rotav1.HttpCall, error) {
 		call.Accept = append(call.Accept, uint32(status))
 	}
 	return call, nil
+}
+
+// readData returns the body that a flag gives: its text, or the content of @FILE.
+func readData(flag, text string) ([]byte, error) {
+	file, ok := strings.CutPrefix(text, "@")
+	if !ok {
+		return []byte(text), nil
+	}
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usageErrorf("%s: %w", flag, err)
+	}
+	return body, nil
 }
 
 // checkWork checks that there is a command or a call, and not both.

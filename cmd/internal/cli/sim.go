@@ -36,6 +36,7 @@ type simFlags struct {
 	workers   int
 	kind      string
 	breakdown bool
+	estimates bool
 }
 
 // simCollectPercent is the garbage collector's target, in percent of the live heap: a
@@ -78,12 +79,13 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
 	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "number of policies that run at the same time")
 	fs.StringVar(&f.kind, "kind", "", "count only actions of this kind, tool or reward, except in the columns of the whole step")
+	fs.BoolVar(&f.estimates, "estimates", false, "ask of each action when it would start, and show instead how good the answers were; of policies that run the state machine")
 	fs.BoolVar(&f.breakdown, "breakdown", false, "show instead how a trajectory spends its time")
 }
 
 // read makes the setup that the flags describe.
 func (f *simFlags) read(fs *pflag.FlagSet, name string) (evaluate.Setup, error) {
-	s := evaluate.Setup{Workload: name, Seed: 1, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch)}}
+	s := evaluate.Setup{Workload: name, Seed: 1, Estimates: f.estimates, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch)}}
 	if f.commit < 0 || f.dispatch < 0 || f.commit > time.Minute || f.dispatch > time.Minute {
 		return s, usageErrorf("--commit and --dispatch must be from 0 to 1 minute")
 	}
@@ -192,6 +194,9 @@ func (a *app) simulate(cmd *cobra.Command, f *simFlags, name string, policies []
 	if f.breakdown && sweep != "" {
 		return usageErrorf("--breakdown works for one comparison only; leave out --sweep")
 	}
+	if f.estimates && (f.breakdown || f.kind != "") {
+		return usageErrorf("--estimates shows a table of its own, of all actions; leave out --breakdown and --kind")
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(simCollectPercent))
 	bar := newSimBar(a.err)
 	defer bar.end()
@@ -259,6 +264,8 @@ func (a *app) printReport(f *simFlags, r *evaluate.Report) error {
 	switch {
 	case a.json():
 		return writeJSON(a.out, r)
+	case f.estimates:
+		return a.printSim(f, simTitle(r, "")+estimatesTitle, append([]string{"policy"}, estimatesHeader...), estimatesRows(r, ""))
 	case f.breakdown:
 		return a.printSim(f, simTitle(r, "")+", of a trajectory", breakdownHeader, breakdownRows(r))
 	}
@@ -275,6 +282,13 @@ func (a *app) printSweep(f *simFlags, name string, points []evaluate.Point) erro
 	}
 	if a.json() {
 		return writeJSON(a.out, sweepJSON(name, points))
+	}
+	if f.estimates {
+		var rows [][]string
+		for _, p := range points {
+			rows = append(rows, estimatesRows(p.Report, p.Value)...)
+		}
+		return a.printSim(f, simTitle(points[0].Report, name)+estimatesTitle, append([]string{name, "policy"}, estimatesHeader...), rows)
 	}
 	header, rows := sweepTable(f, name, points)
 	return a.printSim(f, simTitle(points[0].Report, name)+f.counted(), header, rows)

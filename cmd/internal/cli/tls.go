@@ -40,7 +40,7 @@ func (a *app) tlsIssueCmd() *cobra.Command {
 		Use: "issue ROLE NAME", Short: "Issue a certificate to a server, an agent, an operator or a client", Args: exactly("ROLE", "NAME"),
 		Long: `A client may submit work, but may not change the cluster. An operator may do everything
 that a client may. An operator may also change the cluster: its members, pools, quotas,
-node groups, namespaces and nodes.`,
+node groups, namespaces, nodes and engines.`,
 		Example:           "  rota tls issue server s1 --dir pki --host 10.0.0.1 --host s1.example.org\n  rota tls issue operator alice --dir pki --lifetime 720h",
 		ValidArgsFunction: cobra.FixedCompletions(roleNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -51,8 +51,41 @@ func (a *app) tellChanges(ctx context.Context, silence, poll time.Duration, ask 
 	}
 }
 
+// estimateText says when an action starts, as "in about 3 s (9 of 10: within 8 s)"; empty if
+// that is not known.
+func estimateText(e *rotav1.StartEstimate) string {
+	if e.GetP50() == nil || e.GetP90() == nil {
+		return ""
+	}
+	p50, p90 := e.P50.AsDuration(), e.P90.AsDuration()
+	switch {
+	case p90 == 0:
+		return "at once"
+	case p50 == p90:
+		return "in about " + roughly(p50)
+	case p50 == 0:
+		return "at once (9 of 10: within " + roughly(p90) + ")"
+	}
+	return "in about " + roughly(p50) + " (9 of 10: within " + roughly(p90) + ")"
+}
+
+// roughly writes a duration with two digits or three: nobody knows it better.
+func roughly(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(1, d.Milliseconds()))
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 5*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 5*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	}
+	return fmt.Sprintf("%.0f h", d.Hours())
+}
+
 // spans are times that pass while nothing else changes.
-var spans = regexp.MustCompile(`[0-9.]+ m?s\b`)
+var spans = regexp.MustCompile(`[0-9.]+ (ms|s|min|h)\b`)
 
 func withoutTimes(text string) string { return spans.ReplaceAllString(text, "") }
 
@@ -66,7 +99,11 @@ func actionWaitsFor(ctx context.Context, c *client.Client, id uint64) string {
 	if err != nil || resp.Action.GetWaitingFor() == "" {
 		return ""
 	}
-	return fmt.Sprintf("action %d %s", id, resp.Action.WaitingFor)
+	text := fmt.Sprintf("action %d %s", id, resp.Action.WaitingFor)
+	if start := estimateText(resp.Action.Estimate); start != "" {
+		text += "; would start " + start
+	}
+	return text
 }
 
 // turnWaitsFor is the same for a turn.

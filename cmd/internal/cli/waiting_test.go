@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
 )
 
 // TestWhatIsWaitedForIsToldWhenItChanges, and not because a time has passed.
@@ -28,6 +32,27 @@ func TestWhatIsWaitedForIsToldWhenItChanges(t *testing.T) {
 	want := "rota: " + strings.Join([]string{said[1], said[3], said[4]}, "\nrota: ") + "\n"
 	if got := errOut.String(); got != want {
 		t.Errorf("said:\n%swant:\n%s", got, want)
+	}
+}
+
+func TestEstimateText(t *testing.T) {
+	for want, e := range map[string]*rotav1.StartEstimate{
+		"":                                       nil,
+		"at once":                                {P50: durationpb.New(0), P90: durationpb.New(0)},
+		"in about 3.2 s":                         {P50: durationpb.New(3200 * time.Millisecond), P90: durationpb.New(3200 * time.Millisecond)},
+		"in about 15 s (9 of 10: within 8 min)":  {P50: durationpb.New(15 * time.Second), P90: durationpb.New(8 * time.Minute)},
+		"at once (9 of 10: within 20 ms)":        {P50: durationpb.New(0), P90: durationpb.New(20 * time.Millisecond)},
+		"in about 1 ms (9 of 10: within 30 h)":   {P50: durationpb.New(1000), P90: durationpb.New(30 * time.Hour)},
+		"unknown: nothing is known of the other": {UnknownReason: "nothing is known of the other"},
+	} {
+		if got := startText(e); got != want {
+			t.Errorf("%v is %q, want %q", e, got, want)
+		}
+	}
+	// Time that passes is no news.
+	a, b := withoutTimes("would start in about 3.2 s (9 of 10: within 8 min)"), withoutTimes("would start in about 20 ms (9 of 10: within 9 h)")
+	if a != b {
+		t.Errorf("%q is not %q", a, b)
 	}
 }
 

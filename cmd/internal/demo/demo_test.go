@@ -2,7 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"rota/internal/need"
@@ -67,42 +67,39 @@ func TestWitnessWithoutAnExecution(t *testing.T) {
 	}
 }
 
-// A trajectory that has to wait for a core pays for it with its first action.
+// A trajectory that has to wait for a core pays for it with its first action. Time is that
+// of the test: it stands still while commands run.
 func TestReservedChargesTheWaitToTheFirstAction(t *testing.T) {
 	cpus, err := usableCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newReserved(cpus[:1], os.Environ(), t.TempDir())
-	hold := trajectory{turns: []turn{{argv: []string{"sleep", "0.3"}}}}
-	first, end, err := r.open(t.Context(), hold)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_, _ = first(context.Background(), hold.turns[0])
-		end()
-	}()
-	second, end2, err := r.open(t.Context(), hold)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer end2()
-	quick := turn{argv: []string{"sh", "-c", "test {{cores}} = 1"}}
-	a, err := second(t.Context(), quick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := second(t.Context(), quick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.queue < 250*time.Millisecond || a.act < a.queue+a.exec || b.queue != 0 {
-		t.Errorf("first action queued %v of %v, second %v; want the wait in the first alone", a.queue, a.act, b.queue)
-	}
-	if !a.succeeded || !b.succeeded {
-		t.Error("{{cores}} was not replaced by 1")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newReserved(cpus[:1], os.Environ(), t.TempDir())
+		_, end, err := r.open(t.Context(), trajectory{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const held = 300 * time.Millisecond
+		time.AfterFunc(held, end)
+		act, end, err := r.open(t.Context(), trajectory{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end()
+		var got [2]sample
+		for i := range got {
+			if got[i], err = act(t.Context(), turn{argv: []string{"sh", "-c", "test {{cores}} = 1"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got[0].queue != held || got[0].act != held+got[0].exec || got[1].queue != 0 {
+			t.Errorf("queued %v of %v, and then %v; want the wait of %v in the first action alone", got[0].queue, got[0].act, got[1].queue, held)
+		}
+		if !got[0].succeeded || !got[1].succeeded {
+			t.Error("{{cores}} was not replaced by 1")
+		}
+	})
 }
 
 func TestReservedPinsItsCommands(t *testing.T) {

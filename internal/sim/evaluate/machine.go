@@ -202,6 +202,9 @@ func (m *machine) start(s *state.State, a *state.Action) {
 	t := s.Attempt(a.Node, a.ID)
 	g := m.mapping.grant(c.Action, t)
 	c.queue += t.StartedAt - a.SubmittedAt
+	if c.try == 0 {
+		c.forecast.waited = t.StartedAt - c.forecast.at
+	}
 	report := &logv1.ReportAttempts{Node: m.nodes[a.Node], Incarnation: t.Incarnation,
 		Reports: []*logv1.AttemptReport{{ActionId: uint64(a.ID), Attempt: t.Number, Reason: uint32(state.EndExited)}}}
 	r := &running{m: m, c: c, node: a.Node, onCores: t.Chunk.Units == 0, units: g.units, wanted: g.units}
@@ -301,7 +304,10 @@ func (m *machine) submit(c *call) {
 		a.MemoryBytes = uint64(c.r.Memory)
 	}
 	m.propose(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{Actions: []*logv1.Action{a}}}},
-		func(r *logv1.Result) { m.granted[state.ActionID(r.FirstId)] = c })
+		func(r *logv1.Result) {
+			m.granted[state.ActionID(r.FirstId)] = c
+			m.forecast(c, state.ActionID(r.FirstId))
+		})
 }
 
 func (m *machine) capacity() Capacity {

@@ -26,6 +26,7 @@ type recorder struct {
 	trajectories int64
 	think        int64
 	end          int64
+	forecasts    forecasts
 }
 
 // add records an action at its end.
@@ -45,6 +46,7 @@ func (c *recorder) add(now int64, a *call, ok bool) {
 		key: a.busy > 0,
 	})
 	c.end = max(c.end, now)
+	c.forecasts.add(a)
 }
 
 func (c *recorder) over(r *rollout) {
@@ -95,8 +97,12 @@ type Result struct {
 	Kinds        map[string]Stats `json:"kinds"`
 	Classes      map[string]Stats `json:"classes"`
 
-	entries []entry
-	end     int64
+	// Estimates are nil unless the input asks for them.
+	Estimates *Estimates `json:"estimates,omitempty"`
+
+	entries   []entry
+	end       int64
+	forecasts forecasts
 }
 
 var kindNames = map[workload.Kind]string{workload.Tool: "tool", workload.Reward: "reward"}
@@ -106,6 +112,7 @@ func (c *recorder) result(capacity Capacity) *Result {
 	r := &Result{
 		Stats: stats(c.entries, nil), Capacity: capacity, Makespan: ms(c.end), Trajectories: c.trajectories,
 		Kinds: make(map[string]Stats), Classes: make(map[string]Stats), entries: c.entries, end: c.end,
+		Estimates: c.forecasts.result(), forecasts: c.forecasts,
 	}
 	each := max(1, c.trajectories)
 	sums := [2]int64{}

@@ -31,6 +31,8 @@ type Setup struct {
 	// Sessions are replayed instead of the workload's own turns, if there are any.
 	Sessions []workload.Session
 	Replay   workload.Replay
+	// Estimates: the state machine is asked of each action that is submitted when it starts.
+	Estimates bool
 	told
 	// sets are what Set has changed, in this order.
 	sets []setting
@@ -125,6 +127,8 @@ type Input struct {
 	Progress func()
 	// Log is told each entry of the state machine.
 	Log func(index uint64, data []byte)
+	// Estimates: the state machine is asked of each action that is submitted when it starts.
+	Estimates bool
 
 	told
 	generator *workload.Generator
@@ -145,7 +149,7 @@ func (s Setup) Input() (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Input{Seed: s.Seed, Latency: s.Latency, generator: g, told: s.told}
+	in := &Input{Seed: s.Seed, Latency: s.Latency, Estimates: s.Estimates, generator: g, told: s.told}
 	at := 0
 	for i := range p.Tasks {
 		in.first = append(in.first, at)

@@ -101,6 +101,8 @@ func (in *intruder) operate(ctx context.Context) {
 		"NodeService/RemoveNode":             `{"name":"` + in.Victims[0] + `"}`,
 		"QuotaService/CreateQuota":           `{"name":"owned","limit":1}`,
 		"LedgerService/CreateNodeGroup":      `{"name":"owned"}`,
+		"LedgerService/SetNodeGroupMembers":  `{"name":"owned","members":[{"node":"n1"}]}`,
+		"EngineService/RegisterEngine":       `{"engine":{"model":"owned","driver":"ENGINE_DRIVER_PROCESS","noProbe":true,"command":{"argv":["false"]}}}`,
 		"AgentService/RegisterNode":          `{"name":"` + in.Victims[0] + `"}`,
 		"/peer.v1.PeerService/Propose":       `{"commands":[{"tick":{}}]}`,
 	} {

@@ -247,6 +247,10 @@ type Command struct {
 	//	*Command_DeletePool
 	//	*Command_DeleteNamespace
 	//	*Command_ReportDisk
+	//	*Command_RegisterEngine
+	//	*Command_RemoveEngine
+	//	*Command_ReportEngines
+	//	*Command_SetGroupMembers
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -577,6 +581,42 @@ func (x *Command) GetReportDisk() *ReportDisk {
 	return nil
 }
 
+func (x *Command) GetRegisterEngine() *RegisterEngine {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RegisterEngine); ok {
+			return x.RegisterEngine
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveEngine() *RemoveEngine {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RemoveEngine); ok {
+			return x.RemoveEngine
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportEngines() *ReportEngines {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportEngines); ok {
+			return x.ReportEngines
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetGroupMembers() *SetGroupMembers {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SetGroupMembers); ok {
+			return x.SetGroupMembers
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -709,6 +749,22 @@ type Command_ReportDisk struct {
 	ReportDisk *ReportDisk `protobuf:"bytes,42,opt,name=report_disk,json=reportDisk,proto3,oneof"`
 }
 
+type Command_RegisterEngine struct {
+	RegisterEngine *RegisterEngine `protobuf:"bytes,46,opt,name=register_engine,json=registerEngine,proto3,oneof"`
+}
+
+type Command_RemoveEngine struct {
+	RemoveEngine *RemoveEngine `protobuf:"bytes,47,opt,name=remove_engine,json=removeEngine,proto3,oneof"`
+}
+
+type Command_ReportEngines struct {
+	ReportEngines *ReportEngines `protobuf:"bytes,48,opt,name=report_engines,json=reportEngines,proto3,oneof"`
+}
+
+type Command_SetGroupMembers struct {
+	SetGroupMembers *SetGroupMembers `protobuf:"bytes,52,opt,name=set_group_members,json=setGroupMembers,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -772,6 +828,14 @@ func (*Command_DeletePool) isCommand_Verb() {}
 func (*Command_DeleteNamespace) isCommand_Verb() {}
 
 func (*Command_ReportDisk) isCommand_Verb() {}
+
+func (*Command_RegisterEngine) isCommand_Verb() {}
+
+func (*Command_RemoveEngine) isCommand_Verb() {}
+
+func (*Command_ReportEngines) isCommand_Verb() {}
+
+func (*Command_SetGroupMembers) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -2511,6 +2575,303 @@ func (x *RemoveNode) GetName() string {
 	return ""
 }
 
+// RegisterEngine declares how a model is served, or changes it. From feature level 3 on.
+type RegisterEngine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Model string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Encoded rota.v1.EngineSpec, which the state machine does not read.
+	Spec          []byte `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterEngine) Reset() {
+	*x = RegisterEngine{}
+	mi := &file_log_v1_log_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterEngine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterEngine) ProtoMessage() {}
+
+func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterEngine.ProtoReflect.Descriptor instead.
+func (*RegisterEngine) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RegisterEngine) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RegisterEngine) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// RemoveEngine forgets how a model is served. From feature level 3 on.
+type RemoveEngine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveEngine) Reset() {
+	*x = RemoveEngine{}
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveEngine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveEngine) ProtoMessage() {}
+
+func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveEngine.ProtoReflect.Descriptor instead.
+func (*RemoveEngine) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RemoveEngine) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+// ReportEngines says what became of engines on a node. The node itself says so. From feature
+// level 3 on.
+type ReportEngines struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Reports       []*EngineReport        `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportEngines) Reset() {
+	*x = ReportEngines{}
+	mi := &file_log_v1_log_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportEngines) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportEngines) ProtoMessage() {}
+
+func (x *ReportEngines) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportEngines.ProtoReflect.Descriptor instead.
+func (*ReportEngines) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ReportEngines) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportEngines) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportEngines) GetReports() []*EngineReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+type EngineReport struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Model      string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The chunk: its first GPU and how many.
+	First uint32 `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`
+	Gpus  uint32 `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// A rota.v1.EngineState.
+	State    uint32 `protobuf:"varint,5,opt,name=state,proto3" json:"state,omitempty"`
+	Message  string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Starts   uint64 `protobuf:"varint,7,opt,name=starts,proto3" json:"starts,omitempty"`
+	Wakes    uint64 `protobuf:"varint,8,opt,name=wakes,proto3" json:"wakes,omitempty"`
+	Sleeps   uint64 `protobuf:"varint,9,opt,name=sleeps,proto3" json:"sleeps,omitempty"`
+	Failures uint64 `protobuf:"varint,10,opt,name=failures,proto3" json:"failures,omitempty"`
+	// With READY, how long it took; 0: it was not set up.
+	SetUpNs int64 `protobuf:"varint,11,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
+	// It is no longer on the node.
+	Gone          bool `protobuf:"varint,12,opt,name=gone,proto3" json:"gone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineReport) Reset() {
+	*x = EngineReport{}
+	mi := &file_log_v1_log_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineReport) ProtoMessage() {}
+
+func (x *EngineReport) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
+func (*EngineReport) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *EngineReport) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EngineReport) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *EngineReport) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *EngineReport) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *EngineReport) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *EngineReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *EngineReport) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *EngineReport) GetWakes() uint64 {
+	if x != nil {
+		return x.Wakes
+	}
+	return 0
+}
+
+func (x *EngineReport) GetSleeps() uint64 {
+	if x != nil {
+		return x.Sleeps
+	}
+	return 0
+}
+
+func (x *EngineReport) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *EngineReport) GetSetUpNs() int64 {
+	if x != nil {
+		return x.SetUpNs
+	}
+	return 0
+}
+
+func (x *EngineReport) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
 type CreateNamespace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2520,7 +2881,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2893,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2906,7 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateNamespace) GetName() string {
@@ -2565,7 +2926,7 @@ type DeletePool struct {
 
 func (x *DeletePool) Reset() {
 	*x = DeletePool{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2938,7 @@ func (x *DeletePool) String() string {
 func (*DeletePool) ProtoMessage() {}
 
 func (x *DeletePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2951,7 @@ func (x *DeletePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePool.ProtoReflect.Descriptor instead.
 func (*DeletePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeletePool) GetName() string {
@@ -2610,7 +2971,7 @@ type DeleteNamespace struct {
 
 func (x *DeleteNamespace) Reset() {
 	*x = DeleteNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2983,7 @@ func (x *DeleteNamespace) String() string {
 func (*DeleteNamespace) ProtoMessage() {}
 
 func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2996,7 @@ func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespace.ProtoReflect.Descriptor instead.
 func (*DeleteNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteNamespace) GetName() string {
@@ -2654,7 +3015,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +3027,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +3040,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ResumePool) GetName() string {
@@ -2699,7 +3060,7 @@ type DeleteClass struct {
 
 func (x *DeleteClass) Reset() {
 	*x = DeleteClass{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +3072,7 @@ func (x *DeleteClass) String() string {
 func (*DeleteClass) ProtoMessage() {}
 
 func (x *DeleteClass) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +3085,7 @@ func (x *DeleteClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClass.ProtoReflect.Descriptor instead.
 func (*DeleteClass) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteClass) GetNamespace() string {
@@ -2758,7 +3119,7 @@ type CreateQuota struct {
 
 func (x *CreateQuota) Reset() {
 	*x = CreateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +3131,7 @@ func (x *CreateQuota) String() string {
 func (*CreateQuota) ProtoMessage() {}
 
 func (x *CreateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3144,7 @@ func (x *CreateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
 func (*CreateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreateQuota) GetName() string {
@@ -2844,7 +3205,7 @@ type UpdateQuota struct {
 
 func (x *UpdateQuota) Reset() {
 	*x = UpdateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3217,7 @@ func (x *UpdateQuota) String() string {
 func (*UpdateQuota) ProtoMessage() {}
 
 func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3230,7 @@ func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
 func (*UpdateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateQuota) GetName() string {
@@ -2916,7 +3277,7 @@ type DeleteQuota struct {
 
 func (x *DeleteQuota) Reset() {
 	*x = DeleteQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +3289,7 @@ func (x *DeleteQuota) String() string {
 func (*DeleteQuota) ProtoMessage() {}
 
 func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +3302,7 @@ func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
 func (*DeleteQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteQuota) GetName() string {
@@ -2956,14 +3317,16 @@ type CreateNodeGroup struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Nodes int64                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// Pool whose agents run hooks for it.
-	HookPool      string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
+	HookPool      string          `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
+	Members       []*GroupMember  `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	Selector      *MemberSelector `protobuf:"bytes,5,opt,name=selector,proto3" json:"selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateNodeGroup) Reset() {
 	*x = CreateNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3338,7 @@ func (x *CreateNodeGroup) String() string {
 func (*CreateNodeGroup) ProtoMessage() {}
 
 func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3351,7 @@ func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroup.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateNodeGroup) GetName() string {
@@ -3012,6 +3375,207 @@ func (x *CreateNodeGroup) GetHookPool() string {
 	return ""
 }
 
+func (x *CreateNodeGroup) GetMembers() []*GroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *CreateNodeGroup) GetSelector() *MemberSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+// GroupMember is a chunk of GPUs of a node that belongs to a group.
+type GroupMember struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	FirstGpu uint32                 `protobuf:"varint,2,opt,name=first_gpu,json=firstGpu,proto3" json:"first_gpu,omitempty"`
+	// 0: all GPUs of the node.
+	Gpus          uint32 `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupMember) Reset() {
+	*x = GroupMember{}
+	mi := &file_log_v1_log_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupMember) ProtoMessage() {}
+
+func (x *GroupMember) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
+func (*GroupMember) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *GroupMember) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *GroupMember) GetFirstGpu() uint32 {
+	if x != nil {
+		return x.FirstGpu
+	}
+	return 0
+}
+
+func (x *GroupMember) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+// MemberSelector says which nodes may take the place of a lost member.
+type MemberSelector struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A node needs all of them.
+	Labels []*Label `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty"`
+	// Of each node; 0: all.
+	Gpus          uint32 `protobuf:"varint,2,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberSelector) Reset() {
+	*x = MemberSelector{}
+	mi := &file_log_v1_log_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberSelector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberSelector) ProtoMessage() {}
+
+func (x *MemberSelector) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberSelector.ProtoReflect.Descriptor instead.
+func (*MemberSelector) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *MemberSelector) GetLabels() []*Label {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *MemberSelector) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+// SetGroupMembers says anew what belongs to a group.
+type SetGroupMembers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Without members: how many nodes it has.
+	Nodes         int64           `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Members       []*GroupMember  `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	Selector      *MemberSelector `protobuf:"bytes,4,opt,name=selector,proto3" json:"selector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGroupMembers) Reset() {
+	*x = SetGroupMembers{}
+	mi := &file_log_v1_log_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGroupMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGroupMembers) ProtoMessage() {}
+
+func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGroupMembers.ProtoReflect.Descriptor instead.
+func (*SetGroupMembers) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SetGroupMembers) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetGroupMembers) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *SetGroupMembers) GetMembers() []*GroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *SetGroupMembers) GetSelector() *MemberSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
 type DeleteNodeGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3021,7 +3585,7 @@ type DeleteNodeGroup struct {
 
 func (x *DeleteNodeGroup) Reset() {
 	*x = DeleteNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3597,7 @@ func (x *DeleteNodeGroup) String() string {
 func (*DeleteNodeGroup) ProtoMessage() {}
 
 func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3610,7 @@ func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroup.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteNodeGroup) GetName() string {
@@ -3065,7 +3629,7 @@ type ResumeLedger struct {
 
 func (x *ResumeLedger) Reset() {
 	*x = ResumeLedger{}
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3641,7 @@ func (x *ResumeLedger) String() string {
 func (*ResumeLedger) ProtoMessage() {}
 
 func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3654,7 @@ func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedger.ProtoReflect.Descriptor instead.
 func (*ResumeLedger) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 type SubmitJob struct {
@@ -3113,7 +3677,7 @@ type SubmitJob struct {
 
 func (x *SubmitJob) Reset() {
 	*x = SubmitJob{}
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3689,7 @@ func (x *SubmitJob) String() string {
 func (*SubmitJob) ProtoMessage() {}
 
 func (x *SubmitJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3702,7 @@ func (x *SubmitJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJob.ProtoReflect.Descriptor instead.
 func (*SubmitJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SubmitJob) GetRequest() *Request {
@@ -3211,7 +3775,7 @@ type DeploymentHooks struct {
 
 func (x *DeploymentHooks) Reset() {
 	*x = DeploymentHooks{}
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3787,7 @@ func (x *DeploymentHooks) String() string {
 func (*DeploymentHooks) ProtoMessage() {}
 
 func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3800,7 @@ func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
 func (*DeploymentHooks) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeploymentHooks) GetDeployment() string {
@@ -3278,7 +3842,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3854,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3867,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Cycle) GetPeriodNs() int64 {
@@ -3331,7 +3895,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3907,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3920,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Segment) GetOffsetNs() int64 {
@@ -3391,7 +3955,7 @@ type ChangeJob struct {
 
 func (x *ChangeJob) Reset() {
 	*x = ChangeJob{}
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3967,7 @@ func (x *ChangeJob) String() string {
 func (*ChangeJob) ProtoMessage() {}
 
 func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3980,7 @@ func (x *ChangeJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
 func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChangeJob) GetNamespace() string {
@@ -3460,7 +4024,7 @@ type MoveJob struct {
 
 func (x *MoveJob) Reset() {
 	*x = MoveJob{}
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +4036,7 @@ func (x *MoveJob) String() string {
 func (*MoveJob) ProtoMessage() {}
 
 func (x *MoveJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +4049,7 @@ func (x *MoveJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
 func (*MoveJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *MoveJob) GetJobId() uint64 {
@@ -3562,7 +4126,7 @@ type AcquireTurn struct {
 
 func (x *AcquireTurn) Reset() {
 	*x = AcquireTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3574,7 +4138,7 @@ func (x *AcquireTurn) String() string {
 func (*AcquireTurn) ProtoMessage() {}
 
 func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3587,7 +4151,7 @@ func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
 func (*AcquireTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AcquireTurn) GetRequest() *Request {
@@ -3675,7 +4239,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +4251,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +4264,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -3746,7 +4310,7 @@ type SubmitHook struct {
 
 func (x *SubmitHook) Reset() {
 	*x = SubmitHook{}
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4322,7 @@ func (x *SubmitHook) String() string {
 func (*SubmitHook) ProtoMessage() {}
 
 func (x *SubmitHook) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +4335,7 @@ func (x *SubmitHook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitHook.ProtoReflect.Descriptor instead.
 func (*SubmitHook) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SubmitHook) GetGroupId() uint64 {
@@ -3811,7 +4375,7 @@ type EndContextSwitch struct {
 
 func (x *EndContextSwitch) Reset() {
 	*x = EndContextSwitch{}
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3823,7 +4387,7 @@ func (x *EndContextSwitch) String() string {
 func (*EndContextSwitch) ProtoMessage() {}
 
 func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3836,7 +4400,7 @@ func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndContextSwitch.ProtoReflect.Descriptor instead.
 func (*EndContextSwitch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EndContextSwitch) GetGroupId() uint64 {
@@ -3881,7 +4445,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3893,7 +4457,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3906,7 +4470,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RaiseLevel) GetLevel() uint32 {
@@ -3936,7 +4500,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4512,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4525,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -3994,7 +4558,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4006,7 +4570,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4583,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
 }
 
 // Result is the outcome of one command.
@@ -4044,7 +4608,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4620,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4633,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -4129,7 +4693,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4705,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4718,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -4194,7 +4758,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe1\x0e\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe8\x10\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -4239,7 +4803,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"deletePool\x12D\n" +
 	"\x10delete_namespace\x18) \x01(\v2\x17.log.v1.DeleteNamespaceH\x00R\x0fdeleteNamespace\x125\n" +
 	"\vreport_disk\x18* \x01(\v2\x12.log.v1.ReportDiskH\x00R\n" +
-	"reportDiskB\x06\n" +
+	"reportDisk\x12A\n" +
+	"\x0fregister_engine\x18. \x01(\v2\x16.log.v1.RegisterEngineH\x00R\x0eregisterEngine\x12;\n" +
+	"\rremove_engine\x18/ \x01(\v2\x14.log.v1.RemoveEngineH\x00R\fremoveEngine\x12>\n" +
+	"\x0ereport_engines\x180 \x01(\v2\x15.log.v1.ReportEnginesH\x00R\rreportEngines\x12E\n" +
+	"\x11set_group_members\x184 \x01(\v2\x17.log.v1.SetGroupMembersH\x00R\x0fsetGroupMembersB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -4387,7 +4955,32 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x03low\x18\x03 \x01(\bR\x03low\" \n" +
 	"\n" +
 	"RemoveNode\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"%\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\":\n" +
+	"\x0eRegisterEngine\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
+	"\x04spec\x18\x02 \x01(\fR\x04spec\"$\n" +
+	"\fRemoveEngine\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\"u\n" +
+	"\rReportEngines\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12.\n" +
+	"\areports\x18\x03 \x03(\v2\x14.log.v1.EngineReportR\areports\"\xb0\x02\n" +
+	"\fEngineReport\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\rR\x05first\x12\x12\n" +
+	"\x04gpus\x18\x04 \x01(\rR\x04gpus\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\rR\x05state\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x16\n" +
+	"\x06starts\x18\a \x01(\x04R\x06starts\x12\x14\n" +
+	"\x05wakes\x18\b \x01(\x04R\x05wakes\x12\x16\n" +
+	"\x06sleeps\x18\t \x01(\x04R\x06sleeps\x12\x1a\n" +
+	"\bfailures\x18\n" +
+	" \x01(\x04R\bfailures\x12\x1a\n" +
+	"\tset_up_ns\x18\v \x01(\x03R\asetUpNs\x12\x12\n" +
+	"\x04gone\x18\f \x01(\bR\x04gone\"%\n" +
 	"\x0fCreateNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
 	"\n" +
@@ -4416,11 +5009,25 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\badaptive\x18\x05 \x01(\bH\x00R\badaptive\x88\x01\x01B\v\n" +
 	"\t_adaptive\"!\n" +
 	"\vDeleteQuota\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"X\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xbb\x01\n" +
 	"\x0fCreateNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x03R\x05nodes\x12\x1b\n" +
-	"\thook_pool\x18\x03 \x01(\tR\bhookPool\"%\n" +
+	"\thook_pool\x18\x03 \x01(\tR\bhookPool\x12-\n" +
+	"\amembers\x18\x04 \x03(\v2\x13.log.v1.GroupMemberR\amembers\x122\n" +
+	"\bselector\x18\x05 \x01(\v2\x16.log.v1.MemberSelectorR\bselector\"R\n" +
+	"\vGroupMember\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1b\n" +
+	"\tfirst_gpu\x18\x02 \x01(\rR\bfirstGpu\x12\x12\n" +
+	"\x04gpus\x18\x03 \x01(\rR\x04gpus\"K\n" +
+	"\x0eMemberSelector\x12%\n" +
+	"\x06labels\x18\x01 \x03(\v2\r.log.v1.LabelR\x06labels\x12\x12\n" +
+	"\x04gpus\x18\x02 \x01(\rR\x04gpus\"\x9e\x01\n" +
+	"\x0fSetGroupMembers\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x03R\x05nodes\x12-\n" +
+	"\amembers\x18\x03 \x03(\v2\x13.log.v1.GroupMemberR\amembers\x122\n" +
+	"\bselector\x18\x04 \x01(\v2\x16.log.v1.MemberSelectorR\bselector\"%\n" +
 	"\x0fDeleteNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x0e\n" +
 	"\fResumeLedger\"\x8a\x02\n" +
@@ -4534,7 +5141,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_log_v1_log_proto_goTypes = []any{
 	(JobChange)(0),           // 0: log.v1.JobChange
 	(TurnEnd)(0),             // 1: log.v1.TurnEnd
@@ -4563,32 +5170,39 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*DrainNode)(nil),        // 24: log.v1.DrainNode
 	(*ReportDisk)(nil),       // 25: log.v1.ReportDisk
 	(*RemoveNode)(nil),       // 26: log.v1.RemoveNode
-	(*CreateNamespace)(nil),  // 27: log.v1.CreateNamespace
-	(*DeletePool)(nil),       // 28: log.v1.DeletePool
-	(*DeleteNamespace)(nil),  // 29: log.v1.DeleteNamespace
-	(*ResumePool)(nil),       // 30: log.v1.ResumePool
-	(*DeleteClass)(nil),      // 31: log.v1.DeleteClass
-	(*CreateQuota)(nil),      // 32: log.v1.CreateQuota
-	(*UpdateQuota)(nil),      // 33: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),      // 34: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),  // 35: log.v1.CreateNodeGroup
-	(*DeleteNodeGroup)(nil),  // 36: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),     // 37: log.v1.ResumeLedger
-	(*SubmitJob)(nil),        // 38: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),  // 39: log.v1.DeploymentHooks
-	(*Cycle)(nil),            // 40: log.v1.Cycle
-	(*Segment)(nil),          // 41: log.v1.Segment
-	(*ChangeJob)(nil),        // 42: log.v1.ChangeJob
-	(*MoveJob)(nil),          // 43: log.v1.MoveJob
-	(*AcquireTurn)(nil),      // 44: log.v1.AcquireTurn
-	(*EndTurn)(nil),          // 45: log.v1.EndTurn
-	(*SubmitHook)(nil),       // 46: log.v1.SubmitHook
-	(*EndContextSwitch)(nil), // 47: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),       // 48: log.v1.RaiseLevel
-	(*QuoteHash)(nil),        // 49: log.v1.QuoteHash
-	(*Tick)(nil),             // 50: log.v1.Tick
-	(*Result)(nil),           // 51: log.v1.Result
-	(*Refusal)(nil),          // 52: log.v1.Refusal
+	(*RegisterEngine)(nil),   // 27: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),     // 28: log.v1.RemoveEngine
+	(*ReportEngines)(nil),    // 29: log.v1.ReportEngines
+	(*EngineReport)(nil),     // 30: log.v1.EngineReport
+	(*CreateNamespace)(nil),  // 31: log.v1.CreateNamespace
+	(*DeletePool)(nil),       // 32: log.v1.DeletePool
+	(*DeleteNamespace)(nil),  // 33: log.v1.DeleteNamespace
+	(*ResumePool)(nil),       // 34: log.v1.ResumePool
+	(*DeleteClass)(nil),      // 35: log.v1.DeleteClass
+	(*CreateQuota)(nil),      // 36: log.v1.CreateQuota
+	(*UpdateQuota)(nil),      // 37: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),      // 38: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),  // 39: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),      // 40: log.v1.GroupMember
+	(*MemberSelector)(nil),   // 41: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),  // 42: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),  // 43: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),     // 44: log.v1.ResumeLedger
+	(*SubmitJob)(nil),        // 45: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),  // 46: log.v1.DeploymentHooks
+	(*Cycle)(nil),            // 47: log.v1.Cycle
+	(*Segment)(nil),          // 48: log.v1.Segment
+	(*ChangeJob)(nil),        // 49: log.v1.ChangeJob
+	(*MoveJob)(nil),          // 50: log.v1.MoveJob
+	(*AcquireTurn)(nil),      // 51: log.v1.AcquireTurn
+	(*EndTurn)(nil),          // 52: log.v1.EndTurn
+	(*SubmitHook)(nil),       // 53: log.v1.SubmitHook
+	(*EndContextSwitch)(nil), // 54: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),       // 55: log.v1.RaiseLevel
+	(*QuoteHash)(nil),        // 56: log.v1.QuoteHash
+	(*Tick)(nil),             // 57: log.v1.Tick
+	(*Result)(nil),           // 58: log.v1.Result
+	(*Refusal)(nil),          // 59: log.v1.Refusal
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -4602,57 +5216,67 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	23, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
 	24, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
 	26, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	27, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	30, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	48, // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
-	49, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	50, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	31, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	32, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	33, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	34, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	35, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	36, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	37, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	38, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	42, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	43, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	44, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	45, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	47, // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
-	46, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
-	28, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
-	29, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
+	31, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	34, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	55, // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
+	56, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	57, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	35, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	36, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	37, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	38, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	39, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	43, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	44, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	45, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	49, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	50, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	51, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	52, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	54, // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
+	53, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
+	32, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
+	33, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
 	25, // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
-	6,  // 33: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,  // 34: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,  // 35: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,  // 36: log.v1.Action.needs:type_name -> log.v1.Needs
-	10, // 37: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12, // 38: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13, // 39: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11, // 40: log.v1.Profile.points:type_name -> log.v1.Point
-	4,  // 41: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	19, // 42: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20, // 43: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18, // 44: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22, // 45: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	4,  // 46: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	40, // 47: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	39, // 48: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,  // 49: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,  // 50: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,  // 51: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	41, // 52: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,  // 53: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,  // 54: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,  // 55: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	52, // 56: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	27, // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
+	28, // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
+	29, // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
+	42, // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
+	6,  // 37: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,  // 38: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,  // 39: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,  // 40: log.v1.Action.needs:type_name -> log.v1.Needs
+	10, // 41: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12, // 42: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13, // 43: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11, // 44: log.v1.Profile.points:type_name -> log.v1.Point
+	4,  // 45: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	19, // 46: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20, // 47: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18, // 48: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22, // 49: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	30, // 50: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	40, // 51: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	41, // 52: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	20, // 53: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	40, // 54: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	41, // 55: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,  // 56: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	47, // 57: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	46, // 58: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,  // 59: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,  // 60: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,  // 61: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	48, // 62: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,  // 63: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,  // 64: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,  // 65: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	59, // 66: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -4693,15 +5317,19 @@ func file_log_v1_log_proto_init() {
 		(*Command_DeletePool)(nil),
 		(*Command_DeleteNamespace)(nil),
 		(*Command_ReportDisk)(nil),
+		(*Command_RegisterEngine)(nil),
+		(*Command_RemoveEngine)(nil),
+		(*Command_ReportEngines)(nil),
+		(*Command_SetGroupMembers)(nil),
 	}
-	file_log_v1_log_proto_msgTypes[31].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   51,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

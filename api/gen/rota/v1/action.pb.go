@@ -1213,7 +1213,9 @@ type Action struct {
 	Setup *durationpb.Duration `protobuf:"bytes,18,opt,name=setup,proto3" json:"setup,omitempty"`
 	// While running: one sentence that says why it has as many cores as it has, if it can use
 	// other numbers. Absent in lists.
-	CoresReason   string `protobuf:"bytes,19,opt,name=cores_reason,json=coresReason,proto3" json:"cores_reason,omitempty"`
+	CoresReason string `protobuf:"bytes,19,opt,name=cores_reason,json=coresReason,proto3" json:"cores_reason,omitempty"`
+	// While queued: when it is expected to start. Absent in lists.
+	Estimate      *StartEstimate `protobuf:"bytes,20,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1367,6 +1369,81 @@ func (x *Action) GetCoresReason() string {
 	return ""
 }
 
+func (x *Action) GetEstimate() *StartEstimate {
+	if x != nil {
+		return x.Estimate
+	}
+	return nil
+}
+
+// StartEstimate is how long it takes from now until an action starts, as far as can be
+// said: by what is before the action in its queue, what runs, and what is known of how long
+// all that takes. It is no promise: actions that are submitted later may be faster to start,
+// nodes may come and go.
+type StartEstimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The action starts within this time in one of two cases. 0: at once, or it has started.
+	// Absent if unknown.
+	P50 *durationpb.Duration `protobuf:"bytes,1,opt,name=p50,proto3" json:"p50,omitempty"`
+	// The same in nine of ten cases.
+	P90 *durationpb.Duration `protobuf:"bytes,2,opt,name=p90,proto3" json:"p90,omitempty"`
+	// If unknown: one sentence that says why.
+	UnknownReason string `protobuf:"bytes,3,opt,name=unknown_reason,json=unknownReason,proto3" json:"unknown_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartEstimate) Reset() {
+	*x = StartEstimate{}
+	mi := &file_rota_v1_action_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartEstimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartEstimate) ProtoMessage() {}
+
+func (x *StartEstimate) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
+func (*StartEstimate) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *StartEstimate) GetP50() *durationpb.Duration {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *StartEstimate) GetP90() *durationpb.Duration {
+	if x != nil {
+		return x.P90
+	}
+	return nil
+}
+
+func (x *StartEstimate) GetUnknownReason() string {
+	if x != nil {
+		return x.UnknownReason
+	}
+	return ""
+}
+
 type SubmitActionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Namespace of the actions; "default" if empty.
@@ -1386,7 +1463,7 @@ type SubmitActionsRequest struct {
 
 func (x *SubmitActionsRequest) Reset() {
 	*x = SubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1475,7 @@ func (x *SubmitActionsRequest) String() string {
 func (*SubmitActionsRequest) ProtoMessage() {}
 
 func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1488,7 @@ func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitActionsRequest) GetNamespace() string {
@@ -1447,14 +1524,16 @@ type SubmitActionsResponse struct {
 	// IDs in the order of the request.
 	Ids []uint64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// The request had been accepted before; the IDs are those of that time.
-	Replayed      bool `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// When the actions are expected to start, in the same order.
+	Estimates     []*StartEstimate `protobuf:"bytes,3,rep,name=estimates,proto3" json:"estimates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitActionsResponse) Reset() {
 	*x = SubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1545,7 @@ func (x *SubmitActionsResponse) String() string {
 func (*SubmitActionsResponse) ProtoMessage() {}
 
 func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1558,7 @@ func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitActionsResponse) GetIds() []uint64 {
@@ -1496,6 +1575,13 @@ func (x *SubmitActionsResponse) GetReplayed() bool {
 	return false
 }
 
+func (x *SubmitActionsResponse) GetEstimates() []*StartEstimate {
+	if x != nil {
+		return x.Estimates
+	}
+	return nil
+}
+
 type BatchSubmitActionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 4,096 submissions with at most 4,096 actions in all.
@@ -1506,7 +1592,7 @@ type BatchSubmitActionsRequest struct {
 
 func (x *BatchSubmitActionsRequest) Reset() {
 	*x = BatchSubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1604,7 @@ func (x *BatchSubmitActionsRequest) String() string {
 func (*BatchSubmitActionsRequest) ProtoMessage() {}
 
 func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1617,7 @@ func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BatchSubmitActionsRequest) GetRequests() []*SubmitActionsRequest {
@@ -1551,7 +1637,7 @@ type BatchSubmitActionsResponse struct {
 
 func (x *BatchSubmitActionsResponse) Reset() {
 	*x = BatchSubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1649,7 @@ func (x *BatchSubmitActionsResponse) String() string {
 func (*BatchSubmitActionsResponse) ProtoMessage() {}
 
 func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1662,7 @@ func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BatchSubmitActionsResponse) GetResults() []*SubmitActionsResult {
@@ -1600,7 +1686,7 @@ type SubmitActionsResult struct {
 
 func (x *SubmitActionsResult) Reset() {
 	*x = SubmitActionsResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1698,7 @@ func (x *SubmitActionsResult) String() string {
 func (*SubmitActionsResult) ProtoMessage() {}
 
 func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1711,7 @@ func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResult.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubmitActionsResult) GetOutcome() isSubmitActionsResult_Outcome {
@@ -1680,7 +1766,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1778,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1791,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetActionRequest) GetId() uint64 {
@@ -1734,7 +1820,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1832,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1845,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -1793,7 +1879,7 @@ type ListActionsRequest struct {
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1891,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1904,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListActionsRequest) GetNamespace() string {
@@ -1876,7 +1962,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1974,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1987,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -1941,7 +2027,7 @@ type WatchActionsRequest struct {
 
 func (x *WatchActionsRequest) Reset() {
 	*x = WatchActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2039,7 @@ func (x *WatchActionsRequest) String() string {
 func (*WatchActionsRequest) ProtoMessage() {}
 
 func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2052,7 @@ func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchActionsRequest) GetNamespace() string {
@@ -2009,7 +2095,7 @@ type WatchActionsResponse struct {
 
 func (x *WatchActionsResponse) Reset() {
 	*x = WatchActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2107,7 @@ func (x *WatchActionsResponse) String() string {
 func (*WatchActionsResponse) ProtoMessage() {}
 
 func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2120,7 @@ func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchActionsResponse) GetEvents() []*ActionEvent {
@@ -2072,7 +2158,7 @@ type ActionEvent struct {
 
 func (x *ActionEvent) Reset() {
 	*x = ActionEvent{}
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2170,7 @@ func (x *ActionEvent) String() string {
 func (*ActionEvent) ProtoMessage() {}
 
 func (x *ActionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2183,7 @@ func (x *ActionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionEvent.ProtoReflect.Descriptor instead.
 func (*ActionEvent) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ActionEvent) GetRevision() uint64 {
@@ -2180,7 +2266,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2278,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2291,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelActionsRequest) GetIds() []uint64 {
@@ -2225,7 +2311,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2323,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2336,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelActionsResponse) GetCanceled() uint32 {
@@ -2272,7 +2358,7 @@ type RunActionRequest struct {
 
 func (x *RunActionRequest) Reset() {
 	*x = RunActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2370,7 @@ func (x *RunActionRequest) String() string {
 func (*RunActionRequest) ProtoMessage() {}
 
 func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2383,7 @@ func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionRequest.ProtoReflect.Descriptor instead.
 func (*RunActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RunActionRequest) GetNamespace() string {
@@ -2341,7 +2427,7 @@ type RunActionResponse struct {
 
 func (x *RunActionResponse) Reset() {
 	*x = RunActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2439,7 @@ func (x *RunActionResponse) String() string {
 func (*RunActionResponse) ProtoMessage() {}
 
 func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2452,7 @@ func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionResponse.ProtoReflect.Descriptor instead.
 func (*RunActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RunActionResponse) GetUpdate() isRunActionResponse_Update {
@@ -2427,7 +2513,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2525,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2538,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -2499,7 +2585,7 @@ type ReadActionOutputRequest struct {
 
 func (x *ReadActionOutputRequest) Reset() {
 	*x = ReadActionOutputRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2597,7 @@ func (x *ReadActionOutputRequest) String() string {
 func (*ReadActionOutputRequest) ProtoMessage() {}
 
 func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2610,7 @@ func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadActionOutputRequest) GetActionId() uint64 {
@@ -2571,7 +2657,7 @@ type ReadActionOutputResponse struct {
 
 func (x *ReadActionOutputResponse) Reset() {
 	*x = ReadActionOutputResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2669,7 @@ func (x *ReadActionOutputResponse) String() string {
 func (*ReadActionOutputResponse) ProtoMessage() {}
 
 func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2682,7 @@ func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadActionOutputResponse) GetChunk() *OutputChunk {
@@ -2625,7 +2711,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_rota_v1_action_proto_msgTypes[30]
+	mi := &file_rota_v1_action_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2637,7 +2723,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[30]
+	mi := &file_rota_v1_action_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2650,7 +2736,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -2770,7 +2856,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xfb\x04\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xaf\x05\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -2792,17 +2878,23 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\brevision\x18\x0e \x01(\x04R\brevision\x12\x12\n" +
 	"\x04gpus\x18\x0f \x03(\rR\x04gpus\x12/\n" +
 	"\x05setup\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\x05setup\x12!\n" +
-	"\fcores_reason\x18\x13 \x01(\tR\vcoresReason\"\xbf\x01\n" +
+	"\fcores_reason\x18\x13 \x01(\tR\vcoresReason\x122\n" +
+	"\bestimate\x18\x14 \x01(\v2\x16.rota.v1.StartEstimateR\bestimate\"\x90\x01\n" +
+	"\rStartEstimate\x12+\n" +
+	"\x03p50\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p90\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12%\n" +
+	"\x0eunknown_reason\x18\x03 \x01(\tR\runknownReason\"\xbf\x01\n" +
 	"\x14SubmitActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12;\n" +
 	"\vexpire_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12-\n" +
-	"\aactions\x18\x04 \x03(\v2\x13.rota.v1.ActionSpecR\aactions\"E\n" +
+	"\aactions\x18\x04 \x03(\v2\x13.rota.v1.ActionSpecR\aactions\"{\n" +
 	"\x15SubmitActionsResponse\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x04R\x03ids\x12\x1a\n" +
-	"\breplayed\x18\x02 \x01(\bR\breplayed\"V\n" +
+	"\breplayed\x18\x02 \x01(\bR\breplayed\x124\n" +
+	"\testimates\x18\x03 \x03(\v2\x16.rota.v1.StartEstimateR\testimates\"V\n" +
 	"\x19BatchSubmitActionsRequest\x129\n" +
 	"\brequests\x18\x01 \x03(\v2\x1d.rota.v1.SubmitActionsRequestR\brequests\"T\n" +
 	"\x1aBatchSubmitActionsResponse\x126\n" +
@@ -2941,7 +3033,7 @@ func file_rota_v1_action_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_rota_v1_action_proto_goTypes = []any{
 	(LossPolicy)(0),                    // 0: rota.v1.LossPolicy
 	(ActionState)(0),                   // 1: rota.v1.ActionState
@@ -2958,98 +3050,103 @@ var file_rota_v1_action_proto_goTypes = []any{
 	(*QuotaDemand)(nil),                // 12: rota.v1.QuotaDemand
 	(*ActionResult)(nil),               // 13: rota.v1.ActionResult
 	(*Action)(nil),                     // 14: rota.v1.Action
-	(*SubmitActionsRequest)(nil),       // 15: rota.v1.SubmitActionsRequest
-	(*SubmitActionsResponse)(nil),      // 16: rota.v1.SubmitActionsResponse
-	(*BatchSubmitActionsRequest)(nil),  // 17: rota.v1.BatchSubmitActionsRequest
-	(*BatchSubmitActionsResponse)(nil), // 18: rota.v1.BatchSubmitActionsResponse
-	(*SubmitActionsResult)(nil),        // 19: rota.v1.SubmitActionsResult
-	(*GetActionRequest)(nil),           // 20: rota.v1.GetActionRequest
-	(*GetActionResponse)(nil),          // 21: rota.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 22: rota.v1.ListActionsRequest
-	(*ListActionsResponse)(nil),        // 23: rota.v1.ListActionsResponse
-	(*WatchActionsRequest)(nil),        // 24: rota.v1.WatchActionsRequest
-	(*WatchActionsResponse)(nil),       // 25: rota.v1.WatchActionsResponse
-	(*ActionEvent)(nil),                // 26: rota.v1.ActionEvent
-	(*CancelActionsRequest)(nil),       // 27: rota.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 28: rota.v1.CancelActionsResponse
-	(*RunActionRequest)(nil),           // 29: rota.v1.RunActionRequest
-	(*RunActionResponse)(nil),          // 30: rota.v1.RunActionResponse
-	(*OutputChunk)(nil),                // 31: rota.v1.OutputChunk
-	(*ReadActionOutputRequest)(nil),    // 32: rota.v1.ReadActionOutputRequest
-	(*ReadActionOutputResponse)(nil),   // 33: rota.v1.ReadActionOutputResponse
-	(*ErrorDetail)(nil),                // 34: rota.v1.ErrorDetail
-	nil,                                // 35: rota.v1.Command.EnvEntry
-	nil,                                // 36: rota.v1.HttpCall.HeadersEntry
-	(*durationpb.Duration)(nil),        // 37: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 38: google.protobuf.Timestamp
+	(*StartEstimate)(nil),              // 15: rota.v1.StartEstimate
+	(*SubmitActionsRequest)(nil),       // 16: rota.v1.SubmitActionsRequest
+	(*SubmitActionsResponse)(nil),      // 17: rota.v1.SubmitActionsResponse
+	(*BatchSubmitActionsRequest)(nil),  // 18: rota.v1.BatchSubmitActionsRequest
+	(*BatchSubmitActionsResponse)(nil), // 19: rota.v1.BatchSubmitActionsResponse
+	(*SubmitActionsResult)(nil),        // 20: rota.v1.SubmitActionsResult
+	(*GetActionRequest)(nil),           // 21: rota.v1.GetActionRequest
+	(*GetActionResponse)(nil),          // 22: rota.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 23: rota.v1.ListActionsRequest
+	(*ListActionsResponse)(nil),        // 24: rota.v1.ListActionsResponse
+	(*WatchActionsRequest)(nil),        // 25: rota.v1.WatchActionsRequest
+	(*WatchActionsResponse)(nil),       // 26: rota.v1.WatchActionsResponse
+	(*ActionEvent)(nil),                // 27: rota.v1.ActionEvent
+	(*CancelActionsRequest)(nil),       // 28: rota.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 29: rota.v1.CancelActionsResponse
+	(*RunActionRequest)(nil),           // 30: rota.v1.RunActionRequest
+	(*RunActionResponse)(nil),          // 31: rota.v1.RunActionResponse
+	(*OutputChunk)(nil),                // 32: rota.v1.OutputChunk
+	(*ReadActionOutputRequest)(nil),    // 33: rota.v1.ReadActionOutputRequest
+	(*ReadActionOutputResponse)(nil),   // 34: rota.v1.ReadActionOutputResponse
+	(*ErrorDetail)(nil),                // 35: rota.v1.ErrorDetail
+	nil,                                // 36: rota.v1.Command.EnvEntry
+	nil,                                // 37: rota.v1.HttpCall.HeadersEntry
+	(*durationpb.Duration)(nil),        // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 39: google.protobuf.Timestamp
 }
 var file_rota_v1_action_proto_depIdxs = []int32{
 	8,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
 	10, // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
-	37, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
-	37, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
+	38, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
+	38, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: rota.v1.ActionSpec.loss_policy:type_name -> rota.v1.LossPolicy
 	5,  // 5: rota.v1.ActionSpec.profile:type_name -> rota.v1.Profile
 	9,  // 6: rota.v1.ActionSpec.http:type_name -> rota.v1.HttpCall
-	37, // 7: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
+	38, // 7: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
 	6,  // 8: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
 	7,  // 9: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
-	35, // 10: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
-	36, // 11: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
+	36, // 10: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
+	37, // 11: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
 	11, // 12: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
 	12, // 13: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
-	37, // 14: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
+	38, // 14: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
 	2,  // 15: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
-	37, // 16: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
-	37, // 17: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
+	38, // 16: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
+	38, // 17: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
 	4,  // 18: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
 	1,  // 19: rota.v1.Action.state:type_name -> rota.v1.ActionState
-	38, // 20: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
-	38, // 21: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	38, // 22: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
+	39, // 20: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
+	39, // 21: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	39, // 22: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
 	13, // 23: rota.v1.Action.result:type_name -> rota.v1.ActionResult
-	37, // 24: rota.v1.Action.setup:type_name -> google.protobuf.Duration
-	38, // 25: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 26: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
-	15, // 27: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
-	19, // 28: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
-	16, // 29: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
-	34, // 30: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
-	14, // 31: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
-	1,  // 32: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
-	14, // 33: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
-	26, // 34: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	38, // 35: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	1,  // 36: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	2,  // 37: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	38, // 38: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 39: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	14, // 40: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	31, // 41: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	3,  // 42: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	31, // 43: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	37, // 44: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	15, // 45: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	17, // 46: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	20, // 47: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	22, // 48: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	24, // 49: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	27, // 50: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	29, // 51: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	32, // 52: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	16, // 53: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	18, // 54: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	21, // 55: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	23, // 56: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	25, // 57: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	28, // 58: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	30, // 59: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	33, // 60: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	53, // [53:61] is the sub-list for method output_type
-	45, // [45:53] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	38, // 24: rota.v1.Action.setup:type_name -> google.protobuf.Duration
+	15, // 25: rota.v1.Action.estimate:type_name -> rota.v1.StartEstimate
+	38, // 26: rota.v1.StartEstimate.p50:type_name -> google.protobuf.Duration
+	38, // 27: rota.v1.StartEstimate.p90:type_name -> google.protobuf.Duration
+	39, // 28: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 29: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
+	15, // 30: rota.v1.SubmitActionsResponse.estimates:type_name -> rota.v1.StartEstimate
+	16, // 31: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
+	20, // 32: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
+	17, // 33: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
+	35, // 34: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
+	14, // 35: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
+	1,  // 36: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
+	14, // 37: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
+	27, // 38: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	39, // 39: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	1,  // 40: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	2,  // 41: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	39, // 42: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 43: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	14, // 44: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	32, // 45: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	3,  // 46: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	32, // 47: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	38, // 48: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	16, // 49: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	18, // 50: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	21, // 51: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	23, // 52: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	25, // 53: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	28, // 54: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	30, // 55: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	33, // 56: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	17, // 57: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	19, // 58: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	22, // 59: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	24, // 60: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	26, // 61: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	29, // 62: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	31, // 63: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	34, // 64: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	57, // [57:65] is the sub-list for method output_type
+	49, // [49:57] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }
@@ -3062,12 +3159,12 @@ func file_rota_v1_action_proto_init() {
 		(*Profile_Table)(nil),
 	}
 	file_rota_v1_action_proto_msgTypes[6].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[15].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[16].OneofWrappers = []any{
 		(*SubmitActionsResult_Response)(nil),
 		(*SubmitActionsResult_Error)(nil),
 	}
-	file_rota_v1_action_proto_msgTypes[20].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[26].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[21].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[27].OneofWrappers = []any{
 		(*RunActionResponse_Action)(nil),
 		(*RunActionResponse_Output)(nil),
 	}
@@ -3077,7 +3174,7 @@ func file_rota_v1_action_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_action_proto_rawDesc), len(file_rota_v1_action_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -327,7 +327,11 @@ type WatchNodeResponse struct {
 	// 0: the message has every attempt.
 	Since uint64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
 	// Attempts that should no longer exist.
-	Gone          []*GoneAttempt `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
+	Gone []*GoneAttempt `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
+	// Every engine that should be ready on the node, always all of them: the models that are
+	// resident on its chunks and have an engine. Others are put to sleep or stopped. Absent: no
+	// engine should be awake.
+	Engines       []*DesiredEngine `protobuf:"bytes,6,rep,name=engines,proto3" json:"engines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +401,83 @@ func (x *WatchNodeResponse) GetGone() []*GoneAttempt {
 	return nil
 }
 
+func (x *WatchNodeResponse) GetEngines() []*DesiredEngine {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+// DesiredEngine is an engine that should be ready on a chunk.
+type DesiredEngine struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Spec       *EngineSpec            `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Chunk      *GpuChunk              `protobuf:"bytes,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// GPU memory that its model was given on each GPU of the chunk.
+	MemoryBytes   uint64 `protobuf:"varint,4,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DesiredEngine) Reset() {
+	*x = DesiredEngine{}
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DesiredEngine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DesiredEngine) ProtoMessage() {}
+
+func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DesiredEngine.ProtoReflect.Descriptor instead.
+func (*DesiredEngine) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DesiredEngine) GetSpec() *EngineSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *DesiredEngine) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *DesiredEngine) GetChunk() *GpuChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *DesiredEngine) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
 // GoneAttempt is an attempt that should no longer exist on a node.
 type GoneAttempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -408,7 +489,7 @@ type GoneAttempt struct {
 
 func (x *GoneAttempt) Reset() {
 	*x = GoneAttempt{}
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +501,7 @@ func (x *GoneAttempt) String() string {
 func (*GoneAttempt) ProtoMessage() {}
 
 func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +514,7 @@ func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneAttempt.ProtoReflect.Descriptor instead.
 func (*GoneAttempt) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GoneAttempt) GetActionId() uint64 {
@@ -473,14 +554,17 @@ type Assignment struct {
 	// What to call instead of running a command; sent as that is.
 	Http *HttpCall `protobuf:"bytes,13,opt,name=http,proto3" json:"http,omitempty"`
 	// The most CPUs that it may get while it runs; 0: it keeps those that it has.
-	MaxCores      uint32 `protobuf:"varint,14,opt,name=max_cores,json=maxCores,proto3" json:"max_cores,omitempty"`
+	MaxCores uint32 `protobuf:"varint,14,opt,name=max_cores,json=maxCores,proto3" json:"max_cores,omitempty"`
+	// Model whose engine on the attempt's chunk must be ready before it starts; {{engine}} in the
+	// command and in the URL becomes its address. Empty: none.
+	Engine        string `protobuf:"bytes,15,opt,name=engine,proto3" json:"engine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -492,7 +576,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -505,7 +589,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Assignment) GetActionId() uint64 {
@@ -599,6 +683,13 @@ func (x *Assignment) GetMaxCores() uint32 {
 	return 0
 }
 
+func (x *Assignment) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
 // QuotaKey is a key of a quota, from 1 on.
 type QuotaKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -610,7 +701,7 @@ type QuotaKey struct {
 
 func (x *QuotaKey) Reset() {
 	*x = QuotaKey{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +713,7 @@ func (x *QuotaKey) String() string {
 func (*QuotaKey) ProtoMessage() {}
 
 func (x *QuotaKey) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +726,7 @@ func (x *QuotaKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
 func (*QuotaKey) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QuotaKey) GetQuota() string {
@@ -664,7 +755,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +767,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +780,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -727,7 +818,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +830,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +843,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -794,7 +885,7 @@ type Throttle struct {
 
 func (x *Throttle) Reset() {
 	*x = Throttle{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +897,7 @@ func (x *Throttle) String() string {
 func (*Throttle) ProtoMessage() {}
 
 func (x *Throttle) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +910,7 @@ func (x *Throttle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Throttle.ProtoReflect.Descriptor instead.
 func (*Throttle) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Throttle) GetRetryAfter() *durationpb.Duration {
@@ -840,7 +931,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +943,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +956,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -886,7 +977,7 @@ type ReportDiskRequest struct {
 
 func (x *ReportDiskRequest) Reset() {
 	*x = ReportDiskRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +989,7 @@ func (x *ReportDiskRequest) String() string {
 func (*ReportDiskRequest) ProtoMessage() {}
 
 func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1002,7 @@ func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
 func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportDiskRequest) GetName() string {
@@ -943,7 +1034,7 @@ type ReportDiskResponse struct {
 
 func (x *ReportDiskResponse) Reset() {
 	*x = ReportDiskResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1046,7 @@ func (x *ReportDiskResponse) String() string {
 func (*ReportDiskResponse) ProtoMessage() {}
 
 func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1059,232 @@ func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
 func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+type ReportEnginesRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// 1 to 256.
+	Reports       []*EngineReport `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportEnginesRequest) Reset() {
+	*x = ReportEnginesRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportEnginesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportEnginesRequest) ProtoMessage() {}
+
+func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportEnginesRequest.ProtoReflect.Descriptor instead.
+func (*ReportEnginesRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReportEnginesRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportEnginesRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportEnginesRequest) GetReports() []*EngineReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// EngineReport is what became of one engine on the node.
+type EngineReport struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Model      string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Chunk      *GpuChunk              `protobuf:"bytes,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	State      EngineState            `protobuf:"varint,4,opt,name=state,proto3,enum=rota.v1.EngineState" json:"state,omitempty"`
+	Message    string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Counts since the node registered.
+	Starts   uint64 `protobuf:"varint,6,opt,name=starts,proto3" json:"starts,omitempty"`
+	Wakes    uint64 `protobuf:"varint,7,opt,name=wakes,proto3" json:"wakes,omitempty"`
+	Sleeps   uint64 `protobuf:"varint,8,opt,name=sleeps,proto3" json:"sleeps,omitempty"`
+	Failures uint64 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
+	// How long it took to become ready, with READY; absent: it was not set up.
+	SetUp *durationpb.Duration `protobuf:"bytes,10,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
+	// The engine is no longer on the node.
+	Gone          bool `protobuf:"varint,11,opt,name=gone,proto3" json:"gone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineReport) Reset() {
+	*x = EngineReport{}
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineReport) ProtoMessage() {}
+
+func (x *EngineReport) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
+func (*EngineReport) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *EngineReport) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EngineReport) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *EngineReport) GetChunk() *GpuChunk {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *EngineReport) GetState() EngineState {
+	if x != nil {
+		return x.State
+	}
+	return EngineState_ENGINE_STATE_UNSPECIFIED
+}
+
+func (x *EngineReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *EngineReport) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *EngineReport) GetWakes() uint64 {
+	if x != nil {
+		return x.Wakes
+	}
+	return 0
+}
+
+func (x *EngineReport) GetSleeps() uint64 {
+	if x != nil {
+		return x.Sleeps
+	}
+	return 0
+}
+
+func (x *EngineReport) GetFailures() uint64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *EngineReport) GetSetUp() *durationpb.Duration {
+	if x != nil {
+		return x.SetUp
+	}
+	return nil
+}
+
+func (x *EngineReport) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+type ReportEnginesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportEnginesResponse) Reset() {
+	*x = ReportEnginesResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportEnginesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportEnginesResponse) ProtoMessage() {}
+
+func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportEnginesResponse.ProtoReflect.Descriptor instead.
+func (*ReportEnginesResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 type RenewLeaseRequest struct {
@@ -981,7 +1297,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1309,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1322,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -1033,7 +1349,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1361,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1374,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -1081,7 +1397,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1409,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1422,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -1153,7 +1469,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1481,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1494,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -1192,7 +1508,7 @@ var File_rota_v1_agent_proto protoreflect.FileDescriptor
 
 const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x12rota/v1/node.proto\"\xee\x03\n" +
+	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x12rota/v1/node.proto\"\xee\x03\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -1223,16 +1539,24 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
 	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\x12\x18\n" +
-	"\achanges\x18\x04 \x01(\bR\achanges\"\xb8\x01\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\xea\x01\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
 	"\x06fenced\x18\x03 \x01(\bR\x06fenced\x12\x14\n" +
 	"\x05since\x18\x04 \x01(\x04R\x05since\x12(\n" +
-	"\x04gone\x18\x05 \x03(\v2\x14.rota.v1.GoneAttemptR\x04gone\"D\n" +
+	"\x04gone\x18\x05 \x03(\v2\x14.rota.v1.GoneAttemptR\x04gone\x120\n" +
+	"\aengines\x18\x06 \x03(\v2\x16.rota.v1.DesiredEngineR\aengines\"\xa4\x01\n" +
+	"\rDesiredEngine\x12'\n" +
+	"\x04spec\x18\x01 \x01(\v2\x13.rota.v1.EngineSpecR\x04spec\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12'\n" +
+	"\x05chunk\x18\x03 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
+	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"D\n" +
 	"\vGoneAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xc3\x03\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xdb\x03\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -1250,7 +1574,8 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\x12%\n" +
 	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
-	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\"2\n" +
+	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\x12\x16\n" +
+	"\x06engine\x18\x0f \x01(\tR\x06engine\"2\n" +
 	"\bQuotaKey\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\rR\x03key\"\x7f\n" +
@@ -1272,7 +1597,27 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
 	"\x03low\x18\x03 \x01(\bR\x03low\"\x14\n" +
-	"\x12ReportDiskResponse\"I\n" +
+	"\x12ReportDiskResponse\"}\n" +
+	"\x14ReportEnginesRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12/\n" +
+	"\areports\x18\x03 \x03(\v2\x15.rota.v1.EngineReportR\areports\"\xdb\x02\n" +
+	"\fEngineReport\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12'\n" +
+	"\x05chunk\x18\x03 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.rota.v1.EngineStateR\x05state\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x16\n" +
+	"\x06starts\x18\x06 \x01(\x04R\x06starts\x12\x14\n" +
+	"\x05wakes\x18\a \x01(\x04R\x05wakes\x12\x16\n" +
+	"\x06sleeps\x18\b \x01(\x04R\x06sleeps\x12\x1a\n" +
+	"\bfailures\x18\t \x01(\x04R\bfailures\x120\n" +
+	"\x06set_up\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x12\n" +
+	"\x04gone\x18\v \x01(\bR\x04gone\"\x17\n" +
+	"\x15ReportEnginesResponse\"I\n" +
 	"\x11RenewLeaseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\",\n" +
@@ -1285,13 +1630,14 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\rstdout_offset\x18\x04 \x01(\x04R\fstdoutOffset\x12#\n" +
 	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\"@\n" +
 	"\x12ReadOutputResponse\x12*\n" +
-	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\x82\x03\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\xd2\x03\n" +
 	"\fAgentService\x12K\n" +
 	"\fRegisterNode\x12\x1c.rota.v1.RegisterNodeRequest\x1a\x1d.rota.v1.RegisterNodeResponse\x12D\n" +
 	"\tWatchNode\x12\x19.rota.v1.WatchNodeRequest\x1a\x1a.rota.v1.WatchNodeResponse0\x01\x12Q\n" +
 	"\x0eReportAttempts\x12\x1e.rota.v1.ReportAttemptsRequest\x1a\x1f.rota.v1.ReportAttemptsResponse\x12E\n" +
 	"\n" +
-	"ReportDisk\x12\x1a.rota.v1.ReportDiskRequest\x1a\x1b.rota.v1.ReportDiskResponse\x12E\n" +
+	"ReportDisk\x12\x1a.rota.v1.ReportDiskRequest\x1a\x1b.rota.v1.ReportDiskResponse\x12N\n" +
+	"\rReportEngines\x12\x1d.rota.v1.ReportEnginesRequest\x1a\x1e.rota.v1.ReportEnginesResponse\x12E\n" +
 	"\n" +
 	"RenewLease\x12\x1a.rota.v1.RenewLeaseRequest\x1a\x1b.rota.v1.RenewLeaseResponse2X\n" +
 	"\rOutputService\x12G\n" +
@@ -1310,68 +1656,84 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_rota_v1_agent_proto_goTypes = []any{
 	(*RegisterNodeRequest)(nil),    // 0: rota.v1.RegisterNodeRequest
 	(*RegisterNodeResponse)(nil),   // 1: rota.v1.RegisterNodeResponse
 	(*WatchNodeRequest)(nil),       // 2: rota.v1.WatchNodeRequest
 	(*WatchNodeResponse)(nil),      // 3: rota.v1.WatchNodeResponse
-	(*GoneAttempt)(nil),            // 4: rota.v1.GoneAttempt
-	(*Assignment)(nil),             // 5: rota.v1.Assignment
-	(*QuotaKey)(nil),               // 6: rota.v1.QuotaKey
-	(*ReportAttemptsRequest)(nil),  // 7: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),          // 8: rota.v1.AttemptReport
-	(*Throttle)(nil),               // 9: rota.v1.Throttle
-	(*ReportAttemptsResponse)(nil), // 10: rota.v1.ReportAttemptsResponse
-	(*ReportDiskRequest)(nil),      // 11: rota.v1.ReportDiskRequest
-	(*ReportDiskResponse)(nil),     // 12: rota.v1.ReportDiskResponse
-	(*RenewLeaseRequest)(nil),      // 13: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 14: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),      // 15: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),     // 16: rota.v1.ReadOutputResponse
-	nil,                            // 17: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),               // 18: rota.v1.NumaNode
-	(*GpuInventory)(nil),           // 19: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),    // 20: google.protobuf.Duration
-	(*Command)(nil),                // 21: rota.v1.Command
-	(*HttpCall)(nil),               // 22: rota.v1.HttpCall
-	(*ActionResult)(nil),           // 23: rota.v1.ActionResult
-	(*OutputChunk)(nil),            // 24: rota.v1.OutputChunk
+	(*DesiredEngine)(nil),          // 4: rota.v1.DesiredEngine
+	(*GoneAttempt)(nil),            // 5: rota.v1.GoneAttempt
+	(*Assignment)(nil),             // 6: rota.v1.Assignment
+	(*QuotaKey)(nil),               // 7: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),  // 8: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),          // 9: rota.v1.AttemptReport
+	(*Throttle)(nil),               // 10: rota.v1.Throttle
+	(*ReportAttemptsResponse)(nil), // 11: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),      // 12: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),     // 13: rota.v1.ReportDiskResponse
+	(*ReportEnginesRequest)(nil),   // 14: rota.v1.ReportEnginesRequest
+	(*EngineReport)(nil),           // 15: rota.v1.EngineReport
+	(*ReportEnginesResponse)(nil),  // 16: rota.v1.ReportEnginesResponse
+	(*RenewLeaseRequest)(nil),      // 17: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),     // 18: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),      // 19: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),     // 20: rota.v1.ReadOutputResponse
+	nil,                            // 21: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),               // 22: rota.v1.NumaNode
+	(*GpuInventory)(nil),           // 23: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*EngineSpec)(nil),             // 25: rota.v1.EngineSpec
+	(*GpuChunk)(nil),               // 26: rota.v1.GpuChunk
+	(*Command)(nil),                // 27: rota.v1.Command
+	(*HttpCall)(nil),               // 28: rota.v1.HttpCall
+	(*ActionResult)(nil),           // 29: rota.v1.ActionResult
+	(EngineState)(0),               // 30: rota.v1.EngineState
+	(*OutputChunk)(nil),            // 31: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	17, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	18, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	19, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	20, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	20, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	5,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	4,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	21, // 7: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	20, // 8: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	6,  // 9: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	22, // 10: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	8,  // 11: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	23, // 12: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	9,  // 13: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
-	20, // 14: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
-	24, // 15: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 16: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 17: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	7,  // 18: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	11, // 19: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	13, // 20: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	15, // 21: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 22: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 23: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	10, // 24: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	12, // 25: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	14, // 26: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	16, // 27: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	22, // [22:28] is the sub-list for method output_type
-	16, // [16:22] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	21, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	22, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	23, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	24, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	24, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	6,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	5,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	4,  // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
+	25, // 8: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
+	26, // 9: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
+	27, // 10: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	24, // 11: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	7,  // 12: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	28, // 13: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	9,  // 14: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	29, // 15: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	10, // 16: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	24, // 17: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	15, // 18: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
+	26, // 19: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
+	30, // 20: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
+	24, // 21: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
+	31, // 22: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 23: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 24: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	8,  // 25: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	12, // 26: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	14, // 27: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
+	17, // 28: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	19, // 29: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 30: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 31: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	11, // 32: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	13, // 33: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	16, // 34: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
+	18, // 35: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	20, // 36: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -1380,6 +1742,7 @@ func file_rota_v1_agent_proto_init() {
 		return
 	}
 	file_rota_v1_action_proto_init()
+	file_rota_v1_engine_proto_init()
 	file_rota_v1_node_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1387,7 +1750,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

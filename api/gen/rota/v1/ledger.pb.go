@@ -106,6 +106,24 @@ type NodeGroup struct {
 	Awake string `protobuf:"bytes,12,opt,name=awake,proto3" json:"awake,omitempty"`
 	// A context switch is under way: hooks make the group ready for its holder.
 	ContextSwitch bool `protobuf:"varint,13,opt,name=context_switch,json=contextSwitch,proto3" json:"context_switch,omitempty"`
+	// The GPUs that belong to it, one member for each of its nodes; none: it has only a
+	// number of nodes.
+	Members []*GroupMember `protobuf:"bytes,20,rep,name=members,proto3" json:"members,omitempty"`
+	// Which nodes are spares; absent: there are none.
+	Selector *MemberSelector `protobuf:"bytes,21,opt,name=selector,proto3" json:"selector,omitempty"`
+	// Which members it lacks and why, in one sentence; empty: it lacks none.
+	Degraded string `protobuf:"bytes,22,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// How many actions still ran on members when a reservation began.
+	Overruns uint64 `protobuf:"varint,23,opt,name=overruns,proto3" json:"overruns,omitempty"`
+	// How long turns waited for such actions to end after their reservation had begun.
+	Late *durationpb.Duration `protobuf:"bytes,24,opt,name=late,proto3" json:"late,omitempty"`
+	// How long turns waited for actions on members to end, in all.
+	Waited *durationpb.Duration `protobuf:"bytes,25,opt,name=waited,proto3" json:"waited,omitempty"`
+	// Actions may have members' GPUs if they end before this; absent: see gap_open.
+	GapUntil *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=gap_until,json=gapUntil,proto3" json:"gap_until,omitempty"`
+	// Actions may have members' GPUs. Without gap_until they may have any duration that is
+	// known.
+	GapOpen       bool `protobuf:"varint,27,opt,name=gap_open,json=gapOpen,proto3" json:"gap_open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,21 +249,211 @@ func (x *NodeGroup) GetContextSwitch() bool {
 	return false
 }
 
+func (x *NodeGroup) GetMembers() []*GroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *NodeGroup) GetSelector() *MemberSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+func (x *NodeGroup) GetDegraded() string {
+	if x != nil {
+		return x.Degraded
+	}
+	return ""
+}
+
+func (x *NodeGroup) GetOverruns() uint64 {
+	if x != nil {
+		return x.Overruns
+	}
+	return 0
+}
+
+func (x *NodeGroup) GetLate() *durationpb.Duration {
+	if x != nil {
+		return x.Late
+	}
+	return nil
+}
+
+func (x *NodeGroup) GetWaited() *durationpb.Duration {
+	if x != nil {
+		return x.Waited
+	}
+	return nil
+}
+
+func (x *NodeGroup) GetGapUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GapUntil
+	}
+	return nil
+}
+
+func (x *NodeGroup) GetGapOpen() bool {
+	if x != nil {
+		return x.GapOpen
+	}
+	return false
+}
+
+// GroupMember is a chunk of GPUs of a node that belongs to a group.
+type GroupMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Number of the first; the number of GPUs divides it.
+	FirstGpu uint32 `protobuf:"varint,2,opt,name=first_gpu,json=firstGpu,proto3" json:"first_gpu,omitempty"`
+	// 1, 2, 4, 8, 16, 32 or 64. 0: all GPUs of the node.
+	Gpus uint32 `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// Output only: why the group lacks it. Empty: it does not.
+	Lost          string `protobuf:"bytes,4,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupMember) Reset() {
+	*x = GroupMember{}
+	mi := &file_rota_v1_ledger_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupMember) ProtoMessage() {}
+
+func (x *GroupMember) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_ledger_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
+func (*GroupMember) Descriptor() ([]byte, []int) {
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GroupMember) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *GroupMember) GetFirstGpu() uint32 {
+	if x != nil {
+		return x.FirstGpu
+	}
+	return 0
+}
+
+func (x *GroupMember) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *GroupMember) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
+}
+
+// MemberSelector says which nodes are spares of a group: those with all of its labels
+// that have a chunk of GPUs that belongs to no group.
+type MemberSelector struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one.
+	Labels map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How many GPUs of each node, as in GroupMember.
+	Gpus          uint32 `protobuf:"varint,2,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberSelector) Reset() {
+	*x = MemberSelector{}
+	mi := &file_rota_v1_ledger_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberSelector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberSelector) ProtoMessage() {}
+
+func (x *MemberSelector) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_ledger_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberSelector.ProtoReflect.Descriptor instead.
+func (*MemberSelector) Descriptor() ([]byte, []int) {
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *MemberSelector) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *MemberSelector) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
 type CreateNodeGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// At least 1.
+	// At least 1. With members it is their number, and may be left out.
 	Nodes uint32 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	// Pool whose agents run the hooks of a context switch of the group;
 	// "default" if empty.
-	HookPool      string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
+	HookPool string `protobuf:"bytes,3,opt,name=hook_pool,json=hookPool,proto3" json:"hook_pool,omitempty"`
+	// The GPUs that belong to it; at most 1024. Each counts as one node. A GPU belongs to
+	// one group at most.
+	Members []*GroupMember `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	// Nodes of which a lost member is replaced. Without members the first of these nodes
+	// become members, as many as nodes says.
+	Selector      *MemberSelector `protobuf:"bytes,5,opt,name=selector,proto3" json:"selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateNodeGroupRequest) Reset() {
 	*x = CreateNodeGroupRequest{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[1]
+	mi := &file_rota_v1_ledger_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -257,7 +465,7 @@ func (x *CreateNodeGroupRequest) String() string {
 func (*CreateNodeGroupRequest) ProtoMessage() {}
 
 func (x *CreateNodeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[1]
+	mi := &file_rota_v1_ledger_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -270,7 +478,7 @@ func (x *CreateNodeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateNodeGroupRequest) GetName() string {
@@ -294,6 +502,20 @@ func (x *CreateNodeGroupRequest) GetHookPool() string {
 	return ""
 }
 
+func (x *CreateNodeGroupRequest) GetMembers() []*GroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *CreateNodeGroupRequest) GetSelector() *MemberSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
 type CreateNodeGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *NodeGroup             `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -303,7 +525,7 @@ type CreateNodeGroupResponse struct {
 
 func (x *CreateNodeGroupResponse) Reset() {
 	*x = CreateNodeGroupResponse{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[2]
+	mi := &file_rota_v1_ledger_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +537,7 @@ func (x *CreateNodeGroupResponse) String() string {
 func (*CreateNodeGroupResponse) ProtoMessage() {}
 
 func (x *CreateNodeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[2]
+	mi := &file_rota_v1_ledger_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +550,7 @@ func (x *CreateNodeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroupResponse.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateNodeGroupResponse) GetGroup() *NodeGroup {
@@ -347,7 +569,7 @@ type ListNodeGroupsRequest struct {
 
 func (x *ListNodeGroupsRequest) Reset() {
 	*x = ListNodeGroupsRequest{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[3]
+	mi := &file_rota_v1_ledger_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +581,7 @@ func (x *ListNodeGroupsRequest) String() string {
 func (*ListNodeGroupsRequest) ProtoMessage() {}
 
 func (x *ListNodeGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[3]
+	mi := &file_rota_v1_ledger_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +594,7 @@ func (x *ListNodeGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodeGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListNodeGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListNodeGroupsRequest) GetAllowStale() bool {
@@ -392,7 +614,7 @@ type ListNodeGroupsResponse struct {
 
 func (x *ListNodeGroupsResponse) Reset() {
 	*x = ListNodeGroupsResponse{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[4]
+	mi := &file_rota_v1_ledger_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +626,7 @@ func (x *ListNodeGroupsResponse) String() string {
 func (*ListNodeGroupsResponse) ProtoMessage() {}
 
 func (x *ListNodeGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[4]
+	mi := &file_rota_v1_ledger_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,12 +639,221 @@ func (x *ListNodeGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodeGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListNodeGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListNodeGroupsResponse) GetGroups() []*NodeGroup {
 	if x != nil {
 		return x.Groups
+	}
+	return nil
+}
+
+type GetNodeGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	AllowStale    bool                   `protobuf:"varint,2,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNodeGroupRequest) Reset() {
+	*x = GetNodeGroupRequest{}
+	mi := &file_rota_v1_ledger_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNodeGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNodeGroupRequest) ProtoMessage() {}
+
+func (x *GetNodeGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_ledger_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNodeGroupRequest.ProtoReflect.Descriptor instead.
+func (*GetNodeGroupRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetNodeGroupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetNodeGroupRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type GetNodeGroupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *NodeGroup             `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNodeGroupResponse) Reset() {
+	*x = GetNodeGroupResponse{}
+	mi := &file_rota_v1_ledger_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNodeGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNodeGroupResponse) ProtoMessage() {}
+
+func (x *GetNodeGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_ledger_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNodeGroupResponse.ProtoReflect.Descriptor instead.
+func (*GetNodeGroupResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetNodeGroupResponse) GetGroup() *NodeGroup {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+// As in CreateNodeGroupRequest.
+type SetNodeGroupMembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Nodes         uint32                 `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Members       []*GroupMember         `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	Selector      *MemberSelector        `protobuf:"bytes,4,opt,name=selector,proto3" json:"selector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeGroupMembersRequest) Reset() {
+	*x = SetNodeGroupMembersRequest{}
+	mi := &file_rota_v1_ledger_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeGroupMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeGroupMembersRequest) ProtoMessage() {}
+
+func (x *SetNodeGroupMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_ledger_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeGroupMembersRequest.ProtoReflect.Descriptor instead.
+func (*SetNodeGroupMembersRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SetNodeGroupMembersRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetNodeGroupMembersRequest) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *SetNodeGroupMembersRequest) GetMembers() []*GroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *SetNodeGroupMembersRequest) GetSelector() *MemberSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+type SetNodeGroupMembersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         *NodeGroup             `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeGroupMembersResponse) Reset() {
+	*x = SetNodeGroupMembersResponse{}
+	mi := &file_rota_v1_ledger_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeGroupMembersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeGroupMembersResponse) ProtoMessage() {}
+
+func (x *SetNodeGroupMembersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_ledger_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeGroupMembersResponse.ProtoReflect.Descriptor instead.
+func (*SetNodeGroupMembersResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetNodeGroupMembersResponse) GetGroup() *NodeGroup {
+	if x != nil {
+		return x.Group
 	}
 	return nil
 }
@@ -436,7 +867,7 @@ type DeleteNodeGroupRequest struct {
 
 func (x *DeleteNodeGroupRequest) Reset() {
 	*x = DeleteNodeGroupRequest{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[5]
+	mi := &file_rota_v1_ledger_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +879,7 @@ func (x *DeleteNodeGroupRequest) String() string {
 func (*DeleteNodeGroupRequest) ProtoMessage() {}
 
 func (x *DeleteNodeGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[5]
+	mi := &file_rota_v1_ledger_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +892,7 @@ func (x *DeleteNodeGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroupRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroupRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteNodeGroupRequest) GetName() string {
@@ -479,7 +910,7 @@ type DeleteNodeGroupResponse struct {
 
 func (x *DeleteNodeGroupResponse) Reset() {
 	*x = DeleteNodeGroupResponse{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[6]
+	mi := &file_rota_v1_ledger_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -491,7 +922,7 @@ func (x *DeleteNodeGroupResponse) String() string {
 func (*DeleteNodeGroupResponse) ProtoMessage() {}
 
 func (x *DeleteNodeGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[6]
+	mi := &file_rota_v1_ledger_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -504,7 +935,7 @@ func (x *DeleteNodeGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroupResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroupResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{12}
 }
 
 type GetLedgerRequest struct {
@@ -521,7 +952,7 @@ type GetLedgerRequest struct {
 
 func (x *GetLedgerRequest) Reset() {
 	*x = GetLedgerRequest{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[7]
+	mi := &file_rota_v1_ledger_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +964,7 @@ func (x *GetLedgerRequest) String() string {
 func (*GetLedgerRequest) ProtoMessage() {}
 
 func (x *GetLedgerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[7]
+	mi := &file_rota_v1_ledger_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +977,7 @@ func (x *GetLedgerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLedgerRequest.ProtoReflect.Descriptor instead.
 func (*GetLedgerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetLedgerRequest) GetSlots() uint32 {
@@ -589,7 +1020,7 @@ type GetLedgerResponse struct {
 
 func (x *GetLedgerResponse) Reset() {
 	*x = GetLedgerResponse{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[8]
+	mi := &file_rota_v1_ledger_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +1032,7 @@ func (x *GetLedgerResponse) String() string {
 func (*GetLedgerResponse) ProtoMessage() {}
 
 func (x *GetLedgerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[8]
+	mi := &file_rota_v1_ledger_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +1045,7 @@ func (x *GetLedgerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLedgerResponse.ProtoReflect.Descriptor instead.
 func (*GetLedgerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetLedgerResponse) GetSlot() *durationpb.Duration {
@@ -677,7 +1108,7 @@ type LedgerGroup struct {
 
 func (x *LedgerGroup) Reset() {
 	*x = LedgerGroup{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[9]
+	mi := &file_rota_v1_ledger_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +1120,7 @@ func (x *LedgerGroup) String() string {
 func (*LedgerGroup) ProtoMessage() {}
 
 func (x *LedgerGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[9]
+	mi := &file_rota_v1_ledger_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +1133,7 @@ func (x *LedgerGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerGroup.ProtoReflect.Descriptor instead.
 func (*LedgerGroup) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LedgerGroup) GetGroup() *NodeGroup {
@@ -735,7 +1166,7 @@ type ReservedInterval struct {
 
 func (x *ReservedInterval) Reset() {
 	*x = ReservedInterval{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[10]
+	mi := &file_rota_v1_ledger_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +1178,7 @@ func (x *ReservedInterval) String() string {
 func (*ReservedInterval) ProtoMessage() {}
 
 func (x *ReservedInterval) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[10]
+	mi := &file_rota_v1_ledger_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +1191,7 @@ func (x *ReservedInterval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservedInterval.ProtoReflect.Descriptor instead.
 func (*ReservedInterval) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReservedInterval) GetJobId() uint64 {
@@ -806,7 +1237,7 @@ type ResumeLedgerRequest struct {
 
 func (x *ResumeLedgerRequest) Reset() {
 	*x = ResumeLedgerRequest{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[11]
+	mi := &file_rota_v1_ledger_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +1249,7 @@ func (x *ResumeLedgerRequest) String() string {
 func (*ResumeLedgerRequest) ProtoMessage() {}
 
 func (x *ResumeLedgerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[11]
+	mi := &file_rota_v1_ledger_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +1262,7 @@ func (x *ResumeLedgerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedgerRequest.ProtoReflect.Descriptor instead.
 func (*ResumeLedgerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{17}
 }
 
 type ResumeLedgerResponse struct {
@@ -842,7 +1273,7 @@ type ResumeLedgerResponse struct {
 
 func (x *ResumeLedgerResponse) Reset() {
 	*x = ResumeLedgerResponse{}
-	mi := &file_rota_v1_ledger_proto_msgTypes[12]
+	mi := &file_rota_v1_ledger_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +1285,7 @@ func (x *ResumeLedgerResponse) String() string {
 func (*ResumeLedgerResponse) ProtoMessage() {}
 
 func (x *ResumeLedgerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_ledger_proto_msgTypes[12]
+	mi := &file_rota_v1_ledger_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,14 +1298,14 @@ func (x *ResumeLedgerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedgerResponse.ProtoReflect.Descriptor instead.
 func (*ResumeLedgerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_ledger_proto_rawDescGZIP(), []int{18}
 }
 
 var File_rota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x02\n" +
+	"\x14rota/v1/ledger.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc9\x05\n" +
 	"\tNodeGroup\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x121\n" +
@@ -889,18 +1320,52 @@ const file_rota_v1_ledger_proto_rawDesc = "" +
 	" \x01(\tR\x06halted\x12\x1b\n" +
 	"\thook_pool\x18\v \x01(\tR\bhookPool\x12\x14\n" +
 	"\x05awake\x18\f \x01(\tR\x05awake\x12%\n" +
-	"\x0econtext_switch\x18\r \x01(\bR\rcontextSwitch\"_\n" +
+	"\x0econtext_switch\x18\r \x01(\bR\rcontextSwitch\x12.\n" +
+	"\amembers\x18\x14 \x03(\v2\x14.rota.v1.GroupMemberR\amembers\x123\n" +
+	"\bselector\x18\x15 \x01(\v2\x17.rota.v1.MemberSelectorR\bselector\x12\x1a\n" +
+	"\bdegraded\x18\x16 \x01(\tR\bdegraded\x12\x1a\n" +
+	"\boverruns\x18\x17 \x01(\x04R\boverruns\x12-\n" +
+	"\x04late\x18\x18 \x01(\v2\x19.google.protobuf.DurationR\x04late\x121\n" +
+	"\x06waited\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x127\n" +
+	"\tgap_until\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\bgapUntil\x12\x19\n" +
+	"\bgap_open\x18\x1b \x01(\bR\agapOpen\"f\n" +
+	"\vGroupMember\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1b\n" +
+	"\tfirst_gpu\x18\x02 \x01(\rR\bfirstGpu\x12\x12\n" +
+	"\x04gpus\x18\x03 \x01(\rR\x04gpus\x12\x12\n" +
+	"\x04lost\x18\x04 \x01(\tR\x04lost\"\x9c\x01\n" +
+	"\x0eMemberSelector\x12;\n" +
+	"\x06labels\x18\x01 \x03(\v2#.rota.v1.MemberSelector.LabelsEntryR\x06labels\x12\x12\n" +
+	"\x04gpus\x18\x02 \x01(\rR\x04gpus\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +
 	"\x16CreateNodeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12\x1b\n" +
-	"\thook_pool\x18\x03 \x01(\tR\bhookPool\"C\n" +
+	"\thook_pool\x18\x03 \x01(\tR\bhookPool\x12.\n" +
+	"\amembers\x18\x04 \x03(\v2\x14.rota.v1.GroupMemberR\amembers\x123\n" +
+	"\bselector\x18\x05 \x01(\v2\x17.rota.v1.MemberSelectorR\bselector\"C\n" +
 	"\x17CreateNodeGroupResponse\x12(\n" +
 	"\x05group\x18\x01 \x01(\v2\x12.rota.v1.NodeGroupR\x05group\"8\n" +
 	"\x15ListNodeGroupsRequest\x12\x1f\n" +
 	"\vallow_stale\x18\x01 \x01(\bR\n" +
 	"allowStale\"D\n" +
 	"\x16ListNodeGroupsResponse\x12*\n" +
-	"\x06groups\x18\x01 \x03(\v2\x12.rota.v1.NodeGroupR\x06groups\",\n" +
+	"\x06groups\x18\x01 \x03(\v2\x12.rota.v1.NodeGroupR\x06groups\"J\n" +
+	"\x13GetNodeGroupRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vallow_stale\x18\x02 \x01(\bR\n" +
+	"allowStale\"@\n" +
+	"\x14GetNodeGroupResponse\x12(\n" +
+	"\x05group\x18\x01 \x01(\v2\x12.rota.v1.NodeGroupR\x05group\"\xab\x01\n" +
+	"\x1aSetNodeGroupMembersRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\rR\x05nodes\x12.\n" +
+	"\amembers\x18\x03 \x03(\v2\x14.rota.v1.GroupMemberR\amembers\x123\n" +
+	"\bselector\x18\x04 \x01(\v2\x17.rota.v1.MemberSelectorR\bselector\"G\n" +
+	"\x1bSetNodeGroupMembersResponse\x12(\n" +
+	"\x05group\x18\x01 \x01(\v2\x12.rota.v1.NodeGroupR\x05group\",\n" +
 	"\x16DeleteNodeGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
 	"\x17DeleteNodeGroupResponse\"_\n" +
@@ -932,10 +1397,12 @@ const file_rota_v1_ledger_proto_rawDesc = "" +
 	"\x1cPLACEMENT_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17PLACEMENT_POLICY_SPREAD\x10\x01\x12\x19\n" +
 	"\x15PLACEMENT_POLICY_PACK\x10\x02\x12\x1d\n" +
-	"\x19PLACEMENT_POLICY_ISOLATED\x10\x032\x9f\x03\n" +
+	"\x19PLACEMENT_POLICY_ISOLATED\x10\x032\xce\x04\n" +
 	"\rLedgerService\x12T\n" +
 	"\x0fCreateNodeGroup\x12\x1f.rota.v1.CreateNodeGroupRequest\x1a .rota.v1.CreateNodeGroupResponse\x12Q\n" +
-	"\x0eListNodeGroups\x12\x1e.rota.v1.ListNodeGroupsRequest\x1a\x1f.rota.v1.ListNodeGroupsResponse\x12T\n" +
+	"\x0eListNodeGroups\x12\x1e.rota.v1.ListNodeGroupsRequest\x1a\x1f.rota.v1.ListNodeGroupsResponse\x12K\n" +
+	"\fGetNodeGroup\x12\x1c.rota.v1.GetNodeGroupRequest\x1a\x1d.rota.v1.GetNodeGroupResponse\x12`\n" +
+	"\x13SetNodeGroupMembers\x12#.rota.v1.SetNodeGroupMembersRequest\x1a$.rota.v1.SetNodeGroupMembersResponse\x12T\n" +
 	"\x0fDeleteNodeGroup\x12\x1f.rota.v1.DeleteNodeGroupRequest\x1a .rota.v1.DeleteNodeGroupResponse\x12B\n" +
 	"\tGetLedger\x12\x19.rota.v1.GetLedgerRequest\x1a\x1a.rota.v1.GetLedgerResponse\x12K\n" +
 	"\fResumeLedger\x12\x1c.rota.v1.ResumeLedgerRequest\x1a\x1d.rota.v1.ResumeLedgerResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
@@ -953,50 +1420,73 @@ func file_rota_v1_ledger_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_ledger_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_rota_v1_ledger_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_rota_v1_ledger_proto_goTypes = []any{
-	(PlacementPolicy)(0),            // 0: rota.v1.PlacementPolicy
-	(*NodeGroup)(nil),               // 1: rota.v1.NodeGroup
-	(*CreateNodeGroupRequest)(nil),  // 2: rota.v1.CreateNodeGroupRequest
-	(*CreateNodeGroupResponse)(nil), // 3: rota.v1.CreateNodeGroupResponse
-	(*ListNodeGroupsRequest)(nil),   // 4: rota.v1.ListNodeGroupsRequest
-	(*ListNodeGroupsResponse)(nil),  // 5: rota.v1.ListNodeGroupsResponse
-	(*DeleteNodeGroupRequest)(nil),  // 6: rota.v1.DeleteNodeGroupRequest
-	(*DeleteNodeGroupResponse)(nil), // 7: rota.v1.DeleteNodeGroupResponse
-	(*GetLedgerRequest)(nil),        // 8: rota.v1.GetLedgerRequest
-	(*GetLedgerResponse)(nil),       // 9: rota.v1.GetLedgerResponse
-	(*LedgerGroup)(nil),             // 10: rota.v1.LedgerGroup
-	(*ReservedInterval)(nil),        // 11: rota.v1.ReservedInterval
-	(*ResumeLedgerRequest)(nil),     // 12: rota.v1.ResumeLedgerRequest
-	(*ResumeLedgerResponse)(nil),    // 13: rota.v1.ResumeLedgerResponse
-	(*durationpb.Duration)(nil),     // 14: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 15: google.protobuf.Timestamp
+	(PlacementPolicy)(0),                // 0: rota.v1.PlacementPolicy
+	(*NodeGroup)(nil),                   // 1: rota.v1.NodeGroup
+	(*GroupMember)(nil),                 // 2: rota.v1.GroupMember
+	(*MemberSelector)(nil),              // 3: rota.v1.MemberSelector
+	(*CreateNodeGroupRequest)(nil),      // 4: rota.v1.CreateNodeGroupRequest
+	(*CreateNodeGroupResponse)(nil),     // 5: rota.v1.CreateNodeGroupResponse
+	(*ListNodeGroupsRequest)(nil),       // 6: rota.v1.ListNodeGroupsRequest
+	(*ListNodeGroupsResponse)(nil),      // 7: rota.v1.ListNodeGroupsResponse
+	(*GetNodeGroupRequest)(nil),         // 8: rota.v1.GetNodeGroupRequest
+	(*GetNodeGroupResponse)(nil),        // 9: rota.v1.GetNodeGroupResponse
+	(*SetNodeGroupMembersRequest)(nil),  // 10: rota.v1.SetNodeGroupMembersRequest
+	(*SetNodeGroupMembersResponse)(nil), // 11: rota.v1.SetNodeGroupMembersResponse
+	(*DeleteNodeGroupRequest)(nil),      // 12: rota.v1.DeleteNodeGroupRequest
+	(*DeleteNodeGroupResponse)(nil),     // 13: rota.v1.DeleteNodeGroupResponse
+	(*GetLedgerRequest)(nil),            // 14: rota.v1.GetLedgerRequest
+	(*GetLedgerResponse)(nil),           // 15: rota.v1.GetLedgerResponse
+	(*LedgerGroup)(nil),                 // 16: rota.v1.LedgerGroup
+	(*ReservedInterval)(nil),            // 17: rota.v1.ReservedInterval
+	(*ResumeLedgerRequest)(nil),         // 18: rota.v1.ResumeLedgerRequest
+	(*ResumeLedgerResponse)(nil),        // 19: rota.v1.ResumeLedgerResponse
+	nil,                                 // 20: rota.v1.MemberSelector.LabelsEntry
+	(*durationpb.Duration)(nil),         // 21: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 22: google.protobuf.Timestamp
 }
 var file_rota_v1_ledger_proto_depIdxs = []int32{
-	14, // 0: rota.v1.NodeGroup.period:type_name -> google.protobuf.Duration
-	1,  // 1: rota.v1.CreateNodeGroupResponse.group:type_name -> rota.v1.NodeGroup
-	1,  // 2: rota.v1.ListNodeGroupsResponse.groups:type_name -> rota.v1.NodeGroup
-	14, // 3: rota.v1.GetLedgerResponse.slot:type_name -> google.protobuf.Duration
-	15, // 4: rota.v1.GetLedgerResponse.log_time:type_name -> google.protobuf.Timestamp
-	0,  // 5: rota.v1.GetLedgerResponse.policy:type_name -> rota.v1.PlacementPolicy
-	10, // 6: rota.v1.GetLedgerResponse.groups:type_name -> rota.v1.LedgerGroup
-	1,  // 7: rota.v1.LedgerGroup.group:type_name -> rota.v1.NodeGroup
-	11, // 8: rota.v1.LedgerGroup.intervals:type_name -> rota.v1.ReservedInterval
-	2,  // 9: rota.v1.LedgerService.CreateNodeGroup:input_type -> rota.v1.CreateNodeGroupRequest
-	4,  // 10: rota.v1.LedgerService.ListNodeGroups:input_type -> rota.v1.ListNodeGroupsRequest
-	6,  // 11: rota.v1.LedgerService.DeleteNodeGroup:input_type -> rota.v1.DeleteNodeGroupRequest
-	8,  // 12: rota.v1.LedgerService.GetLedger:input_type -> rota.v1.GetLedgerRequest
-	12, // 13: rota.v1.LedgerService.ResumeLedger:input_type -> rota.v1.ResumeLedgerRequest
-	3,  // 14: rota.v1.LedgerService.CreateNodeGroup:output_type -> rota.v1.CreateNodeGroupResponse
-	5,  // 15: rota.v1.LedgerService.ListNodeGroups:output_type -> rota.v1.ListNodeGroupsResponse
-	7,  // 16: rota.v1.LedgerService.DeleteNodeGroup:output_type -> rota.v1.DeleteNodeGroupResponse
-	9,  // 17: rota.v1.LedgerService.GetLedger:output_type -> rota.v1.GetLedgerResponse
-	13, // 18: rota.v1.LedgerService.ResumeLedger:output_type -> rota.v1.ResumeLedgerResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	21, // 0: rota.v1.NodeGroup.period:type_name -> google.protobuf.Duration
+	2,  // 1: rota.v1.NodeGroup.members:type_name -> rota.v1.GroupMember
+	3,  // 2: rota.v1.NodeGroup.selector:type_name -> rota.v1.MemberSelector
+	21, // 3: rota.v1.NodeGroup.late:type_name -> google.protobuf.Duration
+	21, // 4: rota.v1.NodeGroup.waited:type_name -> google.protobuf.Duration
+	22, // 5: rota.v1.NodeGroup.gap_until:type_name -> google.protobuf.Timestamp
+	20, // 6: rota.v1.MemberSelector.labels:type_name -> rota.v1.MemberSelector.LabelsEntry
+	2,  // 7: rota.v1.CreateNodeGroupRequest.members:type_name -> rota.v1.GroupMember
+	3,  // 8: rota.v1.CreateNodeGroupRequest.selector:type_name -> rota.v1.MemberSelector
+	1,  // 9: rota.v1.CreateNodeGroupResponse.group:type_name -> rota.v1.NodeGroup
+	1,  // 10: rota.v1.ListNodeGroupsResponse.groups:type_name -> rota.v1.NodeGroup
+	1,  // 11: rota.v1.GetNodeGroupResponse.group:type_name -> rota.v1.NodeGroup
+	2,  // 12: rota.v1.SetNodeGroupMembersRequest.members:type_name -> rota.v1.GroupMember
+	3,  // 13: rota.v1.SetNodeGroupMembersRequest.selector:type_name -> rota.v1.MemberSelector
+	1,  // 14: rota.v1.SetNodeGroupMembersResponse.group:type_name -> rota.v1.NodeGroup
+	21, // 15: rota.v1.GetLedgerResponse.slot:type_name -> google.protobuf.Duration
+	22, // 16: rota.v1.GetLedgerResponse.log_time:type_name -> google.protobuf.Timestamp
+	0,  // 17: rota.v1.GetLedgerResponse.policy:type_name -> rota.v1.PlacementPolicy
+	16, // 18: rota.v1.GetLedgerResponse.groups:type_name -> rota.v1.LedgerGroup
+	1,  // 19: rota.v1.LedgerGroup.group:type_name -> rota.v1.NodeGroup
+	17, // 20: rota.v1.LedgerGroup.intervals:type_name -> rota.v1.ReservedInterval
+	4,  // 21: rota.v1.LedgerService.CreateNodeGroup:input_type -> rota.v1.CreateNodeGroupRequest
+	6,  // 22: rota.v1.LedgerService.ListNodeGroups:input_type -> rota.v1.ListNodeGroupsRequest
+	8,  // 23: rota.v1.LedgerService.GetNodeGroup:input_type -> rota.v1.GetNodeGroupRequest
+	10, // 24: rota.v1.LedgerService.SetNodeGroupMembers:input_type -> rota.v1.SetNodeGroupMembersRequest
+	12, // 25: rota.v1.LedgerService.DeleteNodeGroup:input_type -> rota.v1.DeleteNodeGroupRequest
+	14, // 26: rota.v1.LedgerService.GetLedger:input_type -> rota.v1.GetLedgerRequest
+	18, // 27: rota.v1.LedgerService.ResumeLedger:input_type -> rota.v1.ResumeLedgerRequest
+	5,  // 28: rota.v1.LedgerService.CreateNodeGroup:output_type -> rota.v1.CreateNodeGroupResponse
+	7,  // 29: rota.v1.LedgerService.ListNodeGroups:output_type -> rota.v1.ListNodeGroupsResponse
+	9,  // 30: rota.v1.LedgerService.GetNodeGroup:output_type -> rota.v1.GetNodeGroupResponse
+	11, // 31: rota.v1.LedgerService.SetNodeGroupMembers:output_type -> rota.v1.SetNodeGroupMembersResponse
+	13, // 32: rota.v1.LedgerService.DeleteNodeGroup:output_type -> rota.v1.DeleteNodeGroupResponse
+	15, // 33: rota.v1.LedgerService.GetLedger:output_type -> rota.v1.GetLedgerResponse
+	19, // 34: rota.v1.LedgerService.ResumeLedger:output_type -> rota.v1.ResumeLedgerResponse
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_ledger_proto_init() }
@@ -1010,7 +1500,7 @@ func file_rota_v1_ledger_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_ledger_proto_rawDesc), len(file_rota_v1_ledger_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -129,7 +129,9 @@ type Turn struct {
 	// Which hook failed and how, if the turn was canceled because of it.
 	Message string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
 	// What a waiting turn waits for, in one sentence. Only GetTurn says it.
-	WaitingFor    string `protobuf:"bytes,23,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
+	WaitingFor string `protobuf:"bytes,23,opt,name=waiting_for,json=waitingFor,proto3" json:"waiting_for,omitempty"`
+	// Of a held turn: which members its group lacks and why. Empty: it lacks none.
+	Degraded      string `protobuf:"bytes,24,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,6 +323,13 @@ func (x *Turn) GetMessage() string {
 func (x *Turn) GetWaitingFor() string {
 	if x != nil {
 		return x.WaitingFor
+	}
+	return ""
+}
+
+func (x *Turn) GetDegraded() string {
+	if x != nil {
+		return x.Degraded
 	}
 	return ""
 }
@@ -534,7 +543,9 @@ type RenewTurnRequest struct {
 	// The caller knows that it is asked to stop: that is no news.
 	StopKnown bool `protobuf:"varint,4,opt,name=stop_known,json=stopKnown,proto3" json:"stop_known,omitempty"`
 	// The caller knows the turn as one that is set up: that it is ready is news.
-	SettingUp     bool `protobuf:"varint,5,opt,name=setting_up,json=settingUp,proto3" json:"setting_up,omitempty"`
+	SettingUp bool `protobuf:"varint,5,opt,name=setting_up,json=settingUp,proto3" json:"setting_up,omitempty"`
+	// What the caller knows as degraded of the turn: another is news, if known_degraded is set.
+	KnownDegraded *string `protobuf:"bytes,6,opt,name=known_degraded,json=knownDegraded,proto3,oneof" json:"known_degraded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -602,6 +613,13 @@ func (x *RenewTurnRequest) GetSettingUp() bool {
 		return x.SettingUp
 	}
 	return false
+}
+
+func (x *RenewTurnRequest) GetKnownDegraded() string {
+	if x != nil && x.KnownDegraded != nil {
+		return *x.KnownDegraded
+	}
+	return ""
 }
 
 type RenewTurnResponse struct {
@@ -1032,7 +1050,7 @@ var File_rota_v1_turn_proto protoreflect.FileDescriptor
 
 const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xc9\x06\n" +
+	"\x12rota/v1/turn.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x11rota/v1/job.proto\"\xe5\x06\n" +
 	"\x04Turn\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
@@ -1063,7 +1081,8 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"ready_time\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\treadyTime\x12\x18\n" +
 	"\amessage\x18\x16 \x01(\tR\amessage\x12\x1f\n" +
 	"\vwaiting_for\x18\x17 \x01(\tR\n" +
-	"waitingFor\"\xac\x03\n" +
+	"waitingFor\x12\x1a\n" +
+	"\bdegraded\x18\x18 \x01(\tR\bdegraded\"\xac\x03\n" +
 	"\x12AcquireTurnRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -1084,7 +1103,7 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12\x1a\n" +
 	"\breplayed\x18\x02 \x01(\bR\breplayed\x12@\n" +
 	"\x0elease_duration\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
-	"\flease_margin\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\"\xae\x01\n" +
+	"\flease_margin\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\"\xed\x01\n" +
 	"\x10RenewTurnRequest\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\x04R\x06turnId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12-\n" +
@@ -1092,7 +1111,9 @@ const file_rota_v1_turn_proto_rawDesc = "" +
 	"\n" +
 	"stop_known\x18\x04 \x01(\bR\tstopKnown\x12\x1d\n" +
 	"\n" +
-	"setting_up\x18\x05 \x01(\bR\tsettingUp\"\xd0\x01\n" +
+	"setting_up\x18\x05 \x01(\bR\tsettingUp\x12*\n" +
+	"\x0eknown_degraded\x18\x06 \x01(\tH\x00R\rknownDegraded\x88\x01\x01B\x11\n" +
+	"\x0f_known_degraded\"\xd0\x01\n" +
 	"\x11RenewTurnResponse\x12!\n" +
 	"\x04turn\x18\x01 \x01(\v2\r.rota.v1.TurnR\x04turn\x12@\n" +
 	"\x0elease_duration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
@@ -1218,6 +1239,7 @@ func file_rota_v1_turn_proto_init() {
 		return
 	}
 	file_rota_v1_job_proto_init()
+	file_rota_v1_turn_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

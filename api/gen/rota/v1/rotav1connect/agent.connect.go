@@ -45,6 +45,9 @@ const (
 	AgentServiceReportAttemptsProcedure = "/rota.v1.AgentService/ReportAttempts"
 	// AgentServiceReportDiskProcedure is the fully-qualified name of the AgentService's ReportDisk RPC.
 	AgentServiceReportDiskProcedure = "/rota.v1.AgentService/ReportDisk"
+	// AgentServiceReportEnginesProcedure is the fully-qualified name of the AgentService's
+	// ReportEngines RPC.
+	AgentServiceReportEnginesProcedure = "/rota.v1.AgentService/ReportEngines"
 	// AgentServiceRenewLeaseProcedure is the fully-qualified name of the AgentService's RenewLease RPC.
 	AgentServiceRenewLeaseProcedure = "/rota.v1.AgentService/RenewLease"
 	// OutputServiceReadOutputProcedure is the fully-qualified name of the OutputService's ReadOutput
@@ -66,6 +69,9 @@ type AgentServiceClient interface {
 	// ReportDisk says whether the node has less free disk space than its agent was told to
 	// leave. It then gets no new work. A report of an old incarnation changes nothing.
 	ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error)
+	// ReportEngines says what became of the engines on the node: all that have changed since the
+	// last report that was answered. A report of an old incarnation changes nothing.
+	ReportEngines(context.Context, *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -106,6 +112,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ReportDisk")),
 			connect.WithClientOptions(opts...),
 		),
+		reportEngines: connect.NewClient[v1.ReportEnginesRequest, v1.ReportEnginesResponse](
+			httpClient,
+			baseURL+AgentServiceReportEnginesProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReportEngines")),
+			connect.WithClientOptions(opts...),
+		),
 		renewLease: connect.NewClient[v1.RenewLeaseRequest, v1.RenewLeaseResponse](
 			httpClient,
 			baseURL+AgentServiceRenewLeaseProcedure,
@@ -121,6 +133,7 @@ type agentServiceClient struct {
 	watchNode      *connect.Client[v1.WatchNodeRequest, v1.WatchNodeResponse]
 	reportAttempts *connect.Client[v1.ReportAttemptsRequest, v1.ReportAttemptsResponse]
 	reportDisk     *connect.Client[v1.ReportDiskRequest, v1.ReportDiskResponse]
+	reportEngines  *connect.Client[v1.ReportEnginesRequest, v1.ReportEnginesResponse]
 	renewLease     *connect.Client[v1.RenewLeaseRequest, v1.RenewLeaseResponse]
 }
 
@@ -156,6 +169,15 @@ func (c *agentServiceClient) ReportDisk(ctx context.Context, req *v1.ReportDiskR
 	return nil, err
 }
 
+// ReportEngines calls rota.v1.AgentService.ReportEngines.
+func (c *agentServiceClient) ReportEngines(ctx context.Context, req *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error) {
+	response, err := c.reportEngines.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RenewLease calls rota.v1.AgentService.RenewLease.
 func (c *agentServiceClient) RenewLease(ctx context.Context, req *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {
 	response, err := c.renewLease.CallUnary(ctx, connect.NewRequest(req))
@@ -179,6 +201,9 @@ type AgentServiceHandler interface {
 	// ReportDisk says whether the node has less free disk space than its agent was told to
 	// leave. It then gets no new work. A report of an old incarnation changes nothing.
 	ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error)
+	// ReportEngines says what became of the engines on the node: all that have changed since the
+	// last report that was answered. A report of an old incarnation changes nothing.
+	ReportEngines(context.Context, *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -215,6 +240,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ReportDisk")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceReportEnginesHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReportEnginesProcedure,
+		svc.ReportEngines,
+		connect.WithSchema(agentServiceMethods.ByName("ReportEngines")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceRenewLeaseHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceRenewLeaseProcedure,
 		svc.RenewLease,
@@ -231,6 +262,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceReportAttemptsHandler.ServeHTTP(w, r)
 		case AgentServiceReportDiskProcedure:
 			agentServiceReportDiskHandler.ServeHTTP(w, r)
+		case AgentServiceReportEnginesProcedure:
+			agentServiceReportEnginesHandler.ServeHTTP(w, r)
 		case AgentServiceRenewLeaseProcedure:
 			agentServiceRenewLeaseHandler.ServeHTTP(w, r)
 		default:
@@ -256,6 +289,10 @@ func (UnimplementedAgentServiceHandler) ReportAttempts(context.Context, *v1.Repo
 
 func (UnimplementedAgentServiceHandler) ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportDisk is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ReportEngines(context.Context, *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportEngines is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {

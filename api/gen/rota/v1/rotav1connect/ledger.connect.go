@@ -39,6 +39,12 @@ const (
 	// LedgerServiceListNodeGroupsProcedure is the fully-qualified name of the LedgerService's
 	// ListNodeGroups RPC.
 	LedgerServiceListNodeGroupsProcedure = "/rota.v1.LedgerService/ListNodeGroups"
+	// LedgerServiceGetNodeGroupProcedure is the fully-qualified name of the LedgerService's
+	// GetNodeGroup RPC.
+	LedgerServiceGetNodeGroupProcedure = "/rota.v1.LedgerService/GetNodeGroup"
+	// LedgerServiceSetNodeGroupMembersProcedure is the fully-qualified name of the LedgerService's
+	// SetNodeGroupMembers RPC.
+	LedgerServiceSetNodeGroupMembersProcedure = "/rota.v1.LedgerService/SetNodeGroupMembers"
 	// LedgerServiceDeleteNodeGroupProcedure is the fully-qualified name of the LedgerService's
 	// DeleteNodeGroup RPC.
 	LedgerServiceDeleteNodeGroupProcedure = "/rota.v1.LedgerService/DeleteNodeGroup"
@@ -54,6 +60,10 @@ type LedgerServiceClient interface {
 	// CreateNodeGroup makes a set of nodes that one deployment at a time holds.
 	CreateNodeGroup(context.Context, *v1.CreateNodeGroupRequest) (*v1.CreateNodeGroupResponse, error)
 	ListNodeGroups(context.Context, *v1.ListNodeGroupsRequest) (*v1.ListNodeGroupsResponse, error)
+	GetNodeGroup(context.Context, *v1.GetNodeGroupRequest) (*v1.GetNodeGroupResponse, error)
+	// SetNodeGroupMembers says anew which GPUs belong to a group, also of a group that had
+	// only a number of nodes. Actions that run on those GPUs end first.
+	SetNodeGroupMembers(context.Context, *v1.SetNodeGroupMembersRequest) (*v1.SetNodeGroupMembersResponse, error)
 	// DeleteNodeGroup forgets a group. It is refused while any job is on it.
 	DeleteNodeGroup(context.Context, *v1.DeleteNodeGroupRequest) (*v1.DeleteNodeGroupResponse, error)
 	// GetLedger returns all groups with what is reserved of them in the next slots.
@@ -86,6 +96,18 @@ func NewLedgerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(ledgerServiceMethods.ByName("ListNodeGroups")),
 			connect.WithClientOptions(opts...),
 		),
+		getNodeGroup: connect.NewClient[v1.GetNodeGroupRequest, v1.GetNodeGroupResponse](
+			httpClient,
+			baseURL+LedgerServiceGetNodeGroupProcedure,
+			connect.WithSchema(ledgerServiceMethods.ByName("GetNodeGroup")),
+			connect.WithClientOptions(opts...),
+		),
+		setNodeGroupMembers: connect.NewClient[v1.SetNodeGroupMembersRequest, v1.SetNodeGroupMembersResponse](
+			httpClient,
+			baseURL+LedgerServiceSetNodeGroupMembersProcedure,
+			connect.WithSchema(ledgerServiceMethods.ByName("SetNodeGroupMembers")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteNodeGroup: connect.NewClient[v1.DeleteNodeGroupRequest, v1.DeleteNodeGroupResponse](
 			httpClient,
 			baseURL+LedgerServiceDeleteNodeGroupProcedure,
@@ -109,11 +131,13 @@ func NewLedgerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // ledgerServiceClient implements LedgerServiceClient.
 type ledgerServiceClient struct {
-	createNodeGroup *connect.Client[v1.CreateNodeGroupRequest, v1.CreateNodeGroupResponse]
-	listNodeGroups  *connect.Client[v1.ListNodeGroupsRequest, v1.ListNodeGroupsResponse]
-	deleteNodeGroup *connect.Client[v1.DeleteNodeGroupRequest, v1.DeleteNodeGroupResponse]
-	getLedger       *connect.Client[v1.GetLedgerRequest, v1.GetLedgerResponse]
-	resumeLedger    *connect.Client[v1.ResumeLedgerRequest, v1.ResumeLedgerResponse]
+	createNodeGroup     *connect.Client[v1.CreateNodeGroupRequest, v1.CreateNodeGroupResponse]
+	listNodeGroups      *connect.Client[v1.ListNodeGroupsRequest, v1.ListNodeGroupsResponse]
+	getNodeGroup        *connect.Client[v1.GetNodeGroupRequest, v1.GetNodeGroupResponse]
+	setNodeGroupMembers *connect.Client[v1.SetNodeGroupMembersRequest, v1.SetNodeGroupMembersResponse]
+	deleteNodeGroup     *connect.Client[v1.DeleteNodeGroupRequest, v1.DeleteNodeGroupResponse]
+	getLedger           *connect.Client[v1.GetLedgerRequest, v1.GetLedgerResponse]
+	resumeLedger        *connect.Client[v1.ResumeLedgerRequest, v1.ResumeLedgerResponse]
 }
 
 // CreateNodeGroup calls rota.v1.LedgerService.CreateNodeGroup.
@@ -128,6 +152,24 @@ func (c *ledgerServiceClient) CreateNodeGroup(ctx context.Context, req *v1.Creat
 // ListNodeGroups calls rota.v1.LedgerService.ListNodeGroups.
 func (c *ledgerServiceClient) ListNodeGroups(ctx context.Context, req *v1.ListNodeGroupsRequest) (*v1.ListNodeGroupsResponse, error) {
 	response, err := c.listNodeGroups.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetNodeGroup calls rota.v1.LedgerService.GetNodeGroup.
+func (c *ledgerServiceClient) GetNodeGroup(ctx context.Context, req *v1.GetNodeGroupRequest) (*v1.GetNodeGroupResponse, error) {
+	response, err := c.getNodeGroup.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetNodeGroupMembers calls rota.v1.LedgerService.SetNodeGroupMembers.
+func (c *ledgerServiceClient) SetNodeGroupMembers(ctx context.Context, req *v1.SetNodeGroupMembersRequest) (*v1.SetNodeGroupMembersResponse, error) {
+	response, err := c.setNodeGroupMembers.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -166,6 +208,10 @@ type LedgerServiceHandler interface {
 	// CreateNodeGroup makes a set of nodes that one deployment at a time holds.
 	CreateNodeGroup(context.Context, *v1.CreateNodeGroupRequest) (*v1.CreateNodeGroupResponse, error)
 	ListNodeGroups(context.Context, *v1.ListNodeGroupsRequest) (*v1.ListNodeGroupsResponse, error)
+	GetNodeGroup(context.Context, *v1.GetNodeGroupRequest) (*v1.GetNodeGroupResponse, error)
+	// SetNodeGroupMembers says anew which GPUs belong to a group, also of a group that had
+	// only a number of nodes. Actions that run on those GPUs end first.
+	SetNodeGroupMembers(context.Context, *v1.SetNodeGroupMembersRequest) (*v1.SetNodeGroupMembersResponse, error)
 	// DeleteNodeGroup forgets a group. It is refused while any job is on it.
 	DeleteNodeGroup(context.Context, *v1.DeleteNodeGroupRequest) (*v1.DeleteNodeGroupResponse, error)
 	// GetLedger returns all groups with what is reserved of them in the next slots.
@@ -194,6 +240,18 @@ func NewLedgerServiceHandler(svc LedgerServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(ledgerServiceMethods.ByName("ListNodeGroups")),
 		connect.WithHandlerOptions(opts...),
 	)
+	ledgerServiceGetNodeGroupHandler := connect.NewUnaryHandlerSimple(
+		LedgerServiceGetNodeGroupProcedure,
+		svc.GetNodeGroup,
+		connect.WithSchema(ledgerServiceMethods.ByName("GetNodeGroup")),
+		connect.WithHandlerOptions(opts...),
+	)
+	ledgerServiceSetNodeGroupMembersHandler := connect.NewUnaryHandlerSimple(
+		LedgerServiceSetNodeGroupMembersProcedure,
+		svc.SetNodeGroupMembers,
+		connect.WithSchema(ledgerServiceMethods.ByName("SetNodeGroupMembers")),
+		connect.WithHandlerOptions(opts...),
+	)
 	ledgerServiceDeleteNodeGroupHandler := connect.NewUnaryHandlerSimple(
 		LedgerServiceDeleteNodeGroupProcedure,
 		svc.DeleteNodeGroup,
@@ -218,6 +276,10 @@ func NewLedgerServiceHandler(svc LedgerServiceHandler, opts ...connect.HandlerOp
 			ledgerServiceCreateNodeGroupHandler.ServeHTTP(w, r)
 		case LedgerServiceListNodeGroupsProcedure:
 			ledgerServiceListNodeGroupsHandler.ServeHTTP(w, r)
+		case LedgerServiceGetNodeGroupProcedure:
+			ledgerServiceGetNodeGroupHandler.ServeHTTP(w, r)
+		case LedgerServiceSetNodeGroupMembersProcedure:
+			ledgerServiceSetNodeGroupMembersHandler.ServeHTTP(w, r)
 		case LedgerServiceDeleteNodeGroupProcedure:
 			ledgerServiceDeleteNodeGroupHandler.ServeHTTP(w, r)
 		case LedgerServiceGetLedgerProcedure:
@@ -239,6 +301,14 @@ func (UnimplementedLedgerServiceHandler) CreateNodeGroup(context.Context, *v1.Cr
 
 func (UnimplementedLedgerServiceHandler) ListNodeGroups(context.Context, *v1.ListNodeGroupsRequest) (*v1.ListNodeGroupsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.LedgerService.ListNodeGroups is not implemented"))
+}
+
+func (UnimplementedLedgerServiceHandler) GetNodeGroup(context.Context, *v1.GetNodeGroupRequest) (*v1.GetNodeGroupResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.LedgerService.GetNodeGroup is not implemented"))
+}
+
+func (UnimplementedLedgerServiceHandler) SetNodeGroupMembers(context.Context, *v1.SetNodeGroupMembersRequest) (*v1.SetNodeGroupMembersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.LedgerService.SetNodeGroupMembers is not implemented"))
 }
 
 func (UnimplementedLedgerServiceHandler) DeleteNodeGroup(context.Context, *v1.DeleteNodeGroupRequest) (*v1.DeleteNodeGroupResponse, error) {

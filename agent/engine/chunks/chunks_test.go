@@ -1,0 +1,197 @@
+package chunks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"rota/agent/plan"
+)
+
+var names = map[Action]string{Start: "start", Wake: "wake", Sleep: "sleep", Stop: "stop"}
+
+// node is one GPU, and a way to write what is to be done with it.
+type node struct {
+	*Chunks
+	now   int64
+	under map[string]Step
+	used  map[string]bool
+}
+
+func newNode(asleepMax int) *node {
+	return &node{Chunks: New(Limits{GPUs: 1, MemoryBytes: memory, AsleepMax: asleepMax}), now: second,
+		under: map[string]Step{}, used: map[string]bool{}}
+}
+
+func want(model string, generation uint64) Want {
+	return Want{Engine: plan.Engine{Model: model, GPUs: 1}, Version: Version{Generation: generation, MemoryBytes: memory}, Sleeps: true}
+}
+
+// steps are those that are due, in words.
+func (n *node) steps() (text []string) {
+	list, _ := n.Next(n.now, true, func(e plan.Engine) bool { return n.used[e.Model] })
+	for _, s := range list {
+		n.under[s.Want.Engine.Model] = s
+		text = append(text, fmt.Sprintf("%s %s/%d", names[s.Action], s.Want.Engine.Model, s.Want.Generation))
+	}
+	return text
+}
+
+func (n *node) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := n.steps(); !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+// done answers the last step of a model.
+func (n *node) done(model string, o Outcome) {
+	s := n.under[model]
+	n.now++
+	n.Done(s.Want.Engine, s.Number, o, n.now)
+}
+
+func (n *node) state(model string) Status {
+	s, _ := n.Status(plan.Engine{Model: model, GPUs: 1})
+	return s
+}
+
+func TestNewcomersWaitForLeavers(t *testing.T) {
+	n := newNode(4)
+	n.Desire([]Want{want("a", 1)})
+	n.expect(t, "start a/1")
+	n.done("a", Outcome{})
+	n.used["a"] = true
+	n.Desire([]Want{want("b", 1)})
+	n.expect(t) // an attempt uses a
+	if s := n.state("b"); s.State != StateWaiting || s.Message == "" {
+		t.Errorf("%+v", s)
+	}
+	n.used["a"] = false
+	n.expect(t, "sleep a/1")
+	n.expect(t) // a has not confirmed
+	n.done("a", Outcome{})
+	n.expect(t, "start b/1")
+	n.done("b", Outcome{})
+	n.Desire([]Want{want("a", 1)})
+	n.expect(t, "sleep b/1")
+	n.done("b", Outcome{})
+	n.expect(t, "wake a/1")
+	n.done("a", Outcome{})
+	if s := n.state("a"); s.State != StateReady || s.Counts != (Counts{Starts: 1, Wakes: 1, Sleeps: 1}) || s.SetUpNS != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestRoomForSleep is made by stopping the engine that has not been used for longest.
+func TestRoomForSleep(t *testing.T) {
+	n := newNode(2)
+	for _, model := range []string{"b", "a", "c"} {
+		n.Desire([]Want{want(model, 1)})
+		for len(n.steps()) > 0 {
+			for m := range n.under {
+				n.done(m, Outcome{})
+			}
+		}
+	}
+	n.Desire(nil)
+	n.expect(t, "stop b/1")
+	n.expect(t) // there is no room yet
+	n.done("b", Outcome{Gone: true})
+	n.expect(t, "sleep c/1")
+}
+
+// TestAnOlderGeneration is replaced when no attempt uses it, asleep or not.
+func TestAnOlderGeneration(t *testing.T) {
+	n := newNode(4)
+	n.Desire([]Want{want("a", 1)})
+	n.steps()
+	n.done("a", Outcome{})
+	n.used["a"] = true
+	n.Desire([]Want{want("a", 2)})
+	n.expect(t)
+	n.used["a"] = false
+	n.expect(t, "stop a/1")
+	n.done("a", Outcome{Gone: true})
+	n.expect(t, "start a/2")
+}
+
+// TestFailuresInARow are followed by longer and longer pauses, and make the engine failed.
+func TestFailuresInARow(t *testing.T) {
+	n := newNode(4)
+	n.Desire([]Want{want("a", 1)})
+	var pauses []int64
+	for i := range FailuresMax + 3 {
+		failed := n.state("a").State == StateFailed
+		if failed != (i >= FailuresMax) {
+			t.Fatalf("after %d failures: %+v", i, n.state("a"))
+		}
+		n.expect(t, "start a/1")
+		n.done("a", Outcome{Failed: true, Gone: true, Message: "exited with code 3"})
+		before := n.now
+		_, again := n.Next(n.now, true, func(plan.Engine) bool { return false })
+		pauses, n.now = append(pauses, (again-before)/second), again
+	}
+	if want := []int64{1, 2, 4, 8, 16, 32, 60, 60}; !slices.Equal(pauses, want) {
+		t.Errorf("pauses of %v s, want %v", pauses, want)
+	}
+	if s := n.state("a"); !strings.Contains(s.Message, "failed 8 times in a row") || !strings.Contains(s.Message, "exited with code 3") {
+		t.Errorf("%+v", s)
+	}
+	n.Desire(nil)
+	n.steps()
+	n.Desire([]Want{want("a", 1)})
+	if s := n.state("a"); s.State != StateWaiting {
+		t.Errorf("whoever asks for it later is not told that it failed before it was tried: %+v", s)
+	}
+	n.expect(t, "start a/1")
+	n.done("a", Outcome{})
+	n.now += provenAfter
+	n.steps()
+	n.Lost(want("a", 1).Engine, Outcome{Gone: true, Message: "ended by signal 9"}, n.now)
+	if _, again := n.Next(n.now, true, func(plan.Engine) bool { return false }); again != n.now+second {
+		t.Error("failures of long ago count")
+	}
+}
+
+// TestNothingLeavesUnasked: before a desired state was seen, what was taken over stays.
+func TestNothingLeavesUnasked(t *testing.T) {
+	n := newNode(4)
+	n.Adopt(want("a", 1), Ready, n.now)
+	n.expect(t)
+	n.Desire(nil)
+	n.expect(t, "sleep a/1")
+}
+
+// TestKillAll ends engines that are in use or under way, and they start when they are desired again.
+func TestKillAll(t *testing.T) {
+	n := newNode(4)
+	n.Desire([]Want{want("a", 1)})
+	n.expect(t, "start a/1")
+	n.used["a"] = true
+	n.KillAll()
+	n.expect(t, "stop a/1")
+	n.Desire([]Want{want("a", 1)})
+	n.expect(t)
+	n.done("a", Outcome{Gone: true})
+	n.expect(t, "start a/1")
+}
+
+// TestThoseThatSleepWaitForTheOneThatLeaves: with all room for sleep taken by an engine that is to
+// wake, the other is stopped.
+func TestThoseThatSleepWaitForTheOneThatLeaves(t *testing.T) {
+	n := newNode(1)
+	for _, model := range []string{"a", "b"} {
+		n.Desire([]Want{want(model, 1)})
+		for len(n.steps()) > 0 {
+			for m := range n.under {
+				n.done(m, Outcome{})
+			}
+		}
+	}
+	n.Desire([]Want{want("a", 1)})
+	n.expect(t, "stop b/1")
+	n.done("b", Outcome{Gone: true})
+	n.expect(t, "wake a/1")
+}

@@ -1,0 +1,100 @@
+package chunks
+
+import (
+	"fmt"
+
+	"rota/agent/plan"
+)
+
+// State is what is said of an engine. The values are those of rota.v1.EngineState.
+type State uint8
+
+// States.
+const (
+	StateWaiting       State = 1
+	StateStarting      State = 2
+	StateWaking        State = 3
+	StateReady         State = 4
+	StateFallingAsleep State = 5
+	StateAsleep        State = 6
+	StateFailed        State = 7
+)
+
+// Counts of what was done to an engine on its chunk and succeeded, and of failures.
+type Counts struct{ Starts, Wakes, Sleeps, Failures uint64 }
+
+// Status is what is known of an engine that exists or should.
+type Status struct {
+	Engine     plan.Engine
+	Generation uint64
+	State      State
+	Message    string
+	Counts     Counts
+	// SetUpNS is how long it took to become ready, if it is ready and was not adopted; 0: not
+	// known.
+	SetUpNS int64
+}
+
+// Status returns what is known of an engine. ok: it exists, or should.
+func (c *Chunks) Status(id plan.Engine) (s Status, ok bool) {
+	e := c.engines[id]
+	if e == nil || e.phase == Absent && e.wants == nil {
+		return Status{Engine: id}, false
+	}
+	return c.status(e), true
+}
+
+// List returns all engines that exist or should, by model and chunk.
+func (c *Chunks) List() (all []Status) {
+	for _, e := range c.order {
+		if s, ok := c.Status(e.id); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (c *Chunks) status(e *engine) Status {
+	s := Status{Engine: e.id, Generation: e.runs.Generation, Message: e.message, Counts: e.counts}
+	if e.phase == Absent {
+		s.Generation = e.wants.Generation
+	}
+	switch e.phase {
+	case Ready:
+		s.State, s.SetUpNS = StateReady, e.setUpNS
+	case Starting:
+		s.State = StateStarting
+	case Waking:
+		s.State = StateWaking
+	case FallingAsleep:
+		s.State = StateFallingAsleep
+	case Asleep:
+		s.State = StateAsleep
+	case Broken, Stopping:
+		s.State = StateFallingAsleep
+	}
+	if e.wants != nil && e.phase != Ready {
+		c.expected(e, &s)
+	}
+	return s
+}
+
+// expected completes the status of an engine that should be ready and is not.
+func (c *Chunks) expected(e *engine, s *Status) {
+	switch {
+	case e.failures >= FailuresMax:
+		s.State = StateFailed
+		s.Message = fmt.Sprintf("failed %d times in a row, most recently: %s", e.failures, e.message)
+	case !c.Exists(e.id):
+		s.State = StateFailed
+		s.Message = fmt.Sprintf("the node has %d GPUs, and no chunk of %d from GPU %d on", c.limits.GPUs, e.id.GPUs, e.id.First)
+	case e.wants.MemoryBytes > c.limits.MemoryBytes:
+		s.State = StateFailed
+		s.Message = fmt.Sprintf("it needs %d bytes of each GPU, and a GPU has %d", e.wants.MemoryBytes, c.limits.MemoryBytes)
+	case e.phase != Starting && e.phase != Waking:
+		s.State = StateWaiting
+		if s.Message == "" {
+			s.Message = "waits for the memory of engines that leave its chunk"
+		}
+	}
+}

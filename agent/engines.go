@@ -1,0 +1,239 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+
+	"rota/agent/engine"
+	"rota/agent/engine/chunks"
+	"rota/agent/plan"
+	"rota/agent/runtime"
+	"rota/api/backoff"
+)
+
+const (
+	// engineReportsMax bounds the engines of one report.
+	engineReportsMax = 256
+	// engineMessageMax is how many bytes of its message a report has.
+	engineMessageMax = 512
+)
+
+// openEngines restores the engines of an earlier run.
+func (a *agent) openEngines() error {
+	limits := chunks.Limits{AsleepMax: DefaultEnginesAsleepMax, AsleepBytesMax: a.cfg.EnginesAsleepBytes}
+	if a.cfg.EnginesAsleepMax != nil {
+		limits.AsleepMax = *a.cfg.EnginesAsleepMax
+	}
+	if limits.AsleepBytesMax == 0 {
+		limits.AsleepBytesMax = a.inv.MemoryBytes / 2
+	}
+	if g := a.inv.GPUs; g != nil {
+		limits.GPUs, limits.MemoryBytes = g.Count, g.MemoryBytes
+	}
+	var err error
+	a.engines, err = engine.New(engine.Options{
+		Record: filepath.Join(a.cfg.Dir, "engines.record"), Logger: a.log.Named("engines"),
+		Runtime: a.driver.connection, Describe: func(l engine.Launch) (runtime.Spec, error) { return a.specs.engine(l) }, Tell: a.driver.tellEngines,
+		GPUMemory: a.inv.GPUMemory(), WatchEvery: a.cfg.watchEnginesEvery,
+	})
+	if err != nil {
+		return err
+	}
+	a.recorded = a.engines.Recorded()
+	a.driver.engines, a.driver.engineURL = chunks.New(limits), a.engines.URL
+	return nil
+}
+
+// connection is the one in use; nil: there is none.
+func (d *driver) connection() runtime.Runtime {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conn
+}
+
+// tellEngines tells what happened to engines.
+func (d *driver) tellEngines(f func(c *chunks.Chunks, now int64)) {
+	d.tell(func(_ *plan.Plan, now int64) { f(d.engines, now) })
+}
+
+// nextEngines has engines begin what is due, and tells the plan which are ready: attempts start
+// on those only. The caller holds mu.
+func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
+	steps, again = d.engines.Next(now, d.plan.Ready(now), d.plan.UsesEngine)
+	list := d.engines.List()
+	if !slices.Equal(list, d.engineList) {
+		d.engineList = list
+		close(d.enginesMoved)
+		d.enginesMoved = make(chan struct{})
+	}
+	var statuses map[plan.Engine]plan.EngineStatus
+	for _, s := range list {
+		if statuses == nil {
+			statuses = map[plan.Engine]plan.EngineStatus{}
+		}
+		switch s.State {
+		case chunks.StateReady:
+			statuses[s.Engine] = plan.EngineStatus{URL: d.engineURL(s.Engine)}
+		case chunks.StateFailed:
+			statuses[s.Engine] = plan.EngineStatus{Failed: s.Message}
+		}
+	}
+	d.plan.EnginesAre(statuses)
+	return steps, again
+}
+
+// desireEngines tells which engines should be ready.
+func (a *agent) desireEngines(list []*rotav1.DesiredEngine) {
+	specs := map[plan.Engine]*rotav1.EngineSpec{}
+	var wants []chunks.Want
+	for _, d := range list {
+		e := plan.Engine{Model: d.GetSpec().GetModel(), First: int(d.GetChunk().GetFirst()), GPUs: int(d.GetChunk().GetGpus())}
+		if specs[e] != nil {
+			continue
+		}
+		specs[e] = d.GetSpec()
+		wants = append(wants, chunks.Want{
+			Engine: e, Version: chunks.Version{Generation: d.GetGeneration(), MemoryBytes: d.GetMemoryBytes()},
+			Sleeps:      d.GetSpec().GetDriver() != rotav1.EngineDriver_ENGINE_DRIVER_PROCESS,
+			AsleepBytes: d.GetSpec().GetAsleepMemoryBytes(),
+		})
+	}
+	a.engines.Desire(specs)
+	a.driver.engines.Desire(wants)
+}
+
+// engineReporter remembers what the cluster knows of the engines.
+type engineReporter struct {
+	said map[plan.Engine]chunks.Status
+	// setUp is the start or the wake of each engine whose duration was told.
+	setUp map[plan.Engine]chunks.Counts
+}
+
+// reportEngines tells the cluster what becomes of the engines: everything as an incarnation
+// begins, since what the cluster knows may be old, and then what changes.
+func (a *agent) reportEngines(ctx context.Context, incarnation uint64) {
+	r := engineReporter{said: map[plan.Engine]chunks.Status{}, setUp: map[plan.Engine]chunks.Counts{}}
+	for _, e := range a.recorded {
+		r.said[e] = chunks.Status{Engine: e}
+	}
+	pause := newRounds(20*time.Millisecond, time.Second)
+	for warned := false; ; {
+		list, moved := a.driver.listEngines()
+		changes := r.changes(list)
+		if len(changes) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-moved:
+			}
+			continue
+		}
+		changes = changes[:min(len(changes), engineReportsMax)]
+		err := a.sendEngines(ctx, incarnation, r.reports(changes))
+		switch {
+		case connect.CodeOf(err) == connect.CodeUnimplemented && err != nil: // of an older server
+			err = nil
+		case ctx.Err() != nil:
+			return
+		}
+		if err == nil {
+			pause.reset()
+			r.confirm(changes)
+			warned = false
+			continue
+		}
+		if !warned {
+			warned = true
+			a.log.Warn("the cluster does not know yet how the engines are; trying on", "error", err)
+		}
+		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
+			return
+		}
+	}
+}
+
+// listEngines are the engines that exist or should, and what is closed when one has another
+// state.
+func (d *driver) listEngines() ([]chunks.Status, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engineList, d.enginesMoved
+}
+
+// changes is what the cluster does not know. State 0: the engine is gone.
+func (r *engineReporter) changes(list []chunks.Status) (changes []chunks.Status) {
+	exists := map[plan.Engine]bool{}
+	for _, s := range list {
+		exists[s.Engine] = true
+		if r.said[s.Engine] != s {
+			changes = append(changes, s)
+		}
+	}
+	for e := range r.said {
+		if !exists[e] {
+			changes = append(changes, chunks.Status{Engine: e})
+		}
+	}
+	slices.SortFunc(changes, func(a, b chunks.Status) int { return a.Engine.Compare(b.Engine) })
+	return changes
+}
+
+func (r *engineReporter) confirm(changes []chunks.Status) {
+	for _, s := range changes {
+		if s.State == 0 {
+			delete(r.said, s.Engine)
+			continue
+		}
+		r.said[s.Engine] = s
+		if s.State == chunks.StateReady {
+			r.setUp[s.Engine] = s.Counts
+		}
+	}
+}
+
+func (r *engineReporter) reports(changes []chunks.Status) (reports []*rotav1.EngineReport) {
+	for _, s := range changes {
+		report := &rotav1.EngineReport{
+			Model: s.Engine.Model, Generation: s.Generation,
+			Chunk: &rotav1.GpuChunk{First: uint32(s.Engine.First), Gpus: uint32(s.Engine.GPUs)},
+			State: rotav1.EngineState(s.State), Message: short(s.Message, engineMessageMax),
+			Starts: s.Counts.Starts, Wakes: s.Counts.Wakes, Sleeps: s.Counts.Sleeps, Failures: s.Counts.Failures,
+			Gone: s.State == 0,
+		}
+		told := r.setUp[s.Engine]
+		if s.SetUpNS > 0 && (told.Starts != s.Counts.Starts || told.Wakes != s.Counts.Wakes) {
+			report.SetUp = durationpb.New(time.Duration(s.SetUpNS))
+		}
+		reports = append(reports, report)
+	}
+	return reports
+}
+
+func (a *agent) sendEngines(ctx context.Context, incarnation uint64, reports []*rotav1.EngineReport) error {
+	req := &rotav1.ReportEnginesRequest{Name: a.cfg.Name, Incarnation: incarnation, Reports: reports}
+	_, err := call(ctx, a.servers, reportTimeout,
+		func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.ReportEnginesResponse, error) {
+			return c.ReportEngines(ctx, req)
+		})
+	return err
+}
+
+// enginesOf are the runs and ends of engines, which are known by other keys than attempts.
+func enginesOf(running []plan.Running, ended []plan.Exit) ([]plan.Running, []plan.Exit) {
+	return slices.DeleteFunc(slices.Clone(running), func(r plan.Running) bool { return !r.Key.Engine() }),
+		slices.DeleteFunc(slices.Clone(ended), func(e plan.Exit) bool { return !e.Key.Engine() })
+}
+
+// withoutEngines are the runs and ends of attempts.
+func withoutEngines(running []plan.Running, ended []plan.Exit) ([]plan.Running, []plan.Exit) {
+	return slices.DeleteFunc(slices.Clone(running), func(r plan.Running) bool { return r.Key.Engine() }),
+		slices.DeleteFunc(slices.Clone(ended), func(e plan.Exit) bool { return e.Key.Engine() })
+}

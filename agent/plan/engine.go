@@ -1,0 +1,70 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Engine is the engine of a model on a chunk of GPUs of the node. The zero value is none.
+type Engine struct {
+	Model string
+	// First is the number of the chunk's first GPU, GPUs how many it has.
+	First, GPUs int
+}
+
+// Compare orders engines by model and chunk.
+func (e Engine) Compare(f Engine) int {
+	return cmp.Or(cmp.Compare(e.Model, f.Model), cmp.Compare(e.First, f.First), cmp.Compare(e.GPUs, f.GPUs))
+}
+
+// Has reports whether a GPU is one of the chunk.
+func (e Engine) Has(gpu int) bool { return e.First <= gpu && gpu < e.First+e.GPUs }
+
+// EngineStatus is what an attempt has to know of its engine.
+type EngineStatus struct {
+	// URL of an engine that is ready; empty: it is not.
+	URL string
+	// Failed says in words that it will not be ready soon; empty: it may be.
+	Failed string
+}
+
+// EnginesAre tells how each engine of the node is: always all of them. Attempts start only
+// when their engine is ready, and end if it failed.
+func (p *Plan) EnginesAre(engines map[Engine]EngineStatus) { p.engines = engines }
+
+// Told reports whether the newest desired state is that of an index, and counts.
+func (p *Plan) Told(incarnation, index uint64) bool {
+	return p.session.stage == open && p.table.incarnation == incarnation && p.table.index == index
+}
+
+// UsesEngine reports whether an attempt may use an engine now. Attempts that an earlier agent
+// has started may use any, until a desired state says which.
+func (p *Plan) UsesEngine(e Engine) bool {
+	return slices.ContainsFunc(p.table.attempts, func(a *attempt) bool {
+		return !a.gone && a.phase.live() && (a.engine == e || a.named == 0)
+	})
+}
+
+// Ready says that something may be started: the node is registered, the lease is held, and
+// the supervisor will enforce its end.
+func (p *Plan) Ready(now int64) bool { return p.ready(now) }
+
+// served reports whether an attempt has the engine that it needs, or needs none.
+func (p *Plan) served(a *attempt) bool {
+	return a.engine == Engine{} || p.engines[a.engine].URL != ""
+}
+
+// refuse ends an attempt whose engine failed. It has not been started.
+func (p *Plan) refuse(a *attempt) {
+	failed := p.engines[a.engine].Failed
+	if a.engine == (Engine{}) || failed == "" {
+		return
+	}
+	exit := Exit{Key: a.key, Reason: ReasonStartFailed, Message: "the engine of model " + a.engine.Model + " on this node: " + failed}
+	switch {
+	case a.phase == wanted && a.refusal == nil:
+		a.refusal = &exit
+	case a.phase == accepted:
+		p.end(a, exit)
+	}
+}

@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+)
+
+var judge = Engine{Model: "judge", First: 2, GPUs: 2}
+
+// judged is a desired state with one action that needs an engine.
+func judged(index uint64) Desired {
+	return Desired{Incarnation: 7, Index: index, Assignments: []Assignment{{Key: k(1), Engine: judge}}}
+}
+
+func accepted1(n *node) bool {
+	for _, j := range take[Journal](n) {
+		if len(j.Accept) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *node) judgeIs(s EngineStatus) {
+	n.EnginesAre(map[Engine]EngineStatus{judge: s})
+	n.settle()
+}
+
+func TestAnAttemptWaitsForItsEngine(t *testing.T) {
+	n := newNode()
+	n.Desire(judged(101))
+	n.settle()
+	if accepted1(n) || len(take[Start](n)) > 0 {
+		t.Fatal("it is started, or entered into the journal, without its engine")
+	}
+	n.EnginesAre(map[Engine]EngineStatus{{Model: "judge", GPUs: 2}: {URL: "http://elsewhere"}})
+	n.settle()
+	if accepted1(n) {
+		t.Fatal("an engine of the model on another chunk counts")
+	}
+	n.judgeIs(EngineStatus{URL: "http://here"})
+	starts := take[Start](n)
+	if !accepted1(n) || len(starts) != 1 || starts[0].EngineURL != "http://here" {
+		t.Fatalf("started as %+v", starts)
+	}
+	if !n.UsesEngine(judge) || n.UsesEngine(Engine{Model: "judge", GPUs: 2}) {
+		t.Error("the attempt uses its engine and no other")
+	}
+	n.Started(k(1), OK, "", n.now)
+	n.judgeIs(EngineStatus{Failed: "it crashes"})
+	if !n.UsesEngine(judge) || len(take[Report](n)) > 0 {
+		t.Error("what runs is left alone")
+	}
+	n.Exited(Exit{Key: k(1), Reason: ReasonExited})
+	if n.settle(); n.UsesEngine(judge) {
+		t.Error("what has ended uses the engine")
+	}
+}
+
+func TestAnAttemptWhoseEngineFailed(t *testing.T) {
+	n := newNode()
+	n.Desire(judged(101))
+	n.judgeIs(EngineStatus{Failed: "exited with code 3"})
+	r := take[Report](n)
+	if len(r) != 1 || r[0].Exits[0].Reason != ReasonStartFailed || !strings.Contains(r[0].Exits[0].Message, "exited with code 3") {
+		t.Fatalf("reported %+v", r)
+	}
+	if len(take[Start](n)) > 0 || !accepted1(n) {
+		t.Error("it is started, or refused without the journal knowing")
+	}
+}
+
+// TestAnEngineLeavesJustBefore an attempt is started that is in the journal: it waits on.
+func TestAnEngineLeavesJustBefore(t *testing.T) {
+	n := newNode()
+	n.EnginesAre(map[Engine]EngineStatus{judge: {URL: "http://here"}})
+	n.Desire(judged(101))
+	steps, _ := n.Next(n.now)
+	if len(steps) != 1 {
+		t.Fatalf("%+v", steps)
+	}
+	n.EnginesAre(nil)
+	n.Journaled()
+	if n.settle(); len(take[Start](n)) > 0 || n.UsesEngine(judge) {
+		t.Fatal("it is started without its engine, or keeps the engine from being replaced")
+	}
+	n.judgeIs(EngineStatus{URL: "http://again"})
+	if s := take[Start](n); len(s) != 1 || s[0].EngineURL != "http://again" {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestAnotherAgentDoesNotKnowWhoUsesWhat until a desired state says it.
+func TestAnotherAgentDoesNotKnowWhoUsesWhat(t *testing.T) {
+	n := &node{Plan: New(7, []Accepted{{Key: k(1)}}), now: 1}
+	n.Connected([]Running{{Key: k(1)}}, nil, true, n.now)
+	n.settle()
+	other := Engine{Model: "other", GPUs: 1}
+	if !n.UsesEngine(judge) || !n.UsesEngine(other) {
+		t.Error("an attempt of an earlier agent may use any engine")
+	}
+	n.Desire(judged(101))
+	if !n.UsesEngine(judge) || n.UsesEngine(other) {
+		t.Error("the desired state says which")
+	}
+}

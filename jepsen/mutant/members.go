@@ -1,0 +1,58 @@
+package mutant
+
+// members are bugs of groups with members: of who has their GPUs, and until when.
+var members = []Mutant{
+	{
+		Name:  "granted-beside-actions",
+		Bug:   "a turn is granted while actions still run on members of its group",
+		Edits: []Edit{{"sched/turn.go", "	case holder == nil && occupied(v, g):\n", "	case holder == nil && occupied(v, g) && d.Examined < 0:\n"}},
+		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
+	},
+	{
+		Name:  "gap-without-end",
+		Bug:   "an action gets members of a group though it does not end before the next reservation",
+		Edits: []Edit{{"sched/gpuview.go", "		if w.until <= c.until {\n", "		if c.until > 0 {\n"}},
+		Hunt:  membersTest("sched", "TestActionsInGapsEndInTime"),
+	},
+	{
+		Name:  "set-up-forgotten-in-a-gap",
+		Bug:   "whether an action ends within a gap is judged without its set-up",
+		Edits: []Edit{{"sched/gap.go", "	return saturate(longest, a.GPUs().SetUpNS), known\n", "	return longest, known\n"}},
+		Hunt:  membersTest("sched", "TestActionsInGapsEndInTime"),
+	},
+	{
+		Name:  "mean-instead-of-quantile",
+		Bug:   "half of the attempts of a class last longer than what a gap is judged by",
+		Edits: []Edit{{"sched/gap.go", "	gapPPM = 950_000\n", "	gapPPM = 500_000\n"}},
+		Hunt:  membersTest("sched", "TestActionsInGapsEndInTime"),
+	},
+	{
+		Name:  "gap-within-a-reservation",
+		Bug:   "members are left to actions within a reservation, whose job may come at any time",
+		Edits: []Edit{{"sched/gap.go", "		case p.isDedicated(r) || start <= p.now && p.now < end:\n", "		case p.isDedicated(r) || start <= p.now && p.now < end && end < 0:\n"}},
+		Hunt:  membersTest("sched", "TestGapEndsWhereTheNextReservationBegins"),
+	},
+	{
+		Name:  "member-back-for-anybody",
+		Bug:   "a member that comes back while a turn has its group is left to actions",
+		Edits: []Edit{{"fsm/members.go", "m.Lost == state.MemberThere && g.Taken() && !m.Withheld {", "m.Lost == state.MemberThere && g.Turn == 0 && g.Taken() && !m.Withheld {"}},
+		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
+	},
+	{
+		Name:  "holder-is-not-told",
+		Bug:   "the holder of a group does not learn that a member is lost",
+		Edits: []Edit{{"fsm/members.go", "	if t := x.s.Turn(h.Turn); t != nil && news {", "	if t := x.s.Turn(h.Turn); t != nil && news && fresh && t.Stop {"}},
+		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
+	},
+	{
+		Name:  "actions-end-and-wake-no-turn",
+		Bug:   "a turn that waits for actions on members is not looked at when they have ended",
+		Edits: []Edit{{"fsm/members.go", "(m.Lost == state.MemberBusy || g.Members.Waits != state.NobodyWaits)", "m.Lost == state.MemberBusy"}},
+		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
+	},
+}
+
+// membersTest hunts with a test of random cases or histories.
+func membersTest(pkg, name string) Hunt {
+	return Hunt{Engine: Tests, Args: []string{pkg, name}}
+}
