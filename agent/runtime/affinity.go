@@ -48,13 +48,14 @@ func (a *affinity) notEnforced() []string {
 }
 
 func (a *affinity) resizes() bool               { return false }
+func (a *affinity) has(cpus []int) error        { return checkCPUs(cpus, a.allowed) }
 func (a *affinity) roots() []string             { return nil }
 func (a *affinity) start()                      {}
 func (a *affinity) environ(k plan.Key) []string { return []string{a.mark(k)} }
 func (a *affinity) close()                      {}
 
 func (a *affinity) newBox(spec *Spec) (box, error) {
-	if err := checkCPUs(spec.CPUs, a.allowed); err != nil {
+	if err := a.has(spec.CPUs); err != nil {
 		return nil, err
 	}
 	return &affinityBox{all: a, cpus: spec.CPUs, mark: a.mark(spec.Key)}, nil

@@ -130,6 +130,8 @@ const changedCPUs = "actions that grow and shrink while they run: that takes the
 
 func (c *cgroups) resizes() bool { return c.holder("cpuset") != nil }
 
+func (c *cgroups) has(cpus []int) error { return checkCPUs(cpus, c.allowed) }
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -229,7 +231,7 @@ func (c *cgroups) makeBox() (*cgroupBox, error) {
 }
 
 func (c *cgroups) newBox(spec *Spec) (box, error) {
-	if err := checkCPUs(spec.CPUs, c.allowed); err != nil {
+	if err := c.has(spec.CPUs); err != nil {
 		return nil, err
 	}
 	b := <-c.ready

@@ -19,6 +19,8 @@ type confinement interface {
 	notEnforced() []string
 	// resizes says that boxes can change their CPUs.
 	resizes() bool
+	// has returns an error that names the first of these CPUs that attempts cannot use.
+	has(cpus []int) error
 	// roots are directories whose cgroups are this supervisor's alone.
 	roots() []string
 	// start begins to prepare boxes, once nothing is left of an earlier supervisor.
@@ -45,7 +47,8 @@ type box interface {
 	// If the limit were exceeded before, the kernel would kill this process.
 	arm() error
 	// resize has all processes inside run on these CPUs, and on no others once it has
-	// returned. On an error they run on those before. Only where the confinement resizes.
+	// returned. On an error they run on those before. Only where the confinement resizes and
+	// has the CPUs.
 	resize(cpus []int) error
 	// kill sends SIGKILL to everything inside once.
 	kill()

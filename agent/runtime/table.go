@@ -87,6 +87,10 @@ func (s *supervisor) resizeAttempt(k plan.Key, cpus []int) error {
 	case len(cpus) == 0 || len(a.cpus) == 0:
 		return fmt.Errorf("%w: an attempt has CPUs of its own from its start to its end, or none", ErrInvalidSpec)
 	}
+	// One that is about to be started must not fail then for CPUs that are not there.
+	if err := s.confine.has(cpus); err != nil {
+		return err
+	}
 	if a.box != nil {
 		if err := a.box.resize(cpus); err != nil {
 			return err
