@@ -28,7 +28,9 @@ FAULTPKGS := ./internal/clock/... ./internal/failpoint ./agent/runtime
 # Computations without goroutines of their own, but for some that share nothing: there is
 # nothing for the race detector to find, and with it they take five times as long.
 PUREPKGS := ./sched/... ./agent/plan ./internal/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
-OTHERPKGS = $$(go list ./... | grep -vxFf <(go list $(PUREPKGS)))
+# The longest of the rest begin first, so that none of them is left alone at the end.
+LONGPKGS := ./server/replica ./fsm ./cmd/rota/e2e
+OTHERPKGS = $$(go list $(LONGPKGS); go list ./... | grep -vxFf <(go list $(PUREPKGS) $(LONGPKGS)))
 
 # Runs tests: $(1) are the flags, $(2) the packages. With RERUNS=1 a test that failed runs
 # once more when all others have ended: a test with real processes may be late on a busy
