@@ -47,7 +47,8 @@ type agent struct {
 	recorded []plan.Engine
 	servers  *servers
 	disk     *disk
-	kv       *kv // nil: no cache
+	kv       *kv     // nil: no cache
+	states   *states // nil: no state manager
 	specs    specifier
 	runtime  string // what the runtime can and cannot enforce
 	resizes  bool   // attempts can get other CPUs while they run
@@ -80,6 +81,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if a.kv != nil {
 		defer a.closeKV(a.kv)
 	}
+	if a.states, err = a.openStates(); err != nil {
+		return err
+	}
+	if a.states != nil {
+		defer a.closeStates(a.states)
+	}
 	first, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -100,7 +107,10 @@ func open(cfg Config) (*agent, error) {
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err
 	}
-	if err := a.takeKVMemory(); err != nil {
+	if err := a.takeMemory("KV cache", cfg.KV.MemoryBytes); err != nil {
+		return nil, err
+	}
+	if err := a.takeMemory("state manager", cfg.State.MemoryBytes); err != nil {
 		return nil, err
 	}
 	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir, self: self(cfg.Process)}
@@ -256,6 +266,9 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first connection
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if a.kv != nil {
 		outer.Go(a.kv.serve)
+	}
+	if a.states != nil {
+		outer.Go(a.states.serve)
 	}
 	if a.cfg.Discover != nil {
 		outer.Go(func(ctx context.Context) error { a.servers.discover(ctx, a.cfg.Discover); return ctx.Err() })

@@ -83,6 +83,8 @@ type Config struct {
 	Process   Process
 	// KV is the cache of the node for KV caches of engines.
 	KV KV
+	// State is the state manager of the node, for weights and optimizers of workers.
+	State State
 	// EnginesAsleepMax bounds how many engines of models sleep at once; nil: the default.
 	// EnginesAsleepBytes bounds the memory of the machine that they keep; 0: half of what is
 	// declared.
@@ -144,7 +146,10 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	c.Process.Dir = filepath.Join(c.Dir, "runtime")
-	c.KV, err = c.KV.withDefaults()
+	if c.KV, err = c.KV.withDefaults(); err != nil {
+		return c, err
+	}
+	c.State, err = c.State.withDefaults(c.Dir)
 	return c, err
 }
 

@@ -79,22 +79,24 @@ func (d *driver) nextEngines(now int64) (steps []chunks.Step, again int64) {
 		if statuses == nil {
 			statuses = map[plan.Engine]plan.EngineStatus{}
 		}
+		status := plan.EngineStatus{Tries: s.Tries, FailedTry: s.FailedTry}
 		switch s.State {
 		case chunks.StateReady:
-			statuses[s.Engine] = plan.EngineStatus{URL: d.engineURL(s.Engine)}
+			status.URL = d.engineURL(s.Engine)
 		case chunks.StateFailed:
-			statuses[s.Engine] = plan.EngineStatus{Failed: s.Message}
+			status.Failed = s.Message
 		}
+		statuses[s.Engine] = status
 	}
 	d.plan.EnginesAre(statuses)
 	return steps, again
 }
 
-// desireEngines tells which engines should be ready.
-func (a *agent) desireEngines(list []*rotav1.DesiredEngine) {
+// desireEngines tells which engines should be ready, and which models have none any more.
+func (a *agent) desireEngines(p *plan.Plan, m *rotav1.WatchNodeResponse) {
 	specs := map[plan.Engine]*rotav1.EngineSpec{}
 	var wants []chunks.Want
-	for _, d := range list {
+	for _, d := range m.GetEngines() {
 		e := plan.Engine{Model: d.GetSpec().GetModel(), First: int(d.GetChunk().GetFirst()), GPUs: int(d.GetChunk().GetGpus())}
 		if specs[e] != nil {
 			continue
@@ -106,8 +108,14 @@ func (a *agent) desireEngines(list []*rotav1.DesiredEngine) {
 			AsleepBytes: d.GetSpec().GetAsleepMemoryBytes(),
 		})
 	}
+	removed := map[string]bool{}
+	for _, model := range m.GetRemovedModels() {
+		removed[model] = true
+	}
 	a.engines.Desire(specs)
 	a.driver.engines.Desire(wants)
+	a.driver.engines.Removed(removed)
+	p.EnginesRemoved(removed)
 }
 
 // engineReporter remembers what the cluster knows of the engines.

@@ -49,12 +49,11 @@ type kv struct {
 	server   *resp.Server
 }
 
-// takeKVMemory takes the memory of the cache out of what the node offers.
-func (a *agent) takeKVMemory() error {
-	want := a.cfg.KV.MemoryBytes
+// takeMemory takes memory for a part of the agent out of what the node offers.
+func (a *agent) takeMemory(part string, want uint64) error {
 	if want > 0 && want >= a.inv.MemoryBytes {
-		return fmt.Errorf("%w: the KV cache is to have %d bytes of memory, and the node offers %d; give the cache less",
-			ErrConfig, want, a.inv.MemoryBytes)
+		return fmt.Errorf("%w: the %s is to have %d bytes of memory, and the node offers %d; give it less",
+			ErrConfig, part, want, a.inv.MemoryBytes)
 	}
 	a.inv.MemoryBytes -= want
 	return nil

@@ -152,7 +152,7 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 		}
 		gap = p.Desire(d)
 		if p.Told(incarnation, m.GetIndex()) {
-			a.desireEngines(m.GetEngines())
+			a.desireEngines(p, m)
 		}
 	})
 	return gap

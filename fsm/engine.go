@@ -49,10 +49,16 @@ func (x *execution) removeEngine(c *logv1.RemoveEngine) *logv1.Result {
 	return &logv1.Result{Count: 1}
 }
 
-// engineChanged tells the nodes on which a model is resident.
+// engineChanged tells the nodes on which a model is resident, or an engine of it exists.
 func (x *execution) engineChanged(model string) {
 	x.s.Residencies(func(r *state.Residency) bool {
 		if slices.ContainsFunc(r.Models, func(m state.Resident) bool { return m.Model == model }) {
+			x.dirtyNodes.add(r.Node)
+		}
+		return true
+	})
+	x.s.AllNodeEngines(func(r *state.NodeEngines) bool {
+		if slices.ContainsFunc(r.Instances, func(e state.EngineInstance) bool { return e.Model == model }) {
 			x.dirtyNodes.add(r.Node)
 		}
 		return true
@@ -81,6 +87,9 @@ func (x *execution) reportEngines(c *logv1.ReportEngines) *logv1.Result {
 	x.s.PutNodeEngines(&state.NodeEngines{Node: n.ID, Instances: known})
 	for _, r := range c.Reports {
 		x.evictFailed(n, chunkOf(r), r.Model)
+		if !r.Gone && x.s.Engine(r.Model) == nil { // the node has to hear that it was removed
+			x.dirtyNodes.add(n.ID)
+		}
 	}
 	return &logv1.Result{Count: uint32(len(c.Reports))}
 }

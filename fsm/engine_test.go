@@ -24,6 +24,7 @@ func (s *story) told(t *testing.T, line string) (names []string) {
 			names = append(names, s.nodeName(e.Node))
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -47,7 +48,9 @@ func TestNodesAreToldOfTheirEngines(t *testing.T) {
 		{"engine-report node=n1 inc=1 model=m gpus=0+2 state=failed", []string{"n1"}},
 		{"engine-report node=n1 inc=1 model=m gpus=0+2 state=failed", nil},
 		{"engine-report node=n2 inc=2 model=m gpus=0+2 state=failed", nil}, // an action uses it
-		{"remove-engine model=m", []string{"n2"}},
+		{"remove-engine model=m", []string{"n1", "n2"}},                    // n1 has an engine of it
+		{"engine-report node=n1 inc=1 model=m gpus=0+2 state=asleep", []string{"n1"}},
+		{"engine-report node=n1 inc=1 model=m gpus=0+2 gone=yes", nil},
 	} {
 		if got := s.told(t, step.line); !slices.Equal(got, step.want) {
 			t.Errorf("%s: nodes %v are told, want %v", step.line, got, step.want)

@@ -121,19 +121,42 @@ func (x *execution) takeGPUs(n *state.Node, a *state.Action, g *sched.GPUs) {
 	n.GPUs.Free &^= c.GPUs()
 	use := state.Resident{Model: a.GPUs().Model, Chunk: c, Bytes: g.Bytes, UsedAt: x.now()}
 	kept := &state.Residency{Node: n.ID}
-	hit, evicted := false, 0
+	hit, evicted, dearest := false, 0, uint64(0)
 	for _, m := range x.s.ModelsOn(n.ID) {
 		switch {
 		case use.Model != "" && m.Same(&use):
-			hit, use.Bytes = true, m.Bytes
+			hit, use.Bytes, use.Uses = true, m.Bytes, m.Uses
 		case slices.Contains(g.Evict, m):
 			evicted++
+			dearest = max(dearest, m.Worth)
 		default:
 			kept.Models = append(kept.Models, m)
 		}
 	}
 	state.Assert(hit == g.Hit && evicted == len(g.Evict), "what is resident on node %s is not what action %d was granted for", n.Name, a.ID)
-	x.putResidency(kept, use)
+	x.ageGPUs(n, dearest)
+	use.Uses = min(use.Uses+1, state.UsesMax)
+	x.putResidency(kept, x.valued(n, a, use))
+}
+
+// ageGPUs raises the age of a node's class to the worth of the dearest model that was evicted
+// (GreedyDual): what stays and is not used is worth less and less beside what is.
+func (x *execution) ageGPUs(n *state.Node, evicted uint64) {
+	if c := x.s.GPUClass(n.GPUs.Class); evicted > c.Age {
+		older := *c
+		older.Age = evicted
+		x.s.PutGPUClass(&older)
+	}
+}
+
+// valued returns the resident that an action uses with what it is worth now: nothing below
+// feature level 3.
+func (x *execution) valued(n *state.Node, a *state.Action, use state.Resident) state.Resident {
+	if use.Uses == 0 || x.s.Meta().Level < sched.LevelResizing {
+		use.Uses, use.Worth = 0, 0
+		return use
+	}
+	return use.Valued(x.s.GPUClass(n.GPUs.Class).Age, x.s.SetUpNS(a.GPUs()))
 }
 
 // putResidency stores what is resident on a node, with one use more.
@@ -153,14 +176,15 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 	}
 	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, "GPUs of action %d on node %s are free already", t.Action, n.Name)
 	n.GPUs.Free |= t.Chunk.GPUs()
-	use := state.Resident{Model: x.s.Action(t.Action).GPUs().Model, Chunk: t.Chunk}
+	a := x.s.Action(t.Action)
+	use := state.Resident{Model: a.GPUs().Model, Chunk: t.Chunk}
 	if use.Model == "" || n.State != state.NodeUp {
 		return
 	}
 	kept, found := &state.Residency{Node: n.ID}, false
 	for _, m := range x.s.ModelsOn(n.ID) {
 		if m.Same(&use) {
-			found, use.Bytes, use.UsedAt = true, m.Bytes, x.now()
+			found, use.Bytes, use.UsedAt, use.Uses = true, m.Bytes, x.now(), m.Uses
 			continue
 		}
 		kept.Models = append(kept.Models, m)
@@ -170,7 +194,7 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 		x.s.PutResidency(kept)
 		return
 	}
-	x.putResidency(kept, use)
+	x.putResidency(kept, x.valued(n, a, use))
 }
 
 // nodeFreed looks at the queues of a node that something was given back on.

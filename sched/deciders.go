@@ -20,7 +20,8 @@ type change struct {
 	decide Scheduler
 }
 
-// levelExploring is the feature level from which degrees of GPUs are explored.
+// levelExploring is the feature level from which degrees of GPUs are explored, and models
+// that the batch needs are spared.
 const levelExploring state.Level = 3
 
 // LevelResizing is the feature level from which running actions are resized.
@@ -61,11 +62,12 @@ func newDecider(view *state.State, q state.Queue) Decider {
 	return NewPass(view, q)
 }
 
-// exploring is newDecider, and tries degrees of GPUs that a class knows little of.
+// exploring is newDecider, and tries degrees of GPUs that a class knows little of. It spares
+// the models that the batch needs.
 func exploring(view *state.State, q state.Queue) Decider {
 	d := newDecider(view, q)
 	if p, ok := d.(*gpuPass); ok {
-		p.explores = true
+		p.explores, p.spares = true, true
 	}
 	return d
 }

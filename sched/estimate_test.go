@@ -63,13 +63,13 @@ func TestEstimateStart(t *testing.T) {
 			w.began(1, lasting(2, 5), 2)
 			w.queue(lasting(2, 10))
 			return w.queue(lasting(1, 1))
-		}, "13 to 13"},
+		}, "13 to 16.25"},
 		"past one that does not fit": {[]int{2}, func(w *world) state.ActionID {
 			w.began(1, lasting(1, 5), 2)
 			w.began(1, lasting(1, 9), 2)
 			w.queue(lasting(2, 10))
 			return w.queue(lasting(1, 1))
-		}, "3 to 3"},
+		}, "3 to 3.75"},
 		"not past one whose patience ended": {[]int{2}, func(w *world) state.ActionID {
 			w.began(1, lasting(1, 5), 2)
 			w.began(1, lasting(1, 9), 2)
@@ -77,12 +77,12 @@ func TestEstimateStart(t *testing.T) {
 			head.Bypassed, head.BlockedAt = 1, w.Meta().Now-w.Meta().Settings.BypassNSMax
 			w.queue(head)
 			return w.queue(lasting(1, 1))
-		}, "17 to 17"},
+		}, "17 to 21.25"},
 		"on the first of two nodes": {[]int{2, 2}, func(w *world) state.ActionID {
 			w.began(1, lasting(2, 8), 0)
 			w.began(2, lasting(2, 6), 0)
 			return w.queue(lasting(2, 1))
-		}, "6 to 6"},
+		}, "6 to 7.5"},
 	} {
 		t.Run(name, c.check)
 	}
@@ -99,7 +99,7 @@ func TestEstimateUnknown(t *testing.T) {
 			w.began(1, state.Action{CoresMin: 1, CoresMax: 1}, 3)
 			w.began(1, lasting(1, 5), 3)
 			return w.queue(lasting(1, 1))
-		}, "2 to 2"},
+		}, "2 to 2.5"},
 		"one of two unknown": {[]int{2}, func(w *world) state.ActionID {
 			w.began(1, state.Action{CoresMin: 1, CoresMax: 1}, 3)
 			w.began(1, lasting(1, 5), 3)
@@ -155,7 +155,7 @@ func TestEstimateOnANodeThatResizes(t *testing.T) {
 		t.Errorf("two of four cores can be taken: %s", got)
 	}
 	// The other takes these for 5 s; with 2 cores, the first takes 4 s from now on.
-	if got := w.estimate(w.queue(lasting(1, 5))); got != "4 to 4" {
+	if got := w.estimate(w.queue(lasting(1, 5))); got != "4 to 5" {
 		t.Errorf("the first has its fewest: %s", got)
 	}
 }
@@ -204,7 +204,7 @@ func TestEstimateBeyondWhatIsLookedAt(t *testing.T) {
 	for range 10_000 {
 		last = w.queue(lasting(1, 3))
 	}
-	if got, want := w.estimate(last), fmt.Sprintf("%.4g to %.4g", 1+4999*3., 1+4999*3.); got != want {
+	if got, want := w.estimate(last), fmt.Sprintf("%.4g to %.4g", 1+4999*3., (1+4999*3.)*1.25); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	s := NewStarts(w.State, 0)
@@ -241,7 +241,7 @@ func TestEstimateQuota(t *testing.T) {
 		return w.queue(a)
 	}
 	third := q.ReturnsAt(now+12*second) - now
-	for i, want := range []string{"7 to 7", "9 to 9", fmt.Sprintf("%.4g to %.4g", float64(third)/second, float64(third)/second)} {
+	for i, want := range []string{"7 to 7.438", "9 to 9.562", fmt.Sprintf("%.4g to %.4g", float64(third)/second, float64(third)/second*1.0625)} {
 		if got := w.estimate(call()); got != want {
 			t.Errorf("call %d: %s, want %s", i+1, got, want)
 		}
@@ -250,7 +250,7 @@ func TestEstimateQuota(t *testing.T) {
 	for range 4 {
 		w.began(1, lasting(1, 100), 0)
 	}
-	if got := w.estimate(call()); got != "100 to 100" {
+	if got := w.estimate(call()); got != "100 to 125" {
 		t.Errorf("a call that waits for a core too: %s", got)
 	}
 	halted := *w.Quota(1)

@@ -44,6 +44,8 @@ type gpuPass struct {
 	stale    []state.NodeID
 	// explores: it tries degrees that a class knows little of; see gpuexplore.go.
 	explores bool
+	// spares: it evicts a model that the rest of the batch needs only if nothing else is left.
+	spares bool
 }
 
 func newGPUPass(view *state.State, q state.Queue) *gpuPass {
@@ -107,6 +109,9 @@ func (p *gpuPass) nextPlanned() (*state.Action, uint32) {
 		if next.units > 0 && next.promised {
 			p.rest[levelOf(next.units)]--
 		}
+		if p.spares {
+			p.nodes.await(a.GPUs().Model, -1)
+		}
 		p.evicting = p.evicting || next.units == 0
 		switch {
 		case a.ReservedOn != 0:
@@ -128,7 +133,18 @@ func (p *gpuPass) nextBatch() bool {
 	}
 	p.last = ids[len(ids)-1]
 	p.batch, p.rest = p.plan(ids)
+	if p.spares {
+		p.awaitBatch()
+	}
 	return true
+}
+
+// awaitBatch notes which models the batch needs.
+func (p *gpuPass) awaitBatch() {
+	clear(p.nodes.awaited)
+	for i := range p.batch {
+		p.nodes.await(p.batch[i].action.GPUs().Model, 1)
+	}
 }
 
 // doesNotFit remembers the oldest action that does not fit. If it waits for

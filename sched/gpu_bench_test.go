@@ -37,6 +37,43 @@ func gpuWorld(nodes, actions int, elastic bool) (*state.State, state.Queue) {
 	return s, state.QueueOfGPUs(1, 1)
 }
 
+// appraise gives all models a worth, as feature level 3 does.
+func appraise(s *state.State, nodes int) {
+	m := *s.Meta()
+	m.Level = levelExploring
+	s.SetMeta(m)
+	for i := range nodes {
+		r := &state.Residency{Node: state.NodeID(i + 1)}
+		for k, m := range s.ModelsOn(r.Node) {
+			m.Uses = uint32(k%state.UsesMax + 1)
+			r.Models = append(r.Models, m.Valued(uint64(i), int64(k+1)*1e9))
+		}
+		s.PutResidency(r)
+	}
+}
+
+// BenchmarkGPUPassWithWorths is BenchmarkGPUPass where evictions are weighed, for a model that is
+// resident nowhere: it looks at every chunk.
+func BenchmarkGPUPassWithWorths(b *testing.B) {
+	for _, nodes := range []int{5, 256} {
+		b.Run(fmt.Sprintf("nodes=%d/actions=128", nodes), func(b *testing.B) {
+			s, i := gpuWorld(nodes, 128, false)
+			appraise(s, nodes)
+			first := *s.Action(1)
+			needs, demand := *first.Needs, *first.GPUs()
+			demand.Model, needs.GPUs = "absent", &demand
+			first.Needs = &needs
+			s.PutAction(&first)
+			b.ReportAllocs()
+			for b.Loop() {
+				if d, ok := exploring(s, i).Next(); !ok || d.Start == nil || len(d.GPUs.Evict) == 0 {
+					b.Fatal("nothing is evicted")
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkGPUPass is the decision of a pass: the plan of all that wait, and the
 // first start.
 func BenchmarkGPUPass(b *testing.B) {

@@ -20,6 +20,11 @@ type gpuFleet struct {
 	numbers map[string]chunk.Variant // for look-up only, never ranged over
 	// least is what a model counts for at least, of the memory of each GPU.
 	least uint64
+	// awaited counts, by the number of a model, the actions of the batch that are still to be
+	// placed and name it; nil below feature level 3.
+	awaited []int32
+	// failures: engines have failed somewhere, or had.
+	failures bool
 }
 
 type gpuNode struct {
@@ -27,6 +32,14 @@ type gpuNode struct {
 	// Free ones of chunks belong to no group.
 	chunks chunk.Node
 	gaps   []gapChunk
+	// failed are the chunks where engines have failed.
+	failed []failedEngine
+}
+
+// failedEngine is a chunk on which the engine of a model has failed, as it is declared now.
+type failedEngine struct {
+	model string
+	gpus  chunk.Set
 }
 
 // residentsPerGPU bounds what is remembered of a GPU: however little memory a
@@ -65,9 +78,26 @@ func (f *gpuFleet) node(v *state.State, n *state.Node) gpuNode {
 	}
 	for _, m := range v.ModelsOn(n.ID) {
 		at := chunk.Chunk{Start: uint8(m.Chunk.First), Level: levelOf(m.Chunk.Units)}
-		g.chunks.Residents = append(g.chunks.Residents, chunk.Resident{Variant: f.variant(m.Model), Chunk: at, Bytes: m.Bytes, Used: m.UsedAt})
+		g.chunks.Residents = append(g.chunks.Residents, chunk.Resident{Variant: f.variant(m.Model), Chunk: at, Bytes: m.Bytes, Worth: m.Worth, Used: m.UsedAt})
+	}
+	slices.SortStableFunc(g.chunks.Residents, func(a, b chunk.Resident) int { return cmp.Compare(a.Worth, b.Worth) })
+	for _, e := range v.EnginesOn(n.ID) {
+		if e.State != state.EngineFailed {
+			continue
+		}
+		if declared := v.Engine(e.Model); declared != nil && declared.Generation == e.Generation {
+			g.failed = append(g.failed, failedEngine{e.Model, chunk.Set(e.Chunk.GPUs())})
+			f.failures = true
+		}
 	}
 	return g
+}
+
+// hasFailed reports whether the engine of a model has failed on some chunk.
+func (f *gpuFleet) hasFailed(model string) bool {
+	return f.failures && model != "" && slices.ContainsFunc(f.nodes, func(n gpuNode) bool {
+		return slices.ContainsFunc(n.failed, func(e failedEngine) bool { return e.model == model })
+	})
 }
 
 // variant returns the number of a model, 0 for none.
@@ -82,6 +112,16 @@ func (f *gpuFleet) variant(model string) chunk.Variant {
 		f.numbers[model] = v
 	}
 	return v
+}
+
+// await notes that so many actions more, or fewer, of the batch are still to be placed that name
+// a model.
+func (f *gpuFleet) await(model string, more int32) {
+	v := f.variant(model)
+	for len(f.awaited) <= int(v) {
+		f.awaited = append(f.awaited, 0)
+	}
+	f.awaited[v] += more
 }
 
 // reload reads a node again that a decision was about.
@@ -120,7 +160,7 @@ func (f *gpuFleet) footprint(bytes uint64) uint64 {
 
 // request is the chunk that an action needs.
 func (f *gpuFleet) request(v *state.State, d *state.GPUDemand, units uint32) chunk.Request {
-	return chunk.Request{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: v.SetUpNS(d)}
+	return chunk.Request{Variant: f.variant(d.Model), Level: levelOf(units), Bytes: f.footprint(d.Memory), SetUp: v.SetUpNS(d), Awaited: f.awaited}
 }
 
 // shortOfOthers returns a node whose free GPUs would do for an action, and which
@@ -150,10 +190,26 @@ type gpuView struct {
 	// until is when the action ends if it starts now, at the latest; 0: members of groups are
 	// left out.
 	until int64
+	// avoid leaves out the GPUs on which the engine of the action's model has failed.
+	avoid bool
 }
 
 // chunks is what the action may choose from on a node.
 func (w gpuView) chunks(n *gpuNode) *chunk.Node {
+	c := w.withGaps(n)
+	if !w.avoid || len(n.failed) == 0 {
+		return c
+	}
+	fewer := *c
+	for _, e := range n.failed {
+		if e.model == w.action.GPUs().Model {
+			fewer.Free &^= e.gpus
+		}
+	}
+	return &fewer
+}
+
+func (w gpuView) withGaps(n *gpuNode) *chunk.Node {
 	if w.until == 0 || len(n.gaps) == 0 {
 		return &n.chunks
 	}
@@ -203,9 +259,22 @@ func (w gpuView) visit(visit, which func(*chunk.Node) bool) {
 }
 
 // choose picks the node and the chunk for an action that is to get a number of GPUs,
-// or fewer if there are none. What younger ones were promised it may take if it
-// fits nowhere else: it is older.
+// or fewer if there are none. GPUs on which the engine of its model has failed are chosen
+// if there are no others: there it would probably fail again.
 func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, bool) {
+	if p.nodes.hasFailed(a.GPUs().Model) {
+		if n, there, ok := p.chooseFrom(gpuView{fleet: p.nodes, action: a, avoid: true}, units); ok {
+			return n, there, true
+		}
+	}
+	return p.chooseFrom(gpuView{fleet: p.nodes, action: a}, units)
+}
+
+// chooseFrom picks from all that a view has. What younger ones were promised the action may
+// take if it fits nowhere else: it is older.
+func (p *gpuPass) chooseFrom(all gpuView, units uint32) (*state.Node, *GPUs, bool) {
+	a, open := all.action, all
+	open.open = true
 	d := a.GPUs()
 	for i := len(d.Degrees) - 1; i >= 0; i-- {
 		k := d.Degrees[i]
@@ -215,16 +284,18 @@ func (p *gpuPass) choose(a *state.Action, units uint32) (*state.Node, *GPUs, boo
 		request := p.nodes.request(p.view, d, k)
 		if k == units && a.ReservedOn == 0 {
 			request.Rest = p.rest
-			if c, ok := chunk.Choose(gpuView{fleet: p.nodes, action: a, open: true}, request); ok {
+			if c, ok := chunk.Choose(open, request); ok {
 				return p.taken(c, request)
 			}
 			request.Rest = chunk.Counts{}
 		}
-		if c, ok := chunk.Choose(gpuView{fleet: p.nodes, action: a}, request); ok {
+		if c, ok := chunk.Choose(all, request); ok {
 			return p.taken(c, request)
 		}
 		if until := p.nodes.endsBy(p, a, k); until > 0 {
-			if c, ok := chunk.Choose(gpuView{fleet: p.nodes, action: a, until: until}, request); ok {
+			gaps := all
+			gaps.until = until
+			if c, ok := chunk.Choose(gaps, request); ok {
 				return p.taken(c, request)
 			}
 		}
@@ -256,7 +327,11 @@ func (p *gpuPass) taken(c chunk.Decision, request chunk.Request) (*state.Node, *
 		g.Bytes = n.GPUs.Memory
 	}
 	for _, r := range c.Evict {
-		g.Evict = append(g.Evict, state.Resident{Model: p.nodes.models[r.Variant-1], Chunk: chunkOf(r.Chunk), Bytes: r.Bytes, UsedAt: r.Used})
+		gone := state.Resident{Model: p.nodes.models[r.Variant-1], Chunk: chunkOf(r.Chunk)}
+		models := p.view.ModelsOn(n.ID)
+		i := slices.IndexFunc(models, func(m state.Resident) bool { return m.Same(&gone) })
+		state.Assert(i >= 0, "model %q is to be evicted from node %s, where it is not", gone.Model, n.Name)
+		g.Evict = append(g.Evict, models[i])
 	}
 	return n, g, true
 }

@@ -116,16 +116,21 @@ func (c *client) serves(ctx context.Context) error {
 	return poll(ctx, func(ctx context.Context) error { return c.probe(ctx) })
 }
 
-// poll tries until there is no error, less and less often.
+// poll tries until there is no error, less and less often. If the context ends before, the error
+// is that of the last try which the end did not cut short.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	pause := backoff.Backoff{Least: 20 * time.Millisecond, Most: time.Second}
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		if backoff.Sleep(ctx, pause.Next()) != nil {
-			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
 		}
 	}
 }

@@ -168,7 +168,7 @@ func TestAnEngineThatDoesNotStart(t *testing.T) {
 			n := newNode(t)
 			a := n.spec("a", vllm, what)
 			if what == simulated.NeverReady || what == simulated.HangProbe {
-				a.StartTimeout = durationpb.New(200 * time.Millisecond)
+				a.StartTimeout = durationpb.New(time.Second)
 			}
 			if what == "no such program" {
 				a.Command.Argv[0] = "/no/such/program"
@@ -179,6 +179,8 @@ func TestAnEngineThatDoesNotStart(t *testing.T) {
 				t.Errorf("%+v, want a message with %q", s, says)
 			}
 			n.desire()
+			n.until("a", chunks.StateFailed) // the cluster is to choose other chunks
+			n.tell(func(c *chunks.Chunks, _ int64) { c.Removed(map[string]bool{"a": true}) })
 			n.until("a", 0)
 			if n.memory() != 0 {
 				t.Error("memory is in use though nothing should run")

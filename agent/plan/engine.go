@@ -26,11 +26,21 @@ type EngineStatus struct {
 	URL string
 	// Failed says in words that it will not be ready soon; empty: it may be.
 	Failed string
+	// Tries counts how often it was begun to make it ready. FailedTry is the newest of these
+	// that failed; NoTry: it cannot be tried.
+	Tries, FailedTry uint64
 }
+
+// NoTry is the FailedTry of an engine that cannot be tried, as on a chunk that does not exist.
+const NoTry uint64 = 1<<64 - 1
 
 // EnginesAre tells how each engine of the node is: always all of them. Attempts start only
 // when their engine is ready, and end if it failed.
 func (p *Plan) EnginesAre(engines map[Engine]EngineStatus) { p.engines = engines }
+
+// EnginesRemoved tells of which models the engine is not declared any more: always all of them.
+// Attempts that wait for one end.
+func (p *Plan) EnginesRemoved(models map[string]bool) { p.removed = models }
 
 // Told reports whether the newest desired state is that of an index, and counts.
 func (p *Plan) Told(incarnation, index uint64) bool {
@@ -54,13 +64,23 @@ func (p *Plan) served(a *attempt) bool {
 	return a.engine == Engine{} || p.engines[a.engine].URL != ""
 }
 
-// refuse ends an attempt whose engine failed. It has not been started.
+// refuse ends an attempt whose engine failed. It has not been started. The engine must have
+// failed in a try that began after the attempt was first seen: earlier failures may be over.
 func (p *Plan) refuse(a *attempt) {
-	failed := p.engines[a.engine].Failed
-	if a.engine == (Engine{}) || failed == "" {
+	if a.engine == (Engine{}) || a.phase > accepted {
 		return
 	}
-	exit := Exit{Key: a.key, Reason: ReasonStartFailed, Message: "the engine of model " + a.engine.Model + " on this node: " + failed}
+	status := p.engines[a.engine]
+	if p.removed[a.engine.Model] {
+		status = EngineStatus{Failed: "its declaration was removed; declare it again with: rota engine register", FailedTry: NoTry}
+	}
+	if !a.awaits {
+		a.awaits, a.triesBefore = true, status.Tries
+	}
+	if status.Failed == "" || status.FailedTry <= a.triesBefore {
+		return
+	}
+	exit := Exit{Key: a.key, Reason: ReasonStartFailed, Message: "the engine of model " + a.engine.Model + " on this node: " + status.Failed}
 	switch {
 	case a.phase == wanted && a.refusal == nil:
 		a.refusal = &exit

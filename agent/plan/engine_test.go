@@ -47,7 +47,7 @@ func TestAnAttemptWaitsForItsEngine(t *testing.T) {
 		t.Error("the attempt uses its engine and no other")
 	}
 	n.Started(k(1), OK, "", n.now)
-	n.judgeIs(EngineStatus{Failed: "it crashes"})
+	n.judgeIs(EngineStatus{Failed: "it crashes", FailedTry: NoTry})
 	if !n.UsesEngine(judge) || len(take[Report](n)) > 0 {
 		t.Error("what runs is left alone")
 	}
@@ -59,8 +59,18 @@ func TestAnAttemptWaitsForItsEngine(t *testing.T) {
 
 func TestAnAttemptWhoseEngineFailed(t *testing.T) {
 	n := newNode()
+	n.judgeIs(EngineStatus{Failed: "exited with code 2", Tries: 6, FailedTry: 5})
 	n.Desire(judged(101))
-	n.judgeIs(EngineStatus{Failed: "exited with code 3"})
+	for _, s := range []EngineStatus{
+		{Failed: "exited with code 2", Tries: 6, FailedTry: 5},
+		{Failed: "exited with code 2", Tries: 6, FailedTry: 6}, // begun before the attempt came
+		{Failed: "exited with code 2", Tries: 7, FailedTry: 6},
+	} {
+		if n.judgeIs(s); len(take[Report](n)) > 0 || accepted1(n) {
+			t.Fatalf("the attempt does not get a try of its own: %+v", s)
+		}
+	}
+	n.judgeIs(EngineStatus{Failed: "exited with code 3", Tries: 7, FailedTry: 7})
 	r := take[Report](n)
 	if len(r) != 1 || r[0].Exits[0].Reason != ReasonStartFailed || !strings.Contains(r[0].Exits[0].Message, "exited with code 3") {
 		t.Fatalf("reported %+v", r)
@@ -102,5 +112,33 @@ func TestAnotherAgentDoesNotKnowWhoUsesWhat(t *testing.T) {
 	n.Desire(judged(101))
 	if !n.UsesEngine(judge) || n.UsesEngine(other) {
 		t.Error("the desired state says which")
+	}
+}
+
+// TestAnEngineThatCannotBeTried ends the attempt at once.
+func TestAnEngineThatCannotBeTried(t *testing.T) {
+	n := newNode()
+	n.Desire(judged(101))
+	n.judgeIs(EngineStatus{Failed: "the node has 1 GPU", FailedTry: NoTry})
+	if r := take[Report](n); len(r) != 1 || !strings.Contains(r[0].Exits[0].Message, "the node has 1 GPU") {
+		t.Fatalf("reported %+v", r)
+	}
+}
+
+// TestAnEngineThatIsRemoved ends the attempts that wait for it, and no others.
+func TestAnEngineThatIsRemoved(t *testing.T) {
+	n := newNode()
+	n.EnginesAre(map[Engine]EngineStatus{judge: {URL: "http://here"}})
+	n.Desire(judged(101))
+	n.settle()
+	n.Started(k(1), OK, "", n.now)
+	d := judged(102)
+	d.Assignments = append(d.Assignments, Assignment{Key: k(2), Engine: Engine{Model: "judge", First: 4, GPUs: 2}})
+	n.Desire(d)
+	n.settle()
+	n.EnginesRemoved(map[string]bool{"judge": true})
+	n.settle()
+	if r := take[Report](n); len(r) != 1 || len(r[0].Exits) != 1 || r[0].Exits[0].Key != k(2) || !strings.Contains(r[0].Exits[0].Message, "rota engine register") {
+		t.Fatalf("reported %+v", r)
 	}
 }

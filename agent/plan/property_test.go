@@ -132,7 +132,11 @@ func (m *machine) boot() {
 
 // engineMoves makes the engine ready, failed or neither.
 func (m *machine) engineMoves(t *rapid.T) {
-	m.engine = rapid.SampledFrom([]EngineStatus{{}, {URL: "http://here"}, {Failed: "it crashes"}}).Draw(t, "engine")
+	tries := m.engine.Tries
+	m.engine = rapid.SampledFrom([]EngineStatus{
+		{Tries: tries, FailedTry: m.engine.FailedTry}, {Tries: tries, URL: "http://here"},
+		{Tries: tries + 1, Failed: "it crashes", FailedTry: tries}, {Tries: tries, Failed: "it crashes", FailedTry: tries},
+	}).Draw(t, "engine")
 	m.plan.EnginesAre(map[Engine]EngineStatus{judge: m.engine})
 	m.askSoon(t)
 }

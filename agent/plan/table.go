@@ -26,6 +26,9 @@ type attempt struct {
 	work  any
 	// engine that has to be ready before it starts.
 	engine Engine
+	// awaits: the engine was looked at. It had been tried so often before.
+	awaits      bool
+	triesBefore uint64
 	// refusal ends the attempt instead of starting it.
 	refusal *Exit
 	// kill is why the attempt must end; 0: it need not.

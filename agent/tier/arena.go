@@ -7,13 +7,15 @@ import (
 
 	"github.com/tidwall/btree"
 	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/directio"
 )
 
 // pageBytes is what buffers, offsets and sizes of direct I/O are multiples of.
-const pageBytes = 4096
+const pageBytes = directio.PageBytes
 
 // padded is the size of a buffer for n bytes.
-func padded(n int) int { return max(n+pageBytes-1, pageBytes) &^ (pageBytes - 1) }
+func padded(n int) int { return directio.Padded(n) }
 
 // extent is a run of pages.
 type extent struct{ size, offset int }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rota/agent/internal/directio"
 	"rota/agent/internal/record"
 	"rota/internal/clock"
 )
@@ -100,9 +101,7 @@ func isFull(err error) bool {
 }
 
 // opening is replaced in tests.
-var opening = openFile
-
-func openFile(path string, flags int) (*os.File, error) { return os.OpenFile(path, flags, 0o600) }
+var opening = directio.Open
 
 func writeAt(f *os.File, b []byte, offset int64) (int, error) { return f.WriteAt(b, offset) }
 
@@ -123,7 +122,7 @@ func (s *Store) openDisk() (err error) {
 			_ = d.close()
 		}
 	}()
-	if d.direct, err = probeDirect(d); err != nil {
+	if d.direct, err = directio.Supported(d.dir, opening); err != nil {
 		return fmt.Errorf("disk tier: %w", err)
 	}
 	c, err := readManifest(o.Dir)
@@ -145,24 +144,6 @@ func (s *Store) openDisk() (err error) {
 	}
 	s.boundIndex()
 	return nil
-}
-
-// probeDirect tells whether the file system takes direct I/O.
-func probeDirect(d *disk) (bool, error) {
-	path := filepath.Join(d.dir, "probe")
-	defer os.Remove(path)
-	page, err := newArena(pageBytes)
-	if err != nil {
-		return false, err
-	}
-	defer page.close()
-	f, err := opening(path, os.O_RDWR|os.O_CREATE|unix.O_DIRECT)
-	if err != nil {
-		return false, nil // without it, the reason comes with the first segment
-	}
-	defer f.Close()
-	_, err = f.WriteAt(page.mem, 0)
-	return !errors.Is(err, unix.EINVAL), nil
 }
 
 // restore makes what a manifest says the state of the store. Blocks beyond the end of

@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"rota/agent/internal/directio"
 )
 
 // fakeClock is a wall clock that stands still.
@@ -581,10 +583,10 @@ func TestWithoutDirectIO(t *testing.T) {
 		if flags&unix.O_DIRECT != 0 {
 			return nil, unix.EINVAL
 		}
-		return openFile(path, flags)
+		return directio.Open(path, flags)
 	}
 	opening = refuse
-	defer func() { opening = openFile }()
+	defer func() { opening = directio.Open }()
 	s := open(t, o)
 	set(t, s, "key", text(1, 100_000))
 	forgetMemory(t, s)

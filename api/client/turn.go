@@ -49,9 +49,10 @@ const leasePoll = 250 * time.Millisecond
 
 // Hold is a turn while its holder has the group.
 type Hold struct {
-	lost  chan struct{}
-	mu    sync.Mutex
-	setUp time.Duration
+	lost     chan struct{}
+	mu       sync.Mutex
+	setUp    time.Duration
+	degraded string
 }
 
 type holdKey struct{}
@@ -74,6 +75,22 @@ func (h *Hold) SetUpTook(d time.Duration) {
 	h.setUp = d
 }
 
+// Degraded says which members the group lacks now, and why; empty: it lacks none, as far as is
+// known.
+func (h *Hold) Degraded() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.degraded
+}
+
+func (h *Hold) setDegraded(text string) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	changed = h.degraded != text
+	h.degraded = text
+	return changed
+}
+
 func (h *Hold) tookSetUp() *durationpb.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,6 +107,13 @@ type HoldOption func(*holder)
 // then; GetTurn says for what.
 func OnAcquired(fn func(*rotav1.Turn)) HoldOption {
 	return func(h *holder) { fn(proto.CloneOf(h.turn)) }
+}
+
+// OnDegraded has fn called with what the group lacks whenever that changes while the turn is
+// held, from the goroutine that renews its lease: fn must not take long. Empty: it lacks none
+// any more. Hold.Degraded and Turn.Degraded say what it lacks at the beginning.
+func OnDegraded(fn func(degraded string)) HoldOption {
+	return func(h *holder) { h.onDegraded = fn }
 }
 
 // HoldTurn acquires a turn, waits for it, and calls work while it is held, renewing its
@@ -115,7 +139,7 @@ func (c *Client) HoldTurn(ctx context.Context, req *rotav1.AcquireTurnRequest, w
 	if err := h.await(ctx); err != nil {
 		return fmt.Errorf("wait for turn %d: %w", h.turn.Id, errors.Join(err, h.yield(ctx, nil, false)))
 	}
-	hold := &Hold{lost: make(chan struct{})}
+	hold := &Hold{lost: make(chan struct{}), degraded: h.turn.Degraded}
 	working, cancel := context.WithCancelCause(context.WithValue(ctx, holdKey{}, hold))
 	defer cancel(nil)
 	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -149,6 +173,8 @@ type holder struct {
 	lease, margin time.Duration
 	// until is when work must have stopped, by clock.Boottime as with leases of nodes.
 	until int64
+	// onDegraded is told when other members are lacking; nil: nobody is.
+	onDegraded func(string)
 	// trouble is why the newest renewals failed, nil if the last one did not.
 	trouble error
 }
@@ -257,7 +283,7 @@ func (h *holder) renew(ctx context.Context) (renewed bool, err error) {
 	sent := clock.Boottime()
 	resp, err := h.c.Turns.RenewTurn(try, &rotav1.RenewTurnRequest{
 		TurnId: h.turn.Id, Token: h.turn.Token, Wait: durationpb.New(wait), StopKnown: h.turn.Stop,
-		SettingUp: h.turn.State == rotav1.TurnState_TURN_STATE_SETTING_UP,
+		SettingUp: h.turn.State == rotav1.TurnState_TURN_STATE_SETTING_UP, KnownDegraded: &h.turn.Degraded,
 	})
 	if err != nil {
 		if ctx.Err() == nil && try.Err() != nil {
@@ -304,6 +330,9 @@ func (h *holder) keep(ctx context.Context, hold *Hold, cancel context.CancelCaus
 			return h.lose(hold, cancel, told(err))
 		case h.turn.Stop:
 			cancel(ErrTurnStop) // the lease goes on while it stops
+		}
+		if hold.setDegraded(h.turn.Degraded) && h.onDegraded != nil {
+			h.onDegraded(h.turn.Degraded)
 		}
 		pause, h.trouble = pacer{}, nil
 	}

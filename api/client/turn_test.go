@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,8 @@ type turnServer struct {
 	held     bool      // it was asked for before, and granted
 	outage   time.Time // until when no server accepts a request for a turn
 	hooks    bool
-	known    int // renewals by who knew that it is set up
+	known    int      // renewals by who knew that it is set up
+	lacks    []string // what the newest renewals knew as degraded
 	yielded  *rotav1.YieldTurnRequest
 	refuses  error // what yielding is answered with
 }
@@ -86,6 +88,9 @@ func (s *turnServer) RenewTurn(ctx context.Context, r *rotav1.RenewTurnRequest) 
 	}
 	if r.SettingUp {
 		s.known++
+	}
+	if r.KnownDegraded != nil {
+		s.lacks = append(s.lacks, *r.KnownDegraded)
 	}
 	s.last = time.Now()
 	if r.Token == s.turn.Token { // no news
@@ -167,6 +172,39 @@ func TestATurnIsRenewedWhileItIsHeld(t *testing.T) {
 	}
 	if y := s.yielded; y.GetToken() != 5 || y.Failed || y.SetUp.AsDuration() != time.Second {
 		t.Errorf("yielded with %v", y)
+	}
+}
+
+// TestAGroupThatLacksMembers: the holder hears of it at the beginning and of each change, and
+// renewals say what it knows.
+func TestAGroupThatLacksMembers(t *testing.T) {
+	c, s := holding(t)
+	told := make(chan string, 9)
+	on := OnDegraded(func(degraded string) { told <- degraded })
+	err := c.HoldTurn(t.Context(), someTurn, func(ctx context.Context, turn *rotav1.Turn) error {
+		if turn.Degraded != "" || HoldOf(ctx).Degraded() != "" {
+			t.Error("it is degraded from the beginning")
+		}
+		for _, lack := range []string{"n1: the node is down", ""} {
+			s.set(func() { s.turn.Degraded = lack })
+			select {
+			case got := <-told:
+				if got != lack || HoldOf(ctx).Degraded() != lack {
+					t.Errorf("told of %q and has %q, want %q", got, HoldOf(ctx).Degraded(), lack)
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatalf("not told of %q", lack)
+			}
+		}
+		return nil
+	}, on)
+	if err != nil || len(told) > 0 {
+		t.Errorf("%v, told of %d more", err, len(told))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.lacks, "n1: the node is down") {
+		t.Errorf("renewals know %q", s.lacks)
 	}
 }
 

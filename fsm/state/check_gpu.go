@@ -12,6 +12,9 @@ func (s *State) checkGpuClasses() (err error) {
 		if c.ID != next || s.GPUClassByName(c.Name) != c {
 			err = fmt.Errorf("GPU class %d is called %q, which is another's name, or %d is missing", c.ID, c.Name, next)
 		}
+		if c.Age > 0 && s.Meta().Level < levelResizing {
+			err = fmt.Errorf("GPU class %q has an age of %d us, and the feature level is %d", c.Name, c.Age, s.Meta().Level)
+		}
 		next++
 		return err == nil
 	})
@@ -80,7 +83,29 @@ func (s *State) checkResidents(r *Residency) error {
 			}
 		}
 	}
+	if err := s.checkWorths(n, r.Models); err != nil {
+		return err
+	}
 	return s.checkModelsInUse(n, r.Models)
+}
+
+// checkWorths: a model that was used since models have a worth is worth a set-up for each of its
+// uses, beyond an age that its class had.
+func (s *State) checkWorths(n *Node, models []Resident) error {
+	class := s.GPUClass(n.GPUs.Class)
+	for i := range models {
+		m := &models[i]
+		least := Resident{Uses: m.Uses}.Valued(0, 1).Worth
+		most := Resident{Uses: m.Uses}.Valued(class.Age, SetUpMax).Worth
+		switch {
+		case m.Uses == 0 && m.Worth == 0:
+		case s.Meta().Level < levelResizing:
+			return fmt.Errorf("node %s: model %q has %d uses and a worth of %d us, and the feature level is %d", n.Name, m.Model, m.Uses, m.Worth, s.Meta().Level)
+		case m.Uses == 0 || m.Uses > UsesMax || m.Worth < least || m.Worth > most:
+			return fmt.Errorf("node %s: model %q has %d uses and a worth of %d us, must be 1 to %d and %d to %d us", n.Name, m.Model, m.Uses, m.Worth, UsesMax, least, most)
+		}
+	}
+	return nil
 }
 
 // checkModelsInUse: the model of what runs is resident on its chunk.

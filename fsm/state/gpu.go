@@ -23,6 +23,9 @@ const (
 type GPUClass struct {
 	ID   GPUClassID
 	Name string
+	// Age is the worth of the dearest model that was ever evicted from GPUs of the class, in
+	// microseconds; see Resident.Worth. 0 below feature level 3.
+	Age uint64
 }
 
 // GPUs are those of a node, all of one class; Class is 0 if it has none.
@@ -82,6 +85,33 @@ type Resident struct {
 	Chunk  Chunk
 	Bytes  uint64 // of each GPU
 	UsedAt int64  // log time of the start or the end of its last use
+	// Uses is how many actions used it since it became resident, at most UsesMax. Worth is what
+	// its eviction would lose, in microseconds: the age of its class when it was last used, and
+	// a set-up for each of its uses. Both are 0 if it was last used below feature level 3.
+	Uses  uint32
+	Worth uint64
+}
+
+const (
+	// UsesMax is the most uses of a resident that count. It bounds for how long one that was
+	// popular outlives its popularity.
+	UsesMax = 8
+	// setUpUnknown is what a set-up is taken to cost of which nothing is known, in nanoseconds,
+	// where models are evicted by cost. Only its ratio to known set-ups matters.
+	setUpUnknown = 10_000_000_000
+)
+
+// Valued returns the resident with the worth that it has after a use at the age of its class,
+// where a set-up takes so many nanoseconds; 0: that is not known.
+func (r Resident) Valued(age uint64, setUpNS int64) Resident {
+	if setUpNS <= 0 {
+		setUpNS = setUpUnknown
+	}
+	cost := uint64(r.Uses) * ((uint64(setUpNS) + 999) / 1000)
+	if r.Worth = age + cost; r.Worth < age {
+		r.Worth = ^uint64(0)
+	}
+	return r
 }
 
 // Compare orders residents by last use, and where that is the same by where and
@@ -97,6 +127,7 @@ func (r *Resident) Same(o *Resident) bool { return r.Model == o.Model && r.Chunk
 func (r *GPUClass) code(c *codec) {
 	number(c, &r.ID)
 	c.text(&r.Name)
+	trailing(c, &r.Age, number)
 }
 
 func (r *GPUs) code(c *codec) {
@@ -119,6 +150,17 @@ func (r *Residency) code(c *codec) {
 		number(c, &m.Bytes)
 		signed(c, &m.UsedAt)
 	})
+	if !c.trails() { // what they are worth came with feature level 3
+		return
+	}
+	valued := false
+	for i := range r.Models {
+		m := &r.Models[i]
+		number(c, &m.Uses)
+		number(c, &m.Worth)
+		valued = valued || m.Uses > 0
+	}
+	c.trailed(valued)
 }
 
 // PutGPUClass stores a class of GPUs.

@@ -101,7 +101,7 @@ func engineOf(spec string) *logv1.Command {
 // engineReportOf is what node n1 says of the engine on its first two GPUs.
 func engineReportOf(incarnation uint64, said uint32, setUp int64) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_ReportEngines{ReportEngines: &logv1.ReportEngines{
-		Node: "n1", Incarnation: incarnation, Reports: []*logv1.EngineReport{{Model: "m", Gpus: 2, State: said, SetUpNs: setUp}},
+		Node: "n1", Incarnation: incarnation, Reports: []*logv1.EngineReport{{Model: "m", Gpus: 2, State: said, SetUpNs: setUp, Generation: 1}},
 	}}}
 }
 
@@ -301,6 +301,12 @@ var disagreements = []disagreement{
 		}},
 	{name: "a model is gone", setup: commands{withGPUs("n1"), submitOf(onGPUs(2))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "are resident, must be",
 		forge: func(s *state.State, _ []*logv1.Result) { s.DeleteResidency(1) }},
+	{name: "a model is worth too much", setup: commands{levelThree, withGPUs("n1"), submitOf(onGPUs(2))}, last: commands{reportOf("n1", 1, 1, state.EndExited)}, wants: "are resident, must be",
+		forge: func(s *state.State, _ []*logv1.Result) {
+			r := state.Residency{Node: 1, Models: slices.Clone(s.ModelsOn(1))}
+			r.Models[0].Worth++
+			s.PutResidency(&r)
+		}},
 	{name: "a measured set-up is not charged", setup: commands{levelThree, withGPUs("n1"), submitOf(untimed(2)), engineOf("a"), engineReportOf(1, engineReady, second)}, last: commands{submitOf(untimed(2))},
 		wants: "was charged 0 ns", forge: func(s *state.State, _ []*logv1.Result) {
 			editAttempt(s, 2, func(t *state.Attempt) { t.SetUpNS = 0 })
@@ -308,6 +314,10 @@ var disagreements = []disagreement{
 	{name: "what failed is resident", setup: commands{levelThree, withGPUs("n1"), submitOf(onGPUs(2)), reportOf("n1", 1, 1, state.EndExited)}, last: commands{engineReportOf(1, engineFailed, 0)},
 		wants: "are resident, must be", sabotage: func(s *state.State) {
 			s.PutResidency(&state.Residency{Node: 1, Models: []state.Resident{{Model: "other", Chunk: state.Chunk{Units: 2}, Bytes: 80}}})
+		}},
+	{name: "where its engine failed", setup: commands{levelThree, withGPUs("n1"), engineOf("a"), engineReportOf(1, engineFailed, 0)}, last: commands{submitOf(onGPUs(2))},
+		wants: "has failed on", forge: func(s *state.State, _ []*logv1.Result) {
+			editAttempt(s, 1, func(t *state.Attempt) { t.Chunk.First = 0 })
 		}},
 	{name: "what a node said before it was lost", setup: commands{levelThree, withGPUs("n1"), expireOf("n1", 1), withGPUs("n1")}, last: commands{engineReportOf(1, engineReady, second)},
 		wants: "has engines", forge: func(s *state.State, _ []*logv1.Result) {

@@ -172,6 +172,18 @@ func (n *node) evict(where place) {
 	}
 }
 
+// failedGPUs are those of a node on which the engine of an action's model has failed, with the
+// declaration that there is now.
+func (m *Model) failedGPUs(a *action, n *node) (set state.GPUSet) {
+	declared := m.engines[a.GPUs().Model]
+	for where, e := range n.engines {
+		if declared != nil && where.model == a.GPUs().Model && e.State == engineFailed && e.Generation == declared.generation {
+			set |= where.chunk.GPUs()
+		}
+	}
+	return set
+}
+
 // setUpOf is what it takes to make the model of an action resident: what the action says, else
 // what was measured.
 func (m *Model) setUpOf(a *action) int64 {

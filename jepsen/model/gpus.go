@@ -19,6 +19,8 @@ const (
 	modelsPerGPU  = 16
 	modelBytesMax = 128
 	setUpMax      = 30 * 24 * 3600 * 1_000_000_000
+	usesMax       = 8              // of a resident model that count
+	setUpDefault  = 10_000_000_000 // what a set-up counts as that is not known
 )
 
 // declares says whether a registration may have its GPUs, and puts them into the
@@ -152,6 +154,10 @@ func (m *Model) fitsGPUs(a *action, n *node, at *state.Attempt) error {
 	case at.SetUpNS != charge:
 		return fmt.Errorf("action %d was charged %d ns for model %q on chunk %+v of node %s, must be %d", a.ID, at.SetUpNS, d.Model, c, n.Name, charge)
 	}
+	if failed := m.failedGPUs(a, n); c.GPUs()&failed != 0 && n.hasChunk(c.Units, m.groupGPUs(n)|failed) {
+		return fmt.Errorf("action %d was granted GPUs %v of node %s, where the engine of model %q has failed on %v and other GPUs are free",
+			a.ID, c.GPUs().Slice(), n.Name, d.Model, failed.Slice())
+	}
 	return m.mayHaveGPUs(a, n, c)
 }
 
@@ -159,20 +165,59 @@ func (n *node) residentAt(model string, c state.Chunk) int {
 	return slices.IndexFunc(n.models, func(r state.Resident) bool { return model != "" && r.Model == model && r.Chunk == c })
 }
 
-// take gives a chunk to an action and its memory to the action's model. Of what is
-// resident there stays, most recently used first, what still has room.
-func (n *node) take(a *action, c state.Chunk, now int64) {
+// takeGPUs gives a chunk to an action and its memory to the action's model. Of what is
+// resident there stays what still has room: what is worth most first, and of what is worth the
+// same, the most recently used.
+func (m *Model) takeGPUs(n *node, a *action, c state.Chunk) {
 	d := a.GPUs()
 	if d == nil {
 		return
 	}
 	a.chunk = c
 	n.GPUs.Free &^= c.GPUs()
+	if n.residentAt(d.Model, c) < 0 {
+		before := n.models
+		n.makeRoom(a, c)
+		for _, r := range before {
+			if !slices.Contains(n.models, r) {
+				m.gpuAges[n.GPUs.Class] = max(m.gpuAges[n.GPUs.Class], r.Worth)
+			}
+		}
+		if d.Model != "" {
+			n.models = append(n.models, state.Resident{Model: d.Model, Chunk: c, Bytes: n.footprint(a)})
+		}
+	}
 	if i := n.residentAt(d.Model, c); i >= 0 {
-		n.models[i].UsedAt = now
-		n.sortModels()
+		n.models[i].UsedAt = m.now
+		if m.level >= levelResizing {
+			n.models[i].Uses = min(n.models[i].Uses+1, usesMax)
+		}
+		m.value(n, a, i)
+	}
+	n.sortModels()
+}
+
+// value says what a model is worth after a use: nothing until it was used at the feature level
+// that models have a worth from.
+func (m *Model) value(n *node, a *action, i int) {
+	r := &n.models[i]
+	if r.Uses == 0 {
 		return
 	}
+	ns := m.setUpOf(a)
+	if ns == 0 {
+		ns = setUpDefault
+	}
+	us := uint64(ns / 1000)
+	if ns%1000 > 0 {
+		us++
+	}
+	r.Worth = m.gpuAges[n.GPUs.Class] + us*uint64(r.Uses)
+}
+
+// makeRoom evicts what has no room beside the model of an action on a chunk.
+func (n *node) makeRoom(a *action, c state.Chunk) {
+	slices.SortStableFunc(n.models, func(a, b state.Resident) int { return cmp.Compare(a.Worth, b.Worth) })
 	used := make(map[uint32]uint64)
 	for _, gpu := range c.GPUs().Slice() {
 		used[gpu] = n.footprint(a)
@@ -191,20 +236,19 @@ func (n *node) take(a *action, c state.Chunk, now int64) {
 		}
 		kept = append(kept, r)
 	}
-	if n.models = kept; d.Model != "" {
-		n.models = append(n.models, state.Resident{Model: d.Model, Chunk: c, Bytes: n.footprint(a), UsedAt: now})
-	}
-	n.sortModels()
+	n.models = kept
 }
 
-func (n *node) giveBack(a *action, now int64) {
+func (m *Model) giveBackGPUs(n *node, a *action) {
 	d := a.GPUs()
 	if d == nil {
 		return
 	}
 	n.GPUs.Free |= a.chunk.GPUs()
 	if i := n.residentAt(d.Model, a.chunk); i >= 0 {
-		if n.models[i].UsedAt = now; n.engines[place{a.chunk, d.Model}].State == engineFailed {
+		n.models[i].UsedAt = m.now
+		m.value(n, a, i)
+		if n.engines[place{a.chunk, d.Model}].State == engineFailed {
 			n.models = slices.Delete(n.models, i, i+1)
 		}
 	}
@@ -364,10 +408,13 @@ func (m *Model) startsOn(a *action, p *pool) *node {
 	return nil
 }
 
-// compareModels compares what is resident on a node.
+// compareModels compares what is resident on a node, and how old its class is.
 func (m *Model) compareModels(n *node) error {
 	if got := m.s.ModelsOn(n.ID); !slices.Equal(got, n.models) {
 		return fmt.Errorf("on node %s models %+v are resident, must be %+v", n.Name, got, n.models)
+	}
+	if c := m.s.GPUClass(n.GPUs.Class); c != nil && c.Age != m.gpuAges[c.ID] {
+		return fmt.Errorf("GPU class %q has an age of %d us, must be %d", c.Name, c.Age, m.gpuAges[c.ID])
 	}
 	return nil
 }

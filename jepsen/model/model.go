@@ -34,6 +34,7 @@ type Model struct {
 	namespaces   map[string]state.NamespaceID
 	pools        map[string]*pool
 	gpuClasses   map[string]state.GPUClassID
+	gpuAges      map[state.GPUClassID]uint64 // in microseconds of set-up
 	nodes        map[string]*node
 	trajectories map[state.TrajectoryID]*trajectory
 	actions      map[state.ActionID]*action
@@ -79,6 +80,7 @@ func New() *Model {
 		namespaces:   make(map[string]state.NamespaceID),
 		pools:        make(map[string]*pool),
 		gpuClasses:   make(map[string]state.GPUClassID),
+		gpuAges:      make(map[state.GPUClassID]uint64),
 		nodes:        make(map[string]*node),
 		trajectories: make(map[state.TrajectoryID]*trajectory),
 		actions:      make(map[state.ActionID]*action),

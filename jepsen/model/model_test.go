@@ -304,6 +304,9 @@ func (w *world) engineCommand() *logv1.Command {
 			m := there[w.rand.IntN(len(there))]
 			r.Model, r.First, r.Gpus, r.State = m.Model, m.Chunk.First, m.Chunk.Units, min(r.State, 7)
 		}
+		if e := w.s.Engine(r.Model); e != nil && w.rand.IntN(3) > 0 {
+			r.Generation = e.Generation
+		}
 		c.Reports = append(c.Reports, r)
 	}
 	return &logv1.Command{Verb: &logv1.Command_ReportEngines{ReportEngines: c}}

@@ -81,7 +81,7 @@ func (m *Model) release(a *action) {
 	}
 	n.FreeMemory += a.reserved
 	n.FreeBandwidth += a.Bandwidth()
-	n.giveBack(a, m.now)
+	m.giveBackGPUs(n, a)
 	n.running = remove(n.running, a)
 	n.Running--
 	n.chose = nil

@@ -76,7 +76,7 @@ func (m *Model) grant(e state.Event) error {
 	n.Free = n.Free.Minus(at.Cores)
 	n.FreeMemory -= at.Reserved
 	n.FreeBandwidth -= at.Bandwidth
-	n.take(a, at.Chunk, m.now)
+	m.takeGPUs(n, a, at.Chunk)
 	if a.GPUs() != nil {
 		a.setUp = at.SetUpNS
 		m.onlyArrivals = m.onlyArrivals && a.ReservedOn == 0

@@ -46,8 +46,8 @@ var engines = []Mutant{
 		Name: "engine-changed-and-nobody-told",
 		Bug:  "a node is not told that the engine of a model on it is declared in another way",
 		Edits: []Edit{{"fsm/engine.go",
-			"			x.dirtyNodes.add(r.Node)\n",
-			""}},
+			"		if slices.ContainsFunc(r.Models, func",
+			"		if false && slices.ContainsFunc(r.Models, func"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestNodesAreToldOfTheirEngines"}},
 	},
 	{

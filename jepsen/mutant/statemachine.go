@@ -338,6 +338,20 @@ var gpus = []Mutant{
 			"			evicted++\n			kept.Models = append(kept.Models, m)\n"}},
 		Hunt: simulate(),
 	},
+	{
+		Name: "models-do-not-age",
+		Bug:  "a model that was popular once is worth as much for ever, and others evict each other beside it",
+		Edits: []Edit{{"fsm/gpu.go",
+			"evicted > c.Age {\n",
+			"evicted > c.Age && false {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestPopularModelsAge"}},
+	},
+	{
+		Name:  "awaited-models-evicted",
+		Bug:   "an action evicts the model that the next one needs, though there is another",
+		Edits: []Edit{{"sched/place/chunk/choose.go", "	case c.awaited != o.awaited:\n", "	case c.awaited != o.awaited && false:\n"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"sched/place/chunk", "TestCheapestAgainstAllOptions"}},
+	},
 }
 
 // simulate hunts with the simulation, as many seeds as it takes.

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -230,7 +231,7 @@ func TestEnginesAreAlwaysWhole(t *testing.T) {
 		t.Errorf("the attempts need other engines than before: %v", m.Assignments)
 	}
 	c.change(func(st *state.State) { st.DeleteEngine("judge") })
-	if m := mustNext(t, s); len(m.Engines) != 0 {
-		t.Errorf("the engine was removed: %v", m.Engines)
+	if m := mustNext(t, s); len(m.Engines) != 0 || !slices.Equal(m.RemovedModels, []string{"judge"}) {
+		t.Errorf("the engine was removed, and an attempt needs it: %v", m)
 	}
 }

@@ -31,6 +31,24 @@ func enginesOn(st *state.State, n *state.Node) (all []resident) {
 	return all
 }
 
+// removedOn returns the models without a declaration that a node has engines of, or attempts that
+// were told to use them, in order.
+func (s *stream) removedOn(st *state.State, n *state.Node) (models []string) {
+	add := func(model string) {
+		if model != "" && st.Engine(model) == nil {
+			models = append(models, model)
+		}
+	}
+	for _, e := range st.EnginesOn(n.ID) {
+		add(e.Model)
+	}
+	for _, told := range s.sent {
+		add(told.engine)
+	}
+	slices.Sort(models)
+	return slices.Compact(models)
+}
+
 // engineOf is the model whose engine an action needs; empty if it needs none.
 func engineOf(st *state.State, a *state.Action) string {
 	if g := a.GPUs(); g != nil && st.Engine(g.Model) != nil {

@@ -108,7 +108,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action)})
 			return true
 		})
-		engines = enginesOn(st, node)
+		engines, msg.RemovedModels = enginesOn(st, node), s.removedOn(st, node)
 	})
 	if msg.Fenced {
 		return msg, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // StartEstimate says within which time from now an action starts in one of two cases and
-// in nine of ten, in nanoseconds. If Unknown is not empty, it says why that is not known.
+// in most, in nanoseconds. If Unknown is not empty, it says why that is not known.
 type StartEstimate struct {
 	P50NS, P90NS int64
 	Unknown      string

@@ -25,7 +25,7 @@ func lasting(d time.Duration) *rotav1.ActionSpec {
 // while the test does.
 func within(e *rotav1.StartEstimate, d time.Duration) bool {
 	p50, p90 := e.GetP50().AsDuration(), e.GetP90().AsDuration()
-	return e.GetUnknownReason() == "" && e.GetP50() != nil && p50 <= p90 && p90 <= d && (d == 0 || p50 > d-10*time.Minute)
+	return e.GetUnknownReason() == "" && e.GetP50() != nil && p50 <= p90 && p50 <= d && p90 <= d*5/4 && (d == 0 || p50 > d-10*time.Minute)
 }
 
 // Each action of a submission is answered with when it starts, and so is who asks for it

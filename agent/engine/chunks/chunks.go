@@ -105,9 +105,12 @@ type engine struct {
 	// failures in a row; it is not tried before notBefore.
 	failures  int
 	notBefore int64
-	message   string
-	counts    Counts
-	setUpNS   int64
+	// tries counts starts and wakes that were begun, failedTry is the newest that failed.
+	// readyTry is the newest that made it ready.
+	tries, failedTry, readyTry uint64
+	message                    string
+	counts                     Counts
+	setUpNS                    int64
 }
 
 // holds reports whether it may hold GPU memory.
@@ -127,6 +130,8 @@ type Chunks struct {
 	steps   []Step
 	number  uint64
 	again   int64
+	// removed are the models whose engine is not declared any more.
+	removed map[string]bool
 	// told: a desired state was seen. Before that nothing is put to sleep or stopped that
 	// works.
 	told bool
@@ -158,22 +163,21 @@ func (c *Chunks) Adopt(runs Want, phase Phase, now int64) {
 // Desire tells which engines should be ready: always all of them.
 func (c *Chunks) Desire(wants []Want) {
 	c.told = true
-	wanted := map[*engine]bool{}
 	for _, e := range c.order {
-		wanted[e] = e.wants != nil
 		e.wants = nil
 	}
 	for i := range wants {
 		e := c.engine(wants[i].Engine)
-		switch {
-		case e.phase == Absent && e.runs.Generation != wants[i].Generation: // another one
+		if e.phase == Absent && e.runs.Generation != wants[i].Generation { // another one
 			e.failures, e.notBefore, e.message = 0, 0, ""
-		case !wanted[e]: // whoever asks for it again may see it tried once more
-			e.failures = min(e.failures, FailuresMax-1)
 		}
 		e.wants = &wants[i]
 	}
 }
+
+// Removed tells of which models the engine is not declared any more: always all of them. Their
+// engines do not sleep, and it is not told any more that they failed.
+func (c *Chunks) Removed(models map[string]bool) { c.removed = models }
 
 // KillAll ends every engine, whoever uses it, and forgets what is desired.
 func (c *Chunks) KillAll() {
@@ -229,6 +233,9 @@ func (c *Chunks) Next(now int64, ready bool, used func(plan.Engine) bool) (steps
 func (c *Chunks) begin(e *engine, action Action, phase Phase, now int64) {
 	c.number++
 	e.phase, e.step, e.stepAt = phase, c.number, now
+	if action == Start || action == Wake {
+		e.tries++
+	}
 	c.steps = append(c.steps, Step{Action: action, Want: e.runs, Number: c.number})
 }
 
@@ -255,12 +262,12 @@ func (c *Chunks) end(e *engine, now int64) {
 }
 
 // leave puts an engine to sleep or stops it that should not be ready, or runs with an older
-// declaration.
+// declaration or one that was removed.
 func (c *Chunks) leave(e *engine, now int64) {
 	unwanted := e.wants == nil || e.outdated()
 	switch {
 	case e.used || !unwanted:
-	case e.phase == Starting, e.outdated() && e.step == 0 && (e.phase == Ready || e.phase == Asleep):
+	case e.phase == Starting, (e.outdated() || c.removed[e.id.Model]) && e.step == 0 && (e.phase == Ready || e.phase == Asleep):
 		c.stop(e, now)
 	case e.phase == Ready && e.step == 0:
 		c.sleep(e, now)
@@ -411,6 +418,7 @@ func (c *Chunks) Done(id plan.Engine, number uint64, o Outcome, now int64) {
 
 func (c *Chunks) becomeReady(e *engine, now int64) {
 	e.phase, e.message, e.readyAt, e.usedAt, e.setUpNS = Ready, "", now, now, max(now-e.stepAt, 1)
+	e.readyTry = e.tries
 }
 
 // stopped deals with the answer to a Stop. One that failed is repeated.
@@ -427,6 +435,7 @@ func (e *engine) gone() { e.phase, e.killed, e.slept, e.backed = Absent, false, 
 // fail notes a failure. What still runs has to be stopped before anything else.
 func (c *Chunks) fail(e *engine, o Outcome, now int64) {
 	e.failures++
+	e.failedTry = e.tries
 	e.counts.Failures++
 	e.message = o.Message
 	e.notBefore = now + Pause(e.failures)

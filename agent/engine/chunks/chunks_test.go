@@ -141,12 +141,21 @@ func TestFailuresInARow(t *testing.T) {
 	}
 	n.Desire(nil)
 	n.steps()
+	if s := n.state("a"); s.State != StateFailed || s.Generation != 1 || len(n.List()) != 1 {
+		t.Errorf("the cluster does not hear any more that it failed: %+v", s)
+	}
 	n.Desire([]Want{want("a", 1)})
-	if s := n.state("a"); s.State != StateWaiting {
-		t.Errorf("whoever asks for it later is not told that it failed before it was tried: %+v", s)
+	if s := n.state("a"); s.State != StateFailed || s.Tries != 8 || s.FailedTry != 8 {
+		t.Errorf("8 tries failed: %+v", s)
 	}
 	n.expect(t, "start a/1")
+	if s := n.state("a"); s.Tries != 9 || s.FailedTry != 8 {
+		t.Errorf("the ninth try is under way: %+v", s)
+	}
 	n.done("a", Outcome{})
+	if s := n.state("a"); s.State != StateReady {
+		t.Errorf("%+v", s)
+	}
 	n.now += provenAfter
 	n.steps()
 	n.Lost(want("a", 1).Engine, Outcome{Gone: true, Message: "ended by signal 9"}, n.now)
@@ -194,4 +203,75 @@ func TestThoseThatSleepWaitForTheOneThatLeaves(t *testing.T) {
 	n.expect(t, "stop b/1")
 	n.done("b", Outcome{Gone: true})
 	n.expect(t, "wake a/1")
+}
+
+// TestReadySinceItFailed: an engine that has slept since is not said to have failed.
+func TestReadySinceItFailed(t *testing.T) {
+	n := newNode(0)
+	n.Desire([]Want{want("a", 1)})
+	for range FailuresMax {
+		n.expect(t, "start a/1")
+		n.done("a", Outcome{Failed: true, Gone: true, Message: "exited with code 3"})
+		_, n.now = n.Next(n.now, true, func(plan.Engine) bool { return false })
+	}
+	n.expect(t, "start a/1")
+	n.done("a", Outcome{})
+	n.Desire(nil)
+	n.expect(t, "stop a/1")
+	n.done("a", Outcome{Gone: true})
+	if list := n.List(); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestNothingToTry: an engine on a chunk that the node does not have has failed before any try.
+func TestNothingToTry(t *testing.T) {
+	n := newNode(4)
+	w := want("a", 1)
+	w.Engine.GPUs = 2
+	n.Desire([]Want{w})
+	n.expect(t)
+	if s, _ := n.Status(w.Engine); s.State != StateFailed || s.FailedTry != plan.NoTry {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestARemovedDeclaration: engines of the model are stopped instead of put to sleep, asleep or not,
+// as soon as no attempt uses them.
+func TestARemovedDeclaration(t *testing.T) {
+	for _, asleep := range []bool{false, true} {
+		n := newNode(4)
+		n.Desire([]Want{want("a", 1)})
+		n.expect(t, "start a/1")
+		n.done("a", Outcome{})
+		n.Desire(nil)
+		if asleep {
+			n.expect(t, "sleep a/1")
+			n.done("a", Outcome{})
+		}
+		n.used["a"] = true
+		n.Removed(map[string]bool{"a": true})
+		n.expect(t)
+		n.used["a"] = false
+		n.expect(t, "stop a/1")
+		n.done("a", Outcome{Gone: true})
+		n.Desire([]Want{want("a", 2)})
+		n.Removed(nil)
+		n.expect(t, "start a/2")
+	}
+}
+
+// TestARemovedDeclarationThatFailed is not said to have failed.
+func TestARemovedDeclarationThatFailed(t *testing.T) {
+	n := newNode(4)
+	n.Desire([]Want{want("a", 1)})
+	for range FailuresMax {
+		n.expect(t, "start a/1")
+		n.done("a", Outcome{Failed: true, Gone: true, Message: "exited with code 3"})
+		_, n.now = n.Next(n.now, true, func(plan.Engine) bool { return false })
+	}
+	n.Desire(nil)
+	if n.Removed(map[string]bool{"a": true}); len(n.List()) > 0 {
+		t.Errorf("%+v", n.List())
+	}
 }

@@ -5,15 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"rota/agent/internal/unixsocket"
 	"rota/agent/tier"
 )
 
@@ -37,7 +36,10 @@ var ErrAddress = errors.New("the cache is served on loopback or a Unix socket on
 // only its owner can use. It fails with ErrAddress.
 func Listen(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		return listenUnix(path)
+		if path == "" {
+			return nil, fmt.Errorf("%q: %w", unixPrefix, ErrAddress)
+		}
+		return unixsocket.Listen(path)
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -47,38 +49,6 @@ func Listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("%q: %w", address, ErrAddress)
 	}
 	return net.Listen("tcp", address)
-}
-
-// listenUnix takes the place of a socket that nobody listens on any more.
-func listenUnix(path string) (net.Listener, error) {
-	if path == "" {
-		return nil, fmt.Errorf("%q: %w", unixPrefix, ErrAddress)
-	}
-	st, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, err
-	case st.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s exists and is no socket; choose another path", path)
-	default:
-		if conn, err := net.Dial("unix", path); err == nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("another process listens on %s", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = l.Close()
-		return nil, err
-	}
-	return l, nil
 }
 
 // Server serves one store.

@@ -15,6 +15,9 @@
 ``AsyncClient`` has the same methods as coroutines. Every other method of the API
 is a ``call``; requests and answers are the JSON of docs/api.md.
 
+``rota.state`` reaches the weights and optimizer states that the agent of a node holds
+(docs/state.md).
+
 A call that fails for want of a leader, or of a server, is repeated with other
 servers. Submissions carry a request ID, so that repeating them queues nothing twice.
 """

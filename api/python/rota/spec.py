@@ -140,7 +140,7 @@ class StartEstimate(NamedTuple):
 
     #: In one of two cases within this time; None: unknown.
     p50_s: float | None
-    #: In nine of ten cases.
+    #: Meant to hold in nine of ten cases; for GPUs it holds less often (docs/evaluation.md).
     p90_s: float | None
     #: If unknown: a sentence that says why.
     unknown_reason: str = ""

@@ -47,6 +47,8 @@ class Turn:
     limit_s: after so long it is asked to stop.
     preemptible: rota may ask it to stop when another turn should go first.
     timeout_s: how long to wait for it: then TimeoutError.
+    on_degraded: is called with the turn, by the thread that renews, whenever the group
+        lacks other members than before while it is held: see ``degraded``.
     on_lost: is called with the turn, by the thread that renews, when it is lost. What
         cannot call ``check`` can be stopped there, with os._exit if need be.
     """
@@ -64,6 +66,7 @@ class Turn:
         preemptible: bool = False,
         timeout_s: float | None = None,
         on_lost: Callable[[Turn], Any] | None = None,
+        on_degraded: Callable[[Turn], Any] | None = None,
     ):
         if operation not in OPERATIONS:
             raise ValueError(f"{operation!r} is no operation: it is one of {', '.join(OPERATIONS)}")
@@ -82,6 +85,7 @@ class Turn:
         self.client = client
         self.deployment = deployment
         self.on_lost = on_lost
+        self.on_degraded = on_degraded
         #: What rota said of it last, as docs/api.md has a Turn.
         self.raw: dict = {}
         self.id = 0
@@ -91,6 +95,8 @@ class Turn:
         self.stopping = False
         #: The deployment was not resident on the group: bring its state there first.
         self.needs_set_up = False
+        #: Which members its group lacks and why; empty: it lacks none, as far as is known.
+        self.degraded = ""
         self._timeout_s = timeout_s
         self._state = ""
         self._term = 0.0  # how long a renewal is good for: the lease less its margin
@@ -270,6 +276,7 @@ class Turn:
             timeout = min(timeout, max(self._deadline - now(), _PAUSE_MIN_S))
         token, sent = self.token, now()
         request = {"turnId": str(self.id), "token": str(token), "wait": seconds(wait), "stopKnown": self.stopping}
+        degraded = request["knownDegraded"] = self.degraded
         if setting_up:
             request["settingUp"] = True
         try:
@@ -278,6 +285,8 @@ class Turn:
             self._unheard(err, held, quiet_s)
             return False
         self._count(answer, sent, answer.get("renewed", False))
+        if held and self.degraded != degraded and not self._leaving and self.on_degraded is not None:
+            self.on_degraded(self)
         if not answer.get("renewed") and token == self.token and not self._over:
             # It was asked to stop and has not. Its lease will run out.
             self._done.wait(max(min(part, self._deadline - now()), _PAUSE_MIN_S) if held else _PAUSE_MIN_S)
@@ -315,6 +324,7 @@ class Turn:
         self.token = max(self.token, int(turn.get("token", 0)))
         self.needs_set_up = turn.get("setUpNeeded", False)
         self.stopping = self.stopping or turn.get("stop", False)
+        self.degraded = turn.get("degraded", "")
         if ended and not self._leaving:
             why = f"rota says that it is {state}"
             if turn.get("message"):

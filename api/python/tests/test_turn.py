@@ -94,6 +94,12 @@ class Group(Server):
             self.turns[number]["stop"] = True
             self.changed.notify_all()
 
+    def lack(self, degraded, number=1):
+        """The group lacks other members."""
+        with self.changed:
+            self.turns[number]["degraded"] = degraded
+            self.changed.notify_all()
+
     # Its methods
 
     def AcquireTurn(self, body):
@@ -110,8 +116,9 @@ class Group(Server):
         def news():
             token = turn.get("token", "0") != body["token"]
             stop = turn.get("stop", False) and not body["stopKnown"]
+            lacks = turn.get("degraded", "") != body.get("knownDegraded", turn.get("degraded", ""))
             ready = "readyTime" in turn and body.get("settingUp", False)
-            return token or stop or ready or turn["state"] not in LIVE
+            return token or stop or lacks or ready or turn["state"] not in LIVE
 
         self.changed.wait_for(news, float(body["wait"].rstrip("s")))
         if self.silent:
@@ -263,6 +270,19 @@ class Turns(Case):
             self.soon("it hears of it", lambda: turn.stopping)
             self.assertFalse(turn.lost)
         self.assertEqual(server.turns[1]["state"], "TURN_STATE_YIELDED")
+
+    def test_it_hears_what_its_group_lacks_and_says_what_it_knows(self):
+        server, told = self.serve(), []
+        with self.client(server).turn("job-a/actor", on_degraded=lambda t: told.append(t.degraded)) as turn:
+            self.assertEqual(turn.degraded, "")
+            server.lack("n1: the node is down")
+            self.soon("it hears of it", lambda: told == ["n1: the node is down"])
+            self.assertEqual(turn.degraded, "n1: the node is down")
+            server.lack("")
+            self.soon("it hears of the end", lambda: told == ["n1: the node is down", ""])
+            self.assertFalse(turn.lost)
+        known = [body["knownDegraded"] for body in server.asked_for("RenewTurn")]
+        self.assertIn("n1: the node is down", known)
 
     def test_a_body_that_fails_gives_it_back_and_says_so(self):
         server = self.serve()

@@ -57,8 +57,10 @@ type EnginesResult struct {
 	Sleeps   uint64 `json:"sleeps"`
 	Failures uint64 `json:"failures"`
 	// SetUpMS is how long it took to make an engine ready, as the cluster measured it.
-	SetUpMS float64    `json:"set_up_ms"`
-	Noise   spin.Noise `json:"noise"`
+	SetUpMS float64 `json:"set_up_ms"`
+	// Predicted is what the simulator makes of the same requests.
+	Predicted *Prediction `json:"predicted"`
+	Noise     spin.Noise  `json:"noise"`
 }
 
 // gpuBytes is the memory of a simulated GPU. A teacher takes all of it.
@@ -91,6 +93,10 @@ type teachers struct {
 	static []*process.Process
 	turns  []chan struct{}
 	meter  *spin.Meter
+
+	mu sync.Mutex
+	// served are the times of requests to static engines without their queue, as on a whole GPU.
+	served []time.Duration
 }
 
 // Engines measures how long requests to simulated teachers take, of which there are more than
@@ -221,6 +227,7 @@ func (b *teachers) askStatic(ctx context.Context, t int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	began := time.Now()
 	defer func() { <-b.turns[t] }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+b.static[t].Addr+"/v1/completions", nil)
 	if err != nil {
@@ -234,6 +241,9 @@ func (b *teachers) askStatic(ctx context.Context, t int) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", teacher(t), resp.Status)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.served = append(b.served, time.Since(began)/time.Duration(b.sharers(t)))
 	return nil
 }
 
@@ -253,6 +263,7 @@ func (b *teachers) warm(ctx context.Context, policies []*enginesPolicy) error {
 		}
 		p.took, p.rounds = nil, nil
 	}
+	b.served = nil
 	return nil
 }
 
@@ -333,5 +344,11 @@ func (b *teachers) result(ctx context.Context, policies []*enginesPolicy) (*Engi
 		}
 	}
 	r.SetUpMS = setUp / max(setUps, 1)
-	return r, nil
+	if r.Predicted, err = b.predict(ctx, duration(meanMS(b.served)), duration(r.SetUpMS)); err == nil {
+		r.Predicted.Off = r.Policies[1].Ratio.Median/r.Predicted.Ratio.Median - 1
+	}
+	return r, err
 }
+
+// duration is that of so many milliseconds.
+func duration(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

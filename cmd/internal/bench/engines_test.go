@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -62,6 +63,10 @@ func TestEngines(t *testing.T) {
 	}
 	if len(r.Policies) != 2 || r.Policies[0].Ratio.Median != 1 || r.Policies[1].Ratio.Min <= 0 || len(r.Policies[1].RoundsMS) != 2 {
 		t.Errorf("%+v", r.Policies)
+	}
+	if p := r.Predicted; !p.Simulated || p.ServiceMS < 20 || math.Abs(p.SetUpMS-r.SetUpMS) > 0.01 || p.TurnsMS < 20 || p.StaticMS < 20 ||
+		math.Abs(p.Ratio.Median*(1+p.Off)-r.Policies[1].Ratio.Median) > 1e-9 {
+		t.Errorf("predicted %+v of %+v", p, r)
 	}
 	if r.Starts < 3 || r.Sleeps == 0 || r.Failures != 0 || r.SetUpMS <= 0 || !r.Simulated || r.Noise.Samples != 5 {
 		t.Errorf("%+v", r)

@@ -34,6 +34,7 @@ type agentFlags struct {
 	dev           bool
 	devices       deviceFlags
 	kv            kvFlags
+	state         stateFlags
 	asleepMax     int
 	asleepMemory  size
 }
@@ -80,6 +81,7 @@ section "agent" of the config file.`,
 	fs.BoolVar(&f.dev, "dev", false, "for trials: allow commands, run them as the agent's own user, and kill them at the end")
 	f.devices.addTo(cmd)
 	f.kv.addTo(cmd)
+	f.state.addTo(cmd)
 	words(cmd, "attempt-namespaces", runtime.Auto, runtime.On, none)
 	words(cmd, "confine", runtime.ModeCgroupV2, runtime.ModeCgroupV1, runtime.ModeHybrid, runtime.ModeAffinity)
 	return cmd
@@ -137,6 +139,7 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 	if err := f.kv.apply(&cfg); err != nil {
 		return cfg, err
 	}
+	f.state.apply(&cfg)
 	cfg.Process.Enabled = f.allowProcess || f.dev
 	cfg.Process.Mode, cfg.Process.CgroupParent = f.confine, f.cgroupParent
 	if f.processesMax < 1 {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,9 @@ In each round, the same requests arrive at the same times under both. The two ta
 an order that rotates. A round before the first is not measured. The ratio compares the mean
 completion time (ACT) with that of turns in the same round: the median of all rounds, the
 least and the greatest. The same work, done before each turn on all cores, shows how noisy
-the machine was.
+the machine was. At the end, the same requests go through the simulator ("rota sim"), with
+the times of requests and set-ups that were measured. It predicts the ratio, and the output
+says how far off the measured ratio is.
 
 Popularity follows Zipf. At a higher load, the first teacher's share of a GPU does not
 suffice in the static assignment, so its queue grows for as long as the round lasts: choose
@@ -96,5 +99,16 @@ func writeEngines(w io.Writer, r *bench.EnginesResult) {
 		r.Teachers, r.GPUs, r.Rounds, r.Requests, r.ServiceMS, r.Load)
 	fmt.Fprintf(w, "engines were started %d, woken %d and put to sleep %d times, and failed %d times; a set-up took %.0f ms\n",
 		r.Starts, r.Wakes, r.Sleeps, r.Failures, r.SetUpMS)
+	if p := r.Predicted; p != nil {
+		fmt.Fprintf(w, "the simulator predicts, for the same arrivals, requests of %.1f ms and set-ups of %.1f ms as measured: turns %.0f ms, static %.0f ms, ratio %.2f (%.2f to %.2f); the measured ratio is %.0f %% %s\n",
+			p.ServiceMS, p.SetUpMS, p.TurnsMS, p.StaticMS, p.Ratio.Median, p.Ratio.Min, p.Ratio.Max, 100*math.Abs(p.Off), aboveOrBelow(p.Off))
+	}
 	fmt.Fprintf(w, "noise: %v\n", r.Noise)
+}
+
+func aboveOrBelow(off float64) string {
+	if off < 0 {
+		return "below"
+	}
+	return "above"
 }

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
 		a.runCmd(), a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs),
-		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(), a.completed(a.engineCmd(), listEngineModels), a.tierCmd(),
+		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(), a.completed(a.engineCmd(), listEngineModels), a.stateCmd(), a.tierCmd(),
 		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
 		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(), a.simulatedEngineCmd(),

@@ -171,7 +171,7 @@ func (a *app) simCompareCmd() *cobra.Command {
 	}
 	f.addTo(cmd.Flags())
 	cmd.Flags().StringSliceVar(&policies, "policies", nil, "policies to compare: "+strings.Join(evaluate.PolicyNames(), ", "))
-	cmd.AddCommand(a.simPackingCmd(), a.simReplayCmd())
+	cmd.AddCommand(a.simPackingCmd(), a.simReplayCmd(), a.simModelsCmd())
 	cmd.Flags().StringVar(&sweep, "sweep", "", "repeat the comparison for each value, NAME=VALUE,VALUE,...; NAME is a flag such as batch, or the path of a figure")
 	simWords(cmd)
 	return cmd

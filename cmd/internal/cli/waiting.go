@@ -51,7 +51,7 @@ func (a *app) tellChanges(ctx context.Context, silence, poll time.Duration, ask 
 	}
 }
 
-// estimateText says when an action starts, as "in about 3 s (9 of 10: within 8 s)"; empty if
+// estimateText says when an action starts, as "in about 3 s (probably within 8 s)"; empty if
 // that is not known.
 func estimateText(e *rotav1.StartEstimate) string {
 	if e.GetP50() == nil || e.GetP90() == nil {
@@ -64,9 +64,9 @@ func estimateText(e *rotav1.StartEstimate) string {
 	case p50 == p90:
 		return "in about " + roughly(p50)
 	case p50 == 0:
-		return "at once (9 of 10: within " + roughly(p90) + ")"
+		return "at once (probably within " + roughly(p90) + ")"
 	}
-	return "in about " + roughly(p50) + " (9 of 10: within " + roughly(p90) + ")"
+	return "in about " + roughly(p50) + " (probably within " + roughly(p90) + ")"
 }
 
 // roughly writes a duration with two digits or three: nobody knows it better.

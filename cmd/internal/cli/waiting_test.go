@@ -40,9 +40,9 @@ func TestEstimateText(t *testing.T) {
 		"":                                       nil,
 		"at once":                                {P50: durationpb.New(0), P90: durationpb.New(0)},
 		"in about 3.2 s":                         {P50: durationpb.New(3200 * time.Millisecond), P90: durationpb.New(3200 * time.Millisecond)},
-		"in about 15 s (9 of 10: within 8 min)":  {P50: durationpb.New(15 * time.Second), P90: durationpb.New(8 * time.Minute)},
-		"at once (9 of 10: within 20 ms)":        {P50: durationpb.New(0), P90: durationpb.New(20 * time.Millisecond)},
-		"in about 1 ms (9 of 10: within 30 h)":   {P50: durationpb.New(1000), P90: durationpb.New(30 * time.Hour)},
+		"in about 15 s (probably within 8 min)":  {P50: durationpb.New(15 * time.Second), P90: durationpb.New(8 * time.Minute)},
+		"at once (probably within 20 ms)":        {P50: durationpb.New(0), P90: durationpb.New(20 * time.Millisecond)},
+		"in about 1 ms (probably within 30 h)":   {P50: durationpb.New(1000), P90: durationpb.New(30 * time.Hour)},
 		"unknown: nothing is known of the other": {UnknownReason: "nothing is known of the other"},
 	} {
 		if got := startText(e); got != want {
@@ -50,7 +50,7 @@ func TestEstimateText(t *testing.T) {
 		}
 	}
 	// Time that passes is no news.
-	a, b := withoutTimes("would start in about 3.2 s (9 of 10: within 8 min)"), withoutTimes("would start in about 20 ms (9 of 10: within 9 h)")
+	a, b := withoutTimes("would start in about 3.2 s (probably within 8 min)"), withoutTimes("would start in about 20 ms (probably within 9 h)")
 	if a != b {
 		t.Errorf("%q is not %q", a, b)
 	}

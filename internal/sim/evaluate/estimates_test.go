@@ -32,7 +32,7 @@ func TestEstimatesOfWhatIsKnownAreExact(t *testing.T) {
 		s.Estimates = true
 		result := must(Run(context.Background(), must(s.Input()), fmt.Sprintf("fixed-%d", rapid.IntRange(1, 4).Draw(r, "width"))))
 		for _, f := range result.forecasts {
-			if f.estimate.Unknown != "" || f.estimate.P50NS != f.estimate.P90NS {
+			if f.estimate.Unknown != "" || f.estimate.P90NS < f.estimate.P50NS || f.estimate.P90NS > f.estimate.P50NS*5/4 {
 				r.Fatalf("%+v, and all is known", f)
 			}
 			if off := f.estimate.P50NS - max(0, f.waited); max(off, -off) > 200 {

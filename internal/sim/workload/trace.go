@@ -167,3 +167,30 @@ func ReadSessions(r io.Reader) ([]Session, error) {
 	}
 	return slices.Clip(out), nil
 }
+
+// Pod is one request for GPUs: so many of them, or a share of one in thousandths.
+type Pod struct{ GPUs, GPUMilli, MemoryMiB int64 }
+
+// ReadPods reads openb_pods.csv.
+func ReadPods(r io.Reader) (pods []Pod, err error) {
+	l, err := open(r, "memory_mib", "num_gpu", "gpu_milli")
+	if err != nil {
+		return nil, err
+	}
+	for l.next() {
+		pods = append(pods, Pod{GPUs: l.count("num_gpu"), GPUMilli: l.count("gpu_milli"), MemoryMiB: l.count("memory_mib")})
+	}
+	return pods, l.err
+}
+
+// ReadLoads reads model_load.csv: what loads of models took, in nanoseconds.
+func ReadLoads(r io.Reader) (ns []int64, err error) {
+	l, err := open(r, "load_ms")
+	if err != nil {
+		return nil, err
+	}
+	for l.next() {
+		ns = append(ns, l.number("load_ms", 1_000_000, traceTimeMax))
+	}
+	return ns, l.err
+}

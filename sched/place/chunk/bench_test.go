@@ -19,7 +19,7 @@ func fleet(nodes, percent int) Nodes {
 			for s := uint8(0); s < 8; s += 2 {
 				v := Variant(1 + rng.IntN(64))
 				if c := (Chunk{s, 1}); n.resident(v, c) < 0 {
-					n.Residents = append(n.Residents, Resident{v, c, 20, int64(rng.IntN(1000))})
+					n.Residents = append(n.Residents, Resident{Variant: v, Chunk: c, Bytes: 20, Used: int64(rng.IntN(1000))})
 				}
 			}
 		}

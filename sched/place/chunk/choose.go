@@ -28,7 +28,13 @@ type Request struct {
 	// understanding that the smallest chunk is split that suffices; a resident
 	// variant may be worth more than that, but not a promise.
 	Rest Counts
+	// Awaited says how many actions wait soon that need a variant, by its number. A chunk on
+	// which no such variant is evicted comes first. Nil: that is not known.
+	Awaited []int32
 }
+
+// awaits reports whether an action that waits soon needs the variant.
+func (w *Request) awaits(v Variant) bool { return v < Variant(len(w.Awaited)) && w.Awaited[v] > 0 }
 
 // Decision is a chunk and what it costs.
 type Decision struct {
@@ -38,16 +44,20 @@ type Decision struct {
 	From Level
 	// Hit says that the variant is resident on the chunk.
 	Hit bool
-	// Evict are the residents that have to go, least recently used first.
+	// Evict are the residents that have to go, in the order of Compare.
 	Evict []Resident
 	// SetUp is the set-up cost that is charged, in nanoseconds: none for a hit.
 	SetUp int64
 }
 
-// Choose picks a chunk. It prefers one where the variant is resident, then the
-// smallest free chunk that suffices, then the one whose evictions were last used
-// longest ago, none being best; then the first node, and the first chunk of it.
+// Choose picks a chunk. It prefers one where the variant is resident. Otherwise it takes the
+// one with the cheapest evictions: none that is awaited, then the least worth of the dearest
+// of them, none being best; then the smallest free chunk that suffices; then the one whose
+// dearest eviction was last used longest ago; then the first node, and the first chunk of it.
 // False if there is none now.
+//
+// Where no resident is worth anything and none is awaited that is the smallest chunk with the
+// least recently used residents, as the paper has it (§5.3, LRU).
 //
 // The paper looks for a resident variant only among chunks of the smallest level
 // (§5.3). Here it comes first: a miss costs seconds, a split no more than Rest
@@ -62,15 +72,7 @@ func Choose(v View, w Request) (Decision, bool) {
 			return d, true
 		}
 	}
-	for b := w.Level; b < Levels; b++ {
-		if !from[b] {
-			continue
-		}
-		if d, ok := chooseColdest(v, w, b); ok {
-			return d, true
-		}
-	}
-	return Decision{}, false
+	return chooseCheapest(v, w, from)
 }
 
 // sources returns the levels whose chunks may be split for the request.
@@ -99,31 +101,61 @@ func chooseResident(v View, w Request, from [Levels]bool) (best Decision, ok boo
 	return best, ok
 }
 
-// chooseColdest picks among the parts of free chunks of level b.
-func chooseColdest(v View, w Request, b Level) (Decision, bool) {
-	s := search{request: w, from: b}
-	v.Offering(b, s.visit)
-	if s.node == nil {
+// chooseCheapest picks among the parts of the free chunks that may be split.
+func chooseCheapest(v View, w Request, from [Levels]bool) (Decision, bool) {
+	s := search{request: w}
+	for s.from = w.Level; s.from < Levels && !s.best.free(); s.from++ {
+		if from[s.from] {
+			v.Offering(s.from, s.visit)
+		}
+	}
+	best := &s.best
+	if best.node == nil {
 		return Decision{}, false
 	}
-	d := Decision{Node: s.node.ID, Chunk: s.chunk, From: b, SetUp: w.SetUp}
-	for i := range s.node.evictions(s.chunk, w.Bytes) {
-		d.Evict = append(d.Evict, s.node.Residents[i])
+	d := Decision{Node: best.node.ID, Chunk: best.chunk, From: best.from, SetUp: w.SetUp}
+	for i := range best.node.evictions(best.chunk, w.Bytes) {
+		d.Evict = append(d.Evict, best.node.Residents[i])
 	}
 	slices.Reverse(d.Evict)
 	return d, true
 }
 
-// search is the way through nodes to the chunk whose evictions were last used
-// longest ago.
+// candidate is a chunk and what its evictions cost.
+type candidate struct {
+	node    *Node
+	chunk   Chunk
+	from    Level
+	awaited bool // one of them is
+	dearest Resident
+	some    bool // there are evictions
+}
+
+// free reports whether no chunk that is part of a larger free one is better.
+func (c *candidate) free() bool { return c.node != nil && !c.awaited && c.dearest.Worth == 0 }
+
+// before reports whether the candidate is better than one that was found before it.
+func (c *candidate) before(o *candidate) bool {
+	switch {
+	case o.node == nil:
+		return true
+	case c.awaited != o.awaited:
+		return o.awaited
+	case c.dearest.Worth != o.dearest.Worth:
+		return c.dearest.Worth < o.dearest.Worth
+	case c.from != o.from:
+		return c.from < o.from
+	case c.some != o.some:
+		return o.some
+	}
+	return c.dearest.Used < o.dearest.Used
+}
+
+// search is the way through nodes to the chunk with the cheapest evictions.
 type search struct {
 	request Request
 	from    Level
-
-	// The best so far, and when the last used of its evictions was.
-	node  *Node
-	chunk Chunk
-	used  int64
+	best    candidate
 }
 
 // visit looks at one more node; false if no later one can be better.
@@ -132,25 +164,29 @@ func (s *search) visit(n *Node) bool {
 		return true
 	}
 	for starts := n.Free.parts(s.request.Level, s.from); starts != 0; starts &= starts - 1 {
-		c := Chunk{Start: starts.first(), Level: s.request.Level}
-		used, some := n.lastUse(c, s.request.Bytes)
-		if s.node == nil || !some || used < s.used {
-			s.node, s.chunk, s.used = n, c, used
+		c := candidate{node: n, chunk: Chunk{Start: starts.first(), Level: s.request.Level}, from: s.from}
+		s.price(&c)
+		if c.before(&s.best) {
+			s.best = c
 		}
-		if !some {
+		if !c.some {
 			return false
 		}
 	}
 	return true
 }
 
-// lastUse returns when the last used of the evictions was; false if there are
-// none.
-func (n *Node) lastUse(c Chunk, bytes uint64) (used int64, some bool) {
-	for i := range n.evictions(c, bytes) {
-		return n.Residents[i].Used, true
+// price looks at what a candidate evicts, the dearest first.
+func (s *search) price(c *candidate) {
+	for i := range c.node.evictions(c.chunk, s.request.Bytes) {
+		r := &c.node.Residents[i]
+		if !c.some {
+			c.some, c.dearest = true, *r
+		}
+		if c.awaited = s.request.awaits(r.Variant); c.awaited || s.request.Awaited == nil {
+			return
+		}
 	}
-	return 0, false
 }
 
 // parts returns the starts of the chunks of level l in free chunks of level b.
@@ -163,7 +199,8 @@ func (s Set) parts(l, b Level) Set {
 }
 
 // Start returns the node as a decision for the request leaves it at this log time:
-// the chunk taken, the evicted gone, the variant resident and used. False if the
+// the chunk taken, the evicted gone, the variant resident and used. What it is worth is not
+// changed. False if the
 // decision was made from something else. The node itself does not change.
 func (n Node) Start(w Request, d Decision, now int64) (Node, bool) {
 	free, ok := n.Free.Take(d.Chunk)
@@ -205,11 +242,12 @@ func (n Node) used(v Variant, c Chunk, bytes uint64, now int64) Node {
 	if v == 0 {
 		return n
 	}
+	r := Resident{Variant: v, Chunk: c, Bytes: bytes}
 	if i := n.resident(v, c); i >= 0 {
-		bytes = n.Residents[i].Bytes
+		r = n.Residents[i]
 		n.Residents = slices.Delete(n.Residents, i, i+1)
 	}
-	r := Resident{Variant: v, Chunk: c, Bytes: bytes, Used: now}
+	r.Used = now
 	at, _ := slices.BinarySearchFunc(n.Residents, r, Resident.Compare)
 	n.Residents = slices.Insert(n.Residents, at, r)
 	return n

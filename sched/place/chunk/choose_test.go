@@ -14,6 +14,12 @@ func on(v Variant, start uint8, l Level, used int64) Resident {
 	return Resident{Variant: v, Chunk: Chunk{start, l}, Used: used}
 }
 
+// worth is the resident with a worth.
+func worth(r Resident, w uint64) Resident {
+	r.Worth = w
+	return r
+}
+
 func TestChoose(t *testing.T) {
 	node := func(id uint64, free Set, rs ...Resident) Node { return Node{ID: id, Free: free, Residents: rs} }
 	for _, c := range []struct {
@@ -85,6 +91,48 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestChooseByWorth(t *testing.T) {
+	node := func(id uint64, free Set, rs ...Resident) Node { return Node{ID: id, Free: free, Residents: rs} }
+	for _, c := range []struct {
+		name    string
+		nodes   Nodes
+		request Request
+		chose   string // node, first GPU, number of GPUs, hit, evicted
+	}{
+		{"what is worth least goes, whenever it was used",
+			Nodes{node(1, All(4), worth(on(2, 0, 1, 7), 5), worth(on(3, 2, 1, 1), 6))},
+			Request{Variant: 1, Level: 1}, "1 0+2 miss [2]"},
+		{"worth the same: the least recently used",
+			Nodes{node(1, All(4), worth(on(3, 2, 1, 1), 5), worth(on(2, 0, 1, 7), 5))},
+			Request{Variant: 1, Level: 1}, "1 2+2 miss [3]"},
+		{"the cheapest eviction in any chunk, not the smallest chunk",
+			Nodes{node(1, 0b0001, worth(on(2, 0, 0, 1), 9)), node(2, All(2), worth(on(3, 0, 0, 3), 4), worth(on(4, 1, 0, 2), 8))},
+			Request{Variant: 1, Level: 0}, "2 0+1 miss [3]"},
+		{"no eviction in any chunk",
+			Nodes{node(1, 0b0001, worth(on(2, 0, 0, 1), 9)), node(2, All(2), worth(on(3, 0, 0, 3), 4))},
+			Request{Variant: 1, Level: 0}, "2 1+1 miss []"},
+		{"worth nothing: the smallest chunk",
+			Nodes{node(1, 0b0001, on(2, 0, 0, 7)), node(2, All(2), on(3, 0, 0, 3))},
+			Request{Variant: 1, Level: 0}, "1 0+1 miss [2]"},
+		{"a promise before a cheap eviction",
+			Nodes{node(1, 0b0001, worth(on(2, 0, 0, 1), 9)), node(2, All(2))},
+			Request{Variant: 1, Level: 0, Rest: Counts{0, 1}}, "1 0+1 miss [2]"},
+		{"what is awaited stays, whatever it is worth",
+			Nodes{node(1, All(2), worth(on(2, 0, 0, 1), 3), worth(on(3, 1, 0, 2), 9))},
+			Request{Variant: 1, Level: 0, Awaited: []int32{0, 1, 1, 0}}, "1 1+1 miss [3]"},
+		{"what is awaited goes where there is nothing else",
+			Nodes{node(1, All(2), worth(on(2, 0, 0, 1), 3), worth(on(3, 1, 0, 2), 9))},
+			Request{Variant: 1, Level: 0, Awaited: []int32{0, 0, 1, 1}}, "1 0+1 miss [2]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.request.SetUp = 9
+			if got := describe(Choose(c.nodes, c.request)); got != c.chose {
+				t.Errorf("chose %q, want %q", got, c.chose)
+			}
+		})
+	}
+}
+
 func describe(d Decision, ok bool) string {
 	if !ok {
 		return ""
@@ -105,7 +153,7 @@ func describe(d Decision, ok bool) string {
 
 func TestMemory(t *testing.T) {
 	sized := func(v Variant, start uint8, l Level, used int64, bytes uint64) Resident {
-		return Resident{v, Chunk{start, l}, bytes, used}
+		return Resident{Variant: v, Chunk: Chunk{start, l}, Bytes: bytes, Used: used}
 	}
 	for _, c := range []struct {
 		name    string
@@ -153,7 +201,7 @@ func drawNodes(r *rapid.T) Nodes {
 			v := Variant(rapid.IntRange(1, 5).Draw(r, "variant"))
 			c := Chunk{uint8(rapid.IntRange(0, 15).Draw(r, "start")), 0}.parent(variantLevel(v))
 			if n.resident(v, c) < 0 {
-				n.Residents = append(n.Residents, Resident{v, c, variantBytes(v), int64(rapid.IntRange(0, 5).Draw(r, "used"))})
+				n.Residents = append(n.Residents, Resident{Variant: v, Chunk: c, Bytes: variantBytes(v), Used: int64(rapid.IntRange(0, 5).Draw(r, "used"))})
 			}
 		}
 		slices.SortFunc(n.Residents, Resident.Compare)
@@ -164,12 +212,15 @@ func drawNodes(r *rapid.T) Nodes {
 
 // option is a chunk that could be chosen.
 type option struct {
-	d    Decision
-	last int64 // use of the evicted
+	d       Decision
+	last    int64  // use of the evicted that are worth most
+	worth   uint64 // of the dearest
+	awaited bool   // one of the evicted is
 }
 
-// options are all of them, best first.
-func options(ns Nodes, w Request) (all []option) {
+// options are all of them, best first by LRU: a hit, the smallest chunk, the one that was last
+// used longest ago.
+func options(ns Nodes, w Request, awaited ...Variant) (all []option) {
 	for i := range ns {
 		n := &ns[i]
 		if n.Memory > 0 && w.Bytes > n.Memory {
@@ -183,7 +234,7 @@ func options(ns Nodes, w Request) (all []option) {
 			if !ok || !rest.Free().Fits(w.Rest) {
 				continue
 			}
-			o := option{Decision{Node: n.ID, Chunk: c}, -1}
+			o := option{d: Decision{Node: n.ID, Chunk: c}, last: -1}
 			for _, f := range freeChunks(n.Free) {
 				if f.GPUs()&c.GPUs() != 0 {
 					o.d.From = f.Level
@@ -193,7 +244,13 @@ func options(ns Nodes, w Request) (all []option) {
 				o.d.SetUp, o.d.Evict = w.SetUp, evicted(n, c, w.Bytes)
 			}
 			for _, r := range o.d.Evict {
-				o.last = max(o.last, r.Used)
+				o.worth = max(o.worth, r.Worth)
+				o.awaited = o.awaited || slices.Contains(awaited, r.Variant)
+			}
+			for _, r := range o.d.Evict {
+				if r.Worth == o.worth {
+					o.last = max(o.last, r.Used)
+				}
 			}
 			all = append(all, o)
 		}
@@ -242,7 +299,49 @@ func evicted(n *Node, c Chunk, bytes uint64) (gone []Resident) {
 	return gone
 }
 
-// TestChooseAgainstAllOptions compares with looking at every chunk.
+// TestCheapestAgainstAllOptions compares with looking at every chunk, where models have a worth
+// and some are awaited.
+func TestCheapestAgainstAllOptions(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		ns := drawNodes(r)
+		for i := range ns {
+			for j := range ns[i].Residents {
+				ns[i].Residents[j].Worth = rapid.Uint64Range(0, 3).Draw(r, "worth")
+			}
+			slices.SortFunc(ns[i].Residents, Resident.Compare)
+		}
+		v := Variant(rapid.IntRange(1, 5).Draw(r, "variant"))
+		w := Request{Variant: v, Level: variantLevel(v), Bytes: variantBytes(v), SetUp: 7}
+		var awaited []Variant
+		for v := range Variant(6) {
+			w.Awaited = append(w.Awaited, int32(rapid.IntRange(0, 1).Draw(r, "awaited")))
+			if w.Awaited[v] > 0 {
+				awaited = append(awaited, v)
+			}
+		}
+		for range rapid.IntRange(0, 4).Draw(r, "promised") {
+			w.Rest = w.Rest.put(anyLevel.Draw(r, "level"))
+		}
+		got, ok := Choose(ns, w)
+		all := options(ns, w, awaited...)
+		if ok != (len(all) > 0) {
+			r.Fatalf("chose %+v, %v, options %+v", got, ok, all)
+		}
+		if !ok || all[0].d.Hit {
+			return
+		}
+		best := slices.MinFunc(all, func(a, b option) int { // the first of those alike
+			wait := func(o option) int { return map[bool]int{true: 1}[o.awaited] }
+			return cmp.Or(cmp.Compare(wait(a), wait(b)), cmp.Compare(a.worth, b.worth), cmp.Compare(a.d.From, b.d.From), cmp.Compare(a.last, b.last))
+		})
+		if fmt.Sprint(got) != fmt.Sprint(best.d) {
+			r.Fatalf("chose %+v, best is %+v", got, best.d)
+		}
+	})
+}
+
+// TestChooseAgainstAllOptions compares with looking at every chunk, where no model has a worth:
+// the decisions are those of LRU.
 func TestChooseAgainstAllOptions(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		ns := drawNodes(r)

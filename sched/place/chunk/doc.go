@@ -94,10 +94,18 @@
 //
 // # Residents
 //
-// A resident variant comes first, then the smallest free chunk that suffices, then
-// whose evictions were least recently used. All parts of a free chunk are compared,
+// A resident variant comes first, then the chunk with the cheapest evictions, then the
+// smallest free chunk that suffices. All parts of a free chunk are compared,
 // not only its first: in an idle cluster, where whole nodes are free, an allocator
 // that always cuts the first part would load every model over the last.
+//
+// What an eviction costs is the caller's (Resident.Worth). Where nothing has a worth, the
+// least recently used goes first, of the parts of the smallest chunk that suffices (LRU). A
+// worth that grows with the set-up and the uses, beyond an age that grows with what is evicted,
+// is GreedyDual (Young 1994; Cao and Irani 1997) with frequency (Cherkasova 1998). Looking for the
+// cheapest eviction in all chunks matters more than the worths themselves, as single free GPUs
+// between taken ones are few: the smallest chunk that suffices is often the one GPU that was
+// given back last. The promises of Request.Rest are kept as for residents.
 //
 // The paper takes the smallest level first and looks for a resident among chunks
 // of that. Served first come, first served with 10 models of all degrees that run

@@ -15,14 +15,17 @@ type Resident struct {
 	Chunk   Chunk
 	// Bytes it takes on each GPU; zero if not declared: then all of them.
 	Bytes uint64
+	// Worth is what is lost if it is evicted, in any unit that is the same for all. Where all
+	// are worth the same, the least recently used is evicted first.
+	Worth uint64
 	// Used is when it was last used, in log time.
 	Used int64
 }
 
-// Compare orders residents by last use, and by start, level and variant where
-// that is the same.
+// Compare orders residents by worth, by last use where that is the same, and then by start,
+// level and variant.
 func (r Resident) Compare(o Resident) int {
-	if c := cmp.Compare(r.Used, o.Used); c != 0 {
+	if c := cmp.Or(cmp.Compare(r.Worth, o.Worth), cmp.Compare(r.Used, o.Used)); c != 0 {
 		return c
 	}
 	if c := r.Chunk.compare(o.Chunk); c != 0 {
@@ -39,7 +42,7 @@ type Node struct {
 	// Memory is what each GPU has for models, in bytes; zero if not declared
 	// it: then each GPU has room for one resident.
 	Memory uint64
-	// Residents in the order of Compare, least recently used first. One that
+	// Residents in the order of Compare, first to be evicted first. One that
 	// overlaps a free GPU is idle: what runs holds all GPUs of its chunk.
 	Residents []Resident
 }
@@ -70,13 +73,12 @@ func (n *Node) resident(v Variant, c Chunk) int {
 }
 
 // evictions visits where in Residents those are that have to go before something
-// with so many bytes on each GPU is loaded on the chunk, most recently used first
-// (§5.3, LRU and EOE).
+// with so many bytes on each GPU is loaded on the chunk, the dearest first: the last in the
+// order of Compare.
 //
-// It goes from the most recently used to the least and lets stay whoever still has
-// room on each GPU of the chunk. That is to evict the least recently used until
-// there is room and then to take back, newest first, whoever went in vain: an old
-// small one before a large one that had to go anyway.
+// It goes through that order backwards and lets stay whoever still has room on each GPU of the
+// chunk. That is to evict the cheapest until there is room and then to take back, dearest
+// first, whoever went in vain: a cheap small one before a large one that had to go anyway.
 func (n *Node) evictions(c Chunk, bytes uint64) iter.Seq[int] {
 	return func(visit func(int) bool) {
 		var used [UnitsMax]uint64 // of each GPU of the chunk

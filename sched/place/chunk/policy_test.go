@@ -18,7 +18,7 @@ func smallestFirst(v View, w Request) (Decision, bool) {
 		if d, ok := chooseResident(v, w, from); ok {
 			return d, true
 		}
-		if d, ok := chooseColdest(v, w, b); ok {
+		if d, ok := chooseCheapest(v, w, from); ok {
 			return d, true
 		}
 	}

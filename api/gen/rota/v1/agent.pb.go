@@ -331,7 +331,11 @@ type WatchNodeResponse struct {
 	// Every engine that should be ready on the node, always all of them: the models that are
 	// resident on its chunks and have an engine. Others are put to sleep or stopped. Absent: no
 	// engine should be awake.
-	Engines       []*DesiredEngine `protobuf:"bytes,6,rep,name=engines,proto3" json:"engines,omitempty"`
+	Engines []*DesiredEngine `protobuf:"bytes,6,rep,name=engines,proto3" json:"engines,omitempty"`
+	// Models whose engine is not declared any more, of those that the node has engines of or
+	// attempts that need them; always all of them. Their engines are stopped instead of put to
+	// sleep when no attempt uses them. Attempts that wait for them end.
+	RemovedModels []string `protobuf:"bytes,7,rep,name=removed_models,json=removedModels,proto3" json:"removed_models,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,6 +408,13 @@ func (x *WatchNodeResponse) GetGone() []*GoneAttempt {
 func (x *WatchNodeResponse) GetEngines() []*DesiredEngine {
 	if x != nil {
 		return x.Engines
+	}
+	return nil
+}
+
+func (x *WatchNodeResponse) GetRemovedModels() []string {
+	if x != nil {
+		return x.RemovedModels
 	}
 	return nil
 }
@@ -1539,14 +1550,15 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
 	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\x12\x18\n" +
-	"\achanges\x18\x04 \x01(\bR\achanges\"\xea\x01\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\x91\x02\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
 	"\x06fenced\x18\x03 \x01(\bR\x06fenced\x12\x14\n" +
 	"\x05since\x18\x04 \x01(\x04R\x05since\x12(\n" +
 	"\x04gone\x18\x05 \x03(\v2\x14.rota.v1.GoneAttemptR\x04gone\x120\n" +
-	"\aengines\x18\x06 \x03(\v2\x16.rota.v1.DesiredEngineR\aengines\"\xa4\x01\n" +
+	"\aengines\x18\x06 \x03(\v2\x16.rota.v1.DesiredEngineR\aengines\x12%\n" +
+	"\x0eremoved_models\x18\a \x03(\tR\rremovedModels\"\xa4\x01\n" +
 	"\rDesiredEngine\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.rota.v1.EngineSpecR\x04spec\x12\x1e\n" +
 	"\n" +

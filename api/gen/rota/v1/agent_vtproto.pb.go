@@ -314,6 +314,15 @@ func (m *WatchNodeResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.RemovedModels) > 0 {
+		for iNdEx := len(m.RemovedModels) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.RemovedModels[iNdEx])
+			copy(dAtA[i:], m.RemovedModels[iNdEx])
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.RemovedModels[iNdEx])))
+			i--
+			dAtA[i] = 0x3a
+		}
+	}
 	if len(m.Engines) > 0 {
 		for iNdEx := len(m.Engines) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Engines[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -1509,6 +1518,12 @@ func (m *WatchNodeResponse) SizeVT() (n int) {
 	if len(m.Engines) > 0 {
 		for _, e := range m.Engines {
 			l = e.SizeVT()
+			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
+	if len(m.RemovedModels) > 0 {
+		for _, s := range m.RemovedModels {
+			l = len(s)
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
@@ -2901,6 +2916,38 @@ func (m *WatchNodeResponse) UnmarshalVT(dAtA []byte) error {
 			if err := m.Engines[len(m.Engines)-1].UnmarshalVT(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
+			iNdEx = postIndex
+		case 7:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RemovedModels", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.RemovedModels = append(m.RemovedModels, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

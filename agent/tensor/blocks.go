@@ -1,0 +1,232 @@
+package tensor
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"rota/agent/internal/directio"
+	"rota/agent/internal/record"
+)
+
+const (
+	blocksName = "blocks"
+	statesName = "states"
+	// newMark is in the names of files that are not whole yet.
+	newMark = ".new"
+)
+
+// folder is where blocks and manifests are: the disk tier or a checkpoint. Both have the
+// same form: blocks/HASH and states/DEPLOYMENT@VERSION@RANK.
+type folder struct {
+	dir    string
+	direct int // flag of open
+}
+
+// names tells the files apart that are being written.
+var names atomic.Uint64
+
+// openFolder makes a folder ready for blocks.
+func openFolder(dir string) (folder, error) {
+	if !filepath.IsAbs(dir) {
+		return folder{}, fmt.Errorf("%w: the folder %q is not an absolute path", ErrInvalid, dir)
+	}
+	top := dir // the folder that gets a new name
+	for _, err := os.Stat(top); errors.Is(err, fs.ErrNotExist); _, err = os.Stat(top) {
+		top = filepath.Dir(top)
+	}
+	for _, name := range []string{blocksName, statesName} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			return folder{}, diskError(err)
+		}
+	}
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if err := record.SyncDir(at); err != nil {
+			return folder{}, diskError(err)
+		}
+		if at == filepath.Clean(top) {
+			break
+		}
+	}
+	f := folder{dir: dir}
+	return f, f.probe()
+}
+
+func (f *folder) probe() error {
+	direct, err := directio.Supported(filepath.Join(f.dir, blocksName), directio.Open)
+	if direct {
+		f.direct = unix.O_DIRECT
+	}
+	return err
+}
+
+// diskError makes a full file system ErrDisk.
+func diskError(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: its file system has no space; free some, or drop states: %w", ErrDisk, err)
+	}
+	return err
+}
+
+func (f folder) block(h hash) string {
+	return filepath.Join(f.dir, blocksName, hex.EncodeToString(h[:]))
+}
+
+// put makes sure that a block is in the folder, whole and durable but for its name, and
+// says whether it had to be written. page is the block with what fills its last page. A file
+// that is there is read and compared: it may have rotted, and the memory is given up next.
+// It fails with ErrDisk or ErrCorrupt.
+func (f folder) put(h hash, page []byte, n uint64) (wrote bool, err error) {
+	if err := matches(page[:n], h); err != nil {
+		return false, fmt.Errorf("in memory: %w", err)
+	}
+	buffer, free, err := pageBuffer(n)
+	if err != nil {
+		return false, err
+	}
+	err = f.get(h, buffer, n)
+	free()
+	if err == nil {
+		return false, nil
+	}
+	path := f.block(h)
+	temporary := fmt.Sprintf("%s%s%d.%d", path, newMark, os.Getpid(), names.Add(1))
+	if err := f.write(temporary, page, n); err != nil {
+		_ = os.Remove(temporary)
+		return false, diskError(err)
+	}
+	return true, diskError(os.Rename(temporary, path))
+}
+
+func (f folder) write(path string, page []byte, n uint64) error {
+	file, err := directio.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|f.direct)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.WriteAt(page, 0); err != nil {
+		return err
+	}
+	if err := file.Truncate(int64(n)); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	return file.Close()
+}
+
+// get reads a block of n bytes into page. It fails with ErrCorrupt, or as the file does.
+func (f folder) get(h hash, page []byte, n uint64) error {
+	file, err := directio.Open(f.block(h), os.O_RDONLY|f.direct)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("block %x: %w: its file is gone", h[:8], ErrCorrupt)
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	read, err := file.ReadAt(page[:directio.Padded(n)], 0)
+	if uint64(read) < n {
+		return fmt.Errorf("block %x: %w: %d of %d bytes: %w", h[:8], ErrCorrupt, read, n, err)
+	}
+	if err := matches(page[:n], h); err != nil {
+		return fmt.Errorf("block %x: %w", h[:8], err)
+	}
+	return nil
+}
+
+// pageBuffer is memory for a block, aligned for direct I/O.
+func pageBuffer(n uint64) (buffer []byte, free func(), err error) {
+	buffer, err = unix.Mmap(-1, 0, int(directio.Padded(n)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, nil, fmt.Errorf("memory for a block: %w", err)
+	}
+	return buffer, func() { _ = unix.Munmap(buffer) }, nil
+}
+
+func (f folder) manifest(k Key) string {
+	return filepath.Join(f.dir, statesName, fmt.Sprintf("%s@%d@%d", k.Deployment, k.Version, k.Rank))
+}
+
+// publish writes the manifest of a state whose blocks have been put: with it the state
+// exists in the folder.
+func (f folder) publish(k Key, tensors []*tensor) error {
+	if err := record.SyncDir(filepath.Join(f.dir, blocksName)); err != nil {
+		return diskError(err)
+	}
+	file, err := record.Replace(f.manifest(k), encodeManifest(k, tensors))
+	if err != nil {
+		return diskError(err)
+	}
+	return file.Close()
+}
+
+// read returns the tensors of a state. It fails with ErrNotFound or ErrCorrupt.
+func (f folder) read(k Key) ([]*tensor, error) {
+	data, err := os.ReadFile(f.manifest(k))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s has no state %s", ErrNotFound, f.dir, k)
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, tensors, err := decodeManifest(data)
+	if err != nil {
+		return nil, fmt.Errorf("manifest of %s in %s: %w", k, f.dir, err)
+	}
+	if found != k {
+		return nil, fmt.Errorf("manifest of %s in %s: %w: it is that of %s", k, f.dir, ErrCorrupt, found)
+	}
+	return tensors, nil
+}
+
+// keys lists the states of the folder, and removes manifests that never became whole.
+func (f folder) keys() (keys []Key, err error) {
+	files, err := os.ReadDir(filepath.Join(f.dir, statesName))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		name := file.Name()
+		if strings.HasSuffix(name, newMark) {
+			if err := os.Remove(filepath.Join(f.dir, statesName, name)); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		k, err := ParseKey(strings.ReplaceAll(name, "@", "/"))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s has a file %s that is no manifest; move it away", ErrOptions, f.dir, name)
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
+// removeOthers removes the files of blocks that are not in use.
+func (f folder) removeOthers(used func(hash) bool) error {
+	dir := filepath.Join(f.dir, blocksName)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		var h hash
+		n, err := hex.Decode(h[:], []byte(file.Name()[:min(len(file.Name()), 2*len(h))]))
+		if err == nil && n == len(h) && len(file.Name()) == 2*len(h) && used(h) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, file.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+// Package tensor is the state manager of a node: it holds the training states of workers
+// (weights, optimizer shards) while the GPUs that they came from do other work (PlexRL
+// §4.5, §5.3).
+//
+// A state is a set of tensors under a key: deployment, policy version, rank. Its bytes are
+// in memfds that the agent makes and passes to workers, which map them, so no byte goes
+// through a socket. The tensors of one group share a memfd. A state is written once: commit
+// seals its memfds, and the kernel then refuses every write. So states can share memfds, and
+// a reader needs no lock.
+//
+// Contents are named by BLAKE3 hashes of blocks of 4 MiB, which start anew with each tensor.
+// Groups with equal contents share a memfd. On disk each block is a file that is named by its
+// hash, so equal blocks are stored once, and what did not change between two versions is not
+// written again. Files instead of the segments of package tier: blocks are large, they may
+// never be evicted, and a checkpoint is then a folder of the same form on any file system.
+//
+// Every state that is on disk has a manifest: a file of package record that appears whole, by
+// a rename, once the blocks that it names are durable. A crash therefore leaves a whole state
+// or none, and files that no manifest names, which the next Open removes. Blocks are compared
+// with their hashes whenever the agent reads them, from memory or from disk.
+//
+// Locks: Store.mu guards the maps and counts, and no I/O runs under it. state.moving makes
+// the operations that move one state follow each other. block.mu guards one file.
+package tensor

@@ -1,0 +1,402 @@
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"rota/agent/internal/directio"
+	"rota/agent/internal/record"
+)
+
+// Moved says what an operation has written. Unchanged blocks were there already.
+type Moved struct {
+	WrittenBytes   uint64 `json:"written_bytes"`
+	UnchangedBytes uint64 `json:"unchanged_bytes"`
+}
+
+// begin finds a state and keeps others from moving it until end is called.
+func (s *Store) begin(k Key) (st *state, end func(), err error) {
+	s.mu.Lock()
+	st, err = s.find(k)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	st.moving.Lock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.states[k] != st {
+		st.moving.Unlock()
+		return nil, nil, fmt.Errorf("state %s: %w", k, ErrNotFound)
+	}
+	return st, st.moving.Unlock, nil
+}
+
+// Offload writes a state to disk, unless it is there, and frees its memory. When it returns
+// without an error the state outlives the agent and the machine's power. It fails with
+// ErrNoDisk, ErrNotFound, ErrDisk or ErrCorrupt; the state stays in memory then.
+func (s *Store) Offload(k Key) (moved Moved, err error) {
+	if s.folder == nil {
+		return moved, ErrNoDisk
+	}
+	st, end, err := s.begin(k)
+	if err != nil {
+		return moved, err
+	}
+	defer end()
+	if st.blocks == nil {
+		if moved, err = s.toDisk(st); err != nil {
+			return moved, fmt.Errorf("offload %s: %w", k, err)
+		}
+	}
+	s.mu.Lock()
+	held := st.segments
+	st.segments = nil
+	s.mu.Unlock()
+	s.release(held)
+	return moved, nil
+}
+
+// toDisk writes a state that is in memory to the disk tier.
+func (s *Store) toDisk(st *state) (Moved, error) {
+	blocks, err := s.reserveBlocks(st)
+	if err != nil {
+		return Moved{}, err
+	}
+	pieces := st.pieces()
+	wrote := make([]bool, len(pieces))
+	err = s.each(pieces, func(i int, p piece) (err error) {
+		blocks[i].mu.Lock()
+		defer blocks[i].mu.Unlock()
+		wrote[i], err = s.folder.put(p.hash(), pages(st.segments[p.group].mem, p.at, p.tensor.bytes(), p.i), p.bytes())
+		return err
+	})
+	if err == nil {
+		err = s.folder.publish(st.key, st.tensors)
+	}
+	if err != nil {
+		return Moved{}, errors.Join(err, s.unpublish(st.key), s.dropBlocks(blocks))
+	}
+	s.mu.Lock()
+	st.blocks = blocks
+	s.mu.Unlock()
+	return s.count(pieces, wrote), nil
+}
+
+// unpublish removes the manifest of a state, durably, before its blocks go.
+func (s *Store) unpublish(k Key) error {
+	err := os.Remove(s.folder.manifest(k))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return record.SyncDir(filepath.Join(s.folder.dir, statesName))
+}
+
+func (s *Store) count(pieces []piece, wrote []bool) (m Moved) {
+	for i, p := range pieces {
+		if wrote[i] {
+			m.WrittenBytes += p.bytes()
+		} else {
+			m.UnchangedBytes += p.bytes()
+		}
+	}
+	s.counts.written.Add(m.WrittenBytes)
+	s.counts.reused.Add(m.UnchangedBytes)
+	return m
+}
+
+// reserveBlocks takes references to the blocks of a state within the limit of the disk.
+func (s *Store) reserveBlocks(st *state) ([]*block, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var need uint64
+	counted := map[hash]bool{}
+	for _, p := range st.pieces() {
+		if s.blocks[p.hash()] == nil && !counted[p.hash()] {
+			counted[p.hash()] = true
+			need += directio.Padded(p.bytes())
+		}
+	}
+	if limit := s.options.DiskBytes; need > limit || s.disk > limit-need {
+		return nil, fmt.Errorf("%w: %s needs %s, and %s of %s are in use; %s", ErrDisk, st.key, mib(need), mib(s.disk), mib(limit),
+			s.advice("drop", func(st *state) bool { return st.blocks != nil }))
+	}
+	return s.nameBlocks(st), nil
+}
+
+// Restore reads a state from disk into memory, unless it is there. The copy on disk stays,
+// so the next Offload writes nothing. It fails with ErrNotFound, ErrMemory or ErrCorrupt.
+func (s *Store) Restore(k Key) error {
+	st, end, err := s.begin(k)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if st.segments != nil {
+		return nil
+	}
+	segments, err := s.fill(*s.folder, st)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", k, err)
+	}
+	s.mu.Lock()
+	st.segments = segments
+	s.mu.Unlock()
+	return nil
+}
+
+// fill brings the blocks of a state from a folder into memfds. What is in memory already,
+// as part of another state, is shared and not read.
+func (s *Store) fill(f folder, st *state) (segments []*segment, err error) {
+	ids := st.segmentIDs()
+	segments = make([]*segment, len(ids))
+	var missing []uint64
+	s.mu.Lock()
+	for i, id := range ids {
+		if segments[i] = s.segments[id]; segments[i] != nil {
+			segments[i].refs++
+		} else {
+			missing = append(missing, st.sizes[i])
+		}
+	}
+	s.mu.Unlock()
+	fresh, err := s.allocate(st.key, missing, true)
+	target := make([]*segment, len(ids)) // those to be read
+	held := fresh
+	for i := range ids {
+		switch {
+		case segments[i] != nil:
+			held = append(held, segments[i])
+		case err == nil:
+			target[i], fresh = fresh[0], fresh[1:]
+			segments[i] = target[i]
+		}
+	}
+	if err == nil {
+		err = s.readInto(f, st, target)
+	}
+	if err != nil {
+		s.release(held)
+		return nil, err
+	}
+	shared, double := s.share(ids, segments)
+	s.release(double)
+	return shared, nil
+}
+
+// readInto reads the blocks of those groups that have a target, and seals them.
+func (s *Store) readInto(f folder, st *state, target []*segment) error {
+	var pieces []piece
+	for _, p := range st.pieces() {
+		if target[p.group] != nil {
+			pieces = append(pieces, p)
+		}
+	}
+	err := s.each(pieces, func(_ int, p piece) error {
+		return f.get(p.hash(), pages(target[p.group].mem, p.at, p.tensor.bytes(), p.i), p.bytes())
+	})
+	for _, g := range target {
+		if g != nil && err == nil {
+			err = g.sealFilled()
+		}
+	}
+	return err
+}
+
+// Checkpoint writes a state to a folder, which may hold other checkpoints: blocks that are
+// there are compared and not written again. When it returns without an error, the checkpoint
+// is whole and durable. It fails with ErrInvalid, ErrNotFound, ErrDisk or ErrCorrupt.
+func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
+	st, end, err := s.begin(k)
+	if err != nil {
+		return Moved{}, err
+	}
+	defer end()
+	if s.folder != nil && within(dir, s.folder.dir) {
+		return Moved{}, fmt.Errorf("%w: %s is in the state disk of the agent; choose another folder", ErrInvalid, dir)
+	}
+	f, err := openFolder(dir)
+	if err != nil {
+		return Moved{}, fmt.Errorf("checkpoint %s: %w", k, err)
+	}
+	src := s.source(st)
+	defer src.close()
+	pieces := st.pieces()
+	wrote := make([]bool, len(pieces))
+	err = s.each(pieces, func(i int, p piece) error {
+		page, free, err := src.page(p)
+		if err != nil {
+			return err
+		}
+		defer free()
+		wrote[i], err = f.put(p.hash(), page, p.bytes())
+		return err
+	})
+	if err == nil {
+		err = f.publish(k, st.tensors)
+	}
+	if err != nil {
+		return Moved{}, fmt.Errorf("checkpoint %s: %w", k, err)
+	}
+	return s.count(pieces, wrote), nil
+}
+
+// within says whether a path, of which the last parts may not exist yet, is in a folder.
+func within(path, dir string) bool {
+	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+			break
+		}
+		if path == filepath.Dir(path) {
+			return false
+		}
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	below, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(below)
+}
+
+// source is where the bytes of a state are read from. It stays while the state is moved or
+// dropped.
+type source struct {
+	store    *Store
+	segments []*segment
+	blocks   []*block
+}
+
+func (s *Store) source(st *state) *source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src := &source{store: s, segments: s.hold(st)}
+	if src.segments == nil {
+		for _, b := range st.blocks {
+			b.refs++
+		}
+		src.blocks = st.blocks
+	}
+	return src
+}
+
+func (src *source) close() {
+	src.store.release(src.segments)
+	_ = src.store.dropBlocks(src.blocks) // what stays, the next Open removes
+}
+
+// page returns a block and what fills its last page. Only bytes from disk are verified.
+func (src *source) page(p piece) (page []byte, free func(), err error) {
+	if src.segments != nil {
+		return pages(src.segments[p.group].mem, p.at, p.tensor.bytes(), p.i), func() {}, nil
+	}
+	page, free, err = pageBuffer(p.bytes())
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := src.store.folder.get(p.hash(), page, p.bytes()); err != nil {
+		free()
+		return nil, nil, err
+	}
+	return page, free, nil
+}
+
+// Load reads a state of a checkpoint into memory, under a key of its own or another. It
+// fails with ErrInvalid, ErrNotFound, ErrExists, ErrMemory or ErrCorrupt.
+func (s *Store) Load(dir string, k, as Key) (info Info, err error) {
+	if !filepath.IsAbs(dir) {
+		return info, fmt.Errorf("%w: the folder %q is not an absolute path", ErrInvalid, dir)
+	}
+	if err := errors.Join(k.check(), as.check()); err != nil {
+		return info, err
+	}
+	f := folder{dir: dir} // without direct I/O, which could only be found out by writing
+	tensors, err := f.read(k)
+	if err != nil {
+		return info, err
+	}
+	if err := s.reserveKey(as); err != nil {
+		return info, err
+	}
+	st := newState(as, tensors)
+	segments, err := s.fill(f, st)
+	if err != nil {
+		s.freeKey(as)
+		return info, fmt.Errorf("load %s from %s: %w", k, dir, err)
+	}
+	s.enter(st, segments)
+	return s.info(st), nil
+}
+
+// Copy gives a state a second key, without copying its bytes. It fails with ErrInvalid,
+// ErrNotFound, ErrExists or ErrDisk.
+func (s *Store) Copy(from, to Key) (info Info, err error) {
+	if err := to.check(); err != nil {
+		return info, err
+	}
+	st, end, err := s.begin(from)
+	if err != nil {
+		return info, err
+	}
+	defer end()
+	if err := s.reserveKey(to); err != nil {
+		return info, err
+	}
+	twin := newState(to, st.tensors)
+	s.mu.Lock()
+	twin.segments = s.hold(st)
+	if st.blocks != nil {
+		twin.blocks = s.nameBlocks(twin)
+	}
+	s.mu.Unlock()
+	if twin.blocks != nil {
+		err = s.folder.publish(to, twin.tensors)
+	}
+	if err != nil {
+		s.release(twin.segments)
+		s.freeKey(to)
+		return info, errors.Join(err, s.unpublish(to), s.dropBlocks(twin.blocks))
+	}
+	s.mu.Lock()
+	delete(s.reserved, to)
+	s.states[to] = twin
+	s.mu.Unlock()
+	return s.info(twin), nil
+}
+
+// Drop forgets a state, in memory and on disk. It fails with ErrNotFound.
+func (s *Store) Drop(k Key) error {
+	s.mu.Lock()
+	st := s.states[k]
+	s.mu.Unlock()
+	if st == nil {
+		return fmt.Errorf("state %s: %w", k, ErrNotFound)
+	}
+	st.moving.Lock()
+	defer st.moving.Unlock()
+	s.mu.Lock()
+	there := s.states[k] == st
+	onDisk := st.blocks != nil || st.damaged != nil
+	s.mu.Unlock()
+	if !there {
+		return fmt.Errorf("state %s: %w", k, ErrNotFound)
+	}
+	if onDisk {
+		if err := s.unpublish(k); err != nil {
+			return fmt.Errorf("drop %s: %w", k, err)
+		}
+	}
+	s.mu.Lock()
+	delete(s.states, k)
+	held, blocks := st.segments, st.blocks
+	st.segments, st.blocks = nil, nil
+	s.mu.Unlock()
+	s.release(held)
+	return s.dropBlocks(blocks)
+}

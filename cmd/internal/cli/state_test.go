@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"rota/agent/tensor"
+)
+
+func TestState(t *testing.T) {
+	s, err := tensor.Open(tensor.Options{MemoryBytes: 8 << 20, Dir: t.TempDir(), DiskBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	dir, err := os.MkdirTemp("", "rota-*") // short enough for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	address := "unix:" + filepath.Join(dir, "s")
+	l, err := tensor.Listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = (&tensor.Server{Store: s}).Serve(ctx, l)
+	}()
+	defer func() { cancel(); <-done }()
+	k := tensor.Key{Deployment: "actor", Version: 3, Rank: 1}
+	creation, err := s.Create(k, []tensor.Tensor{
+		{Name: "w", DType: "float32", Shape: []uint64{256, 1024}, Global: []uint64{512, 1024}, Offset: []uint64{256, 0}, Group: "weights"},
+	})
+	if err == nil {
+		_, err = creation.Commit()
+	}
+	if err == nil {
+		_, err = s.Offload(k)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		root := (&app{out: &out, err: &out}).root()
+		root.SetArgs(append([]string{"state"}, append(args, "--address", address)...))
+		err := root.Execute()
+		return out.String(), err
+	}
+	for _, c := range []struct {
+		args  string
+		wants []string
+	}{
+		{"list", []string{"actor/3/1", "1MiB", "disk"}},
+		{"list other", []string{"STATE"}},
+		{"stat", []string{"1, of 1MiB", "0 of 8MiB", "1MiB of 64MiB, in 1 blocks"}},
+		{"stat actor/3/1", []string{"float32", "from [256 0] of [512 1024]", "weights"}},
+	} {
+		text, err := run(strings.Fields(c.args)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in\n%s", c.args, want, text)
+			}
+		}
+	}
+	var infos []tensor.Info
+	if text, err := run("list", "-o", "json"); err != nil || json.Unmarshal([]byte(text), &infos) != nil || len(infos) != 1 || infos[0].Key != k {
+		t.Errorf("%s, %v", text, err)
+	}
+	var st tensor.Stat
+	if text, err := run("stat", "-o", "json"); err != nil || json.Unmarshal([]byte(text), &st) != nil || st.DiskBytes != 1<<20 {
+		t.Errorf("%s, %v", text, err)
+	}
+	for args, want := range map[string]string{"stat actor": "DEPLOYMENT/VERSION/RANK", "stat actor/4/0": "not found"} {
+		if _, err := run(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+	address = "unix:" + filepath.Join(dir, "none")
+	if _, err := run("list"); err == nil || !strings.Contains(err.Error(), "--state-memory") {
+		t.Errorf("without an agent: %v", err)
+	}
+}
