@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
@@ -156,29 +155,27 @@ func (d *disk) explain(e plan.Exit) plan.Exit {
 // what the cluster knows may be old, and when it changes.
 func (a *agent) reportDisk(ctx context.Context, incarnation uint64) {
 	pause := newRounds(50*time.Millisecond, 2*time.Second)
-	for said := false; ; {
-		low, changed := a.disk.state()
-		req := &rotav1.ReportDiskRequest{Name: a.cfg.Name, Incarnation: incarnation, Low: low}
-		_, err := call(ctx, a.servers, reportTimeout,
-			func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.ReportDiskResponse, error) {
-				return c.ReportDisk(ctx, req)
-			})
-		if err == nil || connect.CodeOf(err) == connect.CodeUnimplemented { // of an older server
-			pause.reset()
-			said = false
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			continue
-		}
-		if !said {
-			said = true
+	for {
+		var low bool
+		var changed <-chan struct{}
+		heard := a.untilHeard(ctx, pause, func() error {
+			low, changed = a.disk.state()
+			req := &rotav1.ReportDiskRequest{Name: a.cfg.Name, Incarnation: incarnation, Low: low}
+			_, err := call(ctx, a.servers, reportTimeout,
+				func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.ReportDiskResponse, error) {
+					return c.ReportDisk(ctx, req)
+				})
+			return err
+		}, func(err error) {
 			a.log.Warn("the cluster does not know yet whether the disk is low; trying on", "low", low, "error", err)
-		}
-		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
+		})
+		if !heard {
 			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
@@ -16,7 +15,6 @@ import (
 	"rota/agent/engine/chunks"
 	"rota/agent/plan"
 	"rota/agent/runtime"
-	"rota/api/backoff"
 )
 
 const (
@@ -133,37 +131,30 @@ func (a *agent) reportEngines(ctx context.Context, incarnation uint64) {
 		r.said[e] = chunks.Status{Engine: e}
 	}
 	pause := newRounds(20*time.Millisecond, time.Second)
-	for warned := false; ; {
-		list, moved := a.driver.listEngines()
-		changes := r.changes(list)
-		if len(changes) == 0 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-moved:
+	for {
+		var changes []chunks.Status
+		var moved <-chan struct{}
+		heard := a.untilHeard(ctx, pause, func() (err error) {
+			var list []chunks.Status
+			list, moved = a.driver.listEngines()
+			changes = r.changes(list)
+			if changes = changes[:min(len(changes), engineReportsMax)]; len(changes) > 0 {
+				err = a.sendEngines(ctx, incarnation, r.reports(changes))
 			}
-			continue
-		}
-		changes = changes[:min(len(changes), engineReportsMax)]
-		err := a.sendEngines(ctx, incarnation, r.reports(changes))
-		switch {
-		case connect.CodeOf(err) == connect.CodeUnimplemented && err != nil: // of an older server
-			err = nil
-		case ctx.Err() != nil:
-			return
-		}
-		if err == nil {
-			pause.reset()
-			r.confirm(changes)
-			warned = false
-			continue
-		}
-		if !warned {
-			warned = true
+			return err
+		}, func(err error) {
 			a.log.Warn("the cluster does not know yet how the engines are; trying on", "error", err)
-		}
-		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
+		})
+		if !heard {
 			return
+		}
+		if r.confirm(changes); len(changes) > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-moved:
 		}
 	}
 }

@@ -28,18 +28,23 @@ type KV struct {
 
 // withDefaults checks what can be checked before the machine is looked at.
 func (k KV) withDefaults() (KV, error) {
-	switch {
-	case k.MemoryBytes == 0 && (k.Dir != "" || k.DiskBytes > 0):
-		return k, fmt.Errorf("%w: the KV cache has a disk but no memory; give it memory too", ErrConfig)
-	case k.Dir == "" && k.DiskBytes > 0:
-		return k, fmt.Errorf("%w: the KV cache has a disk size but no folder; give it one", ErrConfig)
-	case k.Dir != "" && k.DiskBytes == 0:
-		return k, fmt.Errorf("%w: the KV cache has a folder but no disk size; give it one", ErrConfig)
-	}
 	if k.Listen == "" {
 		k.Listen = DefaultKVListen
 	}
-	return k, nil
+	return k, checkStore("KV cache", k.MemoryBytes, k.Dir, k.DiskBytes)
+}
+
+// checkStore refuses a part of the agent that is given a disk and no memory, or half of a disk.
+func checkStore(part string, memory uint64, dir string, disk uint64) error {
+	switch {
+	case memory == 0 && (dir != "" || disk > 0):
+		return fmt.Errorf("%w: the %s has a disk but no memory; give it memory too", ErrConfig, part)
+	case dir == "" && disk > 0:
+		return fmt.Errorf("%w: the %s has a disk size but no folder; give it one", ErrConfig, part)
+	case dir != "" && disk == 0:
+		return fmt.Errorf("%w: the %s has a folder but no disk size; give it one", ErrConfig, part)
+	}
+	return nil
 }
 
 // kv is the open cache of the node.

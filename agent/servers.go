@@ -289,3 +289,25 @@ func (r *rounds) next(servers int) time.Duration {
 	}
 	return r.Next()
 }
+
+// untilHeard calls send until a server has answered, or the context ends: then it returns false.
+// An older server, which does not know the call, counts as one that has answered. Of failures
+// in a row the first is warned of.
+func (a *agent) untilHeard(ctx context.Context, pause *rounds, send func() error, warn func(error)) bool {
+	for warned := false; ; warned = true {
+		err := send()
+		if err == nil || connect.CodeOf(err) == connect.CodeUnimplemented {
+			pause.reset()
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if !warned {
+			warn(err)
+		}
+		if backoff.Sleep(ctx, pause.next(a.servers.count())) != nil {
+			return false
+		}
+	}
+}

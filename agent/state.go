@@ -27,18 +27,10 @@ type State struct {
 
 // withDefaults checks what can be checked before the machine is looked at.
 func (s State) withDefaults(dir string) (State, error) {
-	switch {
-	case s.MemoryBytes == 0 && (s.Dir != "" || s.DiskBytes > 0):
-		return s, fmt.Errorf("%w: the state manager has a disk but no memory; give it memory too", ErrConfig)
-	case s.Dir == "" && s.DiskBytes > 0:
-		return s, fmt.Errorf("%w: the state manager has a disk size but no folder; give it one", ErrConfig)
-	case s.Dir != "" && s.DiskBytes == 0:
-		return s, fmt.Errorf("%w: the state manager has a folder but no disk size; give it one", ErrConfig)
-	}
 	if s.Listen == "" {
 		s.Listen = "unix:" + filepath.Join(dir, StateSocket)
 	}
-	return s, nil
+	return s, checkStore("state manager", s.MemoryBytes, s.Dir, s.DiskBytes)
 }
 
 // states is the open state manager of the node.

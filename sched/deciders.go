@@ -25,7 +25,7 @@ type change struct {
 const levelExploring state.Level = 3
 
 // LevelResizing is the feature level from which running actions are resized.
-const LevelResizing state.Level = 3
+const LevelResizing = state.LevelResizing
 
 // changes has the schedulers of all feature levels that this build knows, oldest first.
 // A scheduler that a release had is not changed while its level is known: logs and

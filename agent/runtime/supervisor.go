@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	files "rota/agent/internal/record"
 	"rota/agent/plan"
 	"rota/internal/clock"
 	"rota/internal/failpoint"
@@ -40,7 +41,7 @@ func Supervise(ctx context.Context, opts SuperviseOptions) error {
 	}
 	log := hclog.New(&hclog.LoggerOptions{Name: "supervisor", Output: os.Stderr, Level: hclog.Info})
 	lock, err := lockDir(opts.Dir)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	if errors.Is(err, files.ErrLocked) {
 		log.Info("another supervisor serves this directory", "dir", opts.Dir)
 		return nil
 	}
@@ -87,12 +88,8 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make supervisor directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := files.Lock(filepath.Join(dir, lockName))
 	if err != nil {
-		return nil, fmt.Errorf("open supervisor lock: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("lock supervisor directory: %w", err)
 	}
 	return f, nil

@@ -12,7 +12,7 @@ func (s *State) checkGpuClasses() (err error) {
 		if c.ID != next || s.GPUClassByName(c.Name) != c {
 			err = fmt.Errorf("GPU class %d is called %q, which is another's name, or %d is missing", c.ID, c.Name, next)
 		}
-		if c.Age > 0 && s.Meta().Level < levelResizing {
+		if c.Age > 0 && s.Meta().Level < LevelResizing {
 			err = fmt.Errorf("GPU class %q has an age of %d us, and the feature level is %d", c.Name, c.Age, s.Meta().Level)
 		}
 		next++
@@ -99,7 +99,7 @@ func (s *State) checkWorths(n *Node, models []Resident) error {
 		most := Resident{Uses: m.Uses}.Valued(class.Age, SetUpMax).Worth
 		switch {
 		case m.Uses == 0 && m.Worth == 0:
-		case s.Meta().Level < levelResizing:
+		case s.Meta().Level < LevelResizing:
 			return fmt.Errorf("node %s: model %q has %d uses and a worth of %d us, and the feature level is %d", n.Name, m.Model, m.Uses, m.Worth, s.Meta().Level)
 		case m.Uses == 0 || m.Uses > UsesMax || m.Worth < least || m.Worth > most:
 			return fmt.Errorf("node %s: model %q has %d uses and a worth of %d us, must be 1 to %d and %d to %d us", n.Name, m.Model, m.Uses, m.Worth, UsesMax, least, most)

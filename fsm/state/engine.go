@@ -5,9 +5,6 @@ import (
 	"strings"
 )
 
-// levelResizing is sched.LevelResizing, which engines came with.
-const levelResizing Level = 3
-
 const (
 	// EnginesMax bounds the models that have an engine.
 	EnginesMax = 4096

@@ -15,6 +15,10 @@ type Level uint32
 // of all builds before there were levels: they decided differently.
 const LevelMin Level = 2
 
+// LevelResizing is the feature level from which running actions are resized, and engines may be
+// declared.
+const LevelResizing Level = 3
+
 // Levels is how many levels this build knows, from LevelMin on.
 const Levels = int(LevelMax-LevelMin) + 1
 

@@ -51,8 +51,8 @@ var tables = append([]tableDef{
 	defineTable(tableJobs, func(d *containers) *table[JobID, Job, *Job] { return &d.jobs }, (*State).PutJob),
 	defineTable(tableReservations, func(d *containers) *table[JobID, Reservation, *Reservation] { return &d.reservations }, (*State).PutReservation),
 	defineTable(tableTurns, func(d *containers) *table[TurnID, Turn, *Turn] { return &d.turns }, (*State).PutTurn),
-	sinceLevel(levelResizing, defineTable(tableEngines, func(d *containers) *table[string, Engine, *Engine] { return &d.engines }, (*State).PutEngine)),
-	sinceLevel(levelResizing, defineTable(tableNodeEngines, func(d *containers) *table[NodeID, NodeEngines, *NodeEngines] { return &d.nodeEngines }, (*State).PutNodeEngines)),
+	sinceLevel(LevelResizing, defineTable(tableEngines, func(d *containers) *table[string, Engine, *Engine] { return &d.engines }, (*State).PutEngine)),
+	sinceLevel(LevelResizing, defineTable(tableNodeEngines, func(d *containers) *table[NodeID, NodeEngines, *NodeEngines] { return &d.nodeEngines }, (*State).PutNodeEngines)),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.

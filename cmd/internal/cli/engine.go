@@ -215,7 +215,7 @@ func (a *app) printEngine(resp proto.Message, e *rotav1.Engine) error {
 		{"generation", fmt.Sprint(e.GetGeneration())}, {"set-up", measuredText(e)},
 	}
 	for _, i := range e.GetInstances() {
-		fields = append(fields, field{fmt.Sprintf("on %s, GPUs %s", i.Node, chunkText(i.Chunk)), instanceText(e, i)})
+		fields = append(fields, field{fmt.Sprintf("on %s, GPUs %s", i.Node, gpuRange(i.Chunk)), instanceText(e, i)})
 	}
 	return a.printFields(resp, fields)
 }
@@ -233,14 +233,6 @@ func measuredText(e *rotav1.Engine) string {
 		return "not measured yet"
 	}
 	return fmt.Sprintf("%s, the mean of %d", optionalDuration(e.SetUp), e.SetUps)
-}
-
-// chunkText is "4" or "4-5".
-func chunkText(c *rotav1.GpuChunk) string {
-	if c.GetGpus() <= 1 {
-		return fmt.Sprint(c.GetFirst())
-	}
-	return fmt.Sprintf("%d-%d", c.First, c.First+c.Gpus-1)
 }
 
 // instanceText says "failed, 3 failures, 4 starts: exited with 1".

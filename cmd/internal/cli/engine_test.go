@@ -68,8 +68,8 @@ func TestEngineText(t *testing.T) {
 	for got, want := range map[string]string{
 		instanceText(e, failed): "failed with generation 2, 3 failures, 4 starts: exited with 1",
 		instanceText(e, asleep): "falling asleep",
-		chunkText(asleep.Chunk): "4-5",
-		chunkText(failed.Chunk): "0",
+		gpuRange(asleep.Chunk):  "4-5",
+		gpuRange(failed.Chunk):  "0",
 		measuredText(e):         "8s, the mean of 2",
 		measuredText(nil):       "not measured yet",
 		instancesText([]*rotav1.EngineInstance{failed, asleep, failed}): "1 falling asleep, 2 failed",

@@ -207,6 +207,7 @@ func residentsText(n *rotav1.Node) string {
 	return strings.Join(out, ", ")
 }
 
+// gpuRange is "4" or "4-5".
 func gpuRange(c *rotav1.GpuChunk) string {
 	if c.GetGpus() <= 1 {
 		return fmt.Sprint(c.GetFirst())
