@@ -99,6 +99,7 @@ test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_
 	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m,$(OTHERPKGS))
 	$(call gotest,$(TESTFLAGS) -vet=off -timeout 10m -tags faults,$(FAULTPKGS))
 	if command -v cc > /dev/null; then CGO_ENABLED=1 go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
+	if command -v cc > /dev/null; then go test -vet=off -timeout 2m -tags cuda -run CUDA ./agent/tensor/...; fi
 
 # Compilers beside tests with real processes would make leases late, so all is
 # compiled before anything runs: what tests build, and, as `go list -export` does
@@ -169,6 +170,7 @@ check-vet:
 	go vet -tags faults ./...
 	go vet -tags nextlevel ./fsm/... ./server
 	if command -v cc > /dev/null; then CGO_ENABLED=1 go vet -tags nvml ./agent/...; fi
+	go vet -tags cuda ./agent/tensor/...
 	cd cmd/etcd-bench && go vet .
 
 .PHONY: check-lint

@@ -59,6 +59,8 @@ var layers = []layer{
 		"a cluster is driven from outside; only logs are read, by those who know their format"},
 	{"jepsen/fault", []string{"api", "jepsen", "internal/process", "internal/failpoint"},
 		"a fault is done to processes from outside; what it means for rota is for the checkers to say"},
+	{"jepsen/workload/witness/engine", []string{"jepsen", "agent/engine/simulated"},
+		"an engine under test is the simulated one, and differs only in that the witness sees it"},
 	{"cmd", []string{"api", "fsm", "sched", "server", "agent", "jepsen", "cmd", "internal/sim", "internal/process", "internal/clock", "internal/failpoint"},
 		"commands wire everything"},
 	{"internal/sim", []string{"api", "fsm", "sched", "internal/sim", "server/leader", "server/lease", "agent/plan"},

@@ -47,8 +47,11 @@ type agent struct {
 	recorded []plan.Engine
 	servers  *servers
 	disk     *disk
-	kv       *kv     // nil: no cache
+	gpus     *gpuWatch // nil: no GPUs
+	kv       *kv       // nil: no cache
+	mover    *mover
 	states   *states // nil: no state manager
+	homes    *homes
 	specs    specifier
 	runtime  string // what the runtime can and cannot enforce
 	resizes  bool   // attempts can get other CPUs while they run
@@ -81,6 +84,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if a.kv != nil {
 		defer a.closeKV(a.kv)
 	}
+	peers, err := a.openMover()
+	if err != nil {
+		return err
+	}
+	defer peers.CloseIdleConnections()
 	if a.states, err = a.openStates(); err != nil {
 		return err
 	}
@@ -110,7 +118,7 @@ func open(cfg Config) (*agent, error) {
 	if err := a.takeMemory("KV cache", cfg.KV.MemoryBytes); err != nil {
 		return nil, err
 	}
-	if err := a.takeMemory("state manager", cfg.State.MemoryBytes); err != nil {
+	if err := a.takeMemory("state manager", cfg.State.hostBytes()); err != nil {
 		return nil, err
 	}
 	a.specs = specifier{node: cfg.Name, inv: a.inv, runtimeDir: cfg.Process.Dir, self: self(cfg.Process)}
@@ -184,11 +192,15 @@ func (a *agent) openJournal() error {
 		return err
 	}
 	a.journal = j
+	if a.gpus, err = a.openGPUs(bootID); err != nil {
+		return errors.Join(err, j.Close())
+	}
 	var accepted []plan.Accepted
 	for key, s := range j.Attempts() {
 		accepted = append(accepted, plan.Accepted{Key: key, Reported: s.Reported, Rebooted: s.Rebooted})
 	}
 	a.driver = newDriver(plan.New(j.Incarnation(), accepted))
+	a.homes = newHomes(a.log, a.driver.connection)
 	return nil
 }
 
@@ -240,6 +252,9 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 		MemoryBytes: a.inv.MemoryBytes, Runtime: a.runtime,
 		BandwidthBps: a.cfg.BandwidthBPS, Resizes: a.resizes,
 	}
+	if a.kv != nil {
+		req.CacheBytes = a.cfg.KV.MemoryBytes + a.cfg.KV.DiskBytes
+	}
 	if g := a.inv.GPUs; g != nil {
 		req.Gpus = &rotav1.GpuInventory{Class: g.Class, Count: uint32(g.Count), MemoryBytes: g.MemoryBytes}
 	}
@@ -262,7 +277,11 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first connection
 	inner.Go(func(ctx context.Context) error { return a.supervise(ctx, first) })
 	inner.Go(func(ctx context.Context) error { return a.drive(ctx, outer) })
 	outer.Go(a.disk.watch)
+	if a.gpus != nil {
+		outer.Go(a.gpus.watch)
+	}
 	outer.Go(a.engines.Watch)
+	outer.Go(a.homes.keep)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if a.kv != nil {
 		outer.Go(a.kv.serve)

@@ -75,6 +75,9 @@ type Config struct {
 	// declares some that do not exist.
 	GPUs          string
 	SimulatedGPUs *inventory.GPUs
+	// SimulatedGPUHealth is a file that says which simulated GPUs are sick, a line for each:
+	// its number and a reason. It is watched; while it is not there, all are well.
+	SimulatedGPUHealth string
 	// BandwidthBPS declares so much bandwidth of the network, in bits a second.
 	BandwidthBPS uint64
 	// DiskFloor is how many bytes of Dir's file system have to be free for the node to
@@ -100,8 +103,13 @@ type Config struct {
 	dial func(context.Context) (runtime.Runtime, error)
 	// bootID replaces the machine's in tests.
 	bootID string
+	// gpuProbe replaces the driver of GPUs in tests.
+	gpuProbe inventory.Probe
 	// readRoom replaces the file system in tests.
 	readRoom func(dir string) (room, error)
+	// pull replaces the transfer of migrations in tests, and pullRetryFor pullRetryFor.
+	pull         pull
+	pullRetryFor time.Duration
 	// watchEnginesEvery replaces the pause between two probes of an engine in tests.
 	watchEnginesEvery time.Duration
 }
@@ -144,6 +152,9 @@ func (c Config) withDefaults() (Config, error) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return c, fmt.Errorf("%w: server address %q is not host:port", ErrConfig, addr)
 		}
+	}
+	if c.SimulatedGPUHealth != "" && c.SimulatedGPUs == nil {
+		return c, fmt.Errorf("%w: a file says which simulated GPUs are sick, and none are simulated; declare them with --simulated-gpus", ErrConfig)
 	}
 	c.Process.Dir = filepath.Join(c.Dir, "runtime")
 	if c.KV, err = c.KV.withDefaults(); err != nil {

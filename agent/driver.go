@@ -201,8 +201,12 @@ func (s *steps) open(step plan.Open) {
 	older := s.engines.Open(step.Incarnation)
 	s.driver.tellEngines(func(c *chunks.Chunks, _ int64) { c.Kill(older) })
 	s.doing.Go(func() { s.reportEngines(ctx, step.Incarnation) })
+	s.doing.Go(func() { s.migrate(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.follow(ctx, step.Incarnation) })
 	s.doing.Go(func() { s.reportDisk(ctx, step.Incarnation) })
+	if s.gpus != nil {
+		s.doing.Go(func() { s.reportGPUs(ctx, step.Incarnation) })
+	}
 }
 
 // write enters into the journal what the step says, in its order.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"rota/agent/httpcall"
 	"rota/agent/inventory"
 	"rota/agent/plan"
+	"rota/agent/runtime"
 )
 
 // served is the engine of a model on GPU 1, which adds its process to a witness.
@@ -180,9 +182,15 @@ func TestTheAddressOfAnEngine(t *testing.T) {
 	if spec.Argv[1] != "{{engine}}/v1" {
 		t.Error("what is started again, perhaps on another engine, has lost its mark")
 	}
+	if _, err := w.on(""); !errors.Is(err, runtime.ErrInvalidSpec) {
+		t.Errorf("it starts without the engine that it names: %v", err)
+	}
 	as.Command, as.Http = nil, &rotav1.HttpCall{Url: "{{engine}}/v1"}
 	if spec, err = s.spec(plan.Key{Action: 41, Attempt: 1, Incarnation: 7}, as); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := (work{spec, as.Http}).on(""); !errors.Is(err, runtime.ErrInvalidSpec) {
+		t.Errorf("it calls without the engine that it names: %v", err)
 	}
 	got, err = work{spec, as.Http}.on("http://127.0.0.1:8123")
 	if err != nil || as.Http.Url != "{{engine}}/v1" {

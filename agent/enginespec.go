@@ -31,10 +31,16 @@ type work struct {
 	call *rotav1.HttpCall // that the specification makes; nil: none
 }
 
-// on completes what is to be started, with the address of the engine; empty: it needs none.
+// errNoEngine: the engine was removed after the action was submitted, or never declared.
+var errNoEngine = fmt.Errorf("%w: it has %s, and its model has no engine; register one with rota engine register", runtime.ErrInvalidSpec, engineMark)
+
+// on completes what is to be started, with the address of the engine; empty: there is none.
 func (w work) on(engineURL string) (runtime.Spec, error) {
 	spec := w.spec
 	if engineURL == "" {
+		if w.asksForEngine() {
+			return spec, errNoEngine
+		}
 		return spec, nil
 	}
 	marks := strings.NewReplacer(engineMark, engineURL)
@@ -52,6 +58,15 @@ func (w work) on(engineURL string) (runtime.Spec, error) {
 	spec.Env = slices.DeleteFunc(spec.Env, func(kv string) bool { return strings.HasPrefix(kv, httpcall.Variable+"=") })
 	spec.Env = append(spec.Env, httpcall.Variable+"="+text)
 	return spec, nil
+}
+
+// asksForEngine: it has a place for the address of an engine.
+func (w work) asksForEngine() bool {
+	has := func(text string) bool { return strings.Contains(text, engineMark) }
+	if w.call != nil {
+		return has(w.call.GetUrl())
+	}
+	return slices.ContainsFunc(w.spec.Argv, has) || slices.ContainsFunc(w.spec.Env, has)
 }
 
 func replaced(marks *strings.Replacer, list []string) []string {

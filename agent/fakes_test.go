@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -40,6 +42,8 @@ type supervisor struct {
 	refused       int // starts after the deadline
 	link          *link
 	exitsMax      int // exits that a link holds
+	kept          [][]uint64
+	dir           string // that of trajectories
 	changed       chan struct{}
 }
 
@@ -194,6 +198,17 @@ func (s *supervisor) Forget(_ context.Context, keys []plan.Key) error {
 	return nil
 }
 
+func (s *supervisor) KeepTrajectories(_ context.Context, open []uint64) error {
+	s.lock()
+	defer s.unlock()
+	s.kept = append(s.kept, open)
+	return nil
+}
+
+func (s *supervisor) MakeTrajectory(_ context.Context, trajectory uint64) error {
+	return os.MkdirAll(runtime.TrajectoryDir(s.dir, trajectory), 0o700)
+}
+
 func (s *supervisor) SetDeadline(_ context.Context, boottimeNS int64) error {
 	time.Sleep(s.deadlineTakes)
 	s.lock()
@@ -252,8 +267,12 @@ type cluster struct {
 	reported    int // requests that arrived
 	watchers    map[string]int
 	lowDisk     []bool // as it was reported
+	sickGPUs    []string
 	engines     []*rotav1.DesiredEngine
 	engineSaid  []*rotav1.EngineReport // all, in order
+	migrations  []*rotav1.DesiredMigration
+	migrated    []*rotav1.MigrationReport // all, in order
+	unheard     int                       // so many reports of migrations fail
 }
 
 // serverReadMax is what real servers read of one message.
@@ -344,7 +363,7 @@ func (c *cluster) WatchNode(ctx context.Context, req *rotav1.WatchNodeRequest, s
 	sent := map[plan.Key]bool{}
 	for {
 		c.mu.Lock()
-		m := &rotav1.WatchNodeResponse{Index: c.index, Fenced: c.fenced || req.Incarnation != c.incarnation, Engines: c.engines}
+		m := &rotav1.WatchNodeResponse{Index: c.index, Fenced: c.fenced || req.Incarnation != c.incarnation, Engines: c.engines, Migrations: c.migrations}
 		for key, as := range c.desired {
 			if as = proto.CloneOf(as); sent[key] {
 				as.Command = nil
@@ -393,6 +412,15 @@ func (c *cluster) RenewLease(_ context.Context, req *rotav1.RenewLeaseRequest) (
 	return &rotav1.RenewLeaseResponse{Fenced: c.fenced || req.Incarnation != c.incarnation}, nil
 }
 
+func (c *cluster) ReportGpus(_ context.Context, req *rotav1.ReportGpusRequest) (*rotav1.ReportGpusResponse, error) {
+	sick := ""
+	for _, s := range req.Sick {
+		sick += fmt.Sprintf("%d: %s; ", s.Gpu, s.Reason)
+	}
+	c.change(func() { c.sickGPUs = append(c.sickGPUs, sick) })
+	return &rotav1.ReportGpusResponse{}, nil
+}
+
 func (c *cluster) ReportDisk(_ context.Context, req *rotav1.ReportDiskRequest) (*rotav1.ReportDiskResponse, error) {
 	c.change(func() { c.lowDisk = append(c.lowDisk, req.Low) })
 	return &rotav1.ReportDiskResponse{}, nil
@@ -401,6 +429,18 @@ func (c *cluster) ReportDisk(_ context.Context, req *rotav1.ReportDiskRequest) (
 func (c *cluster) ReportEngines(_ context.Context, req *rotav1.ReportEnginesRequest) (*rotav1.ReportEnginesResponse, error) {
 	c.change(func() { c.engineSaid = append(c.engineSaid, req.Reports...) })
 	return &rotav1.ReportEnginesResponse{}, nil
+}
+
+func (c *cluster) ReportMigrations(_ context.Context, req *rotav1.ReportMigrationsRequest) (*rotav1.ReportMigrationsResponse, error) {
+	var err error
+	c.change(func() {
+		if c.unheard--; c.unheard >= 0 {
+			err = connect.NewError(connect.CodeUnavailable, nil)
+			return
+		}
+		c.migrated = append(c.migrated, req.Reports...)
+	})
+	return &rotav1.ReportMigrationsResponse{}, err
 }
 
 // until waits for a condition on a cluster.

@@ -24,6 +24,8 @@ type KV struct {
 	Listen string
 	// Password has to be given by clients; empty: none is asked for.
 	Password string
+	// MigrationBytesPerSecond limits what is pulled from other nodes' caches; 0: no limit.
+	MigrationBytesPerSecond uint64
 }
 
 // withDefaults checks what can be checked before the machine is looked at.

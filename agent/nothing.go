@@ -22,9 +22,11 @@ func (n *nothing) Kill(context.Context, plan.Key, plan.Reason) error { return ni
 func (n *nothing) List(context.Context) ([]plan.Running, []plan.Exit, error) {
 	return nil, nil, nil
 }
-func (n *nothing) Exits() <-chan plan.Exit                  { return n.exits }
-func (n *nothing) Forget(context.Context, []plan.Key) error { return nil }
-func (n *nothing) SetDeadline(context.Context, int64) error { return nil }
-func (n *nothing) Describe() runtime.Description            { return runtime.Description{Mode: "process"} }
-func (n *nothing) Stop(context.Context) error               { return nil }
-func (n *nothing) Close() error                             { return nil }
+func (n *nothing) Exits() <-chan plan.Exit                          { return n.exits }
+func (n *nothing) Forget(context.Context, []plan.Key) error         { return nil }
+func (n *nothing) KeepTrajectories(context.Context, []uint64) error { return nil }
+func (n *nothing) MakeTrajectory(context.Context, uint64) error     { return errNothing }
+func (n *nothing) SetDeadline(context.Context, int64) error         { return nil }
+func (n *nothing) Describe() runtime.Description                    { return runtime.Description{Mode: "process"} }
+func (n *nothing) Stop(context.Context) error                       { return nil }
+func (n *nothing) Close() error                                     { return nil }

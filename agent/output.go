@@ -19,6 +19,7 @@ import (
 	"connectrpc.com/connect"
 
 	"rota/agent/plan"
+	"rota/agent/tier/transfer"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
@@ -37,9 +38,9 @@ const (
 	outputCloseMax = time.Second
 )
 
-// listen opens the output server's port. With TLS only servers get in, and
-// they are turned away before anything they send is decoded; without, only
-// this machine does.
+// listen opens the port of the agent. With TLS only servers get in, which read output and work with files, and
+// agents, which pull KV caches. Others are turned away before anything they send is decoded.
+// Without TLS only this machine gets in.
 func (a *agent) listen() (net.Listener, error) {
 	l, err := net.Listen("tcp", a.cfg.Listen)
 	if err != nil {
@@ -53,7 +54,7 @@ func (a *agent) listen() (net.Listener, error) {
 		}
 		return l, nil
 	}
-	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer)
+	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer, pki.RoleAgent)
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("%w: output server: %w", ErrConfig, err)
@@ -72,9 +73,12 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	path, handler := rotav1connect.NewOutputServiceHandler(&outputService{
 		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx,
 	}, intake.ForHandler(), connect.WithReadMaxBytes(requestBytesMax))
-	mux.Handle(path, intake.Handler(handler, intake.Limits{
+	mux.Handle(path, onlyFor(pki.RoleServer, intake.Handler(handler, intake.Limits{
 		MessageBytes: requestBytesMax, Budget: intake.NewBudget(decodingMax),
-	}))
+	})))
+	files, fileHandler := newFileHandler(a)
+	mux.Handle(files, onlyFor(pki.RoleServer, fileHandler))
+	mux.Handle(transfer.Path, onlyFor(pki.RoleAgent, a.source()))
 	srv := httpx.NewServer(mux)
 	srv.ErrorLog = a.log.Named("output").StandardLogger(nil)
 	stopped := context.AfterFunc(ctx, func() {
@@ -89,6 +93,19 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("output server: %w", err)
 	}
 	return ctx.Err()
+}
+
+// onlyFor lets one role in; without TLS there are none.
+func onlyFor(role pki.Role, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil {
+			if got, err := pki.PeerRole(r.TLS); err != nil || got != role {
+				http.Error(w, fmt.Sprintf("this is for certificates with the role %q", role), http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // outputService reads the files that attempts write into.

@@ -64,7 +64,7 @@ func (a *agent) reportBare(ctx context.Context, incarnation uint64, exit plan.Ex
 	a.log.Error("a report was refused; reporting the end without its output", "attempt", exit.Key, "error", refusal)
 	bare := plan.Exit{
 		Key: exit.Key, Reason: exit.Reason, ExitCode: exit.ExitCode, Signal: exit.Signal,
-		Throttled: exit.Throttled, RetryAfter: exit.RetryAfter,
+		Throttled: exit.Throttled, RetryAfter: exit.RetryAfter, Usage: exit.Usage,
 		Message: "the output is missing because the report was refused: " + refusal.Error(),
 	}
 	index, err := a.sendReports(ctx, incarnation, []plan.Exit{bare})
@@ -93,7 +93,7 @@ func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []pla
 	req := &rotav1.ReportAttemptsRequest{Name: a.cfg.Name, Incarnation: incarnation}
 	for _, exit := range exits {
 		req.Reports = append(req.Reports, &rotav1.AttemptReport{
-			ActionId: exit.Key.Action, Attempt: exit.Key.Attempt, Result: resultOf(exit), Throttle: throttleOf(exit),
+			ActionId: exit.Key.Action, Attempt: exit.Key.Attempt, Result: resultOf(exit), Throttle: throttleOf(exit), Usage: usageOf(exit),
 		})
 	}
 	resp, err := call(ctx, a.servers, reportTimeout,
@@ -105,6 +105,14 @@ func (a *agent) sendReports(ctx context.Context, incarnation uint64, exits []pla
 	}
 	failpoint.Hit(failpoint.ReportAcked)
 	return max(resp.GetIndex(), 1), nil
+}
+
+// usageOf is what the attempt used of quotas, as far as it said.
+func usageOf(e plan.Exit) (uses []*rotav1.QuotaUse) {
+	for _, u := range e.Usage {
+		uses = append(uses, &rotav1.QuotaUse{Quota: u.Quota, Units: u.Units})
+	}
+	return uses
 }
 
 // throttleOf is what a provider said, nil if it refused nothing.

@@ -153,6 +153,8 @@ func (a *agent) desire(incarnation uint64, m *rotav1.WatchNodeResponse) (gap boo
 		gap = p.Desire(d)
 		if p.Told(incarnation, m.GetIndex()) {
 			a.desireEngines(p, m)
+			a.homes.told(m)
+			a.mover.desire(incarnation, m.GetMigrations())
 		}
 	})
 	return gap

@@ -94,8 +94,9 @@ func (s specifier) cores(as *rotav1.Assignment) int {
 	return max(1, len(as.GetCpus()), min(int(as.GetMaxCores()), s.inv.Cores()))
 }
 
-// callEnv hands an HTTP call over, and how this machine gets out.
-func callEnv(env map[string]string, call *rotav1.HttpCall) error {
+// callEnv hands an HTTP call over, with where its answer says what it used of its quotas, and
+// how this machine gets out.
+func callEnv(env map[string]string, call *rotav1.HttpCall, keys []*rotav1.QuotaKey) error {
 	if call == nil {
 		return nil
 	}
@@ -103,6 +104,15 @@ func callEnv(env map[string]string, call *rotav1.HttpCall) error {
 		if value, ok := os.LookupEnv(name); ok {
 			env[name] = value
 		}
+	}
+	var rules []string
+	for _, q := range keys {
+		if q.GetSettle() != "" {
+			rules = append(rules, q.GetQuota()+"="+q.GetSettle())
+		}
+	}
+	if len(rules) > 0 {
+		env[httpcall.SettleVariable] = strings.Join(rules, "\n")
 	}
 	var err error
 	env[httpcall.Variable], err = httpcall.Encode(call)
@@ -137,7 +147,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	if s.inv.Pinned && len(cpus) > 0 {
 		env["ROTA_CPUS"] = runtime.IDList(cpus)
 	}
-	if err := errors.Join(s.gpuEnv(env, as.GetGpus()), callEnv(env, as.GetHttp())); err != nil {
+	if err := errors.Join(s.gpuEnv(env, as.GetGpus()), callEnv(env, as.GetHttp(), as.GetQuotaKeys())); err != nil {
 		return nil, err
 	}
 	env["ROTA_TOKEN"] = spec.Key.String()
@@ -158,11 +168,13 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 func (s specifier) leastEnv(spec runtime.Spec) map[string]string {
 	env := map[string]string{
 		"PATH": defaultPath, "LANG": "C.UTF-8", "TMPDIR": "/tmp",
-		"HOME": runtime.WorkDir(s.runtimeDir, spec.Key),
 	}
-	if filepath.IsAbs(spec.Dir) {
+	switch {
+	case filepath.IsAbs(spec.Dir):
 		env["HOME"] = spec.Dir
-	}
+	case spec.Trajectory == 0:
+		env["HOME"] = runtime.WorkDir(s.runtimeDir, spec.Key)
+	} // else the supervisor says it: the directory of the trajectory
 	return env
 }
 

@@ -67,7 +67,7 @@ func TestTheEnvironmentOfACommand(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, kv := range []string{
-		"CI=1", "PATH=/opt/bin", "LANG=C.UTF-8", "TMPDIR=/tmp", "HOME=/var/lib/rota/work/41.1.7",
+		"CI=1", "PATH=/opt/bin", "LANG=C.UTF-8", "TMPDIR=/tmp", // HOME is the supervisor's to say
 		"ROTA_CORES=2", "ROTA_CPUS=1,3", "ROTA_TOKEN=41.1.7", "ROTA_TOKEN_ATTEMPT=1", "ROTA_ACTION_ID=41",
 		"ROTA_TRAJECTORY_ID=5", "ROTA_NAMESPACE=default", "ROTA_NODE=node-1",
 	} {
@@ -79,6 +79,10 @@ func TestTheEnvironmentOfACommand(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("environment %q", spec.Env)
+	}
+	a.TrajectoryId = 0
+	if spec, err = specs().spec(plan.Key{Action: 41, Attempt: 1, Incarnation: 7}, a); err != nil || !slices.Contains(spec.Env, "HOME=/var/lib/rota/work/41.1.7") {
+		t.Errorf("without a trajectory: environment %q, %v", spec.Env, err)
 	}
 }
 

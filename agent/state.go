@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 
 	"rota/agent/tensor"
+	"rota/agent/tensor/device"
 )
 
 // StateSocket is the name of the state manager's socket in the folder of the agent.
@@ -23,12 +25,21 @@ type State struct {
 	DiskBytes uint64
 	// Listen is unix:/path; StateSocket in the folder of the agent if empty.
 	Listen string
+	// Device is memory of a GPU, or what stands for it, for states; none if zero. The node
+	// offers less memory by what a simulated one takes.
+	Device device.Spec
 }
+
+// hostBytes is how much memory of the node the state manager takes.
+func (s State) hostBytes() uint64 { return s.MemoryBytes + s.Device.HostBytes() }
 
 // withDefaults checks what can be checked before the machine is looked at.
 func (s State) withDefaults(dir string) (State, error) {
 	if s.Listen == "" {
 		s.Listen = "unix:" + filepath.Join(dir, StateSocket)
+	}
+	if s.MemoryBytes == 0 && s.Device.Kind != device.None {
+		return s, fmt.Errorf("%w: the state manager has a device but no memory; give it memory too", ErrConfig)
 	}
 	return s, checkStore("state manager", s.MemoryBytes, s.Dir, s.DiskBytes)
 }
@@ -50,8 +61,7 @@ func (a *agent) openStates() (_ *states, err error) {
 	if s.listener, err = tensor.Listen(c.Listen); err != nil {
 		return nil, fmt.Errorf("%w: state manager: %w", ErrConfig, err)
 	}
-	s.store, err = tensor.Open(tensor.Options{MemoryBytes: c.MemoryBytes, Dir: c.Dir, DiskBytes: c.DiskBytes})
-	if err != nil {
+	if s.store, err = a.openStateStore(); err != nil {
 		_ = s.listener.Close()
 		return nil, fmt.Errorf("%w: state manager: %w", ErrConfig, err)
 	}
@@ -63,8 +73,26 @@ func (a *agent) openStates() (_ *states, err error) {
 	}
 	st := s.store.Stat()
 	a.log.Info("state manager is open", "address", s.listener.Addr(), "memory_bytes", c.MemoryBytes,
-		"states", st.States, "disk_bytes", st.DiskBytes, "disk_bytes_max", st.DiskBytesMax, "direct_io", st.DirectIO)
+		"states", st.States, "disk_bytes", st.DiskBytes, "disk_bytes_max", st.DiskBytesMax, "direct_io", st.DirectIO,
+		"device", cmp.Or(st.Device, "none"), "device_bytes_max", st.DeviceBytesMax)
 	return s, nil
+}
+
+// openStateStore opens the device of the state manager, and its store, which closes it.
+func (a *agent) openStateStore() (*tensor.Store, error) {
+	c, log := a.cfg.State, a.log.Named("state")
+	d, notes, err := device.Open(c.Device)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range notes {
+		log.Warn(note, "device", d.Name())
+	}
+	store, err := tensor.Open(tensor.Options{MemoryBytes: c.MemoryBytes, Dir: c.Dir, DiskBytes: c.DiskBytes, Device: d, Logger: log})
+	if err != nil && d != nil {
+		err = errors.Join(err, d.Close())
+	}
+	return store, err
 }
 
 func (s *states) serve(ctx context.Context) error {
@@ -78,8 +106,8 @@ func (s *states) serve(ctx context.Context) error {
 func (a *agent) closeStates(s *states) {
 	_ = s.listener.Close()
 	for _, i := range s.store.List("") {
-		if i.InMemory && !i.OnDisk {
-			a.log.Warn("a state that was in memory only ends with the agent", "state", i.Key, "bytes", i.Bytes)
+		if !i.OnDisk {
+			a.log.Warn("a state that was not on disk ends with the agent", "state", i.Key, "bytes", i.Bytes)
 		}
 	}
 	if err := s.store.Close(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"rota/agent/tensor"
+	"rota/agent/tensor/device"
 )
 
 // stateConfig is that of an agent with a state manager.
@@ -65,6 +66,7 @@ func TestStatesOnDiskOutliveTheAgent(t *testing.T) {
 		if got := askStates(t, cfg.State.Listen); len(got) != 1 || got[0].Key != k || !got[0].OnDisk {
 			t.Errorf("%+v", got)
 		}
+		c.until("the node is registered", func(c *cluster) bool { return len(c.registered) > 0 })
 		stop()
 	}
 	if got := c.registered[0].MemoryBytes; got != 1<<30-64<<20 {
@@ -72,14 +74,47 @@ func TestStatesOnDiskOutliveTheAgent(t *testing.T) {
 	}
 }
 
+// A simulated device is memory of the node.
+func TestTheNodeOffersWhatADeviceLeaves(t *testing.T) {
+	checkLeaks(t)
+	c, s := newCluster(t, 1), newSupervisor(t)
+	cfg := stateConfig(t, c, s)
+	cfg.State.Device = device.Spec{Kind: device.Simulated, Bytes: 16 << 20}
+	stop := start(t, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	askStates(t, cfg.State.Listen)
+	client, err := tensor.Dial(ctx, cfg.State.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := client.Stat()
+	if err := errors.Join(err, client.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.until("the node is registered", func(c *cluster) bool { return len(c.registered) > 0 })
+	stop()
+	if st.Device != "simulated" || st.DeviceBytesMax != 16<<20 {
+		t.Errorf("%+v", st)
+	}
+	if got := c.registered[0].MemoryBytes; got != 1<<30-80<<20 {
+		t.Errorf("the node offers %d bytes of memory", got)
+	}
+}
+
 func TestStateManagersThatAreRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"a disk without memory":    func(c *Config) { c.State.MemoryBytes = 0 },
-		"a disk without a size":    func(c *Config) { c.State.DiskBytes = 0 },
-		"a size without a folder":  func(c *Config) { c.State.Dir = "" },
-		"all of the memory":        func(c *Config) { c.State.MemoryBytes = c.MemoryBytes },
-		"all that the cache left":  func(c *Config) { c.KV.MemoryBytes = c.MemoryBytes - c.State.MemoryBytes },
-		"little memory":            func(c *Config) { c.State.MemoryBytes = 1 },
+		"a disk without memory":   func(c *Config) { c.State.MemoryBytes = 0 },
+		"a disk without a size":   func(c *Config) { c.State.DiskBytes = 0 },
+		"a size without a folder": func(c *Config) { c.State.Dir = "" },
+		"all of the memory":       func(c *Config) { c.State.MemoryBytes = c.MemoryBytes },
+		"all that the cache left": func(c *Config) { c.KV.MemoryBytes = c.MemoryBytes - c.State.MemoryBytes },
+		"little memory":           func(c *Config) { c.State.MemoryBytes = 1 },
+		"a device without memory": func(c *Config) {
+			c.State = State{Device: device.Spec{Kind: device.Simulated, Bytes: 1 << 20}, Listen: c.State.Listen}
+		},
+		"a device of all memory":   func(c *Config) { c.State.Device = device.Spec{Kind: device.Simulated, Bytes: c.MemoryBytes} },
+		"a device that is no such": func(c *Config) { c.State.Device = device.Spec{Kind: device.CUDA, Index: 1 << 20} },
 		"a port":                   func(c *Config) { c.State.Listen = "127.0.0.1:0" },
 		"a folder that is no such": func(c *Config) { c.State.Dir = "/dev/null" },
 	} {

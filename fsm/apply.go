@@ -31,7 +31,8 @@ type execution struct {
 	divisions orderedSet[state.NodeID]
 	// requested are the pending trajectories that the actions of a submission are to join,
 	// with what they would request then; for look-up only.
-	requested map[state.TrajectoryID]*state.Trajectory
+	requested  map[state.TrajectoryID]*state.Trajectory
+	migrations pendingMigrations
 }
 
 // stage is what an execution is doing, so that a panic can be put down to it.
@@ -40,6 +41,8 @@ type stage struct {
 	pool    state.PoolID
 	quota   state.QuotaID
 	group   state.GroupID
+	// migration is started or ended by the rules of transfers.
+	migration state.MigrationID
 	// placement: queued jobs are placed.
 	placement bool
 	timers    bool
@@ -50,6 +53,13 @@ type faults struct {
 	commands []string // by command: the panic, empty if none
 	halted   []halted
 	timers   string
+	// migrations are those whose turn panicked.
+	migrations []migrationFault
+}
+
+type migrationFault struct {
+	migration state.MigrationID
+	reason    string
 }
 
 // halted is a pool, a quota, a node group, or else the placement of jobs.
@@ -67,7 +77,7 @@ func apply(fork func() *state.State, index uint64, e *logv1.Entry, known decider
 	for tries := 0; ; tries++ {
 		s := fork()
 		// Each try excludes one thing more than the one before.
-		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+4, "entry %d panics whatever is left out", index)
+		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+state.MigrationsMax+4, "entry %d panics whatever is left out", index)
 		x := &execution{s: s, index: index, faults: f, deciders: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
@@ -96,6 +106,7 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 	}
 	x.halt() // last: a command of this entry may have resumed one
 	x.schedule()
+	x.transmit()
 	x.finish()
 	return true
 }
@@ -112,6 +123,8 @@ func (f *faults) add(s stage, reason string) {
 	switch {
 	case s.timers:
 		f.timers = reason
+	case s.migration != 0:
+		f.migrations = append(f.migrations, migrationFault{s.migration, reason[:min(len(reason), state.MigrationMessageBytesMax)]})
 	case s.command >= 0:
 		f.commands[s.command] = reason
 	default:
@@ -247,12 +260,14 @@ func (x *execution) verb(c *logv1.Command) *logv1.Result {
 		return x.registerEngine(v.RegisterEngine)
 	case *logv1.Command_RemoveEngine:
 		return x.removeEngine(v.RemoveEngine)
+	case *logv1.Command_ReportGpus:
+		return x.reportGPUs(v.ReportGpus)
 	case *logv1.Command_ReportEngines:
 		return x.reportEngines(v.ReportEngines)
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return &logv1.Result{} // nothing in state; see machine.go and fireTimers
 	}
-	if r := x.nextVerb(c); r != nil {
+	if r := x.otherVerb(c); r != nil {
 		return r
 	}
 	return refuse(codeInvalidArgument, "UNKNOWN_VERB", "the command says nothing to do")

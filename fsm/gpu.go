@@ -169,13 +169,13 @@ func (x *execution) putResidency(r *state.Residency, use state.Resident) {
 }
 
 // releaseGPUs takes a chunk back. The model stays, and was last used now, unless its engine
-// there has failed. Of a node that is down nothing is known to be resident.
+// there has failed or GPUs of the chunk are out of use. Of a node that is down nothing is known to be resident.
 func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 	if t.Chunk.Units == 0 {
 		return
 	}
 	state.Assert(n.GPUs.Free&t.Chunk.GPUs() == 0, "GPUs of action %d on node %s are free already", t.Action, n.Name)
-	n.GPUs.Free |= t.Chunk.GPUs()
+	n.GPUs.Free |= t.Chunk.GPUs() & n.InUse()
 	a := x.s.Action(t.Action)
 	use := state.Resident{Model: a.GPUs().Model, Chunk: t.Chunk}
 	if use.Model == "" || n.State != state.NodeUp {
@@ -190,7 +190,7 @@ func (x *execution) releaseGPUs(n *state.Node, t *state.Attempt) {
 		kept.Models = append(kept.Models, m)
 	}
 	state.Assert(found, "model %q of action %d is not resident on node %s", use.Model, t.Action, n.Name)
-	if x.engineFailed(n.ID, &use) {
+	if x.engineFailed(n.ID, &use) || t.Chunk.GPUs()&n.OutOfUse() != 0 {
 		x.s.PutResidency(kept)
 		return
 	}

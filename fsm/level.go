@@ -32,10 +32,12 @@ func since(c *logv1.Command) state.Level {
 	case isNext(c):
 		return state.LevelMax
 	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing),
-		slices.ContainsFunc(c.GetReportAttempts().GetReports(), (*logv1.AttemptReport).GetThrottled),
+		slices.ContainsFunc(c.GetReportAttempts().GetReports(), reportsResizing),
 		c.GetCreateQuota().GetAdaptive(), c.GetUpdateQuota() != nil && c.GetUpdateQuota().Adaptive != nil,
-		c.GetOpenTrajectory().GetObjective() > 0,
+		c.GetOpenTrajectory().GetObjective() > 0, len(c.GetOpenTrajectory().GetSpec()) > 0,
+		c.GetReportGpus() != nil, c.GetDrainNode().GetGpus() != 0,
 		c.GetRegisterEngine() != nil, c.GetRemoveEngine() != nil, c.GetReportEngines() != nil,
+		c.GetRequestMigration() != nil, c.GetCancelMigration() != nil, c.GetReportMigrations() != nil,
 		c.GetSetGroupMembers() != nil, len(c.GetCreateNodeGroup().GetMembers()) > 0, c.GetCreateNodeGroup().GetSelector() != nil:
 		return sched.LevelResizing
 	}
@@ -45,6 +47,9 @@ func since(c *logv1.Command) state.Level {
 // sinceResizing: the action has a field of that feature level.
 func sinceResizing(a *logv1.Action) bool { return a.Fixed || a.SizeHint > 0 }
 
+// reportsResizing: the report has a field of that feature level.
+func reportsResizing(r *logv1.AttemptReport) bool { return r.Throttled || len(r.Usage) > 0 }
+
 // Suit leaves out of reports what the active level does not know: an agent may be newer than
 // the level, and what else it reports must not wait for an operator.
 func Suit(c *logv1.ReportAttempts, active state.Level) {
@@ -52,7 +57,7 @@ func Suit(c *logv1.ReportAttempts, active state.Level) {
 		return
 	}
 	for _, r := range c.GetReports() {
-		r.Throttled, r.RetryNs = false, 0
+		r.Throttled, r.RetryNs, r.Usage = false, 0, nil
 	}
 }
 

@@ -149,23 +149,29 @@ func TestAdaptingNeedsItsLevel(t *testing.T) {
 		}
 		return reasons
 	}
-	lines := []string{"quota name=q kind=concurrency limit=2 adaptive=yes", "update-quota name=q adaptive=no", "report node=n1 action=1 throttled=yes"}
+	lines := []string{"quota name=q kind=concurrency limit=2 adaptive=yes", "update-quota name=q adaptive=no", "report node=n1 action=1 throttled=yes", "report node=n1 action=1 usage=q:3"}
 	for i, reason := range refusals(2, lines...) {
 		if reason != "LEVEL_NOT_ACTIVE" {
 			t.Errorf("%s: refused with %q", lines[i], reason)
 		}
 	}
-	report := parseCommand(t, lines[2])[0]
-	Suit(report.GetReportAttempts(), state.LevelMin)
-	if since(report) != state.LevelMin {
-		t.Errorf("a report that suits level %d needs level %d", state.LevelMin, since(report))
+	for _, line := range lines[2:] {
+		report := parseCommand(t, line)[0]
+		Suit(report.GetReportAttempts(), state.LevelMin)
+		if since(report) != state.LevelMin {
+			t.Errorf("a report that suits level %d needs level %d", state.LevelMin, since(report))
+		}
 	}
 	b.Apply(entryLog(t, 3, 3, activation(state.LevelMax)))
 	if reasons := refusals(4, lines[0], lines[1]); reasons[0] != "" || reasons[1] != "" {
 		t.Errorf("with the level, refused with %q", reasons)
 	}
-	report = parseCommand(t, lines[2])[0]
+	report := parseCommand(t, lines[2])[0]
 	if Suit(report.GetReportAttempts(), state.LevelMax); !report.GetReportAttempts().Reports[0].Throttled {
 		t.Error("a report loses what the level knows")
+	}
+	report = parseCommand(t, lines[3])[0]
+	if Suit(report.GetReportAttempts(), state.LevelMax); len(report.GetReportAttempts().Reports[0].Usage) != 1 {
+		t.Error("a report loses what the level knows that it used")
 	}
 }

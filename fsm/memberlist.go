@@ -73,7 +73,7 @@ func (x *execution) membersOfSelector(h *state.NodeGroup, before []state.Member)
 		if !n.Usable() || !h.Members.Selector.Matches(n) {
 			return true
 		}
-		taken := state.GPUSet(0)
+		taken := n.OutOfUse()
 		x.s.MembersOn(n, func(g *state.NodeGroup, _ *state.Member, set state.GPUSet) {
 			if g.ID != h.ID {
 				taken |= set

@@ -52,10 +52,13 @@ func (x *execution) leaveToActions(g *state.NodeGroup) {
 		n := *x.s.NodeByName(m.Node)
 		set, _ := m.On(n.GPUs.Count)
 		n.Withheld &^= set
-		n.GPUs.Free |= set
+		n.GPUs.Free |= set & n.InUse()
 		x.s.PutNode(&n)
 		x.nodeFreed(&n)
 		m.Withheld = false
+		if m.Lost != state.MemberThere { // a spare may take its place now
+			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
+		}
 		x.budget--
 	}
 	x.s.PutNodeGroup(h)
@@ -149,6 +152,8 @@ func (x *execution) lossOf(m *state.Member) state.MemberLoss {
 		return state.MemberShort
 	case n.Draining:
 		return state.MemberDraining
+	case set&n.OutOfUse() != 0:
+		return state.MemberSick
 	case m.Lost != state.MemberThere && n.UsedBesides(set) != 0:
 		return state.MemberBusy
 	}
@@ -160,11 +165,18 @@ func (x *execution) membersFreed(n *state.Node, c state.Chunk) {
 	if c.Units == 0 || !x.s.AnyMembers() {
 		return
 	}
+	var back []state.GroupID
 	x.s.MembersOn(n, func(g *state.NodeGroup, m *state.Member, set state.GPUSet) {
 		if set&c.GPUs() != 0 && (m.Lost == state.MemberBusy || g.Members.Waits != state.NobodyWaits) {
 			x.dirty.add(state.QueueOf(state.TurnQueue, g.ID))
 		}
+		if set&c.GPUs() != 0 && m.Lost == state.MemberBusy {
+			back = append(back, g.ID)
+		}
 	})
+	for _, id := range back {
+		x.closeGap(id) // with that member a turn that waits may have enough of them
+	}
 }
 
 // reviewBusy looks again at the members of a group that actions kept from it.
@@ -226,7 +238,7 @@ func (x *execution) spare(g *state.NodeGroup) (spare *state.Member) {
 		}
 		for _, m := range chunksOf(n, g.Members.Selector.GPUs) {
 			set, _ := m.On(n.GPUs.Count)
-			if set&x.s.GroupGPUs(n) != 0 {
+			if set&(x.s.GroupGPUs(n)|n.OutOfUse()) != 0 {
 				continue
 			}
 			if n.UsedBesides(set) != 0 {

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func (s *story) nobodyWaitsForActions(t *testing.T, r *rapid.T) {
 	for _, line := range []string{
 		"register node=n1 numa=4 gpus=H100:8 labels=zone:a", "register node=n2 numa=4 gpus=H100:4 labels=zone:a", "register node=n3 numa=4 gpus=H100:4 labels=zone:b",
 		"drain node=n1 undo=1", "drain node=n2 undo=1", "drain node=n3 undo=1",
+		"drain node=n1 gpus=0,1,2,3 undo=1", "drain node=n2 gpus=0,1,2,3 undo=1", "drain node=n3 gpus=0,1,2,3 undo=1",
 	} {
 		s.apply(t, parseCommand(t, line)...)
 	}
@@ -86,7 +88,7 @@ func randomMemberLine(r *rapid.T, s *story) string {
 	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
 	group := []string{"a", "b"}[n("group", 1)]
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
-	switch n("verb", 15) {
+	switch n("verb", 17) {
 	case 0, 1:
 		return fmt.Sprintf("group name=%s %s", group, randomMembers(n))
 	case 2:
@@ -109,7 +111,27 @@ func randomMemberLine(r *rapid.T, s *story) string {
 	case 14:
 		return fmt.Sprintf("register node=%s numa=4 gpus=H100:%d labels=zone:%s", node, []int{4, 8}[n("gpus", 1)], []string{"a", "b"}[n("zone", 1)])
 	}
+	if n("health", 1) == 1 {
+		return healthLine(n, s, node)
+	}
 	return fmt.Sprintf("%s node=%s undo=%s", []string{"drain", "remove"}[n("how", 1)], node, []string{"", "1"}[n("undo", 1)])
+}
+
+// healthLine draws what a node or an operator says of its GPUs.
+func healthLine(n func(string, int) int, s *story, node string) string {
+	gpus := []string{"", "0", "1", "0,3", "2,3", "9"}[n("sick", 5)]
+	if n("who", 2) == 0 {
+		return fmt.Sprintf("drain node=%s gpus=%s undo=%s reason=fan", node, gpus, []string{"", "1"}[n("undo", 1)])
+	}
+	inc := uint64(0)
+	if row := s.state.NodeByName(node); row != nil {
+		inc = row.Incarnation
+	}
+	reasons := ""
+	for range strings.FieldsFunc(gpus, func(r rune) bool { return r == ',' }) {
+		reasons += []string{"XID_79,", "ECC,"}[n("reason", 1)]
+	}
+	return fmt.Sprintf("sick node=%s inc=%d gpus=%s reasons=%s", node, inc, gpus, strings.TrimSuffix(reasons, ","))
 }
 
 func randomMembers(n func(string, int) int) string {

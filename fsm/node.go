@@ -49,7 +49,9 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	x.declareGPUs(row, c.Gpus)
 	row.Pool = x.poolNamed(c.Pool)
 	row.RegisteredAt = x.now()
-	row.Resizes = c.Resizes && x.s.Meta().Level >= sched.LevelResizing
+	if x.s.Meta().Level >= sched.LevelResizing {
+		row.Resizes, row.CacheBytes = c.Resizes, c.CacheBytes
+	}
 	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
 		return x.refreshNode(old, row)
 	}
@@ -165,7 +167,9 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 	}
 	n := *old
 	n.Address, n.Runtime, n.Labels, n.Resizes = row.Address, row.Runtime, row.Labels, row.Resizes
+	n.CacheBytes = row.CacheBytes
 	x.s.PutNode(&n)
+	x.endChanged(n.ID)
 	x.dirtyNodes.add(n.ID)
 	if !slices.Equal(old.Labels, n.Labels) {
 		x.moveDomains(&n)
@@ -219,6 +223,7 @@ func (x *execution) enterNode(old, row *state.Node) *logv1.Result {
 	} else {
 		row.ID, row.Draining, row.Trajectories = old.ID, old.OperatorDrains(), old.Trajectories
 		row.FreeMemory -= x.reserved(old)
+		carryGPUHealth(row, old)
 	}
 	row.Incarnation = m.LastIncarnation
 	x.s.SetMeta(m)
@@ -249,7 +254,7 @@ func (x *execution) giveUpNode(id state.NodeID, settled bool) {
 		x.s.DeleteNodeEngines(id)
 		m := *n
 		m.State = state.NodeDown
-		m.GPUs.Free |= m.Withheld
+		m.GPUs.Free |= m.Withheld & m.InUse()
 		m.Withheld = 0
 		x.putNode(&m)
 		x.reviewNode(m.Name, true)
@@ -311,6 +316,9 @@ func (x *execution) drainNode(c *logv1.DrainNode) *logv1.Result {
 	if n == nil {
 		return refuse(codeNotFound, "NODE_NOT_FOUND", "node %q is not registered; see: rota node list", c.Name)
 	}
+	if c.Gpus != 0 {
+		return x.drainGPUs(n, c)
+	}
 	x.setDrains(n, c.Draining, n.LowDisk)
 	return &logv1.Result{Count: 1}
 }
@@ -327,6 +335,7 @@ func (x *execution) removeNode(c *logv1.RemoveNode) *logv1.Result {
 		return refuse(codeUnavailable, "NODE_TEARDOWN", "what lived on node %q is still being ended; try again", c.Name)
 	}
 	x.s.DeleteNode(n.ID)
+	x.endChanged(n.ID)
 	x.reviewNode(c.Name, true)
 	return &logv1.Result{Count: 1}
 }
@@ -336,4 +345,5 @@ func (x *execution) putNode(n *state.Node) {
 	x.s.AddEvent(state.Event{Kind: state.EventNode, Subject: uint64(n.ID), Node: n.ID, State: uint8(n.State)})
 	x.s.PutNode(n)
 	x.dirtyNodes.add(n.ID)
+	x.endChanged(n.ID)
 }

@@ -12,6 +12,8 @@ type Decision struct {
 	Quota state.QuotaID
 	// Group is the node group that is granted, 0 if none is.
 	Group state.GroupID
+	// Migration is the migration that is started or ended by the rules of transfers, 0 if none is.
+	Migration state.MigrationID
 	// Placement: queued jobs are placed.
 	Placement bool
 	// Timers: what is due by log time is done.
@@ -23,6 +25,6 @@ type Decision struct {
 // at the same decisions on every replica, or they diverge.
 func (m *Machine) PlantPanics(fn func(Decision)) {
 	m.fail = func(s stage) {
-		fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Group: s.group, Placement: s.placement, Timers: s.timers})
+		fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Group: s.group, Migration: s.migration, Placement: s.placement, Timers: s.timers})
 	}
 }

@@ -27,7 +27,7 @@ func TestRandomCommands(t *testing.T) {
 			}
 			if rapid.IntRange(0, 50).Draw(r, "panic") == 0 {
 				s.fail = func(x stage) {
-					if x.pool == 1 || x.quota == 2 {
+					if x.pool == 1 || x.quota == 2 || x.migration%2 == 1 {
 						panic("planted")
 					}
 				}
@@ -54,11 +54,15 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 24) {
+	switch n("verb", 29) {
 	case 21, 22, 23:
 		return engineLine(n, s, node)
+	case 27, 28, 29:
+		return migrationLine(n, s, node)
 	case 17, 18, 19, 20:
 		return gpuLine(n)
+	case 25, 26:
+		return healthLine(n, s, node)
 	case 0:
 		return randomElastic(r)
 	case 1:
@@ -81,7 +85,8 @@ func randomLine(r *rapid.T, s *story) string {
 		labels := []string{"", "zone:a", "zone:b", "rack:" + node + ",zone:a"}[n("labels", 3)]
 		pool := []string{"", "", "", "a", "b"}[n("pool", 4)]
 		resizes := []string{"", "yes"}[n("resizes", 1)]
-		return fmt.Sprintf("register node=%s pool=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s resizes=%s", node, pool, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels, resizes)
+		cache := []string{"", "100", "100", "200"}[n("cache", 3)]
+		return fmt.Sprintf("register node=%s pool=%s numa=%s memory=%d inc=%d net=%d gpus=%s labels=%s resizes=%s cache=%s", node, pool, []string{"2+2", "4", "1"}[n("numa", 2)], 500+500*n("memory", 1), inc, 400*n("net", 2), gpus, labels, resizes, cache)
 	case 7, 8, 9:
 		return liveReport(r, s, action)
 	case 13, 14, 15:
@@ -184,7 +189,8 @@ func liveReport(r *rapid.T, s *story, action int) string {
 	reason := rapid.SampledFrom([]string{"", "killed", "supervisor-lost"}).Draw(r, "reason")
 	exec := rapid.IntRange(0, 5).Draw(r, "exec")
 	throttle := rapid.SampledFrom([]string{"", "", " throttled=yes", " throttled=yes retry=3s"}).Draw(r, "throttle")
-	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s exec=%ds%s", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason, exec, throttle)
+	usage := rapid.SampledFrom([]string{"", "", " usage=calls:0,tokens:9", " usage=calls:2,search:1,pair:1000000000,nothing:3", " usage=tokens:1,tokens:2"}).Draw(r, "usage")
+	return fmt.Sprintf("report node=%s inc=%d action=%d attempt=%d exit=%d reason=%s exec=%ds%s%s", node, inc, action, attempt, rapid.IntRange(0, 1).Draw(r, "exit"), reason, exec, throttle, usage)
 }
 
 // TestEqualDemandsStartInOrder: among actions that ask for the same, none starts

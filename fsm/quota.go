@@ -129,7 +129,7 @@ func (x *execution) acquire(a *state.Action, key uint32) {
 	use, waits := a.Missing()
 	state.Assert(waits, "action %d waits for no quota", a.ID)
 	q := x.changeUse(use.Quota, key, func(u *state.KeyUse) { u.Held += use.Units })
-	state.Assert(key < q.Keys && q.Uses[key].InUse() <= q.Limit, "quota %s: %d units of key %d are in use, the limit is %d", q.Name, q.Uses[key].InUse(), key+1, q.Limit)
+	state.Assert(key < q.Keys && q.Uses[key].InUse() <= uint64(q.Limit), "quota %s: %d units of key %d are in use, the limit is %d", q.Name, q.Uses[key].InUse(), key+1, q.Limit)
 	b := *a
 	b.QuotasHeld++
 	b.QuotaKeys = append(slices.Clone(a.QuotaKeys), key)
@@ -146,22 +146,23 @@ func (x *execution) changeUse(id state.QuotaID, key uint32, change func(*state.K
 }
 
 // giveBack takes all quotas from an action whose attempt has ended, or that leaves
-// its queue. Units of a call that began stay in the window; the others come back
-// at once.
+// its queue. Of a call that began, what it used stays in the window, or what it expected to
+// use if it did not say; all the rest comes back at once.
 func (x *execution) giveBack(a *state.Action) {
 	began := a.State == state.ActionRunning
 	for i, key := range a.QuotaKeys {
-		use := a.Needs.Quotas[i]
-		later := began && x.s.Quota(use.Quota).Windowed()
+		use, later := a.Needs.Quotas[i], uint32(0)
+		if began && x.s.Quota(use.Quota).Windowed() {
+			later = a.Counts(use)
+		}
 		q := x.changeUse(use.Quota, key, func(u *state.KeyUse) {
 			u.Held -= use.Units
-			if later {
-				u.Windowed += use.Units
-			}
+			u.Windowed += uint64(later)
 		})
-		if later {
-			x.s.ReturnLater(q, key, use.Units)
-		} else {
+		if later > 0 {
+			x.s.ReturnLater(q, key, uint64(later))
+		}
+		if later < use.Units {
 			x.wake(use.Quota)
 		}
 	}

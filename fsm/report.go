@@ -34,8 +34,12 @@ func (x *execution) settle(t *state.Attempt, r *logv1.AttemptReport) {
 	res := result(r)
 	x.learn(a, t, res)
 	x.adapt(a, t, r, res)
+	lost := res.Reason == state.EndNodeLost || res.Reason == state.EndSupervisorLost
+	if !lost {
+		a = x.used(a, r)
+	}
 	switch {
-	case res.Reason == state.EndNodeLost || res.Reason == state.EndSupervisorLost:
+	case lost:
 		x.lost(a, res)
 	case res.Reason == state.EndExited && res.ExitCode == 0:
 		x.end(a, state.ActionSucceeded, res)

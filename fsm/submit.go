@@ -157,11 +157,12 @@ func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
 // satisfiable refuses a demand that no node of the pool could ever meet. A pool
 // that has no nodes yet may still get them.
 func (x *execution) satisfiable(p *state.Pool, a *state.Action) *logv1.Result {
-	known, fits, most := false, false, state.Shape{}
+	known, fits, out, most := false, false, false, state.Shape{}
 	x.s.Shapes(p.ID, func(s *state.Shape) bool {
 		known, fits = true, place.Holds(s, a)
 		most.Cores, most.Memory, most.Bandwidth = max(most.Cores, s.Cores), max(most.Memory, s.Memory), max(most.Bandwidth, s.Bandwidth)
 		if g := a.GPUs(); g != nil && g.Class == s.GPUs.Class {
+			out = out || s.Chunk < g.Degrees[0] && s.GPUs.Count >= g.Degrees[0]
 			most.GPUs.Count, most.GPUs.Memory = max(most.GPUs.Count, s.GPUs.Count), max(most.GPUs.Memory, s.GPUs.Memory)
 		}
 		return !fits
@@ -178,6 +179,9 @@ func (x *execution) satisfiable(p *state.Pool, a *state.Action) *logv1.Result {
 		need = fmt.Sprintf("%s, %d GPUs with %d bytes each", need, g.Degrees[0], g.Memory)
 		have = fmt.Sprintf("%s, %d with %d", have, most.GPUs.Count, most.GPUs.Memory)
 	}
+	if out {
+		have += "; GPUs are out of use, see: rota gpu list"
+	}
 	return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q could ever hold %s together (the most are %s)", p.Name, need, have)
 }
 
@@ -186,7 +190,9 @@ func (x *execution) enqueue(a *state.Action) {
 	x.putAction(a)
 	if a.Trajectory != 0 {
 		t := *x.s.Trajectory(a.Trajectory)
-		t.Live++
+		if t.Live++; t.Live == 1 {
+			x.gapChanged(t.ID)
+		}
 		if t.State == state.TrajectoryPending {
 			addRequest(&t, a)
 		}

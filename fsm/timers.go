@@ -46,6 +46,8 @@ func (x *execution) fireOne() bool {
 		x.forgetJob(x.s.Job(state.JobID(id)))
 	case state.TimerDivide:
 		x.divideDue(x.s.Node(state.NodeID(id)))
+	case state.TimerMigration:
+		x.migrationDue(x.s.Migration(state.MigrationID(id)))
 	case state.TimerPause:
 		x.pauseEnds(x.s.Quota(state.QuotaID(id)))
 	}

@@ -38,6 +38,9 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if c.Objective > uint32(state.ObjectiveStep) {
 		return refuse(codeInvalidArgument, "INVALID", "objective %d is none: 0 is the mean, 1 the step", c.Objective)
 	}
+	if len(c.Spec) > state.TrajectorySpecBytesMax {
+		return refuse(codeInvalidArgument, "INVALID", "the specification of a trajectory has %d bytes, at most %d are allowed", len(c.Spec), state.TrajectorySpecBytesMax)
+	}
 	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_TRAJECTORIES", "%d trajectories are open, which is the limit; close some", n), 1_000_000_000)
 	}
@@ -48,6 +51,7 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 		ID: m.LastTrajectory, Namespace: ns.ID, Pool: p.ID, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: x.now(), OpenedAt: x.now(),
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
+		Spec: string(c.Spec),
 	}
 	x.putTrajectory(t)
 	x.dirty.add(state.QueueOf(state.PoolQueue, p.ID))
@@ -127,6 +131,7 @@ func (x *execution) beginClose(t *state.Trajectory, reason state.EndReason) {
 	u.State, u.EndReason = state.TrajectoryClosing, reason
 	x.putTrajectory(&u)
 	x.dirty.add(state.QueueOf(state.TrajectoryTeardown, t.ID))
+	x.gapChanged(t.ID)
 	if t.State == state.TrajectoryPending {
 		x.memoryFreed(t.Pool) // the next in line may need less
 	}

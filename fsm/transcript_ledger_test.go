@@ -225,7 +225,7 @@ func (s *story) showLedger() string {
 // describeMembers says what a group has, what it lacks and what is counted of it.
 func describeMembers(m *state.Members) string {
 	var out strings.Builder
-	losses := []string{"there", "down", "draining", "gone", "short", "busy"}
+	losses := []string{"there", "down", "draining", "gone", "short", "busy", "sick"}
 	for i := range m.List {
 		fmt.Fprintf(&out, "; %s %s", describeMember(&m.List[i]), losses[m.List[i].Lost])
 		if m.List[i].Withheld {

@@ -83,6 +83,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		return s.showLedger()
 	case "explain":
 		var id uint64
+		if d.HasArg("migration") {
+			return s.explainMigration(t, d)
+		}
 		d.ScanArgs(t, "action", &id)
 		return sched.Explain(s.state, s.state.Action(state.ActionID(id)), s.now) + "\n"
 	}
@@ -92,9 +95,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 
 func failpoint(d *datadriven.TestData) func(stage) {
 	pool, quota, group, placement := d.HasArg("pool"), d.HasArg("quota"), d.HasArg("group"), d.HasArg("placement")
-	command := !pool && !quota && !group && !placement
+	migration := d.HasArg("migration")
+	command := !pool && !quota && !group && !placement && !migration
 	return func(s stage) {
-		if pool && s.pool != 0 || quota && s.quota != 0 || group && s.group != 0 || placement && s.placement || command && s.command == 0 {
+		if pool && s.pool != 0 || quota && s.quota != 0 || group && s.group != 0 || placement && s.placement || migration && s.migration != 0 || command && s.command == 0 {
 			panic("planted")
 		}
 	}
@@ -115,6 +119,7 @@ func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
 		fmt.Fprintf(&out, "   %s\n", s.describeEvent(e))
 	}
 	out.WriteString(s.resizes(were))
+	out.WriteString(s.migrations(were))
 	if due, ok := nextDue(s.state); ok {
 		fmt.Fprintf(&out, "due at %v\n", time.Duration(due))
 	}
@@ -156,6 +161,7 @@ func (s *story) apply(t *testing.T, commands ...*logv1.Command) []*logv1.Result 
 	if err := s.state.Check(); err != nil {
 		t.Fatalf("after entry %d: %v", s.index, err)
 	}
+	s.checkWaits(t)
 	if s.index%3 == 0 {
 		s.twin = roundTrip(t, s.twin)
 	}
@@ -266,6 +272,30 @@ func coreList(c state.CoreSet) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Slice()), " ", ","), "[]")
 }
 
+func (s *story) showQuotas(out *strings.Builder) {
+	s.state.Quotas(func(q *state.Quota) bool {
+		held, windowed, limit := q.Total()
+		fmt.Fprintf(out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.Waiting(state.QueueOf(state.QuotaQueue, q.ID)))
+		if q.Halted != "" {
+			fmt.Fprintf(out, ", halted: %s", q.Halted)
+		}
+		if q.Throttled > 0 {
+			fmt.Fprintf(out, ", throttled %d times", q.Throttled)
+		}
+		if q.Settled > 0 {
+			fmt.Fprintf(out, ", settled %d times to %d units", q.Settled, q.SettledUnits)
+		}
+		if over := q.Overdrawn(); q.Settled > 0 && over > 0 {
+			fmt.Fprintf(out, ", overdrawn by %d", over)
+		}
+		for _, p := range q.Pressures {
+			fmt.Fprintf(out, ", key %d has %d.%03d units from %v on", p.Key+1, p.Limit/1000, p.Limit%1000, time.Duration(p.PausedUntil))
+		}
+		out.WriteString("\n")
+		return true
+	})
+}
+
 func (s *story) show() string {
 	var out strings.Builder
 	s.state.Nodes(0, func(n *state.Node) bool {
@@ -281,6 +311,9 @@ func (s *story) show() string {
 		}
 		if n.GPUs.Class != 0 {
 			fmt.Fprintf(&out, ", free GPUs %v", n.GPUs.Free.Slice())
+		}
+		if text := n.OutOfUseText(n.OutOfUse()); text != "" || n.Trusted != 0 {
+			fmt.Fprintf(&out, ", %s, trusted GPUs %v", text, n.Trusted.Slice())
 		}
 		out.WriteString("\n")
 		for _, m := range s.state.ModelsOn(n.ID) {
@@ -321,32 +354,29 @@ func (s *story) show() string {
 		fmt.Fprintf(&out, "engine of %s: generation %d, %d set-ups of %v\n", e.Model, e.Generation, e.SetUps, time.Duration(e.SetUpNS))
 		return true
 	})
-	s.state.Quotas(func(q *state.Quota) bool {
-		held, windowed, limit := q.Total()
-		fmt.Fprintf(&out, "quota %s: %d held and %d in windows of %d, %d queued", q.Name, held, windowed, limit, s.state.Waiting(state.QueueOf(state.QuotaQueue, q.ID)))
-		if q.Halted != "" {
-			fmt.Fprintf(&out, ", halted: %s", q.Halted)
-		}
-		if q.Throttled > 0 {
-			fmt.Fprintf(&out, ", throttled %d times", q.Throttled)
-		}
-		for _, p := range q.Pressures {
-			fmt.Fprintf(&out, ", key %d has %d.%03d units from %v on", p.Key+1, p.Limit/1000, p.Limit%1000, time.Duration(p.PausedUntil))
-		}
-		out.WriteString("\n")
-		return true
-	})
+	s.showQuotas(&out)
 	fmt.Fprintf(&out, "requests %d, kept actions %d\n", s.state.RequestCount(), s.state.Counts().Ended)
 	return out.String()
 }
 
 // parseCommand reads one line: a verb and key=value arguments.
+func sickOf(a args) *logv1.Command {
+	c := &logv1.ReportGpus{Node: a.text("node"), Incarnation: a.num("inc", 0), Sick: a.gpus("gpus")}
+	if text := a.text("reasons"); text != "" {
+		c.Reasons = strings.Split(text, ",")
+	}
+	return &logv1.Command{Verb: &logv1.Command_ReportGpus{ReportGpus: c}}
+}
+
 func parseCommand(t *testing.T, line string) []*logv1.Command {
 	t.Helper()
 	words := strings.Fields(line)
 	a := args{t, words[1:]}
 	one := func(c *logv1.Command) []*logv1.Command { return []*logv1.Command{c} }
 	if c := parseLedgerCommand(t, words[0], a); c != nil {
+		return one(c)
+	}
+	if c := parseMigrationCommand(words[0], a); c != nil {
 		return one(c)
 	}
 	switch words[0] {
@@ -358,7 +388,7 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
 			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
 			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
-			Objective: uint32(a.num("objective", 0)),
+			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")),
 		}}})
 	case "close":
 		return one(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}})
@@ -369,7 +399,11 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 	case "expire":
 		return one(&logv1.Command{Verb: &logv1.Command_ExpireNode{ExpireNode: &logv1.ExpireNode{Name: a.text("node"), Incarnation: a.num("inc", 0)}}})
 	case "drain":
-		return one(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: a.text("node"), Draining: a.text("undo") == ""}}})
+		return one(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{
+			Name: a.text("node"), Draining: a.text("undo") == "", Gpus: a.gpus("gpus"), Reason: a.text("reason"),
+		}}})
+	case "sick":
+		return one(sickOf(a))
 	case "disk":
 		return one(&logv1.Command{Verb: &logv1.Command_ReportDisk{ReportDisk: &logv1.ReportDisk{Name: a.text("node"), Incarnation: a.num("inc", 0), Low: a.text("low") != ""}}})
 	case "remove":
@@ -486,15 +520,18 @@ func (a args) profile() *logv1.Profile {
 var quotaKinds = map[string]uint32{"concurrency": 1, "fixed": 2, "sliding": 3}
 
 // quotas reads quotas=NAME:UNITS,...
-func (a args) quotas() (uses []*logv1.QuotaUse) {
-	if a.text("quotas") == "" {
+func (a args) quotas() []*logv1.QuotaUse { return a.uses("quotas") }
+
+// uses reads such a list.
+func (a args) uses(word string) (uses []*logv1.QuotaUse) {
+	if a.text(word) == "" {
 		return nil
 	}
-	for _, use := range strings.Split(a.text("quotas"), ",") {
+	for _, use := range strings.Split(a.text(word), ",") {
 		name, units, _ := strings.Cut(use, ":")
 		count, err := strconv.ParseUint(cmp.Or(units, "1"), 10, 32)
 		if err != nil {
-			a.t.Fatalf("quotas=%s: %v", use, err)
+			a.t.Fatalf("%s=%s: %v", word, use, err)
 		}
 		uses = append(uses, &logv1.QuotaUse{Quota: name, Units: uint32(count)})
 	}
@@ -505,7 +542,7 @@ func registerOf(a args) *logv1.Command {
 	c := &logv1.RegisterNode{
 		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
 		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000), BandwidthBps: a.num("net", 0),
-		Resizes: a.text("resizes") != "",
+		Resizes: a.text("resizes") != "", CacheBytes: a.num("cache", 0),
 	}
 	for _, l := range strings.FieldsFunc(a.text("labels"), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(l, ":")
@@ -547,7 +584,7 @@ func reportOf(a args) *logv1.Command {
 		Reports: []*logv1.AttemptReport{{
 			ActionId: a.num("action", 0), Attempt: uint32(a.num("attempt", 1)),
 			Reason: uint32(reason), ExitCode: int32(a.num("exit", 0)), ExecNs: a.dur("exec"),
-			Throttled: a.text("throttled") != "", RetryNs: a.dur("retry"),
+			Throttled: a.text("throttled") != "", RetryNs: a.dur("retry"), Usage: a.uses("usage"),
 		}},
 	}}}
 }
@@ -607,4 +644,12 @@ func (a args) request() *logv1.Request {
 		return nil
 	}
 	return &logv1.Request{Id: a.text("req"), ExpireNs: a.dur("expires"), Digest: a.num("digest", 0)}
+}
+
+// gpus is a set of GPUs, such as gpus=0,3.
+func (a args) gpus(key string) (set uint64) {
+	for _, gpu := range a.ids(key) {
+		set |= 1 << gpu
+	}
+	return set
 }

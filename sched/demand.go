@@ -183,17 +183,23 @@ func workOf(c *state.Class, octave uint32) (this, all uint64) {
 
 // duration returns how long an action takes with a number of units, if that is known.
 func (d *demands) duration(a *state.Action, units int32) (int64, bool) {
-	if a.Class == 0 && profileOf(a) == nil {
+	p := profileOf(a)
+	if a.Class == 0 && p == nil {
 		return 0, false
 	}
+	if p != nil && p.SingleNS > 0 {
+		if curve := CurveOf(p); curve != nil {
+			return scale.With(curve, p.SingleNS, units), true
+		}
+	}
 	k := kind{sizedClassOf(a), uint32(units), uint32(units)}
-	if one, ok := d.known[k]; ok && profileOf(a) == nil {
+	if one, ok := d.known[k]; ok && p == nil {
 		return one.Duration(units)
 	}
 	dops, err := scale.Range(units, units)
 	state.Assert(err == nil, "action %d: %v", a.ID, err)
-	one := demandOf(dops, profileOf(a), d.seen(a))
-	if profileOf(a) == nil {
+	one := demandOf(dops, p, d.seen(a))
+	if p == nil {
 		d.know(k, one)
 	}
 	return one.Duration(units)

@@ -43,96 +43,149 @@ type Division struct {
 // sum of speed-ups, each with a weight for how little the attempt is expected to have left:
 // docs/scheduling.md, "Resizing".
 func Divide(v *state.State, n *state.Node) Division {
-	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now, worths: make(map[worthOf]scale.Demand)}
+	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now, worths: make(map[worthOf]scale.Demand), gains: make(map[shape]scale.Gains)}
 	examined := d.collect()
-	if len(d.attempts) == 0 {
+	if len(d.shares) == 0 {
 		return Division{Examined: examined}
 	}
 	d.arrange()
 	return Division{Resizes: d.resizes(), Again: d.again(), Examined: examined}
 }
 
-// division is one look at a node.
+// division is one look at a node. It runs for every action that starts or ends on the node:
+// rows are looked up once, and space is made once.
 type division struct {
 	demands
-	node     *state.Node
-	now      int64
-	attempts []*state.Attempt // that can be resized, by action
-	cores    int              // theirs and the free ones
-	widths   []int
-	narrow   bool                     // one has fewer cores than it could use
-	worths   map[worthOf]scale.Demand // for look-up only
+	node    *state.Node
+	now     int64
+	shares  []share // of those that can be resized, by action
+	cores   int     // theirs and the free ones
+	resized int     // how many of them change
+	narrow  bool    // one has fewer cores than it could use
+	// For look-up only.
+	worths map[worthOf]scale.Demand
+	gains  map[shape]scale.Gains
+	took   [tookMax]took
+}
+
+// share is what an attempt has of a node's cores, and is to have.
+type share struct {
+	attempt *state.Attempt
+	action  *state.Action
+	has, to int
 }
 
 // collect finds the attempts that can be resized, and returns how many it looked at.
 func (d *division) collect() (examined int) {
 	d.cores = d.node.Free.Len()
+	d.shares = make([]share, 0, min(d.node.Running, scale.CandidatesMax))
 	d.view.Attempts(d.node.ID, func(t *state.Attempt) bool {
 		examined++
 		if t.Least > 0 && !t.Stop {
-			d.attempts = append(d.attempts, t)
-			d.cores += t.Cores.Len()
+			has := t.Cores.Len()
+			d.shares = append(d.shares, share{attempt: t, action: d.view.Action(t.Action), has: has})
+			d.cores += has
 		}
-		return len(d.attempts) < scale.CandidatesMax
+		return len(d.shares) < scale.CandidatesMax
 	})
 	return examined
 }
 
 // arrange decides on the widths.
 func (d *division) arrange() {
-	worth := make([]scale.Demand, len(d.attempts))
-	for i, t := range d.attempts {
-		worth[i] = d.worth(t)
+	worth := make([]scale.Demand, len(d.shares))
+	for i := range d.shares {
+		worth[i] = d.worth(&d.shares[i])
 	}
 	var arranger scale.Arranger
 	arranger.OnLine(d.cores, worth, 1)
-	for i, t := range d.attempts {
-		a := d.view.Action(t.Action)
-		d.widths = append(d.widths, int(arranger.DoP(i)))
-		d.narrow = d.narrow || d.widths[i] < int(a.CoresMax)
+	for i := range d.shares {
+		s := &d.shares[i]
+		s.to = int(arranger.DoP(i))
+		d.narrow = d.narrow || s.to < int(s.action.CoresMax)
+		if s.to != s.has {
+			d.resized++
+		}
 	}
 }
 
 // worthOf is what the worth of more cores depends on, for most.
 type worthOf struct {
+	shape
+	weight int64
+}
+
+// shape is what of it does not depend on the weight.
+type shape struct {
 	least, most uint32
 	serial      scale.Serial
-	weight      int64
 }
 
 // worth is what more cores are worth to an attempt. What an attempt's class has learned of
 // its curve is not used: attempts with few cores are also those that ran for long, which
 // makes cores seem to be worth more than they are.
-func (d *division) worth(t *state.Attempt) scale.Demand {
-	a := d.view.Action(t.Action)
-	curve := scale.Curve(scale.AssumedCurve)
-	if p := profileOf(a); p != nil && CurveOf(p) != nil {
-		curve = CurveOf(p)
+func (d *division) worth(s *share) scale.Demand {
+	a, weight := s.action, d.weight(s)
+	serial, simple := serialOf(a)
+	if !simple {
+		g := gainsBy(a, curveFor(a))
+		return weighted(a, &g, weight)
 	}
-	weight := d.weight(a, t)
-	serial, simple := curve.(scale.Serial)
-	key := worthOf{a.CoresMin, a.CoresMax, serial, weight}
-	if simple = simple && len(keySet(a)) == 0; simple {
-		if known, ok := d.worths[key]; ok {
-			return known
-		}
+	key := worthOf{shape{a.CoresMin, a.CoresMax, serial}, weight}
+	known, ok := d.worths[key]
+	if !ok {
+		known = d.worthOf(a, key)
+		d.worths[key] = known
 	}
+	return known
+}
+
+// worthOf is the worth to one of many that are alike.
+func (d *division) worthOf(a *state.Action, key worthOf) scale.Demand {
+	g, ok := d.gains[key.shape]
+	if !ok {
+		g = gainsBy(a, key.serial)
+		d.gains[key.shape] = g
+	}
+	return weighted(a, &g, key.weight)
+}
+
+// serialOf returns the curve of an action that can use all degrees of a range and whose
+// curve is Amdahl's, or is not known. There are few of those, so what they want is
+// remembered.
+func serialOf(a *state.Action) (s scale.Serial, simple bool) {
+	p := profileOf(a)
+	switch {
+	case len(keySet(a)) > 0:
+		return 0, false
+	case p == nil || !p.Serial && len(p.Points) == 0:
+		return scale.AssumedCurve, true
+	}
+	return scale.Serial(p.SerialPPM), p.Serial
+}
+
+// gainsBy is what more cores bring to an action, by a curve.
+func gainsBy(a *state.Action, curve scale.Curve) scale.Gains {
 	scaled, err := scale.Scaled(DoPSetOf(a), curve, 1<<40)
 	state.Assert(err == nil, "the curve of action %d: %v", a.ID, err)
-	w, err := scaled.Worth(weight)
+	g, err := scaled.Gains()
+	state.Assert(err == nil, "what more cores bring to action %d: %v", a.ID, err)
+	return g
+}
+
+// weighted is what that is worth to its client.
+func weighted(a *state.Action, g *scale.Gains, weight int64) scale.Demand {
+	w, err := g.Worth(weight)
 	state.Assert(err == nil, "what more cores are worth to action %d: %v", a.ID, err)
-	if simple {
-		d.worths[key] = w
-	}
 	return w
 }
 
 // weight is what an attempt's progress is worth to its client.
-func (d *division) weight(a *state.Action, t *state.Attempt) int64 {
-	if objectiveOf(d.view, a) == state.ObjectiveStep {
-		return scale.StepWeight(d.left(a, t))
+func (d *division) weight(s *share) int64 {
+	if objectiveOf(d.view, s.action) == state.ObjectiveStep {
+		return scale.StepWeight(d.left(s))
 	}
-	return scale.Weight(d.left(a, t))
+	return scale.Weight(d.left(s))
 }
 
 // objectiveOf returns the objective of an action's trajectory.
@@ -148,9 +201,9 @@ func objectiveOf(v *state.State, a *state.Action) state.Objective {
 // left, and one that is overdue is assumed to need as long again as it is overdue. What a
 // class knows is a mean of durations that differ, often by a lot: one that has run for long
 // is likely to be one of the long ones. So it is the mean, or the age of one that is older.
-func (d *division) left(a *state.Action, t *state.Attempt) int64 {
-	age := max(1, d.now-t.StartedAt)
-	all, known := d.duration(a, MeanWidth(t, d.now))
+func (d *division) left(s *share) int64 {
+	a, age := s.action, max(1, d.now-s.attempt.StartedAt)
+	all, known := d.takes(a, meanWidth(s.attempt, s.has, d.now))
 	if !known {
 		return max(age, leftNSUnknown)
 	}
@@ -158,8 +211,33 @@ func (d *division) left(a *state.Action, t *state.Attempt) int64 {
 	if p := profileOf(a); p != nil && p.SingleNS > 0 {
 		left = max(all-age, age-all, all/leftPart)
 	}
-	least, _ := d.duration(a, int32(a.CoresMin))
+	least, _ := d.takes(a, int32(a.CoresMin))
 	return between(1, scale.DurationMax, state.MulDiv(uint64(least), uint64(left), uint64(all)))
+}
+
+// took is what demands.duration said of actions of a class.
+type took struct {
+	kind  sizedClass
+	units int32 // 0: nothing yet
+	known bool
+	ns    int64
+}
+
+// tookMax is how many of those are at hand. Most actions of a node are of few classes.
+const tookMax = 64
+
+// takes is demands.duration, which it asks once for most.
+func (d *division) takes(a *state.Action, units int32) (int64, bool) {
+	if a.Class == 0 || profileOf(a) != nil {
+		return d.duration(a, units)
+	}
+	k := sizedClassOf(a)
+	at := &d.took[(uint32(k.class)*8+k.octave*4+uint32(units))%tookMax]
+	if at.kind != k || at.units != units {
+		at.kind, at.units = k, units
+		at.ns, at.known = d.duration(a, units)
+	}
+	return at.ns, at.known
 }
 
 // leftPart is the part of a known duration that is assumed to be left in any case: what is
@@ -168,8 +246,11 @@ const leftPart = 16
 
 // MeanWidth returns the mean number of cores that an attempt has had until a log time,
 // rounded.
-func MeanWidth(t *state.Attempt, now int64) int32 {
-	width := uint64(t.Cores.Len())
+func MeanWidth(t *state.Attempt, now int64) int32 { return meanWidth(t, t.Cores.Len(), now) }
+
+// meanWidth is MeanWidth of an attempt that has so many cores.
+func meanWidth(t *state.Attempt, has int, now int64) int32 {
+	width := uint64(has)
 	if age := now - t.StartedAt; t.ResizedAt > 0 && age > 0 {
 		width = (t.Used(now) + uint64(age)/2) / uint64(age)
 	}
@@ -177,18 +258,23 @@ func MeanWidth(t *state.Attempt, now int64) int32 {
 }
 
 // resizes turns widths into cores: first those that give some up, then those that get some.
-func (d *division) resizes() (out []Resize) {
-	free := d.node.Free
-	for i, t := range d.attempts {
-		if d.widths[i] < t.Cores.Len() {
-			kept := place.Narrowed(d.node.NUMA, t.Cores, int(t.Anchor), d.widths[i])
+func (d *division) resizes() []Resize {
+	if d.resized == 0 {
+		return nil
+	}
+	free, out := d.node.Free, make([]Resize, 0, d.resized)
+	for i := range d.shares {
+		s := &d.shares[i]
+		if t := s.attempt; s.to < s.has {
+			kept := place.Narrowed(d.node.NUMA, t.Cores, int(t.Anchor), s.to)
 			free = free.Union(t.Cores.Minus(kept))
 			out = append(out, Resize{t, kept})
 		}
 	}
-	for i, t := range d.attempts {
-		if more := d.widths[i] - t.Cores.Len(); more > 0 {
-			wide := place.Widened(d.node.NUMA, t.Cores, free, int(t.Anchor), more)
+	for i := range d.shares {
+		s := &d.shares[i]
+		if t := s.attempt; s.to > s.has {
+			wide := place.Widened(d.node.NUMA, t.Cores, free, int(t.Anchor), s.to-s.has)
 			free = free.Minus(wide)
 			out = append(out, Resize{t, wide})
 		}
@@ -198,12 +284,12 @@ func (d *division) resizes() (out []Resize) {
 
 // again returns when the division may be another one only because time has passed.
 func (d *division) again() int64 {
-	if !d.narrow || len(d.attempts) < 2 {
+	if !d.narrow || len(d.shares) < 2 {
 		return 0
 	}
 	youngest := int64(divideAgainNSMax)
-	for _, t := range d.attempts {
-		youngest = min(youngest, d.now-t.StartedAt)
+	for i := range d.shares {
+		youngest = min(youngest, d.now-d.shares[i].attempt.StartedAt)
 	}
 	return d.now + max(divideAgainNSMin, youngest)
 }

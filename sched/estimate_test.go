@@ -233,8 +233,8 @@ func TestEstimateQuota(t *testing.T) {
 	q := &state.Quota{ID: 1, Name: "search", Kind: state.QuotaFixedWindow, Limit: 2, WindowNS: 60 * second, Keys: 1, Uses: []state.KeyUse{{Windowed: 2}}}
 	w.PutQuota(q)
 	now := w.Meta().Now
-	w.PutReturn(&state.QuotaReturn{ID: 1<<32 | 1, Due: now + 7*second, Units: []uint32{1}})
-	w.PutReturn(&state.QuotaReturn{ID: 1<<32 | 2, Due: now + 9*second, Units: []uint32{1}})
+	w.PutReturn(&state.QuotaReturn{ID: 1<<32 | 1, Due: now + 7*second, Units: []uint64{1}})
+	w.PutReturn(&state.QuotaReturn{ID: 1<<32 | 2, Due: now + 9*second, Units: []uint64{1}})
 	call := func() state.ActionID {
 		a := lasting(1, 5)
 		a.Needs.Quotas = []state.QuotaUse{{Quota: 1, Units: 1}}

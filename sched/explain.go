@@ -13,6 +13,9 @@ const (
 	aheadCounted = 1000
 	// elsewhereMax bounds the nodes that are looked at to say what is free.
 	elsewhereMax = 64
+	// outSeen bounds the nodes that are looked at to say which GPUs are out of use, outShown
+	// those that are named.
+	outSeen, outShown = 4096, 3
 )
 
 // Explain says in one sentence what a queued action waits for at a log time, which
@@ -143,20 +146,22 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 		what = "1 GPU"
 	}
 	what = fmt.Sprintf("waits for %s of class %s", what, v.GPUClass(d.Class).Name)
-	usable, fleet := false, newGPUFleet(v, a.Queue())
+	q := state.QueueOfGPUs(a.Pool, d.Class) // even if it waits aside
+	out := outOfUse(v, q)
+	usable, fleet := false, newGPUFleet(v, q)
 	others := 0
 	for i := range fleet.nodes {
 		if fleet.nodes[i].row.ReservedFor != 0 {
 			others++
 		}
 	}
-	v.NodesByFreeGPUs(a.Queue(), func(*state.Node) bool { usable = true; return false })
+	v.NodesByFreeGPUs(q, func(*state.Node) bool { usable = true; return false })
 	switch {
 	case !usable:
-		return fmt.Sprintf("%s: pool %q has no node with them that is up and not draining", what, pool.Name)
+		return fmt.Sprintf("%s: pool %q has no node with them that is up and not draining%s", what, pool.Name, out)
 	case a.ReservedOn != 0:
 		n := v.Node(a.ReservedOn)
-		return fmt.Sprintf("%s on node %s, which is reserved for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Available())))
+		return fmt.Sprintf("%s on node %s, which is reserved for it and has %d GPUs and %s free", what, n.Name, n.GPUs.Free.Len(), cores(uint32(n.Available()))) + out
 	}
 	free := gpuView{fleet: fleet, open: true}.Free()
 	if _, _, ok := free.Take(levelOf(d.Degrees[0])); ok && fleet.hasFor(a) {
@@ -168,7 +173,28 @@ func explainGPUs(v *state.State, a *state.Action, pool *state.Pool) string {
 	if others > 0 {
 		what += fmt.Sprintf(", and those of %s for older actions", reservedNodes(others))
 	}
-	return what + ahead(v, a)
+	return what + out + ahead(v, a)
+}
+
+// outOfUse says which GPUs are out of use of the usable nodes of a queue, starting with a
+// semicolon; empty if there are none. It looks at no more nodes than the scheduler does.
+func outOfUse(v *state.State, q state.Queue) (text string) {
+	seen, said, more := 0, 0, 0
+	v.NodesByFreeGPUs(q, func(n *state.Node) bool {
+		switch out := n.OutOfUseText(n.OutOfUse()); {
+		case out == "":
+		case said == outShown:
+			more++
+		default:
+			text, said = text+"; "+out, said+1
+		}
+		seen++
+		return seen < outSeen
+	})
+	if more > 0 {
+		text += fmt.Sprintf("; and GPUs of %d more nodes", more)
+	}
+	return text
 }
 
 func explainFree(v *state.State, a *state.Action, pool *state.Pool) string {
@@ -285,6 +311,9 @@ func explainQuota(v *state.State, a *state.Action, use state.QuotaUse, now int64
 	}
 	held, windowed, limit := q.Total()
 	text := fmt.Sprintf("waits for %s of quota %s: %d of %d are in use", units, q.Name, held+windowed, limit)
+	if over := q.Overdrawn(); over > 0 && q.Settled > 0 {
+		text += fmt.Sprintf(", which overdraws it by %d: calls used more than they expected to", over)
+	}
 	if effective := q.AllEffective(); effective < limit {
 		text += fmt.Sprintf(", and no more than %d may be, as its provider refused calls", effective)
 	}

@@ -24,10 +24,10 @@ func explainCores(v *state.State, a *state.Action) string {
 	}
 	d := division{demands: demands{view: v}, node: n, now: v.Meta().Now}
 	d.collect()
-	if len(d.attempts) == 1 {
+	if len(d.shares) == 1 {
 		return fmt.Sprintf("%s: nothing else on node %s competes for %s", has, n.Name, cores(uint32(d.cores)))
 	}
-	return fmt.Sprintf("%s: node %s divides %s among %d actions%s, and %s", has, n.Name, cores(uint32(d.cores)), len(d.attempts), aim(v, a), d.known(a, t))
+	return fmt.Sprintf("%s: node %s divides %s among %d actions%s, and %s", has, n.Name, cores(uint32(d.cores)), len(d.shares), aim(v, a), d.known(a, t))
 }
 
 // aim says what an action's share is for, if not for the mean.

@@ -215,9 +215,9 @@ func (p *gpuPass) toReserveGPUs(a *state.Action) (hit *state.Node) {
 // is reserved for no other.
 func (p *gpuPass) couldHave(n *state.Node, a *state.Action) bool {
 	if !p.view.AnyMembers() {
-		return true
+		return true // place.CouldRun has seen to that
 	}
-	own := state.AllGPUs(n.GPUs.Count) &^ p.view.GroupGPUs(n)
+	own := n.InUse() &^ p.view.GroupGPUs(n)
 	_, has := chunk.Set(own).Allocate(levelOf(a.GPUs().Degrees[0]))
 	return has
 }

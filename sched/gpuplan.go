@@ -154,7 +154,7 @@ func withSetUp(d scale.Demand, g *state.GPUDemand, setUp int64, resident map[war
 func (p *gpuPass) ends(queue []scale.Demand) (ends []int64) {
 	mean, now, nodes := scale.Mean(queue), p.view.Meta().Now, gpuNodes
 	p.view.NodesByFreeGPUs(p.queue, func(n *state.Node) bool {
-		if n.GPUs.Free == state.AllGPUs(n.GPUs.Count) {
+		if n.GPUs.Free == n.InUse() {
 			return true
 		}
 		p.view.Attempts(n.ID, func(t *state.Attempt) bool {

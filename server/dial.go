@@ -72,6 +72,13 @@ func (d dialer) output(addr string) rotav1connect.OutputServiceClient {
 		codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
+// files bounds what an agent may answer: one message is a chunk of a file. Nothing is
+// compressed: it would take longer than the way.
+func (d dialer) files(addr string) rotav1connect.FileServiceClient {
+	return rotav1connect.NewFileServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(),
+		connect.WithReadMaxBytes(outputBytesMax+64<<10), connect.WithAcceptCompression("gzip", nil, nil))
+}
+
 func (d dialer) close() {
 	d.servers.CloseIdleConnections()
 	d.agents.CloseIdleConnections()

@@ -6,6 +6,7 @@ import (
 	"rota/fsm/state"
 	"rota/sched"
 	"rota/server/leader"
+	"rota/server/rpc"
 )
 
 // explainTurn says in one sentence what a turn waits for at a log time, empty if it does
@@ -46,4 +47,13 @@ func explainUnaccepted(st *state.State, g *state.NodeGroup, hook string) string 
 		return fmt.Sprintf("waits for the %s: pool %q has no node that is up and not draining", hook, g.HookPool)
 	}
 	return fmt.Sprintf("waits for the %s, which pool %q has not accepted so far: its queue may be full, or its nodes too small", hook, g.HookPool)
+}
+
+// explainSpared says why models stay that might have been evicted for an action.
+func explainSpared(st *state.State, a *state.Action, given rpc.GivenGPUs, most int) (out []rpc.SparedModel, more bool) {
+	spared, more := sched.ExplainSpared(st, a, sched.Given(given), most)
+	for _, m := range spared {
+		out = append(out, rpc.SparedModel(m))
+	}
+	return out, more
 }

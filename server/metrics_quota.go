@@ -18,6 +18,10 @@ var (
 	quotaEffective = quotaDesc("rota_quota_effective_limit", "Units of all keys that may be in use now: fewer than rota_quota_limit after refused calls.")
 	quotaPaused    = quotaDesc("rota_quota_paused", "1 while the provider has asked to wait with all keys, else 0.")
 	quotaThrottled = quotaDesc("rota_quota_throttled_attempts_total", "Attempts that the provider refused calls of.")
+
+	quotaOverdrawn = quotaDesc("rota_quota_overdrawn_units", "Units in use beyond the limit: calls used more than they expected to, or the limit was lowered.")
+	quotaSettled   = quotaDesc("rota_quota_settled_attempts_total", "Attempts that said what they really used.")
+	quotaUsed      = quotaDesc("rota_quota_settled_units_total", "Units that those attempts really used.")
 )
 
 func quotaDesc(name, help string) *prometheus.Desc {
@@ -26,7 +30,7 @@ func quotaDesc(name, help string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (quotaMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{quotaLimit, quotaHeld, quotaWindow, quotaWaiting, quotaEffective, quotaPaused, quotaThrottled} {
+	for _, d := range []*prometheus.Desc{quotaLimit, quotaHeld, quotaWindow, quotaWaiting, quotaEffective, quotaPaused, quotaThrottled, quotaOverdrawn, quotaSettled, quotaUsed} {
 		out <- d
 	}
 }
@@ -51,7 +55,13 @@ func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
 				paused = 1
 			}
 			gauge(quotaPaused, paused)
-			all = append(all, prometheus.MustNewConstMetric(quotaThrottled, prometheus.CounterValue, float64(q.Throttled), q.Name))
+			gauge(quotaOverdrawn, q.Overdrawn())
+			counter := func(d *prometheus.Desc, v uint64) {
+				all = append(all, prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), q.Name))
+			}
+			counter(quotaThrottled, q.Throttled)
+			counter(quotaSettled, q.Settled)
+			counter(quotaUsed, q.SettledUnits)
 			return true
 		})
 	})

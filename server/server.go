@@ -150,7 +150,8 @@ func (s *Server) open() error {
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub,
 		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn,
 		EstimateStarts: estimateStarts, EstimateRoom: sched.EstimateRoom, ReservedIntervals: sched.ReservedIntervals,
-		LogTime: s.logTime, Output: s.dial.output, Operator: s.dial.operator,
+		ExplainSpared: explainSpared,
+		LogTime:       s.logTime, Output: s.dial.output, Files: s.dial.files, Operator: s.dial.operator,
 		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
 		Version: s.cfg.Version, LevelMax: s.machine.LevelMax(), Logger: s.logger.Named("rpc"),
 	})

@@ -30,6 +30,10 @@ const (
 	// throttleVariable names the file that says that the call was refused for its rate, and for
 	// how many seconds; see agent/runtime. Without quotas there is none.
 	throttleVariable = "ROTA_THROTTLE_FILE"
+	// SettleVariable holds where the answer says what the call used of quotas: lines of
+	// QUOTA=RULE, see api/settle. usageVariable names the file for it; see agent/runtime.
+	SettleVariable = "ROTA_HTTP_SETTLE"
+	usageVariable  = "ROTA_USAGE_FILE"
 )
 
 // Exit codes; those of curl where it has one for the same.
@@ -116,6 +120,8 @@ func Main(ctx context.Context, getenv func(string) string, stdout, stderr io.Wri
 	}
 	defer resp.Body.Close()
 	tellThrottled(getenv(throttleVariable), resp, stderr)
+	settled := newSettlement(getenv(SettleVariable), getenv(usageVariable), resp)
+	defer settled.tell(stderr)
 	return answer(call, resp, stdout, stderr)
 }
 

@@ -6,3 +6,5 @@ package inventory
 func nvmlGPUs() (*GPUs, error) { return nil, ErrNoNVML }
 
 func nvmlMemory(string) (used, total uint64, err error) { return 0, 0, ErrNoNVML }
+
+func nvmlProbe([]string) (Probe, error) { return nil, ErrNoNVML }

@@ -57,4 +57,15 @@ type Exit struct {
 	// provider asked to wait; 0: it did not say.
 	Throttled  bool          `json:",omitempty"`
 	RetryAfter time.Duration `json:",omitempty"`
+	// Usage is what it says that it used of quotas, at most UsagesMax of them.
+	Usage []QuotaUse `json:",omitempty"`
+}
+
+// UsagesMax is how many quotas an attempt may speak of.
+const UsagesMax = 8
+
+// QuotaUse is what an attempt used of a quota, in units.
+type QuotaUse struct {
+	Quota string
+	Units uint64
 }

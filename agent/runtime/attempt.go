@@ -56,7 +56,7 @@ type runner struct {
 	ownDir string // to be given back; empty: none
 	// coresDir has the file that says which cores it has; empty: they do not change.
 	coresDir string
-	// throttleDir has the file in which it may say that calls were refused; empty: it uses no
+	// throttleDir has the files in which it may say what became of its quotas; empty: it uses no
 	// quotas.
 	throttleDir string
 	exit        plan.Exit
@@ -95,7 +95,7 @@ func (r *runner) start() (child, error) {
 		return child{}, err
 	}
 	r.owned = true
-	if r.dir, r.ownDir, err = s.work.get(spec, r.owner.user); err != nil {
+	if r.dir, r.ownDir, err = s.work.get(spec, r.owner); err != nil {
 		return child{}, err
 	}
 	out, err := s.output.open(spec.Key, r.owner.user)
@@ -133,11 +133,14 @@ func (r *runner) start() (child, error) {
 func (r *runner) command(path string, out *outputFiles) *command {
 	spec, s := &r.a.spec, r.sup
 	env := slices.Concat(spec.Env, s.confine.environ(spec.Key))
+	if r.owner.home != "" {
+		env = homeEnv(env, r.owner.home)
+	}
 	if r.coresDir != "" {
 		env = append(env, coresVariable+"="+filepath.Join(r.coresDir, coresFile))
 	}
 	if r.throttleDir != "" {
-		env = append(env, throttleVariable+"="+filepath.Join(r.throttleDir, throttleFile))
+		env = append(env, throttleVariable+"="+filepath.Join(r.throttleDir, throttleFile), usageVariable+"="+filepath.Join(r.throttleDir, usageFile))
 	}
 	if r.owner.user != nil {
 		env = nameUser(env)
@@ -156,6 +159,15 @@ func (r *runner) command(path string, out *outputFiles) *command {
 		Dir: r.dir, Env: env, Sys: sys,
 		Files: []uintptr{s.devNull.Fd(), out.file[0].Fd(), out.file[1].Fd()},
 	}}
+}
+
+// homeEnv names the directory of a trajectory. It is the home of the attempt, too, unless the
+// attempt says another.
+func homeEnv(env []string, home string) []string {
+	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		env = append(env[:len(env):len(env)], "HOME="+home)
+	}
+	return append(env[:len(env):len(env)], trajectoryVariable+"="+home)
 }
 
 // nameUser names a user that no file of the machine may name: programs ask the
@@ -180,7 +192,7 @@ func (r *runner) enterCell(path string) error {
 	if r.owner.tmp == "" {
 		return nil
 	}
-	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir, r.coresDir, r.throttleDir)
+	return hideTmp(r.owner.tmp, path, r.dir, r.ownDir, r.owner.home, r.coresDir, r.throttleDir)
 }
 
 func (r *runner) leaveCell() error {
@@ -258,6 +270,7 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 	x.Stdout, x.Stderr = r.sup.output.end(r.a.spec.Key)
 	if r.throttleDir != "" {
 		x.Throttled, x.RetryAfter = r.sup.throttles.read(r.a.spec.Key)
+		x.Usage = r.sup.throttles.usage(r.a.spec.Key)
 	}
 	if e.status.Signaled() {
 		x.Signal = int(e.status.Signal())

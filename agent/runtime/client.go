@@ -184,6 +184,18 @@ func (c *Client) Forget(ctx context.Context, keys []plan.Key) error {
 	return nil
 }
 
+// KeepTrajectories implements Runtime.
+func (c *Client) KeepTrajectories(ctx context.Context, open []uint64) error {
+	req := &supervisorv1.KeepTrajectoriesRequest{Session: c.session, Open: open}
+	return c.call(ctx, methodKeep, req, new(supervisorv1.KeepTrajectoriesResponse))
+}
+
+// MakeTrajectory implements Runtime.
+func (c *Client) MakeTrajectory(ctx context.Context, trajectory uint64) error {
+	req := &supervisorv1.MakeTrajectoryRequest{Session: c.session, Trajectory: trajectory}
+	return c.call(ctx, methodMake, req, new(supervisorv1.MakeTrajectoryResponse))
+}
+
 // SetDeadline implements Runtime.
 func (c *Client) SetDeadline(ctx context.Context, boottimeNS int64) error {
 	req := &supervisorv1.SetDeadlineRequest{Session: c.session, BoottimeNs: boottimeNS}

@@ -29,6 +29,7 @@ const (
 	outputName   = "output"
 	workName     = "work"
 	tmpName      = "tmp"
+	homesName    = "trajectories"
 	coresName    = "cores"
 	throttleName = "throttle"
 )

@@ -46,11 +46,11 @@ func (s *supervisor) isolate() error {
 }
 
 func (s *supervisor) openOwners(uids uidRange) (err error) {
-	dir := ""
+	tmps := ""
 	if uids.any() || s.isolation.cells != nil {
-		dir = filepath.Join(s.opts.Dir, tmpName)
+		tmps = filepath.Join(s.opts.Dir, tmpName)
 	}
-	s.isolation.owners, err = newOwners(dir, uids, s.user, s.log)
+	s.isolation.owners, err = newOwners(tmps, filepath.Join(s.opts.Dir, homesName), uids, s.user, s.log)
 	return err
 }
 

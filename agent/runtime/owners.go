@@ -15,27 +15,31 @@ import (
 )
 
 const (
-	// trajectoriesMax is how many trajectories keep their user and their /tmp. It is
-	// twice what the cluster places on a node.
+	// trajectoriesMax is how many trajectories have a user and directories. It is twice what
+	// the cluster places on a node.
 	trajectoriesMax = 8192
-	// trajectoryKeep is how long they keep them after their last attempt has ended.
+	// trajectoryKeep is how long they keep them after their last attempt has ended, if
+	// nobody says which trajectories are open.
 	trajectoryKeep = 24 * time.Hour
-	// trajectoryPrefix begins the name of a trajectory's /tmp.
+	// trajectoryPrefix begins the names of a trajectory's directories.
 	trajectoryPrefix = "trajectory-"
 )
 
-// owner is whom an attempt runs as, and the directory that it finds as /tmp.
+// owner is whom an attempt runs as, and the directories that it finds.
 type owner struct {
 	user       *userID // nil: as the supervisor
-	tmp        string  // empty: that of the machine
+	tmp        string  // as /tmp; empty: that of the machine
+	home       string  // the directory of its trajectory; empty: it has none
 	trajectory uint64  // 0: this attempt only
 }
 
 // owners gives each attempt outside trajectories, and each trajectory, a user and a
-// /tmp. No two that run have the same user. What a supervisor knows of trajectories
-// is on disk: their /tmp belongs to their user, and is found again after a restart.
+// /tmp. No two that run have the same user. A trajectory has a directory that lasts, too.
+// What a supervisor knows of trajectories is on disk: their directories belong to their
+// user, and are found again after a restart.
 type owners struct {
-	dir    string // of the private /tmp directories; empty: none are made
+	tmps   string // has the private /tmp directories; empty: none are made
+	homes  string // has the directories of trajectories
 	uids   uidRange
 	shared *userID // where there is no range
 	log    hclog.Logger
@@ -50,44 +54,62 @@ type owners struct {
 // trajectoryOwner is what a trajectory has on this node.
 type trajectoryOwner struct {
 	user    *userID
+	made    bool // its directories are there
 	running int
 	at      time.Time // when the last attempt ended
+	// open: the agent named it when it last said which trajectories are open. missing: it
+	// did not, and no attempt has started since.
+	open, missing bool
 }
 
 // newOwners finds the trajectories of earlier supervisors, and removes what attempts
-// left.
-func newOwners(dir string, uids uidRange, shared *userID, log hclog.Logger) (*owners, error) {
-	o := &owners{dir: dir, uids: uids, shared: shared, log: log, next: uids.first,
+// left. Without tmps no attempt has a /tmp of its own.
+func newOwners(tmps, homes string, uids uidRange, shared *userID, log hclog.Logger) (*owners, error) {
+	o := &owners{tmps: tmps, homes: homes, uids: uids, shared: shared, log: log, next: uids.first,
 		used: make(map[uint32]bool), trajectories: make(map[uint64]*trajectoryOwner)}
-	if dir == "" {
-		return o, nil
-	}
-	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("make directory of private /tmp: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("read directory of private /tmp: %w", err)
-	}
-	for _, e := range entries {
-		if _, isKey := parseKey(e.Name()); isKey || !o.adopt(e) {
-			o.remove(filepath.Join(dir, e.Name()))
+	for _, dir := range o.places() {
+		if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, fmt.Errorf("make the place of directories of trajectories: %w", err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("find directories of trajectories: %w", err)
+		}
+		for _, e := range entries {
+			if _, isKey := parseKey(e.Name()); isKey || !o.adopt(dir, e) {
+				o.remove(filepath.Join(dir, e.Name()))
+			}
 		}
 	}
 	return o, nil
 }
 
-// adopt takes over the directory of a trajectory, if its user is one of ours.
-func (o *owners) adopt(e os.DirEntry) bool {
+// places are where trajectories have directories, each under the same name.
+func (o *owners) places() []string {
+	if o.tmps == "" {
+		return []string{o.homes}
+	}
+	return []string{o.homes, o.tmps}
+}
+
+// adopt takes over a directory of a trajectory, if its user is one of ours.
+func (o *owners) adopt(dir string, e os.DirEntry) bool {
 	number, ok := strings.CutPrefix(e.Name(), trajectoryPrefix)
 	id, err := strconv.ParseUint(number, 10, 64)
 	st, statErr := e.Info()
 	if !ok || err != nil || statErr != nil || !st.IsDir() {
 		return false
 	}
-	t := &trajectoryOwner{user: o.shared, at: st.ModTime()}
+	t := o.trajectories[id]
+	uid := st.Sys().(*syscall.Stat_t).Uid
+	switch {
+	case t != nil && o.uids.any() && t.user.uid != uid:
+		return false
+	case t != nil:
+		return true
+	}
+	t = &trajectoryOwner{user: o.shared, at: st.ModTime()}
 	if o.uids.any() {
-		uid := st.Sys().(*syscall.Stat_t).Uid
 		if !o.uids.has(uid) || o.used[uid] {
 			return false
 		}
@@ -102,7 +124,7 @@ func (o *owners) adopt(e os.DirEntry) bool {
 func (o *owners) take(spec *Spec) (owner, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if spec.Trajectory != 0 && (o.dir != "" || o.uids.any()) {
+	if spec.Trajectory != 0 {
 		return o.takeTrajectory(spec.Trajectory)
 	}
 	user, err := o.free()
@@ -110,14 +132,17 @@ func (o *owners) take(spec *Spec) (owner, error) {
 		return owner{}, err
 	}
 	w := owner{user: user}
-	if w.tmp, err = o.makeTmp(spec.Key.String(), user); err != nil {
-		o.release(user)
+	if o.tmps != "" {
+		w.tmp = filepath.Join(o.tmps, spec.Key.String())
+		if err := makeOwned(w.tmp, user); err != nil {
+			o.release(user)
+			return owner{}, fmt.Errorf("make private /tmp: %w", err)
+		}
 	}
-	return w, err
+	return w, nil
 }
 
 func (o *owners) takeTrajectory(id uint64) (owner, error) {
-	name := trajectoryPrefix + strconv.FormatUint(id, 10)
 	t := o.trajectories[id]
 	if t == nil {
 		if len(o.trajectories) >= trajectoriesMax {
@@ -127,19 +152,48 @@ func (o *owners) takeTrajectory(id uint64) (owner, error) {
 		if err != nil {
 			return owner{}, err
 		}
-		if _, err := o.makeTmp(name, user); err != nil {
-			o.release(user)
-			return owner{}, err
-		}
 		t = &trajectoryOwner{user: user}
-		o.trajectories[id] = t
 	}
+	name := trajectoryPrefix + strconv.FormatUint(id, 10)
+	if err := o.makePlaces(t, name); err != nil {
+		if o.trajectories[id] == nil {
+			o.release(t.user)
+		}
+		return owner{}, err
+	}
+	o.trajectories[id] = t
 	t.running++
-	w := owner{user: t.user, trajectory: id}
-	if o.dir != "" {
-		w.tmp = filepath.Join(o.dir, name)
+	t.missing = false
+	w := owner{user: t.user, trajectory: id, home: filepath.Join(o.homes, name)}
+	if o.tmps != "" {
+		w.tmp = filepath.Join(o.tmps, name)
 	}
 	return w, nil
+}
+
+// prepare makes the directories of a trajectory before its first attempt.
+func (o *owners) prepare(id uint64) error {
+	o.mu.Lock()
+	w, err := o.takeTrajectory(id)
+	o.mu.Unlock()
+	if err == nil {
+		o.give(w)
+	}
+	return err
+}
+
+// makePlaces makes what a trajectory does not have yet of its directories.
+func (o *owners) makePlaces(t *trajectoryOwner, name string) error {
+	if t.made {
+		return nil
+	}
+	for _, dir := range o.places() {
+		if err := makeOwned(filepath.Join(dir, name), t.user); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make a directory of the trajectory: %w", err)
+		}
+	}
+	t.made = true
+	return nil
 }
 
 // free returns a user that nothing runs as. The range is gone through in turn, so
@@ -170,20 +224,15 @@ func (o *owners) release(user *userID) {
 	}
 }
 
-// makeTmp makes a private /tmp, if there are any.
-func (o *owners) makeTmp(name string, user *userID) (string, error) {
-	if o.dir == "" {
-		return "", nil
+// makeOwned makes a directory that belongs to a user.
+func makeOwned(path string, user *userID) error {
+	if err := os.Mkdir(path, workMode); err != nil || user == nil {
+		return err
 	}
-	path := filepath.Join(o.dir, name)
-	err := os.Mkdir(path, workMode)
-	if err == nil && user != nil {
-		err = os.Lchown(path, int(user.uid), int(user.gid))
+	if err := os.Lchown(path, int(user.uid), int(user.gid)); err != nil {
+		return errors.Join(err, os.Remove(path))
 	}
-	if err != nil {
-		return "", fmt.Errorf("make private /tmp: %w", err)
-	}
-	return path, nil
+	return nil
 }
 
 // give takes back what an attempt had, once nothing of it is alive.
@@ -193,9 +242,7 @@ func (o *owners) give(w owner) {
 	if t := o.trajectories[w.trajectory]; w.trajectory != 0 && t != nil {
 		t.running--
 		t.at = time.Now()
-		if w.tmp != "" {
-			_ = os.Chtimes(w.tmp, t.at, t.at) // for the next supervisor
-		}
+		_ = os.Chtimes(w.home, t.at, t.at) // for the next supervisor
 		return
 	}
 	o.release(w.user)
@@ -204,22 +251,42 @@ func (o *owners) give(w owner) {
 	}
 }
 
-// sweep drops trajectories that have not been seen for long.
+// keep is told all trajectories that are open on the node, and drops others. An attempt may
+// start while the agent says what is open: so what is missing is dropped only if it is
+// missing the next time, too, and nothing has started meanwhile.
+func (o *owners) keep(open []uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	is := make(map[uint64]bool, len(open))
+	for _, id := range open {
+		is[id] = true
+	}
+	for id, t := range o.trajectories {
+		if t.missing && !is[id] && t.running == 0 {
+			o.drop(id, t)
+		}
+		t.open, t.missing = is[id], !is[id]
+	}
+}
+
+// sweep drops trajectories that have not been seen for long, and of which nobody said that
+// they are open.
 func (o *owners) sweep(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, t := range o.trajectories {
-		if t.running == 0 && now.Sub(t.at) > trajectoryKeep {
+		if t.running == 0 && !t.open && now.Sub(t.at) > trajectoryKeep {
 			o.drop(id, t)
 		}
 	}
 }
 
-// dropOldest drops the trajectory that has run nothing for longest.
+// dropOldest drops the trajectory that has run nothing for longest, of those of which
+// nobody said that they are open.
 func (o *owners) dropOldest() {
 	var oldest uint64
 	for id, t := range o.trajectories {
-		if t.running == 0 && (oldest == 0 || t.at.Before(o.trajectories[oldest].at)) {
+		if t.running == 0 && !t.open && (oldest == 0 || t.at.Before(o.trajectories[oldest].at)) {
 			oldest = id
 		}
 	}
@@ -228,27 +295,26 @@ func (o *owners) dropOldest() {
 	}
 }
 
-// drop forgets a trajectory. Its user is free only when its directory has another
-// name: what is found after a restart has users that nothing else has.
+// drop forgets a trajectory. Its user is free only when its directories have other
+// names: what is found after a restart has users that nothing else has.
 func (o *owners) drop(id uint64, t *trajectoryOwner) {
 	delete(o.trajectories, id)
 	o.release(t.user)
-	if o.dir == "" {
-		return
+	number := strconv.FormatUint(id, 10)
+	for _, dir := range o.places() {
+		path, gone := filepath.Join(dir, trajectoryPrefix+number), filepath.Join(dir, "dropped-"+number)
+		if os.Rename(path, gone) == nil {
+			path = gone
+		}
+		o.remove(path)
 	}
-	path := filepath.Join(o.dir, trajectoryPrefix+strconv.FormatUint(id, 10))
-	gone := filepath.Join(o.dir, "dropped-"+strconv.FormatUint(id, 10))
-	if os.Rename(path, gone) == nil {
-		path = gone
-	}
-	o.remove(path)
 }
 
 // remove deletes in the background.
 func (o *owners) remove(path string) {
 	o.tasks.Go(func() {
 		if err := os.RemoveAll(path); err != nil {
-			o.log.Warn("private /tmp cannot be removed", "error", err)
+			o.log.Warn("directory of a trajectory or an attempt cannot be removed", "error", err)
 		}
 	})
 }

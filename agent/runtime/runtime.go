@@ -12,15 +12,17 @@ type Spec struct {
 	Key  plan.Key
 	Argv []string // {{cores}} already replaced
 	Env  []string // complete environment, KEY=value
-	Dir  string   // working directory: absolute and there, or below the attempt's own
-	CPUs []int    // held exclusively
+	// Dir is the working directory: absolute and there, or below that of the trajectory or,
+	// without one, of the attempt.
+	Dir  string
+	CPUs []int // held exclusively
 	// Follows: the CPUs may change while it runs. ROTA_CORES_FILE then names a file that
 	// says which they are.
 	Follows bool
 	// Throttles: it uses quotas. ROTA_THROTTLE_FILE then names a file in which it may say that
-	// their provider refused calls.
+	// their provider refused calls, and ROTA_USAGE_FILE one for what it really used.
 	Throttles bool
-	// Trajectory whose user and /tmp the attempt has; 0: its own.
+	// Trajectory whose user, /tmp and directory the attempt has; 0: its own.
 	Trajectory uint64
 	// MemoryBytes limits all processes of the attempt together; 0: no limit.
 	MemoryBytes uint64
@@ -50,6 +52,13 @@ type Runtime interface {
 	// Forget drops the memory of ended attempts, after their reports were
 	// committed. Their output is kept for as long as the limits allow.
 	Forget(ctx context.Context, keys []plan.Key) error
+	// KeepTrajectories says which trajectories are open on the node. The directories of
+	// others are removed, once they are missing from two calls and nothing of theirs runs.
+	// A supervisor of an earlier release answers with an error, and has no such directories.
+	KeepTrajectories(ctx context.Context, open []uint64) error
+	// MakeTrajectory makes the directory of a trajectory, as its first attempt would. A
+	// supervisor of an earlier release answers with an error.
+	MakeTrajectory(ctx context.Context, trajectory uint64) error
 	// SetDeadline tells the supervisor when to kill everything by itself unless
 	// it hears a later deadline first. In nanoseconds of CLOCK_BOOTTIME, which
 	// agent and supervisor share; 0 means never (dev and tests only).

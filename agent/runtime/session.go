@@ -44,6 +44,8 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodResize:      method(s, s.serveResize, &supervisorv1.ResizeResponse{}),
 		methodKill:        method(s, s.serveKill, &supervisorv1.KillResponse{}),
 		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
+		methodKeep:        method(s, s.serveKeep, &supervisorv1.KeepTrajectoriesResponse{}),
+		methodMake:        method(s, s.serveMake, &supervisorv1.MakeTrajectoryResponse{}),
 		methodSetDeadline: method(s, s.serveSetDeadline, &supervisorv1.SetDeadlineResponse{}),
 		methodStop:        method(s, s.serveStop, &supervisorv1.StopResponse{}),
 	}})
@@ -143,6 +145,15 @@ func (s *supervisor) serveKill(req *supervisorv1.KillRequest) error {
 
 func (s *supervisor) serveForget(req *supervisorv1.ForgetRequest) error {
 	return s.forget(mapped(req.GetKeys(), keyOf))
+}
+
+func (s *supervisor) serveKeep(req *supervisorv1.KeepTrajectoriesRequest) error {
+	s.isolation.owners.keep(req.GetOpen())
+	return nil
+}
+
+func (s *supervisor) serveMake(req *supervisorv1.MakeTrajectoryRequest) error {
+	return s.isolation.owners.prepare(req.GetTrajectory())
 }
 
 func (s *supervisor) serveSetDeadline(req *supervisorv1.SetDeadlineRequest) error {

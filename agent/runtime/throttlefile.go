@@ -25,8 +25,8 @@ const throttleFile = "throttle"
 // throttleBytesMax is how much of such a file is read.
 const throttleBytesMax = 64
 
-// throttleFiles are where attempts say that. Each has a folder of its own, which others cannot
-// change: what is read is the file that was made.
+// throttleFiles are where attempts say that, and what they used (usageFile). Each has a folder
+// of its own, which others cannot change: what is read are the files that were made.
 type throttleFiles struct{ attemptDirs }
 
 func newThrottleFiles(root *os.Root, log hclog.Logger) (*throttleFiles, error) {
@@ -37,37 +37,46 @@ func newThrottleFiles(root *os.Root, log hclog.Logger) (*throttleFiles, error) {
 	return &throttleFiles{dirs}, nil
 }
 
-// make makes the file of an attempt, which belongs to its user, and returns the folder in which
-// it is.
+// make makes the files of an attempt, which belong to its user, and returns the folder in which
+// they are.
 func (f *throttleFiles) make(k plan.Key, owner *userID) (dir string, err error) {
-	file := filepath.Join(f.of(k), throttleFile)
-	if dir, err = f.add(k); err == nil {
-		err = f.root.WriteFile(file, nil, 0o600)
+	if dir, err = f.add(k); err != nil {
+		return "", fmt.Errorf("make the folder in which it may say what became of its quotas: %w", err)
 	}
-	if err == nil && owner != nil {
-		err = f.root.Lchown(file, int(owner.uid), int(owner.gid))
-	}
-	if err != nil {
-		return "", fmt.Errorf("make the file in which it may say that calls were refused: %w", err)
+	for _, name := range []string{throttleFile, usageFile} {
+		file := filepath.Join(f.of(k), name)
+		if err = f.root.WriteFile(file, nil, 0o600); err == nil && owner != nil {
+			err = f.root.Lchown(file, int(owner.uid), int(owner.gid))
+		}
+		if err != nil {
+			return "", fmt.Errorf("make the file %s in which it may say what became of its quotas: %w", name, err)
+		}
 	}
 	return dir, nil
 }
 
-// read returns what an attempt has said.
-func (f *throttleFiles) read(k plan.Key) (throttled bool, retryAfter time.Duration) {
-	file, err := f.root.OpenFile(filepath.Join(f.of(k), throttleFile), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// text returns what an attempt has written into one of its files, of the first bytes; nothing
+// unless it is still a regular file.
+func (f *throttleFiles) text(k plan.Key, name string, most int64) string {
+	file, err := f.root.OpenFile(filepath.Join(f.of(k), name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return false, 0
+		return ""
 	}
 	defer file.Close()
-	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
-		return false, 0
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+		return ""
 	}
-	text, err := io.ReadAll(io.LimitReader(file, throttleBytesMax))
+	text, err := io.ReadAll(io.LimitReader(file, most))
 	if err != nil {
-		return false, 0
+		return ""
 	}
-	return true, secondsOf(string(text))
+	return string(text)
+}
+
+// read returns what an attempt has said of refused calls.
+func (f *throttleFiles) read(k plan.Key) (throttled bool, retryAfter time.Duration) {
+	text := f.text(k, throttleFile, throttleBytesMax)
+	return text != "", secondsOf(text)
 }
 
 // retryAfterMax bounds what is passed on: a pause is never as long.

@@ -24,6 +24,8 @@ const (
 	methodKill        = "Kill"
 	methodList        = "List"
 	methodForget      = "Forget"
+	methodKeep        = "KeepTrajectories"
+	methodMake        = "MakeTrajectory"
 	methodSetDeadline = "SetDeadline"
 	methodStop        = "Stop"
 )
@@ -100,8 +102,22 @@ func wireExit(e plan.Exit) *supervisorv1.Exit {
 		Key: wireKey(e.Key), Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), Signal: int32(e.Signal),
 		Message: e.Message, Exec: durationpb.New(e.Exec), Cpu: durationpb.New(e.CPU),
 		MemoryPeakBytes: e.MemoryPeak, Stdout: e.Stdout, Stderr: e.Stderr,
-		Throttled: e.Throttled, RetryAfter: durationpb.New(e.RetryAfter),
+		Throttled: e.Throttled, RetryAfter: durationpb.New(e.RetryAfter), Usage: wireUsage(e.Usage),
 	}
+}
+
+func wireUsage(uses []plan.QuotaUse) (out []*supervisorv1.QuotaUse) {
+	for _, u := range uses {
+		out = append(out, &supervisorv1.QuotaUse{Quota: u.Quota, Units: u.Units})
+	}
+	return out
+}
+
+func usageSaid(uses []*supervisorv1.QuotaUse) (out []plan.QuotaUse) {
+	for _, u := range uses {
+		out = append(out, plan.QuotaUse{Quota: u.GetQuota(), Units: u.GetUnits()})
+	}
+	return out
 }
 
 func exitOf(e *supervisorv1.Exit) plan.Exit {
@@ -109,6 +125,6 @@ func exitOf(e *supervisorv1.Exit) plan.Exit {
 		Key: keyOf(e.GetKey()), Reason: plan.Reason(e.GetReason()), ExitCode: int(e.GetExitCode()), Signal: int(e.GetSignal()),
 		Message: e.GetMessage(), Exec: e.GetExec().AsDuration(), CPU: e.GetCpu().AsDuration(),
 		MemoryPeak: e.GetMemoryPeakBytes(), Stdout: e.GetStdout(), Stderr: e.GetStderr(),
-		Throttled: e.GetThrottled(), RetryAfter: e.GetRetryAfter().AsDuration(),
+		Throttled: e.GetThrottled(), RetryAfter: e.GetRetryAfter().AsDuration(), Usage: usageSaid(e.GetUsage()),
 	}
 }

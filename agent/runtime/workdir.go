@@ -40,50 +40,59 @@ func newWorkDirs(root *os.Root, log hclog.Logger) (*workDirs, error) {
 	return w, nil
 }
 
-// get returns the working directory of an attempt, and the attempt's own directory,
-// which is to be given back after the end. An absolute Spec.Dir has to exist: nothing
-// that a client names is made by a supervisor, which may have more rights. A relative
-// one is below the attempt's own directory, where it is made.
-func (w *workDirs) get(spec *Spec, owner *userID) (dir, own string, err error) {
+// get returns the working directory of an attempt, and the attempt's own directory if it
+// has one, which is to be given back after the end. An absolute Spec.Dir has to exist:
+// nothing that a client names is made by a supervisor, which may have more rights. A
+// relative one is below the directory of the attempt's trajectory, or below the attempt's
+// own, and is made there.
+func (w *workDirs) get(spec *Spec, o owner) (dir, own string, err error) {
 	if filepath.IsAbs(spec.Dir) {
 		dir = filepath.Clean(spec.Dir)
 		return dir, "", checkDir(dir)
 	}
 	if spec.Dir != "" && !filepath.IsLocal(spec.Dir) {
-		return "", "", fmt.Errorf("working directory %q is not below the attempt's own: give a path without .., or an absolute one that exists", spec.Dir)
+		return "", "", fmt.Errorf("working directory %q is not below that of the trajectory or the attempt: give a path without .., or an absolute one that exists", spec.Dir)
 	}
-	rel := filepath.Join(workName, spec.Key.String())
-	if err := w.make(rel, owner); err != nil {
-		return "", "", fmt.Errorf("make working directory: %w", err)
+	dir = o.home
+	if dir == "" {
+		own = filepath.Join(w.dir, spec.Key.String())
+		if err := makeOwned(own, o.user); err != nil {
+			return "", "", fmt.Errorf("make working directory: %w", err)
+		}
+		dir = own
 	}
-	own = filepath.Join(w.dir, spec.Key.String())
-	if err := w.makeBelow(rel, spec.Dir, owner); err != nil {
-		w.remove(own)
+	if err := makeBelow(dir, spec.Dir, o.user); err != nil {
+		if own != "" {
+			w.remove(own)
+		}
 		return "", "", fmt.Errorf("make working directory %s: %w", spec.Dir, err)
 	}
-	return filepath.Join(own, spec.Dir), own, nil
+	return filepath.Join(dir, spec.Dir), own, nil
 }
 
-// makeBelow makes the directories of a local path in one that is empty.
-func (w *workDirs) makeBelow(at, path string, owner *userID) error {
+// makeBelow makes the directories of a local path, and gives them to a user. The user may
+// have put links there: none is followed out of the directory.
+func makeBelow(dir, path string, user *userID) error {
 	if path == "" {
 		return nil
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	at := ""
 	for _, part := range strings.Split(filepath.Clean(path), "/") {
 		at = filepath.Join(at, part)
-		if err := w.make(at, owner); err != nil && !errors.Is(err, os.ErrExist) {
+		err := root.Mkdir(at, workMode)
+		if err == nil && user != nil {
+			err = root.Lchown(at, int(user.uid), int(user.gid))
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
 	}
 	return nil
-}
-
-// make makes one directory that belongs to the attempt's user.
-func (w *workDirs) make(rel string, owner *userID) error {
-	if err := w.root.Mkdir(rel, workMode); err != nil || owner == nil {
-		return err
-	}
-	return w.root.Lchown(rel, int(owner.uid), int(owner.gid))
 }
 
 func checkDir(dir string) error {

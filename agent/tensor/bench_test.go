@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,8 @@ import (
 // with memcpy and with plain direct I/O on the same file system: one file, blocks of the
 // same size, as many at once, synced once. Set TMPDIR to a folder of the disk in question.
 // The contents of a state change from one offload to the next, or nothing would be written.
+// Each offload and restore alternates with a plain pass, so that a machine which is busy
+// slows both down: "of-plain" is the time of the plain passes by that of the moves.
 func BenchmarkMoves(b *testing.B) {
 	for _, size := range []int{64 << 20, 1 << 30} {
 		name := fmt.Sprintf("%dMiB", size>>20)
@@ -40,27 +43,52 @@ func benchMemcpy(b *testing.B, size int) {
 	}
 }
 
-func benchPlain(b *testing.B, size int, write bool) {
+// plain is a file of plain direct I/O, and memory of its size.
+type plain struct {
+	b     *testing.B
+	f     *os.File
+	mem   []byte
+	spent time.Duration
+}
+
+func newPlain(b *testing.B, size int) *plain {
 	f, err := os.OpenFile(filepath.Join(b.TempDir(), "plain"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o600)
 	if err != nil {
 		b.Skipf("the file system refuses direct I/O: %v", err)
 	}
-	defer f.Close()
-	mem := anonymous(b, size)
-	pass := func(io func([]byte, int64) (int, error)) {
-		must(b, each(size/BlockBytes, func(i int) error {
-			_, err := io(mem[i*BlockBytes:(i+1)*BlockBytes], int64(i)*BlockBytes)
-			return err
-		}))
-	}
-	pass(f.WriteAt)
+	b.Cleanup(func() { _ = f.Close() })
+	p := &plain{b: b, f: f, mem: anonymous(b, size)}
+	p.write()
+	p.spent = 0
+	return p
+}
+
+func (p *plain) write() { p.pass(p.f.WriteAt, p.f.Sync) }
+func (p *plain) read()  { p.pass(p.f.ReadAt, func() error { return nil }) }
+
+func (p *plain) pass(io func([]byte, int64) (int, error), end func() error) {
+	from := time.Now()
+	must(p.b, each(len(p.mem)/BlockBytes, func(i int) error {
+		_, err := io(p.mem[i*BlockBytes:(i+1)*BlockBytes], int64(i)*BlockBytes)
+		return err
+	}))
+	must(p.b, end())
+	p.spent += time.Since(from)
+}
+
+// report compares the plain passes with what the benchmark measured.
+func (p *plain) report() {
+	p.b.ReportMetric(p.spent.Seconds()/p.b.Elapsed().Seconds(), "of-plain")
+}
+
+func benchPlain(b *testing.B, size int, write bool) {
+	p := newPlain(b, size)
 	b.SetBytes(int64(size))
 	for b.Loop() {
 		if write {
-			pass(f.WriteAt)
-			must(b, f.Sync())
+			p.write()
 		} else {
-			pass(f.ReadAt)
+			p.read()
 		}
 	}
 }
@@ -102,10 +130,11 @@ func benchCommit(b *testing.B, size int) {
 }
 
 func benchOffload(b *testing.B, size int) {
-	s := benchStore(b, size)
+	s, p := benchStore(b, size), newPlain(b, size)
 	b.SetBytes(int64(size))
 	for i := range b.N {
 		b.StopTimer()
+		p.write()
 		c, k := distinct(b, s, uint64(i), size)
 		_, err := c.Commit()
 		must(b, err)
@@ -117,10 +146,11 @@ func benchOffload(b *testing.B, size int) {
 		}
 		must(b, s.Drop(k))
 	}
+	p.report()
 }
 
 func benchRestore(b *testing.B, size int) {
-	s := benchStore(b, size)
+	s, p := benchStore(b, size), newPlain(b, size)
 	c, k := distinct(b, s, 0, size)
 	_, err := c.Commit()
 	must(b, err)
@@ -130,6 +160,9 @@ func benchRestore(b *testing.B, size int) {
 		must(b, s.Restore(k))
 		b.StopTimer()
 		offload(b, s, k) // writes nothing
+		p.read()
 		b.StartTimer()
 	}
+	b.StopTimer()
+	p.report()
 }

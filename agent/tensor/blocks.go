@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +29,8 @@ const (
 // same form: blocks/HASH and states/DEPLOYMENT@VERSION@RANK.
 type folder struct {
 	dir    string
-	direct int // flag of open
+	direct int     // flag of open
+	spares *spares // nil: what is no longer needed is removed, or somebody else's
 }
 
 // names tells the files apart that are being written.
@@ -87,26 +90,46 @@ func (f folder) put(h hash, page []byte, n uint64) (wrote bool, err error) {
 	if err := matches(page[:n], h); err != nil {
 		return false, fmt.Errorf("in memory: %w", err)
 	}
-	buffer, free, err := pageBuffer(n)
-	if err != nil {
-		return false, err
-	}
-	err = f.get(h, buffer, n)
-	free()
-	if err == nil {
+	if f.holds(h, n) {
 		return false, nil
 	}
-	path := f.block(h)
-	temporary := fmt.Sprintf("%s%s%d.%d", path, newMark, os.Getpid(), names.Add(1))
-	if err := f.write(temporary, page, n); err != nil {
-		_ = os.Remove(temporary)
-		return false, diskError(err)
+	err = diskError(f.write(h, page, n))
+	if errors.Is(err, ErrDisk) && f.spares.trim(0) > 0 {
+		err = diskError(f.write(h, page, n))
 	}
-	return true, diskError(os.Rename(temporary, path))
+	return err == nil, err
 }
 
-func (f folder) write(path string, page []byte, n uint64) error {
-	file, err := directio.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|f.direct)
+// holds says whether a block is in the folder and every byte of it is right.
+func (f folder) holds(h hash, n uint64) bool {
+	if _, err := os.Lstat(f.block(h)); err != nil {
+		return false
+	}
+	buffer, free := pageBuffer(n)
+	defer free()
+	return f.get(h, buffer, n) == nil
+}
+
+// write makes the file of a block under another name, and then gives it its own.
+func (f folder) write(h hash, page []byte, n uint64) error {
+	path := f.block(h)
+	from, flags := f.spares.take(n), os.O_WRONLY|f.direct
+	if from == "" {
+		from = fmt.Sprintf("%s%s%d.%d", path, newMark, os.Getpid(), names.Add(1))
+		flags |= os.O_CREATE | os.O_EXCL
+	}
+	err := writeFile(from, flags, page, n)
+	if err == nil {
+		err = os.Rename(from, path)
+	}
+	if err != nil {
+		_ = os.Remove(from)
+	}
+	return err
+}
+
+func writeFile(path string, flags int, page []byte, n uint64) error {
+	file, err := directio.Open(path, flags)
 	if err != nil {
 		return err
 	}
@@ -114,11 +137,13 @@ func (f folder) write(path string, page []byte, n uint64) error {
 	if _, err := file.WriteAt(page, 0); err != nil {
 		return err
 	}
-	if err := file.Truncate(int64(n)); err != nil {
-		return err
+	if n != uint64(len(page)) {
+		if err := file.Truncate(int64(n)); err != nil {
+			return err
+		}
 	}
-	if err := file.Sync(); err != nil {
-		return err
+	if err := unix.Fdatasync(int(file.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
 	}
 	return file.Close()
 }
@@ -143,13 +168,17 @@ func (f folder) get(h hash, page []byte, n uint64) error {
 	return nil
 }
 
-// pageBuffer is memory for a block, aligned for direct I/O.
-func pageBuffer(n uint64) (buffer []byte, free func(), err error) {
-	buffer, err = unix.Mmap(-1, 0, int(directio.Padded(n)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		return nil, nil, fmt.Errorf("memory for a block: %w", err)
-	}
-	return buffer, func() { _ = unix.Munmap(buffer) }, nil
+var pageBuffers = sync.Pool{New: func() any {
+	b := make([]byte, BlockBytes+directio.PageBytes)
+	from := -uintptr(unsafe.Pointer(&b[0])) % directio.PageBytes
+	b = b[from : from+BlockBytes]
+	return &b
+}}
+
+// pageBuffer is memory for a block, aligned for direct I/O. Nothing is known of its bytes.
+func pageBuffer(n uint64) (buffer []byte, free func()) {
+	b := pageBuffers.Get().(*[]byte)
+	return (*b)[:directio.Padded(n)], func() { pageBuffers.Put(b) }
 }
 
 func (f folder) manifest(k Key) string {

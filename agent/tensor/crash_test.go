@@ -183,9 +183,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// contentOf is what a version of the story has: a block that all have, and one of its own.
+// contentOf is what a version of the story has: a block that all have, and two of its own, of
+// which the whole one is written over a spare file.
 func contentOf(version uint64) []content {
-	return []content{{"shared", "s", text(0, 50_000)}, {"own", "o", text(int(version), 90_000)}}
+	return []content{{"shared", "s", text(0, 50_000)}, {"own", "o", text(int(version), BlockBytes+90_000)}}
 }
 
 // moveForever says what it is about to do, and what it was told is done.

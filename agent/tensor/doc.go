@@ -12,7 +12,12 @@
 // Groups with equal contents share a memfd. On disk each block is a file that is named by its
 // hash, so equal blocks are stored once, and what did not change between two versions is not
 // written again. Files instead of the segments of package tier: blocks are large, they may
-// never be evicted, and a checkpoint is then a folder of the same form on any file system.
+// never be evicted, and a checkpoint is then a folder of the same form on any file system. Files
+// of blocks that no state needs are written over by the next blocks (spare.go).
+//
+// A state may also be in memory of a device (package device), copied from its memfds and back
+// in one copy. Memfds that the agent alone has seen are filled again, as finding and pinning
+// their pages takes longer than the copy (ready.go).
 //
 // Every state that is on disk has a manifest: a file of package record that appears whole, by
 // a rename, once the blocks that it names are durable. A crash therefore leaves a whole state

@@ -27,6 +27,16 @@ var (
 	ErrDisk = errors.New("the state disk is full")
 	// ErrNoDisk means that the agent has no state disk.
 	ErrNoDisk = errors.New("the agent has no state disk; start it with --state-disk")
+	// ErrDevice means that the device has no room.
+	ErrDevice = errors.New("the state device is full")
+	// ErrNoDevice means that the agent has no device.
+	ErrNoDevice = errors.New("the agent has no state device; start it with --state-device")
+	// ErrDeviceFailed means that the device or its driver has failed.
+	ErrDeviceFailed = errors.New("the state device has failed")
+	// ErrOnDevice means that the state is on the device only.
+	ErrOnDevice = errors.New("the state is on the device only; copy it to the host first")
+	// ErrNoHandle means that memory of the device cannot be passed to workers.
+	ErrNoHandle = errors.New("memory of the state device cannot be passed to workers")
 	// ErrOffloaded means that the state is on disk only.
 	ErrOffloaded = errors.New("the state is on disk only; restore it first")
 	// ErrMapped means that a worker still has a writable mapping.

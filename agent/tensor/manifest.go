@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"lukechampine.com/blake3"
+	"github.com/zeebo/blake3"
 
 	"rota/agent/internal/record"
 )

@@ -35,9 +35,11 @@ func (s *Store) begin(k Key) (st *state, end func(), err error) {
 	return st, st.moving.Unlock, nil
 }
 
-// Offload writes a state to disk, unless it is there, and frees its memory. When it returns
+// Offload writes a state to disk, unless it is there, and frees its memory, also that of the
+// device. A state that is on the device only goes through host memory. When it returns
 // without an error the state outlives the agent and the machine's power. It fails with
-// ErrNoDisk, ErrNotFound, ErrDisk or ErrCorrupt; the state stays in memory then.
+// ErrNoDisk, ErrNotFound, ErrDisk, ErrMemory, ErrDeviceFailed or ErrCorrupt; the state stays
+// in memory then.
 func (s *Store) Offload(k Key) (moved Moved, err error) {
 	if s.folder == nil {
 		return moved, ErrNoDisk
@@ -47,16 +49,16 @@ func (s *Store) Offload(k Key) (moved Moved, err error) {
 		return moved, err
 	}
 	defer end()
-	if st.blocks == nil {
-		if moved, err = s.toDisk(st); err != nil {
-			return moved, fmt.Errorf("offload %s: %w", k, err)
-		}
+	if st.blocks == nil && st.segments == nil {
+		err = s.toHost(st, true)
 	}
-	s.mu.Lock()
-	held := st.segments
-	st.segments = nil
-	s.mu.Unlock()
-	s.release(held)
+	if err == nil && st.blocks == nil {
+		moved, err = s.toDisk(st)
+	}
+	if err != nil {
+		return moved, fmt.Errorf("offload %s: %w", k, err)
+	}
+	s.giveUp(st, true, true)
 	return moved, nil
 }
 
@@ -111,27 +113,35 @@ func (s *Store) count(pieces []piece, wrote []bool) (m Moved) {
 	return m
 }
 
-// reserveBlocks takes references to the blocks of a state within the limit of the disk.
+// reserveBlocks takes references to the blocks of a state within the limit of the disk, and
+// removes spare files for which that leaves no room.
 func (s *Store) reserveBlocks(st *state) ([]*block, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var need uint64
+	var need, whole uint64
 	counted := map[hash]bool{}
 	for _, p := range st.pieces() {
 		if s.blocks[p.hash()] == nil && !counted[p.hash()] {
 			counted[p.hash()] = true
 			need += directio.Padded(p.bytes())
+			whole += p.bytes() / BlockBytes * BlockBytes
 		}
 	}
-	if limit := s.options.DiskBytes; need > limit || s.disk > limit-need {
+	limit := s.options.DiskBytes
+	if need > limit || s.disk > limit-need {
+		defer s.mu.Unlock()
 		return nil, fmt.Errorf("%w: %s needs %s, and %s of %s are in use; %s", ErrDisk, st.key, mib(need), mib(s.disk), mib(limit),
 			s.advice("drop", func(st *state) bool { return st.blocks != nil }))
 	}
-	return s.nameBlocks(st), nil
+	blocks := s.nameBlocks(st)
+	room := limit - s.disk + whole // whole blocks are written over spares
+	s.mu.Unlock()
+	s.folder.spares.trim(room)
+	return blocks, nil
 }
 
 // Restore reads a state from disk into memory, unless it is there. The copy on disk stays,
-// so the next Offload writes nothing. It fails with ErrNotFound, ErrMemory or ErrCorrupt.
+// so the next Offload writes nothing. It fails with ErrNotFound, ErrOnDevice, ErrMemory or
+// ErrCorrupt.
 func (s *Store) Restore(k Key) error {
 	st, end, err := s.begin(k)
 	if err != nil {
@@ -141,7 +151,10 @@ func (s *Store) Restore(k Key) error {
 	if st.segments != nil {
 		return nil
 	}
-	segments, err := s.fill(*s.folder, st)
+	if st.blocks == nil {
+		return fmt.Errorf("restore: %w", st.elsewhere())
+	}
+	segments, err := s.fill(st, s.reader(*s.folder, st))
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", k, err)
 	}
@@ -151,9 +164,9 @@ func (s *Store) Restore(k Key) error {
 	return nil
 }
 
-// fill brings the blocks of a state from a folder into memfds. What is in memory already,
-// as part of another state, is shared and not read.
-func (s *Store) fill(f folder, st *state) (segments []*segment, err error) {
+// fill brings a state into memfds: read fills those that it is given, and seals them. What is
+// in memory already, as part of another state, is shared and not read.
+func (s *Store) fill(st *state, read func(target []*segment) error) (segments []*segment, err error) {
 	ids := st.segmentIDs()
 	segments = make([]*segment, len(ids))
 	var missing []uint64
@@ -179,7 +192,7 @@ func (s *Store) fill(f folder, st *state) (segments []*segment, err error) {
 		}
 	}
 	if err == nil {
-		err = s.readInto(f, st, target)
+		err = read(target)
 	}
 	if err != nil {
 		s.release(held)
@@ -190,8 +203,16 @@ func (s *Store) fill(f folder, st *state) (segments []*segment, err error) {
 	return shared, nil
 }
 
-// readInto reads the blocks of those groups that have a target, and seals them.
-func (s *Store) readInto(f folder, st *state, target []*segment) error {
+// reader reads the blocks of a state from a folder.
+func (s *Store) reader(f folder, st *state) func(target []*segment) error {
+	return func(target []*segment) error {
+		return s.fillBlocks(st, target, func(p piece, page []byte) error { return f.get(p.hash(), page, p.bytes()) })
+	}
+}
+
+// fillBlocks has get fill each block of those groups that have a target, and seals them. What
+// was in the rest of a page goes.
+func (s *Store) fillBlocks(st *state, target []*segment, get func(p piece, page []byte) error) error {
 	var pieces []piece
 	for _, p := range st.pieces() {
 		if target[p.group] != nil {
@@ -199,19 +220,34 @@ func (s *Store) readInto(f folder, st *state, target []*segment) error {
 		}
 	}
 	err := s.each(pieces, func(_ int, p piece) error {
-		return f.get(p.hash(), pages(target[p.group].mem, p.at, p.tensor.bytes(), p.i), p.bytes())
+		page := pages(target[p.group].mem, p.at, p.tensor.bytes(), p.i)
+		target[p.group].populate(page)
+		err := get(p, page)
+		clear(page[p.bytes():])
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	return sealAll(target)
+}
+
+func sealAll(target []*segment) error {
 	for _, g := range target {
-		if g != nil && err == nil {
-			err = g.sealFilled()
+		if g == nil {
+			continue
+		}
+		if err := g.sealFilled(); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // Checkpoint writes a state to a folder, which may hold other checkpoints: blocks that are
 // there are compared and not written again. When it returns without an error, the checkpoint
-// is whole and durable. It fails with ErrInvalid, ErrNotFound, ErrDisk or ErrCorrupt.
+// is whole and durable. It fails with ErrInvalid, ErrNotFound, ErrOnDevice, ErrDisk or
+// ErrCorrupt.
 func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
 	st, end, err := s.begin(k)
 	if err != nil {
@@ -225,7 +261,10 @@ func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
 	if err != nil {
 		return Moved{}, fmt.Errorf("checkpoint %s: %w", k, err)
 	}
-	src := s.source(st)
+	src, err := s.source(st)
+	if err != nil {
+		return Moved{}, fmt.Errorf("checkpoint: %w", err)
+	}
 	defer src.close()
 	pieces := st.pieces()
 	wrote := make([]bool, len(pieces))
@@ -273,9 +312,13 @@ type source struct {
 	blocks   []*block
 }
 
-func (s *Store) source(st *state) *source {
+// source fails with ErrOnDevice, or with ErrNotFound if the state was dropped.
+func (s *Store) source(st *state) (*source, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if st.segments == nil && st.blocks == nil {
+		return nil, st.elsewhere()
+	}
 	src := &source{store: s, segments: s.hold(st)}
 	if src.segments == nil {
 		for _, b := range st.blocks {
@@ -283,7 +326,7 @@ func (s *Store) source(st *state) *source {
 		}
 		src.blocks = st.blocks
 	}
-	return src
+	return src, nil
 }
 
 func (src *source) close() {
@@ -296,10 +339,7 @@ func (src *source) page(p piece) (page []byte, free func(), err error) {
 	if src.segments != nil {
 		return pages(src.segments[p.group].mem, p.at, p.tensor.bytes(), p.i), func() {}, nil
 	}
-	page, free, err = pageBuffer(p.bytes())
-	if err != nil {
-		return nil, nil, err
-	}
+	page, free = pageBuffer(p.bytes())
 	if err := src.store.folder.get(p.hash(), page, p.bytes()); err != nil {
 		free()
 		return nil, nil, err
@@ -325,7 +365,7 @@ func (s *Store) Load(dir string, k, as Key) (info Info, err error) {
 		return info, err
 	}
 	st := newState(as, tensors)
-	segments, err := s.fill(f, st)
+	segments, err := s.fill(st, s.reader(f, st))
 	if err != nil {
 		s.freeKey(as)
 		return info, fmt.Errorf("load %s from %s: %w", k, dir, err)
@@ -350,7 +390,7 @@ func (s *Store) Copy(from, to Key) (info Info, err error) {
 	}
 	twin := newState(to, st.tensors)
 	s.mu.Lock()
-	twin.segments = s.hold(st)
+	twin.segments, twin.copies = s.hold(st), s.holdCopies(st)
 	if st.blocks != nil {
 		twin.blocks = s.nameBlocks(twin)
 	}
@@ -360,6 +400,7 @@ func (s *Store) Copy(from, to Key) (info Info, err error) {
 	}
 	if err != nil {
 		s.release(twin.segments)
+		s.releaseDevice(twin.copies)
 		s.freeKey(to)
 		return info, errors.Join(err, s.unpublish(to), s.dropBlocks(twin.blocks))
 	}
@@ -370,7 +411,7 @@ func (s *Store) Copy(from, to Key) (info Info, err error) {
 	return s.info(twin), nil
 }
 
-// Drop forgets a state, in memory and on disk. It fails with ErrNotFound.
+// Drop forgets a state, in memory, on disk and on the device. It fails with ErrNotFound.
 func (s *Store) Drop(k Key) error {
 	s.mu.Lock()
 	st := s.states[k]
@@ -394,9 +435,10 @@ func (s *Store) Drop(k Key) error {
 	}
 	s.mu.Lock()
 	delete(s.states, k)
-	held, blocks := st.segments, st.blocks
-	st.segments, st.blocks = nil, nil
+	held, blocks, copies := st.segments, st.blocks, st.copies
+	st.segments, st.blocks, st.copies = nil, nil, nil
 	s.mu.Unlock()
 	s.release(held)
+	s.releaseDevice(copies)
 	return s.dropBlocks(blocks)
 }

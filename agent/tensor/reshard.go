@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -139,8 +140,11 @@ func (s *Store) Read(want Slice) (*Slab, error) {
 		return nil, err
 	}
 	slab := &Slab{store: s, Tensor: spec, segment: segments[0]}
+	s.mu.Lock()
+	slab.segment.passed = true
+	s.mu.Unlock()
 	if err = s.assemble(slab.segment.mem, target, shards); err == nil {
-		err = slab.segment.seal()
+		err = slab.segment.sealFilled()
 	}
 	if err != nil {
 		slab.Close()
@@ -187,9 +191,15 @@ func (s *Store) shards(want Slice) (found []*shard, err error) {
 			if t.Name != want.Name {
 				continue
 			}
-			src := s.source(st)
-			if src.segments == nil && src.blocks == nil && len(t.hashes) > 0 {
+			src, err := s.source(st)
+			if errors.Is(err, ErrNotFound) {
 				continue // dropped meanwhile
+			}
+			if err != nil {
+				for _, h := range found {
+					h.close()
+				}
+				return nil, err
 			}
 			found = append(found, &shard{tensor: t, src: src, key: st.key})
 		}

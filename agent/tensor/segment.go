@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
-	"lukechampine.com/blake3"
 
 	"rota/agent/internal/directio"
 )
@@ -18,7 +16,8 @@ import (
 // hash is a BLAKE3 hash.
 type hash [32]byte
 
-// workersMax is how many goroutines hash, read or write blocks of one operation.
+// workersMax is how many goroutines hash, read or write blocks of one operation. Most wait
+// for a disk, so there may be more of them than cores.
 const workersMax = 8
 
 // segment is a memfd: the tensors of a group of a state.
@@ -27,6 +26,16 @@ type segment struct {
 	bytes uint64
 	mem   []byte // the agent's mapping
 	refs  int    // Store.mu guards it
+	// filled means that the agent writes it, and no worker.
+	filled bool
+	// passed means that a worker may map it for reading. Store.mu guards it.
+	passed bool
+	// unpin gives up what holds the memory in place for copies; nil: nothing does.
+	unpin   func()
+	pinning sync.Once
+	// warm means that the agent has filled it once: the kernel has given it all of its pages,
+	// and refuses other writers.
+	warm bool
 	// id says what is in it, once sealed.
 	id hash
 }
@@ -38,7 +47,7 @@ func newSegment(bytes uint64, fill bool) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memfd: %w", err)
 	}
-	s := &segment{file: os.NewFile(uintptr(fd), "memfd:rota-state"), bytes: bytes}
+	s := &segment{file: os.NewFile(uintptr(fd), "memfd:rota-state"), bytes: bytes, filled: fill}
 	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
 		s.close()
 		return nil, fmt.Errorf("memfd of %d bytes: %w", bytes, err)
@@ -77,10 +86,9 @@ func (s *segment) seal() error {
 	if err != nil || seals&unix.F_SEAL_WRITE == 0 {
 		return fmt.Errorf("%w: the worker has sealed the memfd so that it stays writable", ErrInvalid)
 	}
-	// Kernels before 6.7 map a sealed memfd shared only if its descriptor cannot write.
-	reader, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	reader, err := openReader(fd)
 	if err != nil {
-		return fmt.Errorf("open a memfd for reading: %w", err)
+		return err
 	}
 	mem, err := unix.Mmap(int(reader.Fd()), 0, int(s.bytes), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -92,25 +100,51 @@ func (s *segment) seal() error {
 	return nil
 }
 
-const (
-	sealTries = 100
-	sealPause = 20 * time.Millisecond
-)
-
-// sealFilled seals what the agent has filled and no worker knows. The kernel may still hold
-// pages for direct I/O that has ended a moment ago, and refuses the seal until it lets go.
-func (s *segment) sealFilled() (err error) {
-	for range sealTries {
-		if err = s.seal(); !errors.Is(err, ErrMapped) {
-			return err
-		}
-		time.Sleep(sealPause)
+// populate makes room for bytes that the agent is about to write to a part of the memory.
+// Without it the kernel finds the pages one at a time while it sets up the I/O, which takes
+// longer than the I/O. Kernels before 5.14 do so all the same.
+func (s *segment) populate(part []byte) {
+	if !s.warm {
+		_ = unix.Madvise(part, unix.MADV_POPULATE_WRITE)
 	}
-	return fmt.Errorf("the kernel holds pages of a memfd that nobody maps: %w", unix.EBUSY)
+}
+
+// sealFilled seals what the agent has filled and no worker knows. The mapping stays, and stays
+// writable: to find its pages again, or to change what they allow, takes longer than to fill
+// them. The kernel refuses every other way to write.
+func (s *segment) sealFilled() error {
+	if s.warm { // it was sealed before
+		return nil
+	}
+	fd := int(s.file.Fd())
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
+		return fmt.Errorf("seal a memfd: %w", err)
+	}
+	reader, err := openReader(fd)
+	if err != nil {
+		return err
+	}
+	_ = s.file.Close()
+	s.file, s.warm = reader, true
+	return nil
+}
+
+// openReader opens a memfd for reading. Kernels before 6.7 map a sealed memfd shared only if
+// its descriptor cannot write.
+func openReader(fd int) (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil, fmt.Errorf("open a memfd for reading: %w", err)
+	}
+	return f, nil
 }
 
 // close gives the agent's hold on the memory up. What workers have mapped stays for them.
 func (s *segment) close() {
+	if s.unpin != nil {
+		s.unpin()
+		s.unpin = nil
+	}
 	if s.mem != nil {
 		_ = unix.Munmap(s.mem)
 		s.mem = nil
@@ -139,7 +173,7 @@ func each(n int, f func(i int) error) error {
 		once  sync.Once
 		first error
 	)
-	for range min(n, workersMax, max(2, runtime.GOMAXPROCS(0))) {
+	for range min(n, workersMax) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 				if err := f(int(i)); err != nil {

@@ -104,10 +104,11 @@ func (s *Server) closeAll() {
 type session struct {
 	store     *Store
 	creations map[Key]*Creation
+	onDevice  map[Key]*DeviceView // whose memory the worker may have opened
 }
 
 func (s *Server) serve(conn *net.UnixConn) {
-	c := &session{s.Store, map[Key]*Creation{}}
+	c := &session{s.Store, map[Key]*Creation{}, map[Key]*DeviceView{}}
 	defer func() {
 		_ = conn.Close()
 		s.mu.Lock()
@@ -115,6 +116,9 @@ func (s *Server) serve(conn *net.UnixConn) {
 		s.mu.Unlock()
 		for _, creation := range c.creations { // the worker is gone
 			creation.Abort()
+		}
+		for _, v := range c.onDevice {
+			v.Close()
 		}
 	}()
 	for {
@@ -162,6 +166,14 @@ func (c *session) do(req *request) (a answer, files []*os.File, done func()) {
 		a.Moved, err = pointer(c.store.Offload(req.Key))
 	case "restore":
 		err = c.store.Restore(req.Key)
+	case "to_device":
+		err = c.store.ToDevice(req.Key, req.Keep)
+	case "to_host":
+		err = c.store.ToHost(req.Key, req.Keep, !req.Unverified)
+	case "open_device":
+		a, err = c.openDevice(req.Key)
+	case "close_device":
+		err = c.closeDevice(req.Key)
 	case "checkpoint":
 		a.Moved, err = pointer(c.store.Checkpoint(req.Key, req.Dir))
 	case "load":
@@ -226,6 +238,32 @@ func (c *session) abort(k Key) error {
 		creation.Abort()
 	}
 	return err
+}
+
+// openDevice passes handles of a state on the device, and holds its memory until closeDevice,
+// or until the worker is gone.
+func (c *session) openDevice(k Key) (a answer, err error) {
+	if c.onDevice[k] != nil {
+		return a, fmt.Errorf("%w: this connection has opened %s on the device already", ErrExists, k)
+	}
+	v, err := c.store.DeviceView(k)
+	if err != nil {
+		return a, err
+	}
+	c.onDevice[k] = v
+	a, _ = describe(v.state, nil)
+	a.Handles = v.Handles
+	return a, nil
+}
+
+func (c *session) closeDevice(k Key) error {
+	v := c.onDevice[k]
+	if v == nil {
+		return fmt.Errorf("%w: this connection has not opened %s on the device", ErrNotFound, k)
+	}
+	delete(c.onDevice, k)
+	v.Close()
+	return nil
 }
 
 func (c *session) read(want *Slice) (a answer, files []*os.File, done func(), err error) {

@@ -97,6 +97,34 @@ func TestDescriptorsArePassed(t *testing.T) {
 	}
 }
 
+func TestOperationsOfADevice(t *testing.T) {
+	s, _ := withDevice(t, 1<<20)
+	k := Key{"a", 1, 0}
+	w := content{"w", "", text(1, 50)}
+	must(t, put(t, s, k, w))
+	address, _ := serve(t, s)
+	c := dial(t, address)
+	c.must(t, request{Op: "to_device", Key: k})
+	if i, err := c.Info(k); err != nil || !i.OnDevice || i.InMemory {
+		t.Errorf("%+v, %v", i, err)
+	}
+	_, _, err := c.call(request{Op: "open", Key: k})
+	wantError(t, err, ErrOnDevice)
+	_, _, err = c.call(request{Op: "open_device", Key: k})
+	wantError(t, err, ErrNoHandle)
+	_, _, err = c.call(request{Op: "close_device", Key: k})
+	wantError(t, err, ErrNotFound)
+	c.must(t, request{Op: "to_host", Key: k, Keep: true, Unverified: true})
+	if i, err := c.Info(k); err != nil || !i.OnDevice || !i.InMemory {
+		t.Errorf("%+v, %v", i, err)
+	}
+	c.must(t, request{Op: "to_host", Key: k})
+	if st, err := c.Stat(); err != nil || st.Device != "simulated" || st.DeviceBytes != 0 || st.DeviceBytesMax != 1<<20 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	wantState(t, s, k, w)
+}
+
 func TestEveryOperationAndItsErrors(t *testing.T) {
 	dir := scratch(t)
 	s := open(t, roomy(filepath.Join(dir, "disk")))

@@ -9,6 +9,7 @@ type Info struct {
 	Tensors  int      `json:"tensors"`
 	InMemory bool     `json:"in_memory"`
 	OnDisk   bool     `json:"on_disk"`
+	OnDevice bool     `json:"on_device"`
 	Damaged  string   `json:"damaged,omitempty"` // why it can only be dropped
 	Details  []Tensor `json:"details,omitempty"` // only of one state
 }
@@ -21,11 +22,21 @@ type Stat struct {
 	// MemoryBytes are those of the memfds, which equal groups share.
 	MemoryBytes    uint64 `json:"memory_bytes"`
 	MemoryBytesMax uint64 `json:"memory_bytes_max"`
+	// ReadyBytes are those of memory that nothing is in and the agent fills next. It goes when
+	// the limit needs it for others.
+	ReadyBytes uint64 `json:"ready_bytes"`
+	// Device is the name of the device; empty for none. "simulated" is memory of the agent.
+	Device         string `json:"device,omitempty"`
+	DeviceBytes    uint64 `json:"device_bytes"`
+	DeviceBytesMax uint64 `json:"device_bytes_max"`
 	// DiskBytes are those of the blocks, of which equal ones are stored once.
 	DiskBytes    uint64 `json:"disk_bytes"`
 	DiskBytesMax uint64 `json:"disk_bytes_max"` // 0: no disk
 	Blocks       int    `json:"blocks"`
-	DirectIO     bool   `json:"direct_io"`
+	// SpareBytes are those of files that the next blocks are written over. They go when the
+	// limit needs them for others.
+	SpareBytes uint64 `json:"spare_bytes"`
+	DirectIO   bool   `json:"direct_io"`
 	// WrittenBytes went to disk and checkpoints since the start, UnchangedBytes were there.
 	WrittenBytes   uint64 `json:"written_bytes"`
 	UnchangedBytes uint64 `json:"unchanged_bytes"`
@@ -38,9 +49,15 @@ func (s *Store) Stat() Stat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stat{
-		States: len(s.states), MemoryBytes: s.memory, MemoryBytesMax: s.options.MemoryBytes,
+		States: len(s.states), MemoryBytes: s.memory, MemoryBytesMax: s.options.MemoryBytes, ReadyBytes: s.ready.bytes,
 		DiskBytes: s.disk, DiskBytesMax: s.options.DiskBytes, Blocks: len(s.blocks), DirectIO: s.folder != nil && s.folder.direct != 0,
 		WrittenBytes: s.counts.written.Load(), UnchangedBytes: s.counts.reused.Load(), Corrupt: s.counts.corrupt.Load(),
+	}
+	if s.device != nil {
+		st.Device, st.DeviceBytes, st.DeviceBytesMax = s.device.Name(), s.device.UsedBytes(), s.device.CapacityBytes()
+	}
+	if s.folder != nil {
+		st.SpareBytes = s.folder.spares.bytes()
 	}
 	for _, t := range s.states {
 		st.LogicalBytes += t.bytes()
@@ -58,6 +75,7 @@ func infoOf(st *state) Info {
 	i := Info{
 		Key: st.key, Bytes: st.bytes(), Tensors: len(st.tensors),
 		InMemory: st.segments != nil, OnDisk: st.blocks != nil || st.damaged != nil,
+		OnDevice: st.copies != nil,
 	}
 	if st.damaged != nil {
 		i.Damaged = st.damaged.Error()

@@ -12,10 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lukechampine.com/blake3"
+	"github.com/hashicorp/go-hclog"
+	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
 
 	"rota/agent/internal/directio"
 	"rota/agent/internal/record"
+	"rota/agent/tensor/device"
 )
 
 // MemoryBytesMin is the least memory of a store, in bytes.
@@ -28,6 +31,10 @@ type Options struct {
 	// Dir holds the disk tier, alone; empty for none. DiskBytes bounds its blocks.
 	Dir       string
 	DiskBytes uint64
+	// Device is memory of a GPU, or what stands for it. A store that is open closes it.
+	Device device.Device
+	// Logger is told what is not as fast as it could be; nil for none.
+	Logger hclog.Logger
 }
 
 // tensor is a tensor of a committed state.
@@ -52,7 +59,7 @@ func placeAll(tensors []*tensor) error {
 	return nil
 }
 
-// state is a committed state. It is in memory, on disk or both.
+// state is a committed state. It is in memory, on disk, on the device, or in several of them.
 type state struct {
 	key     Key
 	tensors []*tensor
@@ -60,9 +67,10 @@ type state struct {
 	sizes   []uint64 // bytes of the groups
 	moving  sync.Mutex
 	// Store.mu guards what follows.
-	segments []*segment // one for each group; nil: not in memory
-	blocks   []*block   // one reference for each block of each tensor; nil: not on disk
-	damaged  error      // the manifest cannot be trusted: all that can be done is to drop it
+	segments []*segment    // one for each group; nil: not in memory
+	blocks   []*block      // one reference for each block of each tensor; nil: not on disk
+	copies   []*deviceCopy // one for each group; nil: not on the device
+	damaged  error         // the manifest cannot be trusted: all that can be done is to drop it
 }
 
 // newState makes a state of tensors that have their places.
@@ -108,7 +116,7 @@ func (st *state) pieces() (all []piece) {
 func (st *state) segmentIDs() []hash {
 	ids := make([]hash, len(st.groups))
 	for i := range ids {
-		h := blake3.New(32, nil)
+		h := blake3.New()
 		for _, t := range st.tensors {
 			if t.group != i {
 				continue
@@ -126,10 +134,13 @@ func (st *state) segmentIDs() []hash {
 // Store holds states. All methods may be called at once.
 type Store struct {
 	options Options
-	folder  *folder // nil: no disk
+	folder  *folder       // nil: no disk
+	device  device.Device // nil: none
 	lock    *os.File
 	closing atomic.Bool
 	counts  struct{ written, reused, corrupt atomic.Uint64 } // bytes, bytes, times
+
+	unpinned sync.Once // warns
 
 	mu       sync.Mutex
 	states   map[Key]*state
@@ -138,6 +149,13 @@ type Store struct {
 	blocks   map[hash]*block
 	memory   uint64 // bytes of memfds
 	disk     uint64 // bytes of blocks
+	copies   map[hash]*deviceCopy
+	freeing  uint64 // bytes of memfds that nothing needs and the kernel still has
+	freed    *sync.Cond
+	ready    struct { // what Restore and ToHost may fill; the oldest comes first
+		segments []*segment
+		bytes    uint64
+	}
 }
 
 // Open opens a store with the states that are on its disk. A state whose manifest is damaged
@@ -149,7 +167,11 @@ func Open(o Options) (_ *Store, err error) {
 	if (o.Dir == "") != (o.DiskBytes == 0) {
 		return nil, fmt.Errorf("%w: a disk needs both a folder and a size", ErrOptions)
 	}
-	s := &Store{options: o, states: map[Key]*state{}, reserved: map[Key]bool{}, segments: map[hash]*segment{}, blocks: map[hash]*block{}}
+	if o.Logger == nil {
+		o.Logger = hclog.NewNullLogger()
+	}
+	s := &Store{options: o, device: o.Device, copies: map[hash]*deviceCopy{}, states: map[Key]*state{}, reserved: map[Key]bool{}, segments: map[hash]*segment{}, blocks: map[hash]*block{}}
+	s.freed = sync.NewCond(&s.mu)
 	if o.Dir == "" {
 		return s, nil
 	}
@@ -165,7 +187,10 @@ func Open(o Options) (_ *Store, err error) {
 		return nil, fmt.Errorf("state disk %s: %w", dir, err)
 	}
 	s.folder = &f
-	if err := s.recover(); err != nil {
+	if f.spares, err = openSpares(dir); err == nil {
+		err = s.recover()
+	}
+	if err != nil {
 		_ = s.lock.Close()
 		return nil, fmt.Errorf("state disk %s: %w", dir, err)
 	}
@@ -198,21 +223,32 @@ func (s *Store) recover() error {
 	return s.folder.removeOthers(func(h hash) bool { return s.blocks[h] != nil })
 }
 
-// Close gives up everything that is in memory. No method may be called after it.
-func (s *Store) Close() error {
+// Close gives up everything that is in memory and on the device. No method may be called
+// after it.
+func (s *Store) Close() (err error) {
 	s.Interrupt()
 	s.mu.Lock()
 	var held []*segment
+	var copies []*deviceCopy
 	for _, st := range s.states {
-		held = append(held, st.segments...)
-		st.segments = nil
+		held, copies = append(held, st.segments...), append(copies, st.copies...)
+		st.segments, st.copies = nil, nil
 	}
 	s.mu.Unlock()
 	s.release(held)
-	if s.lock != nil {
-		return s.lock.Close()
+	s.releaseDevice(copies)
+	s.mu.Lock()
+	for s.freeReady() || s.freeing > 0 {
+		s.freed.Wait()
 	}
-	return nil
+	s.mu.Unlock()
+	if s.device != nil {
+		err = s.device.Close()
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
 }
 
 // Interrupt makes operations that are under way fail with ErrClosed at their next block.
@@ -285,7 +321,9 @@ func (c *Creation) Commit() (Info, error) {
 		t.hashes = make([]hash, blocksOf(t.bytes()))
 	}
 	err := c.store.each(c.state.pieces(), func(_ int, p piece) error {
-		p.hashes[p.i] = blake3.Sum256(pages(c.segments[p.group].mem, p.at, p.tensor.bytes(), p.i)[:p.bytes()])
+		page := pages(c.segments[p.group].mem, p.at, p.tensor.bytes(), p.i)
+		_ = unix.Madvise(page, unix.MADV_POPULATE_READ) // it maps pages faster than reading them does
+		p.hashes[p.i] = blake3.Sum256(page[:p.bytes()])
 		return nil
 	})
 	if err != nil {
@@ -326,36 +364,36 @@ func (s *Store) share(ids []hash, segments []*segment) (shared, double []*segmen
 
 // allocate makes memfds within the limit. It fails with ErrMemory.
 func (s *Store) allocate(k Key, sizes []uint64, fill bool) (segments []*segment, err error) {
-	var sum uint64
-	for _, n := range sizes {
-		sum += n
-	}
-	if err := s.reserveMemory(k, sum); err != nil {
+	taken, err := s.reserveMemory(k, sizes, fill)
+	if err != nil {
 		return nil, err
 	}
-	for _, n := range sizes {
-		g, err := newSegment(n, fill)
-		if err != nil {
-			s.release(segments)
-			s.freeMemory(sum)
-			return nil, err
+	for i, g := range taken {
+		if g == nil {
+			if g, err = newSegment(sizes[i], fill); err != nil {
+				s.release(segments)
+				s.unreserve(taken[i:], sizes[i:])
+				return nil, err
+			}
 		}
 		g.refs = 1
 		segments = append(segments, g)
-		sum -= n
 	}
 	return segments, nil
 }
 
-func (s *Store) reserveMemory(k Key, n uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if limit := s.options.MemoryBytes; n > limit || s.memory > limit-n {
-		return fmt.Errorf("%w: %s needs %s, and %s of %s are in use; %s", ErrMemory, k, mib(n), mib(s.memory), mib(limit),
-			s.advice("offload or drop", func(st *state) bool { return st.segments != nil }))
+// unreserve gives up what reserveMemory has counted or taken.
+func (s *Store) unreserve(taken []*segment, sizes []uint64) {
+	var held []*segment
+	for i, g := range taken {
+		if g == nil {
+			s.freeMemory(sizes[i])
+			continue
+		}
+		g.refs = 1
+		held = append(held, g)
 	}
-	s.memory += n
-	return nil
+	s.release(held)
 }
 
 func (s *Store) freeMemory(n uint64) {
@@ -387,7 +425,8 @@ func (s *Store) advice(what string, suits func(*state) bool) string {
 
 func mib(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// release gives references to memfds up.
+// release gives references to memfds up. The kernel takes a while to free many pages, and
+// the caller need not wait for it: reserveMemory does, if it needs them.
 func (s *Store) release(segments []*segment) {
 	var dead []*segment
 	s.mu.Lock()
@@ -395,15 +434,30 @@ func (s *Store) release(segments []*segment) {
 		if g.refs--; g.refs > 0 {
 			continue
 		}
-		dead = append(dead, g)
+		s.memory -= g.bytes
 		if s.segments[g.id] == g {
 			delete(s.segments, g.id)
 		}
+		if g.reusable() && !s.closing.Load() {
+			s.makeReady(g)
+			continue
+		}
+		dead = append(dead, g)
+		s.freeing += g.bytes
 	}
 	s.mu.Unlock()
+	if len(dead) > 0 {
+		go s.free(dead)
+	}
+}
+
+func (s *Store) free(dead []*segment) {
 	for _, g := range dead {
 		g.close()
-		s.freeMemory(g.bytes)
+		s.mu.Lock()
+		s.freeing -= g.bytes
+		s.mu.Unlock()
+		s.freed.Broadcast()
 	}
 }
 
@@ -436,7 +490,8 @@ type View struct {
 // Close gives the view up. What workers have mapped stays for them.
 func (v *View) Close() { v.store.release(v.segments) }
 
-// View returns a state for reading. It fails with ErrNotFound or ErrOffloaded.
+// View returns a state for reading. It fails with ErrNotFound, ErrOffloaded or
+// ErrOnDevice.
 func (s *Store) View(k Key) (*View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -445,7 +500,10 @@ func (s *Store) View(k Key) (*View, error) {
 		return nil, err
 	}
 	if st.segments == nil {
-		return nil, fmt.Errorf("%s: %w", k, ErrOffloaded)
+		return nil, st.elsewhere()
+	}
+	for _, g := range st.segments {
+		g.passed = true
 	}
 	return &View{s, st, s.hold(st)}, nil
 }
@@ -523,9 +581,7 @@ func (s *Store) removeBlock(b *block) (err error) {
 	if again {
 		return nil
 	}
-	if err = os.Remove(s.folder.block(b.hash)); errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
+	err = s.folder.spares.retire(s.folder.block(b.hash), b.bytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b.refs == 0 && s.blocks[b.hash] == b {

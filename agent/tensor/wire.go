@@ -27,6 +27,8 @@ type request struct {
 	Dir        string   `json:"dir,omitempty"` // checkpoint, load
 	Slice      *Slice   `json:"slice,omitempty"`
 	Deployment string   `json:"deployment,omitempty"` // list
+	Keep       bool     `json:"keep,omitempty"`       // to_device, to_host
+	Unverified bool     `json:"unverified,omitempty"` // to_host
 }
 
 // answer is what the agent sends.
@@ -39,6 +41,8 @@ type answer struct {
 	Tensors []WireTensor `json:"tensors,omitempty"`
 	// Sizes are the bytes of the memfds that come with the answer.
 	Sizes []uint64 `json:"sizes,omitempty"`
+	// Handles are those of the groups in memory of the device, for another process.
+	Handles [][]byte `json:"handles,omitempty"`
 }
 
 // WireTensor says where a tensor is in the memfds of an answer.
@@ -62,6 +66,8 @@ var codes = []struct {
 	{"CORRUPT", ErrCorrupt}, {"INVALID", ErrInvalid}, {"EXISTS", ErrExists}, {"NOT_FOUND", ErrNotFound},
 	{"MEMORY_FULL", ErrMemory}, {"DISK_FULL", ErrDisk}, {"NO_DISK", ErrNoDisk}, {"OFFLOADED", ErrOffloaded},
 	{"MAPPED", ErrMapped}, {"HOLE", ErrHole}, {"CLOSED", ErrClosed},
+	{"DEVICE_FULL", ErrDevice}, {"NO_DEVICE", ErrNoDevice}, {"DEVICE_FAILED", ErrDeviceFailed}, {"ON_DEVICE", ErrOnDevice},
+	{"NO_HANDLE", ErrNoHandle},
 }
 
 func encodeError(err error) *wireError {

@@ -17,6 +17,12 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// ChunkBytes of a value have a checksum of their own, in Info.Sums.
+const ChunkBytes = chunkBytes
+
+// Chunks is how many checksums a value of n bytes has.
+func Chunks(n uint64) uint64 { return max(1, (n+chunkBytes-1)/chunkBytes) }
+
 // errDamaged means that bytes do not match their checksum.
 var errDamaged = errors.New("bytes do not match their checksum")
 
@@ -43,6 +49,19 @@ func matches(b []byte, sums []uint32) bool {
 	}
 	return true
 }
+
+// FillChunk reads chunk i of the value and returns its CRC-32C, which is cheap right after
+// the bytes have come. It fails as r does.
+func (v *Value) FillChunk(r io.Reader, i int) (sum uint32, err error) {
+	b := chunk(v.Bytes(), i)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return 0, err
+	}
+	return crc32.Checksum(b, castagnoli), nil
+}
+
+// BytesFrom are the bytes of the value from chunk i on.
+func (v *Value) BytesFrom(i int) []byte { return v.Bytes()[min(i*chunkBytes, v.size):] }
 
 // readBlock fills a value with the block at offset. Requests are in flight while what
 // others have read is checked. It fails with errDamaged, or as the file does.

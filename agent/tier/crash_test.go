@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"lukechampine.com/blake3"
+	"github.com/zeebo/blake3"
 
 	"rota/agent/internal/record"
 	"rota/internal/need"

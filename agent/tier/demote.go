@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"lukechampine.com/blake3"
+	"github.com/zeebo/blake3"
 )
 
 const (

@@ -3,6 +3,7 @@ package tier
 import (
 	"container/list"
 	"math/bits"
+	"strings"
 
 	"github.com/tidwall/btree"
 )
@@ -43,14 +44,32 @@ type block struct {
 
 func (b *block) gone() bool { return b.entries == nil }
 
-// entryBytes is about what an entry and its block take of the heap, without the key.
-const entryBytes = 400
+const (
+	// entryBytes is about what an entry and its block take of the heap, without the key.
+	entryBytes = 400
+	// tagBytes is about what a tag of an entry takes. Its text is part of the key.
+	tagBytes = 80
+)
 
-// index finds entries by key, by age and by expiry. Its owner makes calls one at a time.
+// tagged is an entry under one of its tags.
+type tagged struct {
+	tag   string
+	entry *entry
+}
+
+func beforeTagged(a, b tagged) bool {
+	if order := strings.Compare(a.tag, b.tag); order != 0 {
+		return order < 0
+	}
+	return a.entry.seq < b.entry.seq
+}
+
+// index finds entries by key, by tag, by age and by expiry. Its owner makes calls one at a time.
 type index struct {
 	byKey    map[string]*entry
 	bySeq    *btree.Map[uint64, *entry]
 	byExpiry *btree.BTreeG[*entry]
+	byTag    *btree.BTreeG[tagged]
 	blocks   map[fingerprint]*block // one of those that have it
 	seq      uint64
 	bytes    uint64 // of heap, estimated
@@ -64,6 +83,7 @@ func newIndex() index {
 		byExpiry: btree.NewBTreeGOptions(func(a, b *entry) bool {
 			return a.expires < b.expires || a.expires == b.expires && a.seq < b.seq
 		}, btree.Options{NoLocks: true}),
+		byTag: btree.NewBTreeGOptions(beforeTagged, btree.Options{NoLocks: true}),
 	}
 }
 
@@ -131,6 +151,10 @@ func (x *index) add(key string) *entry {
 	x.byKey[key] = e
 	x.bySeq.Set(e.seq, e)
 	x.bytes += entryBytes + uint64(len(key))
+	tagsOf(key, func(tag string) {
+		x.byTag.Set(tagged{tag, e})
+		x.bytes += tagBytes
+	})
 	return e
 }
 
@@ -139,6 +163,10 @@ func (x *index) remove(e *entry) {
 	delete(x.byKey, e.key)
 	x.bySeq.Delete(e.seq)
 	x.bytes -= entryBytes + uint64(len(e.key))
+	tagsOf(e.key, func(tag string) {
+		x.byTag.Delete(tagged{tag, e})
+		x.bytes -= tagBytes
+	})
 }
 
 func (x *index) setExpiry(e *entry, at int64) {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"lukechampine.com/blake3"
+	"github.com/zeebo/blake3"
 
 	"rota/internal/clock"
 )
@@ -230,12 +230,16 @@ const (
 // over, also when it fails or the condition does not hold, which it reports. It fails
 // with ErrTooLarge or ErrClosed.
 func (s *Store) Set(key string, v *Value, expires time.Time, when Condition) (bool, error) {
+	return s.SetSummed(key, v, checksums(v.Bytes()), expires, when)
+}
+
+// SetSummed is Set for a value whose checksums are known, as FillChunk returns them.
+func (s *Store) SetSummed(key string, v *Value, sums []uint32, expires time.Time, when Condition) (bool, error) {
 	if len(key) > KeyBytesMax {
 		v.Release()
 		return false, fmt.Errorf("key of %d bytes: %w of %d", len(key), ErrTooLarge, KeyBytesMax)
 	}
 	clear(v.pages()[v.size:]) // what others have left there does not go to disk
-	sums := checksums(v.Bytes())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.same(v, sums)

@@ -54,14 +54,18 @@ type Client struct {
 	// are not.
 	Actions      rotav1connect.ActionServiceClient
 	Trajectories rotav1connect.TrajectoryServiceClient
-	Nodes        rotav1connect.NodeServiceClient
-	Classes      rotav1connect.ClassServiceClient
-	Quotas       rotav1connect.QuotaServiceClient
-	Jobs         rotav1connect.JobServiceClient
-	Turns        rotav1connect.TurnServiceClient
-	Ledger       rotav1connect.LedgerServiceClient
-	Engines      rotav1connect.EngineServiceClient
-	Operator     rotav1connect.OperatorServiceClient
+	// Files asks for no compression: it takes longer than the way in most places.
+	Files      rotav1connect.FileServiceClient
+	Nodes      rotav1connect.NodeServiceClient
+	Classes    rotav1connect.ClassServiceClient
+	Quotas     rotav1connect.QuotaServiceClient
+	Jobs       rotav1connect.JobServiceClient
+	Turns      rotav1connect.TurnServiceClient
+	Ledger     rotav1connect.LedgerServiceClient
+	Engines    rotav1connect.EngineServiceClient
+	Residency  rotav1connect.ResidencyServiceClient
+	Migrations rotav1connect.MigrationServiceClient
+	Operator   rotav1connect.OperatorServiceClient
 
 	config  Config
 	servers *servers
@@ -102,6 +106,7 @@ func New(config Config) (*Client, error) {
 	base := c.servers.baseURL()
 	c.Actions = rotav1connect.NewActionServiceClient(c.servers, base, options...)
 	c.Trajectories = rotav1connect.NewTrajectoryServiceClient(c.servers, base, options...)
+	c.Files = rotav1connect.NewFileServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
 	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
 	c.Classes = rotav1connect.NewClassServiceClient(c.servers, base, options...)
 	c.Quotas = rotav1connect.NewQuotaServiceClient(c.servers, base, options...)
@@ -109,6 +114,8 @@ func New(config Config) (*Client, error) {
 	c.Turns = rotav1connect.NewTurnServiceClient(c.servers, base, options...)
 	c.Ledger = rotav1connect.NewLedgerServiceClient(c.servers, base, options...)
 	c.Engines = rotav1connect.NewEngineServiceClient(c.servers, base, options...)
+	c.Residency = rotav1connect.NewResidencyServiceClient(c.servers, base, options...)
+	c.Migrations = rotav1connect.NewMigrationServiceClient(c.servers, base, options...)
 	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
 	return c, nil
 }

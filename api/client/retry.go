@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -111,11 +112,14 @@ func (r *retrier) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
+// harmless begins the names of methods that may be repeated: they read, or do the same again.
+var harmless = []string{"Get", "List", "Stat", "Read", "Write", "Make"}
+
 // mayBeDone reports whether a call that ended with this error may have changed
-// something: no server refused it, and it was no read.
+// something that may not be done twice: no server refused it, and it is not harmless.
 func mayBeDone(spec connect.Spec, err error) bool {
 	_, method, _ := strings.Cut(strings.TrimPrefix(spec.Procedure, "/"), "/")
-	if strings.HasPrefix(method, "Get") || strings.HasPrefix(method, "List") || method == "RenewTurn" {
+	if slices.ContainsFunc(harmless, func(verb string) bool { return strings.HasPrefix(method, verb) }) || method == "RenewTurn" {
 		return false
 	}
 	if detail := Detail(err); detail != nil {
@@ -162,6 +166,8 @@ func repeatable(req connect.AnyRequest, remembered bool) bool {
 	case *rotav1.SubmitJobRequest:
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.AcquireTurnRequest:
+		return known(m.RequestId, m.ExpireTime)
+	case *rotav1.RequestMigrationRequest:
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.BatchSubmitActionsRequest:
 		for _, r := range m.Requests {

@@ -14,6 +14,10 @@ const (
 	pingTimeout = 2 * time.Second
 )
 
+// IndexHeader says which state a server has looked at when it calls an agent: the index of the
+// newest entry in it.
+const IndexHeader = "Rota-Index"
+
 const (
 	dialTimeout      = 3 * time.Second
 	handshakeTimeout = 5 * time.Second

@@ -33,7 +33,7 @@ func (s *State) CheckRows() error {
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
 		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
-		s.checkEngines, s.checkNodeEngines, s.checkLevels,
+		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLevels,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (s *State) checkNode(n *Node) error {
 	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
 		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
-	return cmp.Or(s.checkWithheld(n), s.checkGPUs(n))
+	return cmp.Or(s.checkWithheld(n), s.checkGPUs(n), s.checkGPUHealth(n))
 }
 
 // endLater reports whether a teardown goes on in a later entry.
@@ -185,6 +185,9 @@ func (s *State) checkIndexes(fresh *State) error {
 	}
 	if db(fresh).index.queuedBytes != db(s).index.queuedBytes || db(fresh).index.endedBytes != db(s).index.endedBytes {
 		return fmt.Errorf("byte counts differ from the rows")
+	}
+	if a, b := db(fresh).index.migrationCounts, db(s).index.migrationCounts; a != b {
+		return fmt.Errorf("counts of migrations are %+v, rows say %+v", b, a)
 	}
 	for _, i := range indexed {
 		if !i.same(&db(fresh).index, &db(s).index) {

@@ -47,8 +47,8 @@ func (s *State) checkGPUs(n *Node) (err error) {
 		return err
 	case held&n.Withheld != 0:
 		return fmt.Errorf("node %s: actions hold GPUs %v, which a turn has", n.Name, (held & n.Withheld).Slice())
-	case g.Free != AllGPUs(g.Count)&^held&^n.Withheld:
-		return fmt.Errorf("node %s: GPUs %v are free, %v held and %v withheld of %d", n.Name, g.Free.Slice(), held.Slice(), n.Withheld.Slice(), g.Count)
+	case g.Free != n.InUse()&^held&^n.Withheld:
+		return fmt.Errorf("node %s: GPUs %v are free, %v held, %v withheld and %v out of use of %d", n.Name, g.Free.Slice(), held.Slice(), n.Withheld.Slice(), n.OutOfUse().Slice(), g.Count)
 	case n.FreeBandwidth+bandwidth != n.Bandwidth:
 		return fmt.Errorf("node %s: %d bit/s free and %d held of %d", n.Name, n.FreeBandwidth, bandwidth, n.Bandwidth)
 	}

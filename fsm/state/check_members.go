@@ -39,7 +39,7 @@ func (s *State) checkMember(g *NodeGroup, m *Member) error {
 	if n != nil {
 		set, whole = m.On(n.GPUs.Count)
 	}
-	there := n != nil && n.State == NodeUp && !n.Draining && whole
+	there := n != nil && n.State == NodeUp && !n.Draining && whole && set&n.OutOfUse() == 0
 	switch {
 	case m.Lost == MemberThere && !there, m.Lost == MemberBusy && (!there || n.UsedBesides(set) == 0 && !s.HasWork() && g.Halted == ""):
 		return fmt.Errorf("its node is not there, or nothing keeps it from the group")

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 )
 
 // checkQuotas: what is in use of each key is what actions hold and what comes back
@@ -35,6 +37,21 @@ func (s *State) checkQuotas() (err error) {
 	if err == nil && len(uses) > 0 {
 		err = fmt.Errorf("keys of no quota are in use: %v", uses)
 	}
+	return cmp.Or(err, s.checkUsed())
+}
+
+// checkUsed: only an action that has ended has said what it used, of quotas that it named, and
+// once of each.
+func (s *State) checkUsed() (err error) {
+	s.Actions(0, func(a *Action) bool {
+		for i, u := range a.Used {
+			named := slices.ContainsFunc(a.Needs.Quotas, func(n QuotaUse) bool { return n.Quota == u.Quota })
+			if !a.State.Final() || !named || i > 0 && u.Quota <= a.Used[i-1].Quota {
+				err = fmt.Errorf("action %d in state %d has used %v of quotas, and named %v", a.ID, a.State, a.Used, a.Needs.Quotas)
+			}
+		}
+		return err == nil
+	})
 	return err
 }
 

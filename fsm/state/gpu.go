@@ -33,7 +33,7 @@ type GPUs struct {
 	Class  GPUClassID
 	Count  uint32
 	Memory uint64 // of each, in bytes
-	Free   GPUSet // those that no attempt holds
+	Free   GPUSet // those that nothing holds and that are not out of use
 }
 
 // GPUSet is a set of GPUs of one node, a bit for each.

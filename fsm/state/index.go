@@ -70,6 +70,13 @@ type indexes struct {
 	// memberNodes has the groups that have members on a node, by its name.
 	memberNodes *btree.BTreeG[memberNode]
 
+	// endpoints has the migrations that have not ended by each of their nodes,
+	// trajectoryMigrations by their trajectories.
+	endpoints            *btree.BTreeG[endpoint]
+	trajectoryMigrations *btree.BTreeG[trajectoryMigration]
+	endedMigrations      *btree.BTreeG[endedMigration]
+	migrationCounts      MigrationCounts
+
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
 	queuedBytes, endedBytes uint64
@@ -196,6 +203,9 @@ var indexed = [...]index{
 	mapped("nodeGroupNames", func(x *indexes) **btree.Map[string, GroupID] { return &x.nodeGroupNames }),
 	mapped("hookActions", func(x *indexes) **btree.Map[ActionID, GroupID] { return &x.hookActions }),
 	ordered("memberNodes", func(x *indexes) **btree.BTreeG[memberNode] { return &x.memberNodes }, memberNode.less),
+	ordered("endpoints", func(x *indexes) **btree.BTreeG[endpoint] { return &x.endpoints }, endpoint.less),
+	ordered("trajectoryMigrations", func(x *indexes) **btree.BTreeG[trajectoryMigration] { return &x.trajectoryMigrations }, trajectoryMigration.less),
+	ordered("endedMigrations", func(x *indexes) **btree.BTreeG[endedMigration] { return &x.endedMigrations }, endedMigration.less),
 	ordered("jobNames", func(x *indexes) **btree.BTreeG[jobName] { return &x.jobNames }, jobName.less),
 	ordered("groupJobs", func(x *indexes) **btree.BTreeG[groupJob] { return &x.groupJobs }, groupJob.less),
 	ordered("jobTurns", func(x *indexes) **btree.BTreeG[jobTurn] { return &x.jobTurns }, jobTurn.less),

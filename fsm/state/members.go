@@ -16,6 +16,8 @@ const (
 	MemberShort
 	// MemberBusy: actions run on it from before it belonged to the group.
 	MemberBusy
+	// MemberSick: some of its GPUs are out of use.
+	MemberSick
 )
 
 // GroupMembersMax bounds the members of a group.
@@ -208,5 +210,5 @@ func (s *State) GroupGPUs(n *Node) (all GPUSet) {
 	return all
 }
 
-// UsedBesides returns those of some GPUs of a node that actions have.
-func (r *Node) UsedBesides(set GPUSet) GPUSet { return set &^ r.GPUs.Free &^ r.Withheld }
+// UsedBesides returns those of some GPUs of a node that actions have and that are not out of use.
+func (r *Node) UsedBesides(set GPUSet) GPUSet { return set & r.InUse() &^ r.GPUs.Free &^ r.Withheld }

@@ -73,14 +73,16 @@ type QuotaUse struct {
 	Units uint32
 }
 
+func (u *QuotaUse) code(c *codec) {
+	number(c, &u.Quota)
+	number(c, &u.Units)
+}
+
 func (r *Needs) code(c *codec) {
 	list(c, &r.Cores, number[uint32])
 	optional(c, &r.Profile, (*Profile).code)
 	optional(c, &r.GPUs, (*GPUDemand).code)
-	list(c, &r.Quotas, func(c *codec, q *QuotaUse) {
-		number(c, &q.Quota)
-		number(c, &q.Units)
-	})
+	list(c, &r.Quotas, func(c *codec, q *QuotaUse) { q.code(c) })
 	number(c, &r.Bandwidth)
 }
 

@@ -139,7 +139,7 @@ func (r *Quota) Free(key, units uint32, now int64) uint32 {
 	if used == 0 {
 		most = max(most, min(units, r.Limit))
 	}
-	return most - min(most, used)
+	return most - uint32(min(uint64(most), used))
 }
 
 // pressure returns what was learned of a key.

@@ -43,16 +43,19 @@ type Quota struct {
 	// Pressures has what was learned of keys, ascending by key. Without one, all of the
 	// limit is granted. It is shared between versions of the row.
 	Pressures []Pressure
+	// Settled counts the attempts that said what they really used, SettledUnits how much that
+	// was together. From level 3 on.
+	Settled, SettledUnits uint64
 }
 
 // KeyUse is what is in use of one key of a quota.
 type KeyUse struct {
 	Held     uint32 // by actions
-	Windowed uint32 // of attempts that have ended, until their window has passed
+	Windowed uint64 // of attempts that have ended, until their window has passed
 }
 
 // InUse returns the units that the other side may count.
-func (u KeyUse) InUse() uint32 { return u.Held + u.Windowed }
+func (u KeyUse) InUse() uint64 { return uint64(u.Held) + u.Windowed }
 
 // ReturnID names a return by its quota and its place in time.
 type ReturnID uint64
@@ -67,7 +70,7 @@ func (id ReturnID) Quota() QuotaID { return QuotaID(id >> returnSlotBits) }
 type QuotaReturn struct {
 	ID    ReturnID
 	Due   int64
-	Units []uint32 // by key
+	Units []uint64 // by key
 }
 
 // Windowed reports whether units stay in use for a window after the call.
@@ -77,9 +80,18 @@ func (r *Quota) Windowed() bool { return r.Kind != QuotaConcurrency }
 func (r *Quota) Total() (held, windowed, limit uint64) {
 	for _, u := range r.Uses {
 		held += uint64(u.Held)
-		windowed += uint64(u.Windowed)
+		windowed += u.Windowed
 	}
 	return held, windowed, uint64(r.Limit) * uint64(r.Keys)
+}
+
+// Overdrawn returns how many units are in use beyond the limit, of all keys together: calls
+// used more than they expected to, or the limit was lowered.
+func (r *Quota) Overdrawn() (units uint64) {
+	for _, u := range r.Uses {
+		units += u.InUse() - min(u.InUse(), uint64(r.Limit))
+	}
+	return units
 }
 
 // returnOf returns when a unit comes back whose call has just ended, and the row
@@ -167,9 +179,9 @@ func (r *Quota) pausing() *Quota {
 func (r *Quota) pauseTimer() timer { return timer{r.WakeAt, TimerPause, uint64(r.ID)} }
 
 // ReturnLater puts units of a key into the window of its quota, from now on.
-func (s *State) ReturnLater(q *Quota, key, units uint32) {
+func (s *State) ReturnLater(q *Quota, key uint32, units uint64) {
 	id, due := q.returnOf(s.meta.Now)
-	r := &QuotaReturn{ID: id, Due: due, Units: make([]uint32, max(len(q.Uses), int(key)+1))}
+	r := &QuotaReturn{ID: id, Due: due, Units: make([]uint64, max(len(q.Uses), int(key)+1))}
 	if old := db(s).returns.get(id); old != nil {
 		copy(r.Units, old.Units)
 	}
@@ -208,6 +220,17 @@ func (s *State) countUsers(r *Action, by int) {
 	}
 }
 
+// Counts returns how many units of a use count in the window of its quota once the attempt has
+// ended: what it really used, or what it expected to if it did not say.
+func (r *Action) Counts(use QuotaUse) uint32 {
+	for _, u := range r.Used {
+		if u.Quota == use.Quota {
+			return u.Units
+		}
+	}
+	return use.Units
+}
+
 // missing returns the quota that an action has to get next, 0 if it has all.
 func (r *Action) missing() QuotaID {
 	if r.Needs == nil || int(r.QuotasHeld) == len(r.Needs.Quotas) {
@@ -240,10 +263,12 @@ func (r *Quota) code(c *codec) {
 	trailing(c, &r.Throttled, number)
 	trailing(c, &r.WakeAt, signed)
 	trailingList(c, &r.Pressures, func(c *codec, p *Pressure) { p.code(c) })
+	trailing(c, &r.Settled, number)
+	trailing(c, &r.SettledUnits, number)
 }
 
 func (r *QuotaReturn) code(c *codec) {
 	number(c, &r.ID)
 	signed(c, &r.Due)
-	list(c, &r.Units, number[uint32])
+	list(c, &r.Units, number[uint64])
 }

@@ -80,18 +80,20 @@ type Shape struct {
 	Cores             int
 	Memory, Bandwidth uint64
 	GPUs              GPUs // Free is empty
+	// Chunk is how many GPUs the largest chunk has of those that are not out of use.
+	Chunk uint32
 }
 
 // Shape returns what the node has in all.
 func (r *Node) Shape() Shape {
 	g := r.GPUs
 	g.Free = 0
-	return Shape{r.CoreCount(), r.Memory, r.Bandwidth, g}
+	return Shape{r.CoreCount(), r.Memory, r.Bandwidth, g, r.largestChunk()}
 }
 
 func (s *Shape) before(o *Shape) bool {
 	return cmp.Or(cmp.Compare(o.Cores, s.Cores), cmp.Compare(o.Memory, s.Memory), cmp.Compare(o.Bandwidth, s.Bandwidth),
-		cmp.Compare(s.GPUs.Class, o.GPUs.Class), cmp.Compare(o.GPUs.Count, s.GPUs.Count), cmp.Compare(o.GPUs.Memory, s.GPUs.Memory)) < 0
+		cmp.Compare(s.GPUs.Class, o.GPUs.Class), cmp.Compare(o.GPUs.Count, s.GPUs.Count), cmp.Compare(o.GPUs.Memory, s.GPUs.Memory), cmp.Compare(o.Chunk, s.Chunk)) < 0
 }
 
 // Usable reports whether the node takes new trajectories and actions without
@@ -157,6 +159,19 @@ func (s *State) Action(id ActionID) *Action { return db(s).actions.get(id) }
 
 // Actions visits the actions with IDs greater than after.
 func (s *State) Actions(after ActionID, fn func(*Action) bool) { db(s).actions.scan(after+1, fn) }
+
+// ActionsDown visits the actions with IDs less than before, the greatest first.
+func (s *State) ActionsDown(before ActionID, fn func(*Action) bool) {
+	db(s).actions.scanDown(before-1, fn)
+}
+
+// TrajectoryActionsDown visits the kept actions of a trajectory with IDs less than before, the
+// greatest first.
+func (s *State) TrajectoryActionsDown(id TrajectoryID, before ActionID, fn func(*Action) bool) {
+	db(s).index.members.Descend(member{id, before - 1}, func(m member) bool {
+		return m.trajectory == id && fn(db(s).actions.get(m.action))
+	})
+}
 
 // NodeTrajectories visits the trajectories that live on a node.
 func (s *State) NodeTrajectories(node NodeID, fn func(*Trajectory) bool) {

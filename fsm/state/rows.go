@@ -138,6 +138,13 @@ type Node struct {
 	DividedAt, DivideAt int64
 	// Withheld are the GPUs that turns have as members of groups; they are not free.
 	Withheld GPUSet
+	// Sick are the GPUs that its agent found broken, by their numbers; it may have failed to
+	// say that they are well again. Disabled are those that an operator took out of use, which
+	// a new incarnation does not change. Trusted are sick ones that an operator brought back.
+	Sick, Disabled []GPUFault
+	Trusted        GPUSet
+	// CacheBytes is the size of its cache for KV caches, in memory and on disk; 0: it has none.
+	CacheBytes uint64
 }
 
 // Available returns how many cores the node can give to an attempt that starts: those that
@@ -184,7 +191,13 @@ type Trajectory struct {
 	Aside bool
 	// Objective is what the cores of nodes are divided for, for its actions.
 	Objective Objective
+	// Spec is the encoded rota.v1.TrajectorySpec; empty: none. The state machine does not
+	// read it. It is text so that rows can be compared.
+	Spec string
 }
+
+// TrajectorySpecBytesMax bounds the encoded specification of a trajectory.
+const TrajectorySpecBytesMax = 4 << 10
 
 // Objective is what a client wants to be short.
 type Objective uint8
@@ -243,6 +256,9 @@ type Action struct {
 	Fixed bool
 	// SizeHint is how large it is, in a unit of its class; 0: unknown.
 	SizeHint uint64
+	// Used is what its last attempt said that it really used of quotas with a window, in the
+	// order of QuotaID. From level 3 on.
+	Used []QuotaUse
 }
 
 // Resizable reports whether an action can do with other cores while it runs.
@@ -311,6 +327,7 @@ const (
 	VerbOpenTrajectory
 	VerbSubmitJob
 	VerbAcquireTurn
+	VerbRequestMigration
 )
 
 // Request is the memory of an accepted request, kept until it expires.
@@ -408,6 +425,7 @@ type Meta struct {
 	Placing Placing
 	// LastGeneration is the newest generation of an engine's declaration.
 	LastGeneration uint64
+	LastMigration  MigrationID
 	nextMeta
 }
 

@@ -48,6 +48,10 @@ func (r *Node) code(c *codec) {
 	trailing(c, &r.DividedAt, signed)
 	trailing(c, &r.DivideAt, signed)
 	trailing(c, &r.Withheld, number)
+	trailingList(c, &r.Sick, func(c *codec, f *GPUFault) { f.code(c) })
+	trailingList(c, &r.Disabled, func(c *codec, f *GPUFault) { f.code(c) })
+	trailing(c, &r.Trusted, number)
+	trailing(c, &r.CacheBytes, number)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -69,6 +73,7 @@ func (r *Trajectory) code(c *codec) {
 	trailing(c, &r.RequestedBandwidth, number)
 	trailing(c, &r.Aside, (*codec).flag)
 	trailing(c, &r.Objective, number)
+	trailing(c, &r.Spec, (*codec).text)
 }
 
 func (r *Action) code(c *codec) {
@@ -101,6 +106,7 @@ func (r *Action) code(c *codec) {
 	trailing(c, &r.Aside, (*codec).flag)
 	trailing(c, &r.Fixed, (*codec).flag)
 	trailing(c, &r.SizeHint, number)
+	trailingList(c, &r.Used, func(c *codec, q *QuotaUse) { q.code(c) })
 }
 
 func (r *Result) code(c *codec) {
@@ -189,6 +195,7 @@ func (r *Meta) code(c *codec) {
 	trailing(c, &r.Placing.Again, (*codec).flag)
 	trailing(c, &r.Release, (*codec).text)
 	trailing(c, &r.LastGeneration, number)
+	trailing(c, &r.LastMigration, number)
 	r.nextMeta.code(c)
 }
 

@@ -32,6 +32,7 @@ type containers struct {
 	turns        table[TurnID, Turn, *Turn]
 	engines      table[string, Engine, *Engine]
 	nodeEngines  table[NodeID, NodeEngines, *NodeEngines]
+	migrations   table[MigrationID, Migration, *Migration]
 	nextState    //nolint:unused // empty but in a build for the fault suite
 
 	index indexes

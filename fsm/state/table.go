@@ -57,6 +57,11 @@ func (t *table[K, R, P]) scan(first K, fn func(*R) bool) {
 	t.rows.Ascend(first, func(_ K, c cell[R]) bool { return fn(c.row) })
 }
 
+// scanDown visits the rows with keys up to last, the greatest first, until fn returns false.
+func (t *table[K, R, P]) scanDown(last K, fn func(*R) bool) {
+	t.rows.Descend(last, func(_ K, c cell[R]) bool { return fn(c.row) })
+}
+
 // hashRow hashes a row together with the number of its table. The codec is the
 // state's own, so that nothing is allocated.
 func hashRow(c *codec, table byte, r coder) uint64 {

@@ -27,6 +27,7 @@ const (
 	tableTurns        byte = 21
 	tableEngines      byte = 22
 	tableNodeEngines  byte = 23
+	tableMigrations   byte = 24
 )
 
 // tables lists the tables in the order in which snapshots have them, a table behind
@@ -53,6 +54,7 @@ var tables = append([]tableDef{
 	defineTable(tableTurns, func(d *containers) *table[TurnID, Turn, *Turn] { return &d.turns }, (*State).PutTurn),
 	sinceLevel(LevelResizing, defineTable(tableEngines, func(d *containers) *table[string, Engine, *Engine] { return &d.engines }, (*State).PutEngine)),
 	sinceLevel(LevelResizing, defineTable(tableNodeEngines, func(d *containers) *table[NodeID, NodeEngines, *NodeEngines] { return &d.nodeEngines }, (*State).PutNodeEngines)),
+	sinceLevel(LevelResizing, defineTable(tableMigrations, func(d *containers) *table[MigrationID, Migration, *Migration] { return &d.migrations }, (*State).PutMigration)),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.

@@ -44,6 +44,8 @@ const (
 	TimerDivide
 	// TimerPause ends a pause of a quota.
 	TimerPause
+	// TimerMigration bounds the wait, the transfer and the retention of a migration.
+	TimerMigration
 )
 
 // SetMeta replaces the row of the whole cluster.

@@ -414,6 +414,14 @@ func (a *agent) watchSilence(current func() bool, again func()) {
 	})
 }
 
+// usage is what an attempt used, as servers put it into the log.
+func usage(uses []plan.QuotaUse) (out []*logv1.QuotaUse) {
+	for _, u := range uses {
+		out = append(out, &logv1.QuotaUse{Quota: u.Quota, Units: uint32(u.Units)})
+	}
+	return out
+}
+
 // report sends ends to one server.
 func (a *agent) report(step plan.Report) {
 	c := &logv1.ReportAttempts{Node: a.n.opts.Name, Incarnation: step.Incarnation}
@@ -422,7 +430,7 @@ func (a *agent) report(step plan.Report) {
 		keys[i] = e.Key
 		c.Reports = append(c.Reports, &logv1.AttemptReport{
 			ActionId: e.Key.Action, Attempt: e.Key.Attempt, Reason: uint32(e.Reason), ExitCode: int32(e.ExitCode), ExecNs: int64(e.Exec),
-			Throttled: e.Throttled, RetryNs: int64(e.RetryAfter),
+			Throttled: e.Throttled, RetryNs: int64(e.RetryAfter), Usage: usage(e.Usage),
 		})
 	}
 	answered := false

@@ -82,6 +82,8 @@ type Work struct {
 	// Throttled and RetryAfter, in nanoseconds, are those of plan.Exit.
 	Throttled  bool
 	RetryAfter int64
+	// Usage is what it says that it used of quotas.
+	Usage []plan.QuotaUse
 }
 
 // With returns how long the work takes with so many cores (Amdahl's law).
@@ -106,6 +108,8 @@ type NodeOptions struct {
 	Bandwidth uint64
 	// Resizes: the machine can change the cores of what runs.
 	Resizes bool
+	// CacheBytes is the size of its cache for KV caches.
+	CacheBytes uint64
 	// Labels returns those of the machine, sorted by key, when it registers at a
 	// time; nil for a machine that never has any.
 	Labels func(at int64) []*logv1.Label
@@ -289,7 +293,7 @@ const (
 func (n *Node) registration(incarnation uint64) *logv1.RegisterNode {
 	c := &logv1.RegisterNode{
 		Name: n.opts.Name, Incarnation: incarnation, JournalId: n.disk.id, Pool: n.opts.Pool, MemoryBytes: n.opts.Memory,
-		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth, Resizes: n.opts.Resizes,
+		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth, Resizes: n.opts.Resizes, CacheBytes: n.opts.CacheBytes,
 	}
 	if n.opts.Labels != nil {
 		c.Labels = n.opts.Labels(n.opts.Loop.Now())

@@ -212,7 +212,7 @@ func (s *supervisor) finish(x *execution) {
 	if adopted {
 		s.tell(plan.Exit{
 			Key: x.key, Reason: plan.ReasonExited, ExitCode: int(x.work.ExitCode), Exec: time.Duration(s.n.opts.Loop.Now() - x.began),
-			Throttled: x.work.Throttled, RetryAfter: time.Duration(x.work.RetryAfter),
+			Throttled: x.work.Throttled, RetryAfter: time.Duration(x.work.RetryAfter), Usage: x.work.Usage,
 		})
 	}
 }

@@ -121,6 +121,8 @@ func describeOp(op history.Op) string {
 		{op.Job != "", " job " + op.Job},
 		{op.Change != "", " " + op.Change},
 		{op.Deployment != "", " deployment " + op.Deployment},
+		{op.Model != "", " model " + op.Model},
+		{op.Declaration != "", " declaration " + op.Declaration},
 		{op.Limit+op.Keys != 0, fmt.Sprintf(" limit %d of %d keys", op.Limit, op.Keys)},
 		{op.Server != "", " at " + op.Server},
 		{true, ": " + string(op.Outcome)},
@@ -157,6 +159,9 @@ func describeExecution(x history.Execution) string {
 	has := fmt.Sprintf("cores %v", x.Cores)
 	if len(x.GPUs) > 0 {
 		has += fmt.Sprintf(", GPUs %v", x.GPUs)
+	}
+	if x.Answer != nil {
+		has += fmt.Sprintf(", answered by %s of declaration %s on GPUs %v", x.Answer.Model, x.Answer.Declaration, x.Answer.GPUs)
 	}
 	for _, use := range x.Uses {
 		has += fmt.Sprintf(", %d of key %d of %s", use.Units, use.Key, use.Quota)

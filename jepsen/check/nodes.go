@@ -63,10 +63,11 @@ func (e *evidence) mayFollow(x history.Execution) bool {
 
 // use is a time in which an execution used something: certainly until certain, and until
 // by when its end was recorded, which may be late. No start is recorded before an end that it
-// follows. But seen is what an execution says of itself: nobody keeps that in order with the
-// ends of others.
+// follows. But seen is what an execution or the holder of a turn says of itself: nobody keeps
+// that in order with the ends of others.
 type use struct {
 	x                    history.Execution
+	turn                 *history.Holding // whose use it is; nil: that of x
 	from, until, certain int64
 	seen                 bool
 }
@@ -106,7 +107,8 @@ func (e *evidence) grantOf(x history.Execution) (grant, bool) {
 	return g, known
 }
 
-// gpus: no GPU of a node has two users at once. An execution has those that it was
+// gpus: no GPU of a node has two users at once, neither actions nor turns that have it as a
+// member of their group. An execution has those that it was
 // granted, and they are a chunk: a power of two of them, one after the other, that
 // begin at a multiple of their number.
 func gpus(e *evidence, f *findings) {
@@ -125,6 +127,13 @@ func gpus(e *evidence, f *findings) {
 		}
 		for _, gpu := range x.GPUs {
 			users[place{x.Node, gpu}] = append(users[place{x.Node, gpu}], use{x: x, from: x.Start, until: until(x), certain: aliveAt(x)})
+		}
+	}
+	for i := range e.Holdings {
+		h := &e.Holdings[i]
+		for _, p := range e.truth().turns[h.Turn].gpus {
+			f.checked++
+			users[p] = append(users[p], use{turn: h, from: h.Start, until: h.End, certain: h.End, seen: true})
 		}
 	}
 	oneUser("GPU", users, f)
@@ -180,8 +189,8 @@ func oneUser(what string, users map[place][]use, f *findings) {
 		longest, surest := list[0], list[0] // who has it longest
 		for _, u := range list[1:] {
 			for _, user := range []use{longest, surest} {
-				if user.goesOn(u) && !sameExecution(u.x, user.x) {
-					f.add(describeExecutions(user.x, u.x), "%s has two users at %s", fmt.Sprintf("%s %d of %s", what, p.number, p.node), at(u.from))
+				if user.goesOn(u) && !u.same(user) {
+					f.add([]string{user.describe(), u.describe()}, "%s has two users at %s", fmt.Sprintf("%s %d of %s", what, p.number, p.node), at(u.from))
 					break
 				}
 			}
@@ -195,6 +204,14 @@ func oneUser(what string, users map[place][]use, f *findings) {
 	}
 }
 
-func sameExecution(a, b history.Execution) bool {
-	return a.Action == b.Action && a.Attempt == b.Attempt && a.Start == b.Start
+// same reports whether both are of one execution or of one turn.
+func (u use) same(o use) bool {
+	return u.turn == o.turn && u.x.Action == o.x.Action && u.x.Attempt == o.x.Attempt && u.x.Start == o.x.Start
+}
+
+func (u use) describe() string {
+	if u.turn != nil {
+		return describeHolding(*u.turn)
+	}
+	return describeExecution(u.x)
 }

@@ -31,23 +31,25 @@ type play struct {
 	entries []history.Entry
 	seen    uint64 // revision
 	live    map[token]int
-	names   []string // of actions, by ID - 1
+	awake   map[token]int // the first of the two servings of the engine that an execution calls
+	names   []string      // of actions, by ID - 1
 	asked   []history.Asked
 }
 
 // healthy returns the record of a run of so many rounds.
 func healthy(t testing.TB, rounds int) *history.Record {
 	p := &play{
-		t: t, machine: fsm.New(fsm.Options{}), draw: rand.New(rand.NewPCG(1, 2)), now: second, term: 1, leader: "s1", live: map[token]int{},
-		rec: &history.Record{Scenario: "play", Seed: 7, Servers: []string{"s1", "s2", "s3"}, Agents: []string{"n1", "n2"}},
+		t: t, machine: fsm.New(fsm.Options{}), draw: rand.New(rand.NewPCG(1, 2)), now: second, term: 1, leader: "s1", live: map[token]int{}, awake: map[token]int{},
+		rec: &history.Record{Scenario: "play", Seed: 7, Servers: []string{"s1", "s2", "s3"}, Agents: []string{"n1", "n2"}, GPUMemoryBytes: 1000},
 	}
 	p.own([]string{"s1", "s2", "s3"})
 	p.own(nil)
-	p.commit(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c"}}})
+	p.commit(&logv1.Command{Verb: &logv1.Command_Bootstrap{Bootstrap: &logv1.Bootstrap{ClusterId: "c", Level: uint32(state.LevelResizing)}}})
 	p.register("n1")
 	p.register("n2")
 	p.createQuota("browser", state.QuotaConcurrency, 0)
 	p.createQuota("search", state.QuotaSlidingWindow, 4*second)
+	p.declareEngine()
 	p.beginJobs()
 	for round := range rounds {
 		p.now += second
@@ -250,6 +252,7 @@ func (p *play) complete(k token) {
 	p.machine.View(func(s *state.State) { canceled = s.Action(state.ActionID(k.action)).CancelReason != 0 })
 	x.Alive, x.End, x.Complete = p.now, p.now, !canceled
 	delete(p.live, k)
+	p.stopEngine(k)
 	p.now += second / 100
 	report := &logv1.AttemptReport{ActionId: k.action, Attempt: k.attempt, Reason: uint32(state.EndExited)}
 	if canceled {
@@ -266,6 +269,7 @@ func (p *play) lose(node string) {
 		if x := &p.rec.Executions[p.live[k]]; x.Node == node {
 			x.Alive, x.End = p.now, p.now
 			delete(p.live, k)
+			p.stopEngine(k)
 		}
 	}
 	p.rec.Faults = append(p.rec.Faults, history.Fault{Name: "agent-kill", Target: []string{node}, Start: p.now, Happened: "exited by SIGKILL"})

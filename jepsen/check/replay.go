@@ -34,6 +34,10 @@ type truth struct {
 	grants   map[token]grant
 	accepted map[string][]acceptance // by request ID
 	turns    map[uint64]turnGrant
+	// engines are the declarations of each model's engine, in order. failing are those that have
+	// failed at least once on a node.
+	engines  map[string][]declared
+	failing  map[engineOn]bool
 	last     *state.State
 	findings findings
 }
@@ -54,7 +58,10 @@ type token struct {
 type grant struct {
 	node        string
 	incarnation uint64
+	index       uint64 // of the entry that granted it
+	ended       uint64 // of the entry by which it was over; 0: it never was
 	gpus        []int
+	model       string // that it needs on them
 	// cores are those that it was granted at first. One that follows may have got others
 	// later: any are those that it ever had.
 	cores, any []int
@@ -113,7 +120,7 @@ type replayer struct {
 }
 
 func replayLog(e *evidence) *truth {
-	t := &truth{ends: map[uint64]ending{}, grants: map[token]grant{}, accepted: map[string][]acceptance{}, turns: map[uint64]turnGrant{}, last: state.New()}
+	t := &truth{ends: map[uint64]ending{}, grants: map[token]grant{}, accepted: map[string][]acceptance{}, turns: map[uint64]turnGrant{}, engines: map[string][]declared{}, failing: map[engineOn]bool{}, last: state.New()}
 	entries := e.committed()
 	if len(entries) == 0 || entries[0].Index != 1 {
 		return t // the log does not reach back to its beginning
@@ -179,7 +186,8 @@ func (r *replayer) apply(entry history.Entry) bool {
 				r.model = nil
 			}
 		}
-		r.learnEvents(s)
+		r.learnEvents(entry.Index, s)
+		r.learnEngines(entry.Index, decoded.Commands, results)
 		r.learnRequests(entry.Index, decoded.Commands, results, s)
 	})
 	_, hash := r.machine.Hash()
@@ -189,7 +197,7 @@ func (r *replayer) apply(entry history.Entry) bool {
 }
 
 // learnEvents notes what happened to actions and turns, and what was granted.
-func (r *replayer) learnEvents(s *state.State) {
+func (r *replayer) learnEvents(index uint64, s *state.State) {
 	newest := s.Meta().Revision
 	for r.revision++; r.revision <= newest; r.revision++ {
 		e, ok := s.Event(r.revision)
@@ -204,20 +212,32 @@ func (r *replayer) learnEvents(s *state.State) {
 		if state.ActionState(e.State).Final() {
 			r.ends[e.Subject] = ending{name, e.Attempt}
 		}
-		if state.ActionState(e.State) != state.ActionRunning {
-			continue
-		}
-		if a := s.Attempt(e.Node, state.ActionID(e.Subject)); a != nil && a.Number == e.Attempt {
-			g := grant{node: s.Node(a.Node).Name, incarnation: a.Incarnation, cores: numbers(a.Cores), follows: a.Least > 0}
-			g.any = g.cores
-			for _, gpu := range a.Chunk.GPUs().Slice() {
-				g.gpus = append(g.gpus, int(gpu))
-			}
-			r.grants[token{e.Subject, e.Attempt}] = g
+		key := token{e.Subject, e.Attempt}
+		if state.ActionState(e.State) == state.ActionRunning {
+			r.learnGrant(index, s, s.Attempt(e.Node, state.ActionID(e.Subject)), key)
+		} else if g, granted := r.grants[key]; granted && g.ended == 0 {
+			g.ended = index
+			r.grants[key] = g
 		}
 	}
 	r.revision = newest
 	r.learnResizes(s)
+}
+
+// learnGrant notes what an attempt was granted, which may be over already.
+func (r *replayer) learnGrant(index uint64, s *state.State, a *state.Attempt, key token) {
+	if a == nil || a.Number != key.attempt {
+		return
+	}
+	g := grant{node: s.Node(a.Node).Name, incarnation: a.Incarnation, index: index, cores: numbers(a.Cores), follows: a.Least > 0}
+	g.any = g.cores
+	for _, gpu := range a.Chunk.GPUs().Slice() {
+		g.gpus = append(g.gpus, int(gpu))
+	}
+	if action := s.Action(a.Action); action != nil && action.GPUs() != nil {
+		g.model = action.GPUs().Model
+	}
+	r.grants[key] = g
 }
 
 // learnResizes notes which other cores attempts have got.

@@ -48,6 +48,7 @@ func (p *play) askScarce(a *logv1.Action) {
 		for _, n := range degrees {
 			asked.GPUs = append(asked.GPUs, int(n))
 		}
+		asked.Model = "m"
 	case 1:
 		use := history.Use{Quota: []string{"browser", "search"}[p.draw.IntN(2)], Units: 1 + uint32(p.draw.IntN(2))}
 		a.CoresMin, a.CoresMax = 0, 0
@@ -66,6 +67,7 @@ func (p *play) executeScarce(x *history.Execution, s *state.State, a *state.Atte
 	for _, gpu := range a.Chunk.GPUs().Slice() {
 		x.GPUs = append(x.GPUs, int(gpu))
 	}
+	p.serve(x)
 	for i, key := range s.Action(a.Action).QuotaKeys {
 		use := x.Asked.Quotas[i]
 		use.Key = key + 1

@@ -14,7 +14,8 @@ import (
 // turns: by what their holders believed, each on a clock of its own but all on one
 // machine, no node group has two holders at once, nor does a job hold two groups. On a
 // group tokens grow, and turns of a deployment are held in the order in which they were
-// asked for. Holdings are those that the log grants, and every turn that was
+// asked for. Holdings are those that the log grants, their holders hear which members their
+// groups lack, and every turn that was
 // acknowledged has ended in the end, as yielded if its holder was told so. Then nothing
 // is reserved any more.
 //
@@ -43,6 +44,7 @@ func turns(e *evidence, f *findings) {
 	}
 	grantedTurns(e, f)
 	endedTurns(e, f)
+	toldOfLosses(e, f)
 	nothingReserved(e, f)
 }
 
@@ -82,6 +84,11 @@ type turnGrant struct {
 	group, deployment string
 	token             uint64
 	state             string
+	// gpus are those of the members that it was granted; lost members are not among them. It
+	// has them until its end, also if their node is lost and comes back meanwhile.
+	gpus []place
+	// lacked are the nodes of which its group lacked members at any time while it was held.
+	lacked map[string]bool
 }
 
 // grantedTurns: the log has a grant for each holding.
@@ -180,9 +187,31 @@ func (r *replayer) learnTurn(s *state.State, id state.TurnID) {
 		g.deployment = fmt.Sprintf("%s/%s", j.Name, j.Deployments[i].Name)
 	}
 	if group := s.NodeGroup(t.Group); group != nil {
-		g.group = group.Name
+		if g.group = group.Name; group.Turn == t.ID && g.gpus == nil {
+			g.gpus = gpusOfMembers(s, group)
+		}
+		if group.Turn == t.ID {
+			g.learnLacks(group)
+		}
 	}
 	r.turns[uint64(id)] = g
+}
+
+// gpusOfMembers are those that a group has for its turn.
+func gpusOfMembers(s *state.State, group *state.NodeGroup) (gpus []place) {
+	gpus = []place{}
+	for i := range group.Members.List {
+		m := &group.Members.List[i]
+		n := s.NodeByName(m.Node)
+		if !m.Withheld || n == nil {
+			continue
+		}
+		set, _ := m.On(n.GPUs.Count)
+		for _, gpu := range set.Slice() {
+			gpus = append(gpus, place{m.Node, int(gpu)})
+		}
+	}
+	return gpus
 }
 
 func describeHolding(h history.Holding) string {

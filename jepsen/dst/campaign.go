@@ -42,7 +42,7 @@ type Summary struct {
 
 	// Totals that only the text shows.
 	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
-	Jobs, TurnsLost, Hooks, SharedTurns, Overtaken, Reads                    int `json:"-"`
+	Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads         int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -106,6 +106,7 @@ func (s *Summary) add(o Outcome) {
 	s.Turns += o.Turns
 	s.TurnsLost += o.TurnsLost
 	s.Hooks += o.Hooks
+	s.Transfers += o.Transfers
 	s.SharedTurns += o.SharedTurns
 	s.Stops += o.Stops
 	for kind, n := range o.Happened {

@@ -78,6 +78,8 @@ func repeatable(c *logv1.Command) bool {
 		return v.SubmitJob.Request != nil
 	case *logv1.Command_AcquireTurn:
 		return v.AcquireTurn.Request != nil
+	case *logv1.Command_RequestMigration:
+		return v.RequestMigration.Request != nil
 	}
 	return true
 }
@@ -251,7 +253,7 @@ func decodeWork(spec []byte) sim.Work {
 	return sim.Work{
 		Run: int64(binary.BigEndian.Uint64(spec)), Stop: int64(binary.BigEndian.Uint64(spec[8:])),
 		ExitCode: int32(spec[16]), Children: spec[17] == 1, Parallel: int64(spec[18]) * 10_000,
-		Throttled: spec[19] == 1, RetryAfter: int64(spec[20]) * second,
+		Throttled: spec[19] == 1, RetryAfter: int64(spec[20]) * second, Usage: decodeUsage(spec),
 	}
 }
 
@@ -265,6 +267,9 @@ func (c *client) open(e Event) {
 	v.Pool = c.w.config.pool(&d)
 	if d.Chance(300_000) {
 		v.Objective = 1
+	}
+	if d.Chance(200_000) {
+		v.Spec = []byte{byte(d.N(256))} // nothing in the state machine reads it
 	}
 	if d.Chance(600_000) {
 		c.openGroup(&d, v)

@@ -36,8 +36,9 @@ type config struct {
 	pools          []string // of each node
 	gpus           []*logv1.GpuInventory
 	bandwidth      []uint64
-	resizes        []bool  // of each node: it can change the cores of what runs
-	ppm            []int64 // what the clocks of servers, then of nodes gain
+	resizes        []bool   // of each node: it can change the cores of what runs
+	caches         []uint64 // of each node: bytes of its cache for KV caches
+	ppm            []int64  // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
 	elastic        bool          // clients say how long actions take, or name classes
 	builds         []state.Level // of each server: the newest feature level that it knows
@@ -76,6 +77,10 @@ func newConfig(seed uint64) config {
 	resizing := sim.Draws(seed).Of(luckConfig, 3)
 	for range c.nodes {
 		c.resizes = append(c.resizes, resizing.Chance(700_000))
+	}
+	caches := sim.Draws(seed).Of(luckConfig, 4)
+	for range c.nodes {
+		c.caches = append(c.caches, uint64(min(caches.N(6), 1))<<30) // one in six has none
 	}
 	elastic := sim.Draws(seed).Of(luckConfig, 2)
 	c.elastic = elastic.Chance(700_000)

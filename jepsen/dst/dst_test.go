@@ -44,6 +44,9 @@ func TestSeeds(t *testing.T) {
 	if sum.Hooks < 20*sum.Seeds {
 		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
 	}
+	if sum.Transfers < 10*sum.Seeds {
+		t.Errorf("nodes were told to pull %d times: too few", sum.Transfers)
+	}
 	if seeds == 12 && sum.SharedTurns < 12 {
 		t.Errorf("%d turns held GPUs that actions use between turns: too few", sum.SharedTurns)
 	}

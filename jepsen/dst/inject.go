@@ -27,6 +27,14 @@ func (w *World) carryOut(e Event) {
 		c.changeEngine(e.Luck)
 	case Engines:
 		c.reportEngines(e.On, e.Luck)
+	case Migrate:
+		c.migrate(e)
+	case SickGPUs:
+		c.reportGPUs(e.On, e.Luck)
+		w.undoAfter(e.For, func() { c.healGPUs(e.On, triesMax) })
+	case DisableGPUs:
+		c.disableGPUs(e.On, e.Luck)
+		w.undoAfter(e.For, func() { c.healGPUs(e.On, triesMax) })
 	case Train:
 		newTrainer(w, e.On, e.Luck).start()
 	case ChangeJob:

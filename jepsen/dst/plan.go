@@ -39,6 +39,10 @@ const (
 	Read      Kind = "read"
 	Engine    Kind = "change an engine"
 	Engines   Kind = "report engines"
+	Migrate   Kind = "migrate"
+	// GPUs are sick, or out of use, for a while.
+	SickGPUs    Kind = "report sick GPUs"
+	DisableGPUs Kind = "disable GPUs"
 )
 
 // Faults.
@@ -169,6 +173,8 @@ func newPlan(c config, length int64) Plan {
 	p.others(&d, c)
 	p.quotaChanges(c)
 	p.engines(c)
+	p.migrations(c)
+	p.gpuHealth(c)
 	p.trainings(c)
 	p.faults(&d, c)
 	p.upgrades(c)

@@ -1,8 +1,10 @@
 package dst
 
 import (
+	"encoding/binary"
 	"fmt"
 
+	"rota/agent/plan"
 	logv1 "rota/api/gen/log/v1"
 	"rota/internal/sim"
 )
@@ -78,4 +80,20 @@ func useQuotas(a *logv1.Action, d *sim.Draw) {
 	if a.Needs.BandwidthBps == 0 && d.Chance(500_000) {
 		a.CoresMin, a.CoresMax = 0, 0
 	}
+}
+
+// decodeUsage is what an action says that it used of quotas, of any that there are: two of three
+// say nothing. It is drawn from how long the action runs, so that other draws are as they were.
+func decodeUsage(spec []byte) (uses []plan.QuotaUse) {
+	luck := binary.BigEndian.Uint64(spec)
+	if luck%3 != 0 {
+		return nil
+	}
+	d := sim.Draws(luck).Of(3, 0)
+	for i := range quotas {
+		if d.Chance(700_000) {
+			uses = append(uses, plan.QuotaUse{Quota: quotaName(i), Units: uint64(d.Skewed(0, 3*unitsMost))})
+		}
+	}
+	return uses
 }

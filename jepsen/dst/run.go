@@ -1,6 +1,7 @@
 package dst
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -76,6 +77,8 @@ type Outcome struct {
 	Jobs, Turns, TurnsLost int
 	// Hooks that began to run when groups changed hands.
 	Hooks int
+	// Transfers that nodes were told to pull.
+	Transfers int
 	// SharedTurns held a group whose members' GPUs actions use between turns.
 	SharedTurns int
 	// Upgrades of a server to a newer build; Stops at a feature level
@@ -156,7 +159,7 @@ func (w *World) outcome(p Plan) Outcome {
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
-		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, SharedTurns: w.witness.shared,
+		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, Transfers: w.witness.transfers, SharedTurns: w.witness.shared,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
 	w.servers[0].rep.View(func(s *state.State) {
@@ -226,6 +229,10 @@ func (w *World) tidyUp() {
 		s.Nodes(0, func(n *state.Node) bool {
 			if n.Draining {
 				w.undrain(n.Name)
+			}
+			if len(n.Sick)+len(n.Disabled) > 0 {
+				c.do(&logv1.Command{Verb: &logv1.Command_ReportGpus{ReportGpus: &logv1.ReportGpus{Node: n.Name, Incarnation: n.Incarnation}}}, 1, ignore)
+				c.do(&logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{Name: n.Name, Gpus: uint64(state.AllGPUs(n.GPUs.Count))}}}, 1, ignore)
 			}
 			return true
 		})
@@ -302,7 +309,7 @@ func (w *World) left() (what string) {
 		case s.Meta().Level < levelMax:
 			what = fmt.Sprintf("feature level %d is still active", s.Meta().Level)
 		default:
-			what = jobsLeft(s)
+			what = cmp.Or(jobsLeft(s), migrationsLeft(s))
 		}
 	})
 	for _, n := range w.nodes {

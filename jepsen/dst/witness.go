@@ -16,6 +16,7 @@ type witness struct {
 	busy       map[string]state.CoreSet // cores in use, by node
 	busyGPUs   map[string]state.GPUSet
 	began      int
+	transfers  int // that nodes were told to pull
 	resized    int // times that one was given other cores
 	// groups has who holds what now, as the holders see it. The newest token of a
 	// group and the newest turn of a deployment only ever grow.

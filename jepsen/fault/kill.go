@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,6 +137,35 @@ func killNode(ctx context.Context, w *World) (*Injection, error) {
 		return how + ", " + proof, err
 	}}, nil
 }
+
+// killEngine kills an engine, on any node that has one.
+func killEngine(ctx context.Context, w *World) (*Injection, error) {
+	var agent *cluster.Member
+	var engines []int
+	until(ctx, comesBack, func() bool {
+		agent = pick(w.Rand, w.Cluster.Agents)
+		engines = agent.Waiting(engineVariable)
+		return len(engines) > 0
+	})
+	if len(engines) == 0 {
+		return nil, fmt.Errorf("no agent has an engine: is there the workload engines?")
+	}
+	pid, start := pick(w.Rand, engines), w.Record.Now()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return nil, fmt.Errorf("kill an engine of %s: %w", agent.Name, err)
+	} else if err != nil {
+		return killEngine(ctx, w) // its agent was faster
+	}
+	return &Injection{Start: start, Target: []string{agent.Name}, End: func(ctx context.Context) (string, error) {
+		if !until(ctx, comesBack, func() bool { return !slices.Contains(agent.Waiting(engineVariable), pid) }) {
+			return "", fmt.Errorf("engine %d of %s is still there", pid, agent.Name)
+		}
+		return fmt.Sprintf("engine %d is gone, one of %d", pid, len(engines)), nil
+	}}, nil
+}
+
+// engineVariable begins the environment variable that only engines have.
+const engineVariable = "WITNESS_DECLARATION="
 
 // comesBack is how long a process may take to be there again.
 const comesBack = 15 * time.Second

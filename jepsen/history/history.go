@@ -23,19 +23,21 @@ const (
 	OpenTrajectory  Verb = "open"   // Input RequestID; outputs IDs (one), Replayed, State, Node
 	CloseTrajectory Verb = "close"  // Input Target; output State
 	GetTrajectory   Verb = "get-trajectory"
-	Drain           Verb = "drain"        // Inputs Node, Draining
-	GetNode         Verb = "get-node"     // Input Node; outputs Draining, Incarnation, State
-	List            Verb = "list"         // Outputs IDs, Revision
-	Status          Verb = "status"       // Outputs Revision
-	CreateQuota     Verb = "create-quota" // Inputs Quota, Limit, Keys, WindowNS
-	UpdateQuota     Verb = "update-quota" // Inputs Quota, Limit, Keys; 0: as it is
-	DeleteQuota     Verb = "delete-quota" // Input Quota
-	GetQuota        Verb = "get-quota"    // Input Quota; outputs Limit, Keys
-	CreateGroup     Verb = "create-group" // Input Group
-	SubmitJob       Verb = "submit-job"   // Inputs RequestID, Job; output Replayed
-	ChangeJob       Verb = "change-job"   // Inputs Job, Change
-	GetJob          Verb = "get-job"      // Input Job; outputs State, Deleting
-	Acquire         Verb = "acquire"      // Inputs RequestID, Deployment; outputs IDs (one, of a turn), Replayed, State
+	Drain           Verb = "drain"           // Inputs Node, Draining
+	GetNode         Verb = "get-node"        // Input Node; outputs Draining, Incarnation, State
+	List            Verb = "list"            // Outputs IDs, Revision
+	Status          Verb = "status"          // Outputs Revision
+	CreateQuota     Verb = "create-quota"    // Inputs Quota, Limit, Keys, WindowNS
+	UpdateQuota     Verb = "update-quota"    // Inputs Quota, Limit, Keys; 0: as it is
+	DeleteQuota     Verb = "delete-quota"    // Input Quota
+	GetQuota        Verb = "get-quota"       // Input Quota; outputs Limit, Keys
+	CreateGroup     Verb = "create-group"    // Input Group
+	SubmitJob       Verb = "submit-job"      // Inputs RequestID, Job; output Replayed
+	ChangeJob       Verb = "change-job"      // Inputs Job, Change
+	GetJob          Verb = "get-job"         // Input Job; outputs State, Deleting
+	Acquire         Verb = "acquire"         // Inputs RequestID, Deployment; outputs IDs (one, of a turn), Replayed, State
+	RegisterEngine  Verb = "register-engine" // Inputs Model, Declaration
+	RemoveEngine    Verb = "remove-engine"   // Input Model
 )
 
 // Changes of a job.
@@ -73,6 +75,9 @@ type Op struct {
 	Change   string `json:"change,omitempty"`
 	// Deployment is that of a job: "job/deployment".
 	Deployment string `json:"deployment,omitempty"`
+	// Model that an engine serves, and the name that its declaration was given.
+	Model       string `json:"model,omitempty"`
+	Declaration string `json:"declaration,omitempty"`
 
 	IDs         []uint64 `json:"ids,omitempty"`
 	Replayed    bool     `json:"replayed,omitempty"`
@@ -112,6 +117,36 @@ type Execution struct {
 	Alive int64 `json:"alive,omitempty"`
 	// Complete: the command said that its work was done before it ended.
 	Complete bool `json:"complete,omitempty"`
+	// Answer is what the engine of its model told it; nil: it called none, or in vain.
+	Answer *Answer `json:"answer,omitempty"`
+	// Unserved: it should have been told the address of an engine, and was told none.
+	Unserved bool `json:"unserved,omitempty"`
+}
+
+// Answer is what an engine says of itself to who calls it.
+type Answer struct {
+	Model       string `json:"model"`
+	Declaration string `json:"declaration"`
+	GPUs        []int  `json:"gpus"`
+}
+
+// Serving is an engine as the witness saw it: its process from the first moment to the
+// last, and besides each time that it held memory of its GPUs.
+type Serving struct {
+	Node        string `json:"node"`
+	Model       string `json:"model"`
+	Declaration string `json:"declaration"` // that it was started with
+	GPUs        []int  `json:"gpus"`
+	// MemoryBytes that it holds of each GPU while it is awake; 0: all.
+	MemoryBytes uint64 `json:"memory_bytes,omitempty"`
+	// Process tells engines apart that are alike.
+	Process string `json:"process"`
+	// Awake: it held that memory; else it was merely alive.
+	Awake bool `json:"awake,omitempty"`
+	// Start, End and Alive are those of an Execution.
+	Start int64 `json:"start"`
+	End   int64 `json:"end"`
+	Alive int64 `json:"alive,omitempty"`
 }
 
 // Seen is that an execution saw itself run with these cores, from one time to another.
@@ -134,6 +169,8 @@ type Asked struct {
 	Cores  []int `json:"cores,omitempty"`  // the numbers of cores that it can use, just 0 if it needs none
 	GPUs   []int `json:"gpus,omitempty"`   // of GPUs
 	Quotas []Use `json:"quotas,omitempty"` // without keys
+	// Model whose engine it calls; empty: it calls none.
+	Model string `json:"model,omitempty"`
 }
 
 // Holding is a turn as its holder saw it, by its own clock: it used the node group
@@ -149,6 +186,14 @@ type Holding struct {
 	End int64 `json:"end"`
 	// Yielded: it gave the group back after its work was done, and was told so.
 	Yielded bool `json:"yielded,omitempty"`
+	// Lacks is what it was told of members that the group lacks, in order.
+	Lacks []Lack `json:"lacks,omitempty"`
+}
+
+// Lack is that a holder was told which members its group lacks, and why; an empty text: none.
+type Lack struct {
+	At   int64  `json:"at"`
+	Text string `json:"text"`
 }
 
 // Turn is a turn that was acknowledged, as a linearizable read showed it after
@@ -275,24 +320,27 @@ type Abuse struct {
 
 // Record is everything that is known about one run.
 type Record struct {
-	Scenario   string       `json:"scenario"`
-	Seed       int64        `json:"seed"`
-	Servers    []string     `json:"servers"`
-	Agents     []string     `json:"agents"`
-	Duration   int64        `json:"duration"`
-	LeaseNS    int64        `json:"lease_ns"`
-	MarginNS   int64        `json:"margin_ns"`
-	Ops        []Op         `json:"-"`
-	Executions []Execution  `json:"-"`
-	Holdings   []Holding    `json:"-"`
-	Turns      []Turn       `json:"-"`
-	Watch      []WatchEvent `json:"-"`
-	Samples    []Sample     `json:"-"`
-	Faults     []Fault      `json:"faults"`
-	Members    []Member     `json:"members,omitempty"`
-	Final      []Action     `json:"-"`
-	Healing    Healing      `json:"healing"`
-	Logs       []Log        `json:"-"`
+	Scenario string   `json:"scenario"`
+	Seed     int64    `json:"seed"`
+	Servers  []string `json:"servers"`
+	Agents   []string `json:"agents"`
+	Duration int64    `json:"duration"`
+	LeaseNS  int64    `json:"lease_ns"`
+	MarginNS int64    `json:"margin_ns"`
+	// GPUMemoryBytes is what each GPU has.
+	GPUMemoryBytes uint64       `json:"gpu_memory_bytes,omitempty"`
+	Ops            []Op         `json:"-"`
+	Executions     []Execution  `json:"-"`
+	Servings       []Serving    `json:"-"`
+	Holdings       []Holding    `json:"-"`
+	Turns          []Turn       `json:"-"`
+	Watch          []WatchEvent `json:"-"`
+	Samples        []Sample     `json:"-"`
+	Faults         []Fault      `json:"faults"`
+	Members        []Member     `json:"members,omitempty"`
+	Final          []Action     `json:"-"`
+	Healing        Healing      `json:"healing"`
+	Logs           []Log        `json:"-"`
 	// Hashes are those of all servers at the end, at one index.
 	Hashes []Sample `json:"hashes"`
 	// Turnarounds are of the ordinary load, of all scenarios that have one.

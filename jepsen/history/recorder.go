@@ -95,6 +95,7 @@ func (r *Recorder) Record() *Record {
 		}
 	}
 	rec.Executions, rec.Watch = slices.Clone(rec.Executions), slices.Clone(rec.Watch)
+	rec.Servings = slices.Clone(rec.Servings)
 	rec.Holdings, rec.Turns = slices.Clone(rec.Holdings), slices.Clone(rec.Turns)
 	rec.Samples, rec.Faults = slices.Clone(rec.Samples), slices.Clone(rec.Faults)
 	rec.Turnarounds, rec.Ends = slices.Clone(rec.Turnarounds), slices.Clone(rec.Ends)

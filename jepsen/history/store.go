@@ -19,6 +19,7 @@ const (
 	recordFile     = "record.json"
 	opsFile        = "ops.jsonl"
 	executionsFile = "executions.jsonl"
+	servingsFile   = "servings.jsonl"
 	holdingsFile   = "holdings.jsonl"
 	turnsFile      = "turns.jsonl"
 	watchFile      = "watch.jsonl"
@@ -42,6 +43,7 @@ func (rec *Record) Save(dir string) error {
 		os.WriteFile(filepath.Join(dir, recordFile), append(text, '\n'), 0o644),
 		writeLines(dir, opsFile, rec.Ops),
 		writeLines(dir, executionsFile, rec.Executions),
+		writeLines(dir, servingsFile, rec.Servings),
 		writeLines(dir, holdingsFile, rec.Holdings),
 		writeLines(dir, turnsFile, rec.Turns),
 		writeLines(dir, watchFile, rec.Watch),
@@ -71,6 +73,7 @@ func Load(dir string) (*Record, error) {
 		json.Unmarshal(text, rec),
 		readLines(dir, opsFile, &rec.Ops),
 		readLines(dir, executionsFile, &rec.Executions),
+		readLines(dir, servingsFile, &rec.Servings),
 		readLines(dir, holdingsFile, &rec.Holdings),
 		readLines(dir, turnsFile, &rec.Turns),
 		readLines(dir, watchFile, &rec.Watch),

@@ -227,7 +227,7 @@ func (m *Model) cancelActions(c *logv1.CancelActions, got *logv1.Result) error {
 }
 
 func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
-	if m.level < levelResizing && c.Objective != 0 {
+	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
@@ -240,7 +240,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
 	m.asksToSpread(&v, c)
-	v.refuse(c.Objective > 1, "INVALID")
+	v.refuse(c.Objective > 1 || len(c.Spec) > 4096, "INVALID")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -250,6 +250,7 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 		ID: m.lastTrajectory, Namespace: ns, Pool: p.id, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: m.now, OpenedAt: m.now,
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
+		Spec: string(c.Spec),
 	}}
 	m.trajectories[t.ID] = t
 	p.pending = append(p.pending, t)

@@ -77,8 +77,13 @@ func (m *Model) engineCommand(c *logv1.Command, got *logv1.Result) error {
 		return m.registerEngine(v.RegisterEngine, got)
 	case *logv1.Command_RemoveEngine:
 		return m.removeEngine(v.RemoveEngine, got)
+	case *logv1.Command_ReportGpus:
+		return m.reportGPUs(v.ReportGpus, got)
 	case *logv1.Command_ReportEngines:
 		return m.reportEngines(v.ReportEngines, got)
+	}
+	if known, err := m.migrationCommand(c, got); known {
+		return err
 	}
 	return m.ledgerCommand(c, got)
 }
@@ -141,6 +146,7 @@ var codes = map[string]uint32{
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
 	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "LEVEL_ACTIVE": 9, "LEVEL_NOT_ACTIVE": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,
+	"MIGRATION_NOT_FOUND": 5, "TOO_MANY_MIGRATIONS": 8, "NO_CACHE": 9,
 	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
 }
 

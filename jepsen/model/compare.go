@@ -62,6 +62,9 @@ func (m *Model) finish() error {
 	if err := m.compareClasses(m.touchedClasses); err != nil {
 		return err
 	}
+	if err := m.compareMigrations(); err != nil {
+		return err
+	}
 	if err := m.compareEngines(m.touchedEngines); err != nil {
 		return err
 	}
@@ -170,7 +173,7 @@ func sameAction(x, y *state.Action) bool {
 		x.AttemptsMax == y.AttemptsMax && x.Attempt == y.Attempt && x.Node == y.Node &&
 		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
 		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision &&
-		x.QuotasHeld == y.QuotasHeld && slices.Equal(x.QuotaKeys, y.QuotaKeys) &&
+		x.QuotasHeld == y.QuotasHeld && slices.Equal(x.QuotaKeys, y.QuotaKeys) && slices.Equal(x.Used, y.Used) &&
 		x.Class == y.Class && x.Fixed == y.Fixed && x.SizeHint == y.SizeHint && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
 }
 
@@ -245,13 +248,14 @@ func (m *Model) compareNode(n *node) error {
 	}
 	x, y := got, &n.Node
 	gpus := x.GPUs
-	gpus.Free |= x.Withheld // which is judged with the groups
+	gpus.Free |= x.Withheld &^ n.out() // which is judged with the groups
 	same := x.ID == y.ID && x.Pool == y.Pool && x.Incarnation == y.Incarnation && x.JournalID == y.JournalID &&
 		x.State == y.State && x.Draining == y.Draining && x.Address == y.Address && x.Runtime == y.Runtime &&
 		slices.Equal(x.Labels, y.Labels) && slices.Equal(x.NUMA, y.NUMA) && x.Free == y.Free &&
 		x.Memory == y.Memory && x.FreeMemory == y.FreeMemory && x.RegisteredAt == y.RegisteredAt &&
 		x.Running == y.Running && x.Trajectories == y.Trajectories && x.ReservedFor == y.ReservedFor &&
 		gpus == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
+		slices.Equal(x.Sick, y.Sick) && slices.Equal(x.Disabled, y.Disabled) && x.Trusted == y.Trusted && x.CacheBytes == y.CacheBytes &&
 		x.LowDisk == y.LowDisk && x.Drained == y.Drained && x.Resizes == y.Resizes && x.Spare == y.Spare
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)

@@ -105,6 +105,13 @@ func engineReportOf(incarnation uint64, said uint32, setUp int64) *logv1.Command
 	}}}
 }
 
+// usedOf reports that an action has ended and what it used of a quota.
+func usedOf(action uint64, units uint32) *logv1.Command {
+	c := reportOf("n1", 1, action, state.EndExited)
+	c.GetReportAttempts().Reports[0].Usage = []*logv1.QuotaUse{{Quota: "q", Units: units}}
+	return c
+}
+
 func reportOf(node string, incarnation, action uint64, reason state.EndReason) *logv1.Command {
 	return &logv1.Command{Verb: &logv1.Command_ReportAttempts{ReportAttempts: &logv1.ReportAttempts{
 		Node: node, Incarnation: incarnation, Reports: []*logv1.AttemptReport{{ActionId: action, Attempt: 1, Reason: uint32(reason)}},
@@ -380,6 +387,22 @@ var disagreements = []disagreement{
 		last: commands{reportOf("n1", 1, 1, state.EndExited)}, forge: func(s *state.State, _ []*logv1.Result) {
 			editQuota(s, func(u *state.KeyUse) { u.Windowed = 0 })
 		}},
+	{name: "what was expected counts", setup: commands{levelThree, one[0], quotaOf(2), calling(1)}, wants: "must be 2 to 2",
+		last: commands{usedOf(1, 2)}, forge: func(s *state.State, _ []*logv1.Result) {
+			editQuota(s, func(u *state.KeyUse) { u.Windowed = 1 })
+		}},
+	{name: "a use is not counted", setup: commands{levelThree, one[0], quotaOf(2), calling(1)}, wants: "must be 1 times to 5",
+		last: commands{usedOf(1, 5)}, forge: func(s *state.State, _ []*logv1.Result) {
+			q := *s.QuotaByName("q")
+			q.Settled, q.SettledUnits = 0, 0
+			s.PutQuota(&q)
+		}},
+	{name: "a use is forgotten", setup: commands{levelThree, one[0], quotaOf(2), calling(1)}, wants: "action 1 is",
+		last: commands{usedOf(1, 5)}, forge: func(s *state.State, _ []*logv1.Result) {
+			editAction(s, 1, func(a *state.Action) { a.Used = nil })
+		}},
+	{name: "a grant of what is overdrawn", setup: commands{levelThree, one[0], quotaOf(2), calling(1), usedOf(1, 5)}, wants: "of which the other side may count 5 of 2",
+		sabotage: func(s *state.State) { editQuota(s, func(u *state.KeyUse) { u.Windowed = 0 }) }, last: commands{calling(1)}},
 	{name: "a younger one gets the units", setup: commands{one[0], quotaOf(2), calling(1), calling(2)}, wants: "before action 2, which is older",
 		sabotage: func(s *state.State) {
 			editAction(s, 2, func(a *state.Action) { n := *a.Needs; n.Quotas = []state.QuotaUse{{Quota: 1, Units: 3}}; a.Needs = &n })

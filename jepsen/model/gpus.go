@@ -244,11 +244,11 @@ func (m *Model) giveBackGPUs(n *node, a *action) {
 	if d == nil {
 		return
 	}
-	n.GPUs.Free |= a.chunk.GPUs()
+	n.GPUs.Free |= a.chunk.GPUs() &^ n.out()
 	if i := n.residentAt(d.Model, a.chunk); i >= 0 {
 		n.models[i].UsedAt = m.now
 		m.value(n, a, i)
-		if n.engines[place{a.chunk, d.Model}].State == engineFailed {
+		if n.engines[place{a.chunk, d.Model}].State == engineFailed || a.chunk.GPUs()&n.out() != 0 {
 			n.models = slices.Delete(n.models, i, i+1)
 		}
 	}

@@ -81,6 +81,8 @@ func (m *Model) lossOf(x *state.Member) state.MemberLoss {
 		return state.MemberShort
 	case n.Draining:
 		return state.MemberDraining
+	case n.out()&set != 0:
+		return state.MemberSick
 	case x.Lost != state.MemberThere && n.usedBy(set) != nil:
 		return state.MemberBusy
 	}
@@ -188,7 +190,7 @@ func (m *Model) mayHaveGPUs(a *action, n *node, c state.Chunk) error {
 		for i := range g.Members.List {
 			x := &g.Members.List[i]
 			set, _ := gpusOf(x, n.GPUs.Count)
-			if x.Node != n.Name || set&c.GPUs() == 0 {
+			if x.Node != n.Name || set&c.GPUs() == 0 || x.Lost == state.MemberSick && m.replaced(g, i) {
 				continue
 			}
 			if !g.taken() {
@@ -200,6 +202,13 @@ func (m *Model) mayHaveGPUs(a *action, n *node, c state.Chunk) error {
 		}
 	}
 	return nil
+}
+
+// replaced: another has taken the place of a member by the end of the entry, so that what is not
+// sick of it may be any action's.
+func (m *Model) replaced(g *nodeGroup, i int) bool {
+	row := m.s.NodeGroup(g.ID)
+	return row != nil && i < len(row.Members.List) && !g.Members.List[i].Same(row.Members.List[i])
 }
 
 // fitsGap: nobody has or wants the group, and the action ends before its next reservation.
@@ -298,8 +307,7 @@ func (m *Model) couldHave(a *action, n *node) bool {
 	if d == nil {
 		return true
 	}
-	whole := node{Node: state.Node{GPUs: state.GPUs{Count: n.GPUs.Count, Free: firstGPUs(n.GPUs.Count)}}}
-	return whole.hasChunk(d.Degrees[0], m.groupGPUs(n))
+	return n.couldGive(d.Degrees[0], m.groupGPUs(n))
 }
 
 // waitsForActions: actions run on members that a turn would have.
@@ -461,7 +469,7 @@ func (m *Model) spares(v *verdict, g *nodeGroup, nodes int64, selector *state.Se
 			if i := slices.IndexFunc(g.Members.List, x.Same); i >= 0 {
 				x = g.Members.List[i]
 			}
-			if !slices.ContainsFunc(m.groups, func(o *nodeGroup) bool {
+			if set, _ := gpusOf(&x, n.GPUs.Count); set&n.out() == 0 && !slices.ContainsFunc(m.groups, func(o *nodeGroup) bool {
 				return o != g && slices.ContainsFunc(o.Members.List, func(y state.Member) bool { return clash(&x, &y) })
 			}) {
 				list = append(list, x)

@@ -42,6 +42,7 @@ type Model struct {
 	quotas       map[string]*quota
 	classes      map[className]*class
 	engines      map[string]*engine // by model
+	migrations   migrations
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
@@ -88,6 +89,7 @@ func New() *Model {
 		quotas:       make(map[string]*quota),
 		classes:      make(map[className]*class),
 		engines:      make(map[string]*engine),
+		migrations:   migrations{all: make(map[state.MigrationID]*state.Migration)},
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},
@@ -122,6 +124,7 @@ func (m *Model) Step(index, term uint64, e *logv1.Entry, results []*logv1.Result
 	if err := m.schedule(); err != nil {
 		return fmt.Errorf("entry %d, scheduling: %w", index, err)
 	}
+	m.transmit()
 	if err := m.finish(); err != nil {
 		return fmt.Errorf("entry %d, afterwards: %w", index, err)
 	}
@@ -151,6 +154,7 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 		touchedRequests: m.touchedRequests[:0], touchedEngines: m.touchedEngines[:0],
 	}
 	m.beginLedger()
+	m.migrations.touched = m.migrations.touched[:0]
 	if len(results) != len(e.Commands) {
 		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))
 	}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -123,7 +124,17 @@ func (w *world) command() *logv1.Command {
 }
 
 func (w *world) rareCommand() *logv1.Command {
-	switch w.rand.IntN(11) {
+	switch w.rand.IntN(13) {
+	case 11:
+		c := &logv1.ReportGpus{Node: w.nodeName(), Incarnation: w.incarnation(), Sick: w.rand.Uint64N(16) & w.rand.Uint64N(16)}
+		for range bits.OnesCount64(c.Sick) {
+			c.Reasons = append(c.Reasons, w.pick("XID 79", "ECC"))
+		}
+		return &logv1.Command{Verb: &logv1.Command_ReportGpus{ReportGpus: c}}
+	case 12:
+		return &logv1.Command{Verb: &logv1.Command_DrainNode{DrainNode: &logv1.DrainNode{
+			Name: w.nodeName(), Draining: w.rand.IntN(3) == 0, Gpus: w.rand.Uint64N(8), Reason: w.pick("", "fan"),
+		}}}
 	case 10:
 		return &logv1.Command{Verb: &logv1.Command_ReportDisk{ReportDisk: &logv1.ReportDisk{Name: w.nodeName(), Incarnation: w.incarnation(), Low: w.rand.IntN(3) > 0}}}
 	case 7:
@@ -389,6 +400,9 @@ func (w *world) reports() *logv1.Command {
 			}
 			if w.rand.IntN(4) == 0 {
 				r.Reason = uint32(w.rand.IntN(13))
+			}
+			if w.rand.IntN(3) == 0 {
+				r.Usage = []*logv1.QuotaUse{{Quota: w.pick("a", "b", "c", "d"), Units: uint32(w.rand.IntN(12))}, {Quota: w.pick("a", "b", "gone"), Units: 1}}
 			}
 			if w.rand.IntN(60) == 0 {
 				r.StdoutTail, r.StderrTail = make([]byte, w.rand.IntN(6000)), make([]byte, w.rand.IntN(6000))

@@ -34,9 +34,11 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	}
 	p := m.poolNamed(c.Pool)
 	row.Pool, row.RegisteredAt = p.id, m.now
-	row.Resizes = c.Resizes && m.level >= levelResizing
+	if m.level >= levelResizing {
+		row.Resizes, row.CacheBytes = c.Resizes, c.CacheBytes
+	}
 	if old != nil && old.goesOn(row, c.Incarnation) {
-		old.Address, old.Runtime, old.Labels = row.Address, row.Runtime, row.Labels
+		old.Address, old.Runtime, old.Labels, old.CacheBytes = row.Address, row.Runtime, row.Labels, row.CacheBytes
 		old.canResize(row.Resizes)
 		m.touchNode(old)
 		m.relabel(old)
@@ -125,6 +127,7 @@ func (m *Model) enter(n *node, row state.Node, p *pool) *node {
 		row.ID, row.Draining, row.Trajectories = n.ID, n.OperatorDrains(), n.Trajectories
 		row.ReservedFor = n.ReservedFor // until it is learned that it is no more
 		row.FreeMemory -= n.reservedBytes()
+		n.returnsWith(&row)
 		m.touchPool(n.pool)
 		n.pool.nodes = remove(n.pool.nodes, n)
 		if n.State == state.NodeUp {
@@ -159,9 +162,15 @@ func (m *Model) expireNode(c *logv1.ExpireNode, got *logv1.Result) error {
 }
 
 func (m *Model) drain(c *logv1.DrainNode, got *logv1.Result) error {
+	if c.Gpus != 0 && m.level < levelResizing {
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	}
 	n := m.nodes[c.Name]
 	if n == nil {
 		return refused(got, "NODE_NOT_FOUND")
+	}
+	if c.Gpus != 0 {
+		return m.drainGPUs(n, c, got)
 	}
 	return m.setDrains(n, c.Draining, n.LowDisk, got)
 }
@@ -215,7 +224,7 @@ func (m *Model) removeNode(c *logv1.RemoveNode, got *logv1.Result) error {
 // of the live attempt: its number, on this node, in this incarnation.
 func (m *Model) report(c *logv1.ReportAttempts, got *logv1.Result) error {
 	n := m.nodes[c.Node]
-	if m.level < levelResizing && slices.ContainsFunc(c.Reports, (*logv1.AttemptReport).GetThrottled) {
+	if m.level < levelResizing && slices.ContainsFunc(c.Reports, tellsOfQuotas) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if n == nil {
@@ -230,6 +239,7 @@ func (m *Model) report(c *logv1.ReportAttempts, got *logv1.Result) error {
 		count++
 		m.learn(a, r)
 		m.hearsProvider(a, r)
+		m.hearsUsage(a, r)
 		m.release(a)
 		if err := m.emit(a, m.settle(a, r)); err != nil {
 			return fmt.Errorf("report of action %d: %w", a.ID, err)

@@ -61,6 +61,11 @@ func (m *Model) namespaceUsed(ns state.NamespaceID) bool {
 			return true
 		}
 	}
+	for _, row := range m.migrations.all {
+		if row.Namespace == ns {
+			return true
+		}
+	}
 	for name := range m.jobs {
 		if name.namespace == ns {
 			return true

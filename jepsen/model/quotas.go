@@ -45,13 +45,15 @@ type quota struct {
 	adaptive  bool
 	throttled uint64
 	pressed   map[uint32]*pressed
+	// How many attempts told what they used, and how much that was.
+	settled, settledUnits uint64
 }
 
 // call is units of one key that the other side may count.
 type call struct {
 	action *action
 	key    uint32
-	units  uint32
+	units  uint64
 	ended  bool
 	until  int64 // of one that has ended: when its window has passed
 }
@@ -71,7 +73,7 @@ func (q *quota) counted(key uint32, now int64, late bool) (units uint64) {
 			until += q.window/windowLateness + 1
 		}
 		if c.key == key && (!c.ended || until > now) {
-			units += uint64(c.units)
+			units += c.units
 		}
 	}
 	return units
@@ -246,7 +248,7 @@ func (m *Model) mayTake(q *quota, a *action, key uint32) bool {
 
 func (m *Model) take(q *quota, a *action, key uint32) {
 	m.queueOf(a).remove(a)
-	q.calls = append(q.calls, &call{action: a, key: key, units: a.missing().units})
+	q.calls = append(q.calls, &call{action: a, key: key, units: uint64(a.missing().units)})
 	a.QuotasHeld++
 	a.QuotaKeys = append(slices.Clone(a.QuotaKeys), key)
 	a.joined = m.applied
@@ -316,12 +318,12 @@ func (m *Model) compareQuota(q *quota) error {
 	if got == nil || got.ID != q.id || uint32(got.Kind) != q.kind || got.Limit != q.limit || got.WindowNS != q.window || got.Keys != q.keys || (got.Halted != "") != q.halted {
 		return fmt.Errorf("quota %s is %+v, must be %+v", q.name, got, *q)
 	}
-	if err := m.comparePressed(q, got); err != nil {
+	if err := cmp.Or(m.comparePressed(q, got), q.compareSettled(got)); err != nil {
 		return err
 	}
 	for key, u := range got.Uses {
 		least, most := q.counted(uint32(key), m.now, false), q.counted(uint32(key), m.now, true)
-		if n := uint64(u.InUse()); n < least || n > most && !m.s.HasWork() && !m.timersLeft() {
+		if n := u.InUse(); n < least || n > most && !m.s.HasWork() && !m.timersLeft() {
 			return fmt.Errorf("quota %s has %d units of key %d in use, must be %d to %d", q.name, n, key+1, least, most)
 		}
 	}

@@ -155,7 +155,7 @@ func (n *node) usable() bool { return n.State == state.NodeUp && !n.Draining }
 
 // couldHold: what it has suffices for an action when nothing else is there.
 func (n *node) couldHold(a *state.Action) bool {
-	if d := a.GPUs(); d != nil && (n.GPUs.Class != d.Class || n.GPUs.Count < d.Degrees[0] || n.GPUs.Memory < d.Memory) {
+	if d := a.GPUs(); d != nil && (n.GPUs.Class != d.Class || !n.couldGive(d.Degrees[0], 0) || n.GPUs.Memory < d.Memory) {
 		return false
 	}
 	memory := a.Memory
@@ -228,6 +228,7 @@ const (
 	stopTurn
 	dropTurn
 	dropJob
+	migrationDue
 )
 
 // deadlines is a heap, earliest first and among equals the smallest ID.

@@ -29,6 +29,11 @@ func (m *Model) fireTimers() error {
 			if err := m.dropTrajectory(state.TrajectoryID(d.id)); err != nil {
 				return err
 			}
+		case migrationDue:
+			if !m.fireMigration(d, left) {
+				m.due.push(d)
+				continue
+			}
 		case dropTurn:
 			if err := m.fireLedger(d, left); err != nil {
 				return err
@@ -73,6 +78,9 @@ func (m *Model) stillDue(d deadline) bool {
 	case expireAction:
 		a := m.actions[state.ActionID(d.id)]
 		return a != nil && a.State == state.ActionQueued && a.QueueDeadline == d.at
+	case migrationDue:
+		row := m.migrations.all[state.MigrationID(d.id)]
+		return row != nil && m.dueAt(row) == d.at
 	case closeIdle:
 		t := m.trajectories[state.TrajectoryID(d.id)]
 		return t != nil && t.State < state.TrajectoryClosing && len(t.live) == 0 && t.IdleSince+t.IdleTimeoutNS == d.at

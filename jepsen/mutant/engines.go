@@ -22,8 +22,8 @@ var engines = []Mutant{
 		Name: "failed-in-use-stays-resident",
 		Bug:  "a model whose engine failed while an action used it is believed to be resident when the action has ended",
 		Edits: []Edit{{"fsm/gpu.go",
-			"	if x.engineFailed(n.ID, &use) {\n",
-			"	if use.Model == \"\" {\n"}},
+			"	if x.engineFailed(n.ID, &use) || t.Chunk",
+			"	if use.Model == \"\" || t.Chunk"}},
 		Hunt: simulate(),
 	},
 	{
@@ -57,5 +57,30 @@ var engines = []Mutant{
 			"	if use.Model == \"\" || n.State != state.NodeUp {\n",
 			"	if use.Model == \"\" {\n"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestALostNodeWithAModelInUseIsSettledInParts"}},
+	},
+	{
+		Name: "engine-arrives-before-others-have-left",
+		Bug:  "an engine takes its memory when those that leave for it were told to, and not when they have left",
+		Edits: []Edit{{"agent/engine/chunks/chunks.go",
+			"	return e.phase != Absent && e.phase != Asleep && !(e.phase == Stopping && e.slept)\n",
+			"	return e.phase != Absent && e.phase != Asleep && e.phase != Stopping && e.phase != FallingAsleep\n"}},
+		Hunt: run("kills"),
+	},
+	{
+		Name: "agent-forgets-its-engines",
+		Bug:  "an agent that starts again knows of no engine of before, and lets those that run go on",
+		Edits: []Edit{
+			{"agent/engine/manager.go", "	for _, e := range entries {\n", "	for _, e := range entries[:0] {\n"},
+			{"agent/engine/manager.go", "		m.adoptOrphan(r.Key)\n", ""},
+		},
+		Hunt: run("kills"),
+	},
+	{
+		Name: "removed-engines-sleep-on",
+		Bug:  "the engine of a model that is not declared any more is put to sleep like others, and kept",
+		Edits: []Edit{{"agent/engine/chunks/chunks.go",
+			"(e.outdated() || c.removed[e.id.Model]) && e.step == 0",
+			"e.outdated() && e.step == 0"}},
+		Hunt: run("leader-kill", "--count", "3"),
 	},
 }

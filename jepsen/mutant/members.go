@@ -45,6 +45,12 @@ var members = []Mutant{
 		Hunt:  membersTest("fsm", "TestMembersAreNeverGivenTwice"),
 	},
 	{
+		Name:  "gap-open-when-a-member-returns",
+		Bug:   "an action starts on a group in the entry in which a member came back that a turn waited for",
+		Edits: []Edit{{"fsm/members.go", "		x.closeGap(id) // with that member", "		_ = id // with that member"}},
+		Hunt:  membersTest("fsm", "TestTranscripts"),
+	},
+	{
 		Name:  "actions-end-and-wake-no-turn",
 		Bug:   "a turn that waits for actions on members is not looked at when they have ended",
 		Edits: []Edit{{"fsm/members.go", "(m.Lost == state.MemberBusy || g.Members.Waits != state.NobodyWaits)", "m.Lost == state.MemberBusy"}},

@@ -15,7 +15,7 @@ import (
 func All() []Scenario {
 	all := []Scenario{
 		{Name: "kills", CI: true, About: "members die, one by one and all at once",
-			Faults: []string{"kill-leader", "kill-server", "kill-all-servers", "kill-agent", "kill-supervisor", "kill-node", "crash-point"}},
+			Faults: []string{"kill-leader", "kill-server", "kill-all-servers", "kill-agent", "kill-supervisor", "kill-node", "kill-engine", "crash-point"}},
 		{Name: "pauses", CI: true, About: "members and what they run stand still for longer than every lease",
 			Faults: []string{"pause-leader", "pause-server", "pause-agent", "pause-supervisor", "pause-children"}},
 		{Name: "partitions", CI: true, About: "the network is cut, in halves, around a bridge, in a ring and in one direction", Servers: 5, Agents: 2,
@@ -82,7 +82,7 @@ const notOrdinary = "no part of the ordinary load uses it"
 // are named, each before its reason.
 func ordinaryLimits(opsPerSecondMin float64, more ...string) check.Limits {
 	l := check.Limits{OpsPerSecondMin: opsPerSecondMin, Skip: map[string]string{}}
-	for _, checker := range []string{"quotas", "windows", "gpus", "turns", "widths"} {
+	for _, checker := range []string{"quotas", "windows", "gpus", "turns", "widths", "engines"} {
 		l.Skip[checker] = notOrdinary
 	}
 	for pair := range slices.Chunk(more, 2) {

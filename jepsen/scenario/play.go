@@ -184,7 +184,7 @@ func (r *run) takeOut(logs []history.Log) *history.Record {
 		rec.Final, rec.Healing, rec.Hashes, rec.Logs = r.final, r.healing, r.hashes, logs
 		rec.Duration = r.world.Record.Now()
 		if r.env != nil {
-			rec.Executions = r.env.Witness.Executions()
+			rec.Executions, rec.Servings = r.env.Witness.Executions(), r.env.Witness.Servings()
 		}
 	})
 	return r.world.Record.Record()

@@ -91,7 +91,7 @@ func (r *run) prepare(ctx context.Context) error {
 		config.Route = r.route
 	}
 	r.world.Record = history.NewRecorder(history.Record{
-		Scenario: r.Name, Seed: r.Seed, LeaseNS: int64(r.lease()), MarginNS: int64(margin),
+		Scenario: r.Name, Seed: r.Seed, LeaseNS: int64(r.lease()), MarginNS: int64(margin), GPUMemoryBytes: gpuMemoryBytes,
 	})
 	w, err := r.openWitness(ctx)
 	if err != nil {
@@ -119,7 +119,10 @@ func (r *run) openWitness(ctx context.Context) (*witness.Witness, error) {
 		return nil, err
 	}
 	r.close = append(r.close, w.Close)
-	w.Probe, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: witness.Package})
+	if w.Probe, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: witness.Package}); err != nil {
+		return w, err
+	}
+	w.Engine, err = cluster.Build(ctx, cluster.SharedDir, cluster.BuildOptions{Package: witness.EnginePackage})
 	return w, err
 }
 

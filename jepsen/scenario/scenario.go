@@ -76,6 +76,8 @@ const (
 	coresPerAgent = 2
 	gpusPerAgent  = 8
 	gpusOfAgent   = "8xH100:80GiB"
+	// gpuMemoryBytes is what each of them has.
+	gpuMemoryBytes = 80 << 30
 )
 
 // Names of pools: agents are in one, so that what is submitted to the default

@@ -6,6 +6,7 @@ import (
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
+	"rota/jepsen/workload/witness"
 )
 
 // This file has every call as it is recorded.
@@ -147,6 +148,21 @@ func (w *worker) getQuota(ctx context.Context, name string) history.Op {
 		if err == nil {
 			op.Limit, op.Keys = resp.Quota.Limit, resp.Quota.Keys
 		}
+		return err
+	})
+}
+
+func (w *worker) registerEngine(ctx context.Context, spec *rotav1.EngineSpec) history.Op {
+	op := history.Op{Verb: history.RegisterEngine, Model: spec.Model, Declaration: witness.DeclarationOf(spec.Command)}
+	return w.call(ctx, op, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.engines.RegisterEngine(ctx, &rotav1.RegisterEngineRequest{Engine: spec})
+		return err
+	})
+}
+
+func (w *worker) removeEngine(ctx context.Context, model string) history.Op {
+	return w.call(ctx, history.Op{Verb: history.RemoveEngine, Model: model}, func(ctx context.Context, c *conn, _ *history.Op) error {
+		_, err := c.engines.RemoveEngine(ctx, &rotav1.RemoveEngineRequest{Model: model})
 		return err
 	})
 }

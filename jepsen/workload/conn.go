@@ -17,6 +17,7 @@ type conn struct {
 	trajectories rotav1connect.TrajectoryServiceClient
 	nodes        rotav1connect.NodeServiceClient
 	quotas       rotav1connect.QuotaServiceClient
+	engines      rotav1connect.EngineServiceClient
 	jobs         rotav1connect.JobServiceClient
 	turns        rotav1connect.TurnServiceClient
 	ledger       rotav1connect.LedgerServiceClient
@@ -48,6 +49,7 @@ func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 			trajectories: rotav1connect.NewTrajectoryServiceClient(http, base, codec),
 			nodes:        rotav1connect.NewNodeServiceClient(http, base, codec),
 			quotas:       rotav1connect.NewQuotaServiceClient(http, base, codec),
+			engines:      rotav1connect.NewEngineServiceClient(http, base, codec),
 			jobs:         rotav1connect.NewJobServiceClient(http, base, codec),
 			turns:        rotav1connect.NewTurnServiceClient(http, base, codec),
 			ledger:       rotav1connect.NewLedgerServiceClient(http, base, codec),

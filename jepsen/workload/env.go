@@ -41,6 +41,8 @@ type Env struct {
 	known             known
 	clock             logClock
 	clients, watchers atomic.Int64
+	// serves: engines were declared, which are to be brought to rest.
+	serves atomic.Bool
 }
 
 // Workload is one kind of load.
@@ -66,6 +68,7 @@ func All() []Workload {
 		{"trajectories", "opens trajectories, runs actions in them and closes them", 20, trajectories},
 		{"quotas", "submits calls that contend for limits of an outside, and changes these limits", 15, quotas},
 		{"gpus", "submits actions on GPUs, of which some leave models behind", 8, gpus},
+		{"engines", "declares engines of models, some of which misbehave, calls them by actions, changes and removes them", 6, engines},
 		{"jobs", "submits training jobs, holds their turns, loses some, and operates the jobs meanwhile", 3, jobs},
 		{"drains", "takes nodes out of use and back, and reads them", 10, drains},
 		{"watches", "follows all events at every server, and goes on after a loss", 0, watches},

@@ -2,21 +2,44 @@ package workload
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/jepsen/history"
 )
 
-// nodeGroups are what jobs take turns on. Every job finds room on any of them.
+// nodeGroups are what jobs take turns on. Every job finds room on any of them. The last one has
+// GPUs, see groups.
 var nodeGroups = []*rotav1.CreateNodeGroupRequest{
 	{Name: "trainers-1", Nodes: 4},
 	{Name: "trainers-2", Nodes: 4},
 	{Name: "trainers-3", Nodes: 4},
+}
+
+// groups are the node groups of a run. The members of the last one are half of the GPUs of one node,
+// or of two if there are more than three: turns and actions share them, and actions find others besides.
+func (env *Env) groups() []*rotav1.CreateNodeGroupRequest {
+	all := slices.Clone(nodeGroups)
+	shared := proto.CloneOf(all[len(all)-1])
+	nodes := env.Nodes[:min(2, len(env.Nodes)/2)]
+	if env.GPUs < int(2*shared.Nodes) || len(nodes) == 0 {
+		return all
+	}
+	of := int(shared.Nodes) / len(nodes) // members of each node
+	gpus := env.GPUs / 2 / of
+	for _, node := range nodes {
+		for i := range of {
+			shared.Members = append(shared.Members, &rotav1.GroupMember{Node: node, FirstGpu: uint32(env.GPUs/2 + i*gpus), Gpus: uint32(gpus)})
+		}
+	}
+	all[len(all)-1] = shared
+	return all
 }
 
 // trainings are all jobs that there may be. Some say what their cycle is, one has it
@@ -75,7 +98,7 @@ type jobOperator struct {
 
 func (o *jobOperator) step(ctx context.Context) {
 	for ; o.groups < len(nodeGroups); o.groups++ {
-		if op := o.createGroup(ctx, nodeGroups[o.groups]); op.Outcome != history.OK && op.Error != "NODE_GROUP_EXISTS" {
+		if op := o.createGroup(ctx, o.env.groups()[o.groups]); op.Outcome != history.OK && op.Error != "NODE_GROUP_EXISTS" {
 			return
 		}
 	}

@@ -21,6 +21,9 @@ const leftMax = 20
 type settler struct {
 	*worker
 	api *client.Client
+	// declared are the declarations of the served models, in their order, that engines are to
+	// run with in the end.
+	declared []string
 }
 
 // Settle brings a cluster to rest after all workloads have ended and everything
@@ -43,18 +46,14 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 	defer api.Close()
 	conns, http := env.connect()
 	defer http.CloseIdleConnections()
-	s := &settler{env.newWorker(conns), api}
+	s := &settler{worker: env.newWorker(conns), api: api}
 
 	if healing.FirstCommit, err = s.firstCommit(ctx); err != nil {
 		return nil, healing, err
 	}
-	for {
-		healing.Left, err = s.rest(ctx)
-		if err == nil && len(healing.Left) == 0 {
-			break
-		}
-		if backoff.Sleep(ctx, settlePause) != nil {
-			return nil, healing, fmt.Errorf("the cluster did not come to rest: %d things are left: %w", len(healing.Left), ctx.Err())
+	for _, look := range []func(context.Context) ([]string, error){s.rest, s.noEngines} {
+		if healing.Left, err = untilNothing(ctx, look); err != nil {
+			return nil, healing, err
 		}
 	}
 	healing.Settled = env.Record.Now()
@@ -63,6 +62,19 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 	}
 	final, err = s.final(ctx)
 	return final, healing, err
+}
+
+// untilNothing looks until nothing is left.
+func untilNothing(ctx context.Context, look func(context.Context) ([]string, error)) (left []string, err error) {
+	for {
+		left, err = look(ctx)
+		if err == nil && len(left) == 0 {
+			return nil, nil
+		}
+		if backoff.Sleep(ctx, settlePause) != nil {
+			return left, fmt.Errorf("the cluster did not come to rest: %d things are left: %w", len(left), ctx.Err())
+		}
+	}
 }
 
 // library makes a client that goes to any server and repeats its calls.
@@ -91,7 +103,7 @@ func (s *settler) firstCommit(ctx context.Context) (at int64, err error) {
 
 // rest ends what can be ended, and returns what is left.
 func (s *settler) rest(ctx context.Context) (left []string, err error) {
-	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas, s.jobs, s.turns, s.ledger} {
+	for _, look := range []func(context.Context) ([]string, error){s.actions, s.trajectories, s.nodes, s.quotas, s.jobs, s.turns, s.ledger, s.engines} {
 		more, err := look(ctx)
 		if err != nil {
 			return left, err

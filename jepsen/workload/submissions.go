@@ -126,7 +126,7 @@ func (w *worker) newAction(q *request, number int, trajectory uint64, j job) *ro
 	spec := &rotav1.ActionSpec{
 		Name:         fmt.Sprintf("%s/%d", q.message.RequestId, number),
 		TrajectoryId: trajectory,
-		Command:      w.env.Witness.Command(q.message.RequestId, asked(j.resources), j.work),
+		Command:      w.env.Witness.Command(q.message.RequestId, j.asked(), j.work),
 		Resources:    j.resources,
 		Class:        j.class,
 		Profile:      j.profile,
@@ -138,6 +138,15 @@ func (w *worker) newAction(q *request, number int, trajectory uint64, j job) *ro
 		spec.LossPolicy, spec.MaxAttempts = rotav1.LossPolicy_LOSS_POLICY_RETRY, attemptsMax
 	}
 	return spec
+}
+
+// asked is what the action may be given, and whose engine it calls.
+func (j job) asked() history.Asked {
+	a := asked(j.resources)
+	if j.work.Calls {
+		a.Model = j.resources.GetGpus().GetModel()
+	}
+	return a
 }
 
 // asked is what resources allow an attempt to be given.

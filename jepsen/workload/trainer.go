@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -137,14 +138,36 @@ func (t *trainer) take(ctx context.Context, q *rotav1.AcquireTurnRequest) {
 		}).Stop()
 	}
 	h := history.Holding{Client: t.client, Deployment: q.Deployment}
+	var lacks lacks
 	err := t.api.HoldTurn(patient, q, func(working context.Context, turn *rotav1.Turn) error {
 		giveUp.Stop()
+		lacks.told(t.env.Record.Now(), turn.Degraded)
 		return t.hold(working, patient, turn, &h, f)
-	})
+	}, client.OnDegraded(func(text string) { lacks.told(t.env.Record.Now(), text) }))
 	if h.Start > 0 {
-		h.Yielded = err == nil
+		h.Yielded, h.Lacks = err == nil, lacks.list()
 		t.env.Record.AddHolding(h)
 	}
+}
+
+// lacks are what a holder was told of members that its group lacks.
+type lacks struct {
+	mu  sync.Mutex
+	all []history.Lack
+}
+
+func (l *lacks) told(at int64, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if text != "" || len(l.all) > 0 {
+		l.all = append(l.all, history.Lack{At: at, Text: text})
+	}
+}
+
+func (l *lacks) list() []history.Lack {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
 }
 
 // fate is what becomes of a turn.

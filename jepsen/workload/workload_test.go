@@ -35,6 +35,37 @@ func TestAllWorkloadsTogether(t *testing.T) {
 	checkEvents(t, rec)
 	checkScarce(t, rec)
 	checkTurns(t, rec)
+	checkEngines(t, rec)
+}
+
+// checkEngines: there were engines, those that answered did so on the GPUs of the action that called
+// them, and none is left.
+func checkEngines(t *testing.T, rec *history.Record) {
+	t.Helper()
+	answers, awake, alive := map[string]int{}, 0, 0
+	for _, x := range rec.Executions {
+		if x.Answer == nil {
+			continue
+		}
+		if answers[x.Answer.Model]++; x.Answer.Model != x.Asked.Model || !slices.Equal(x.Answer.GPUs, x.GPUs) {
+			t.Errorf("execution: %+v, answered %+v", x, *x.Answer)
+		}
+	}
+	for _, s := range rec.Servings {
+		if s.Awake {
+			awake++
+		} else {
+			alive++
+		}
+		if s.End == 0 || s.Declaration == "" || len(s.GPUs) == 0 {
+			t.Errorf("engine: %+v", s)
+		}
+	}
+	t.Logf("answers by model: %v; %d engines, which held memory %d times", answers, alive, awake)
+	// On a busy machine few actions get that far in so short a time.
+	if alive == 0 || awake == 0 {
+		t.Error("no engine was ever awake")
+	}
 }
 
 // checkTurns: turns were asked for, and all have ended. On a busy machine few of them are
@@ -154,7 +185,7 @@ func settle(t *testing.T, env *Env) *history.Record {
 		t.Errorf("hashes: %+v, %v", hashes, err)
 	}
 	rec := env.Record.Record()
-	rec.Final, rec.Executions = final, env.Witness.Executions()
+	rec.Final, rec.Executions, rec.Servings = final, env.Witness.Executions(), env.Witness.Servings()
 	t.Logf("%d executions, %d events, %d samples, settled in %v",
 		len(rec.Executions), len(rec.Watch), len(rec.Samples), time.Duration(healing.Settled-healing.Healed))
 	return rec
@@ -221,15 +252,18 @@ func checkActions(t *testing.T, rec *history.Record) {
 			}
 		}
 	}
-	complete := map[uint64]bool{}
+	complete, unserved := map[uint64]bool{}, map[uint64]bool{}
 	for _, e := range rec.Executions {
+		unserved[e.Action] = e.Unserved
 		if complete[e.Action] = complete[e.Action] || e.Complete; !possible[e.RequestID] || e.End == 0 {
 			t.Errorf("execution: %+v", e)
 		}
 	}
 	states := map[string]int{}
 	for _, a := range final {
-		states[a.State]++
+		if a.Reason != "START_FAILED" && !unserved[a.ID] { // else its engine was removed
+			states[a.State]++
+		}
 		if request, _, _ := strings.Cut(a.Name, "/"); !possible[request] {
 			t.Errorf("action %d exists, and all its submissions were recorded as failed: %+v", a.ID, a)
 		}

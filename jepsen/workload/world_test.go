@@ -22,7 +22,7 @@ import (
 )
 
 // built are the programs that tests run, built once.
-var built struct{ rota, probe string }
+var built struct{ rota, probe, engine string }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(builder{m}) }
 
@@ -38,6 +38,9 @@ func (b builder) Run() int {
 	built.rota, err = look.Build(context.Background(), dir, look.BuildOptions{})
 	if err == nil {
 		built.probe, err = look.Build(context.Background(), dir, look.BuildOptions{Package: witness.Package})
+	}
+	if err == nil {
+		built.engine, err = look.Build(context.Background(), dir, look.BuildOptions{Package: witness.EnginePackage})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,7 +59,7 @@ func newWitness(t *testing.T, env *Env) *witness.Witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Probe = built.probe
+	w.Probe, w.Engine = built.probe, built.engine
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)

@@ -77,7 +77,7 @@ func Fits(n *state.Node, a *state.Action) bool {
 // Holds reports whether a node of a shape could ever run the action.
 func Holds(s *state.Shape, a *state.Action) bool {
 	g := a.GPUs()
-	gpus := g == nil || s.GPUs.Class == g.Class && s.GPUs.Count >= g.Degrees[0] && s.GPUs.Memory >= g.Memory
+	gpus := g == nil || s.GPUs.Class == g.Class && s.Chunk >= g.Degrees[0] && s.GPUs.Memory >= g.Memory
 	return gpus && s.Cores >= int(a.CoresMin) && s.Memory >= Reserves(a) && s.Bandwidth >= a.Bandwidth()
 }
 

@@ -8,8 +8,8 @@ func Narrowed(numa []state.CoreSet, has state.CoreSet, anchor, n int) state.Core
 	kept := state.CoreRange(anchor, 1)
 	for _, near := range []bool{true, false} {
 		for _, cores := range numa {
-			if cores.Has(anchor) == near {
-				kept = kept.Union(cores.Intersect(has).Minus(kept).First(n - kept.Len()))
+			if lacks := n - kept.Len(); lacks > 0 && cores.Has(anchor) == near {
+				kept = kept.Union(cores.Intersect(has).Minus(kept).First(lacks))
 			}
 		}
 	}
@@ -25,6 +25,8 @@ func Widened(numa []state.CoreSet, has, free state.CoreSet, anchor, n int) state
 			more = cores.Intersect(free).First(n)
 		}
 	}
-	more = more.Union(Cores(numa, free.Minus(more), n-more.Len()))
+	if lacks := n - more.Len(); lacks > 0 {
+		more = more.Union(Cores(numa, free.Minus(more), lacks))
+	}
 	return has.Union(more)
 }

@@ -117,7 +117,9 @@ func (a *Arranger) trace() {
 // convex durations that is optimal: nobody's later unit saves more than an
 // earlier one, so the units that save most can be had in that order.
 func (a *Arranger) handOut(slack int) {
-	a.margins.reset()
+	n := len(a.demands)
+	a.choice, a.current = slices.Grow(a.choice, n), slices.Grow(a.current, n)
+	a.margins.reset(n)
 	for i := range a.demands {
 		d := &a.demands[i]
 		ns := d.duration(0, a.unknown)
@@ -183,7 +185,8 @@ type margins struct {
 	slack int // units not handed out
 }
 
-func (m *margins) reset() { m.heap, m.slack = m.heap[:0], 0 }
+// reset makes room for so many demands.
+func (m *margins) reset(n int) { m.heap, m.slack = slices.Grow(m.heap[:0], n), 0 }
 
 func (m *margins) init() {
 	for i := len(m.heap)/2 - 1; i >= 0; i-- {

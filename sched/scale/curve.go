@@ -115,6 +115,12 @@ func Single(c Curve, units int32, ns int64) int64 {
 	return bounded(uint64(ns), trial<<fraction, c.at(trial, units))
 }
 
+// With returns how long an action takes with a number of units that takes ns with one, by a
+// curve: the least duration of Scaled.
+func With(c Curve, ns int64, units int32) int64 {
+	return int64((c.at(ns, units) + 1<<fraction - 1) >> fraction)
+}
+
 // Scaled is the demand of an action that takes ns nanoseconds with one unit and
 // speeds up along a curve.
 //
@@ -131,7 +137,7 @@ func Scaled(a DoPSet, c Curve, ns int64) (Demand, error) {
 	}
 	table := make([]int64, a.Len())
 	last := c.at(ns, a.At(0))
-	table[0] = int64((last + 1<<fraction - 1) >> fraction)
+	table[0] = With(c, ns, a.At(0))
 	for i := 1; i < len(table); i++ {
 		is := c.at(ns, a.At(i))
 		if is > last {

@@ -22,11 +22,24 @@ const WeightMax = 1 << 20
 // for one that ends soon. An action of which nothing more than one duration is known is
 // worth nothing with more units; see AssumedCurve.
 func (d *Demand) Worth(weight int64) (Demand, error) {
-	switch {
-	case weight < 1 || weight > WeightMax:
-		return Demand{}, fmt.Errorf("the weight is %d, and must be between 1 and %d", weight, WeightMax)
-	case len(d.ns) < 2:
-		return Demand{dops: d.dops, ns: []int64{1}, convex: true}, nil
+	g, err := d.Gains()
+	if err != nil {
+		return Demand{}, err
+	}
+	return g.Worth(weight)
+}
+
+// Gains are what of Demand.Worth does not depend on the weight.
+type Gains struct {
+	dops   DoPSet
+	behind []int64 // by degree: how much less the speed-up is than with the most; nil: none is known
+	convex bool
+}
+
+// Gains returns what more units bring.
+func (d *Demand) Gains() (Gains, error) {
+	if len(d.ns) < 2 {
+		return Gains{dops: d.dops, convex: true}, nil
 	}
 	speed := d.speeds()
 	if d.dops.Contiguous() {
@@ -34,12 +47,25 @@ func (d *Demand) Worth(weight int64) (Demand, error) {
 	}
 	last := speed[len(speed)-1]
 	if last > DurationMax/WeightMax-1 {
-		return Demand{}, fmt.Errorf("a speed-up by %d is too much to compare", last/Whole)
+		return Gains{}, fmt.Errorf("a speed-up by %d is too much to compare", last/Whole)
 	}
 	for i, s := range speed {
-		speed[i] = 1 + weight*(last-s)
+		speed[i] = last - s
 	}
-	return NewDemand(d.dops, speed)
+	return Gains{dops: d.dops, behind: speed, convex: d.dops.Contiguous() && Convex(speed)}, nil
+}
+
+// Worth is Demand.Worth.
+func (g *Gains) Worth(weight int64) (Demand, error) {
+	if weight < 1 || weight > WeightMax {
+		return Demand{}, fmt.Errorf("the weight is %d, and must be between 1 and %d", weight, WeightMax)
+	}
+	costs := make([]int64, max(1, len(g.behind)))
+	costs[0] = 1
+	for i, b := range g.behind {
+		costs[i] = 1 + weight*b
+	}
+	return Demand{dops: g.dops, ns: costs, convex: g.convex}, nil
 }
 
 // speeds returns the speed-up with each degree, in parts per million.

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -67,6 +68,16 @@ type grant struct {
 	namespace string
 	keys      []*rotav1.QuotaKey
 	engine    string
+	// common is the encoded specification of its trajectory.
+	common string
+}
+
+// commonOf is what the commands of an action's trajectory have in common.
+func commonOf(st *state.State, a *state.Action) string {
+	if t := st.Trajectory(a.Trajectory); t != nil {
+		return t.Spec
+	}
+	return ""
 }
 
 func quotaKeys(st *state.State, a *state.Action) (keys []*rotav1.QuotaKey) {
@@ -74,6 +85,18 @@ func quotaKeys(st *state.State, a *state.Action) (keys []*rotav1.QuotaKey) {
 		keys = append(keys, &rotav1.QuotaKey{Quota: st.Quota(a.Needs.Quotas[i].Quota).Name, Key: key + 1})
 	}
 	return keys
+}
+
+// settled adds where the answer of a call says what it used of its quotas.
+func settled(keys []*rotav1.QuotaKey, spec *rotav1.ActionSpec) []*rotav1.QuotaKey {
+	out := slices.Clone(keys)
+	for _, q := range spec.GetResources().GetQuotas() {
+		i := slices.IndexFunc(out, func(k *rotav1.QuotaKey) bool { return k.Quota == q.Quota })
+		if i >= 0 && q.Settle != "" {
+			out[i] = &rotav1.QuotaKey{Quota: q.Quota, Key: out[i].Key, Settle: q.Settle}
+		}
+	}
+	return out
 }
 
 // next returns the desired state as it is now, or what changed of it since the message
@@ -89,6 +112,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	known := 0 // attempts of the state that were told before
 	var grants []grant
 	var engines []resident
+	var moves transfer
 	s.machine.View(func(st *state.State) {
 		msg.Index = st.Meta().Applied
 		node := st.NodeByName(s.req.Name)
@@ -105,10 +129,14 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 				}
 			}
 			action := st.Action(a.Action) // there is one: an invariant of state
-			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action)})
+			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), commonOf(st, action)})
 			return true
 		})
 		engines, msg.RemovedModels = enginesOn(st, node), s.removedOn(st, node)
+		if !changes {
+			msg.OpenTrajectories = openOn(st, node)
+		}
+		moves = transferAt(st, node)
 	})
 	if msg.Fenced {
 		return msg, nil
@@ -126,8 +154,21 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 	}
 	s.index = msg.Index
 	var err error
-	msg.Engines, err = s.desired(engines)
+	if msg.Engines, err = s.desired(engines); err != nil {
+		return nil, err
+	}
+	msg.Migrations, err = moves.desired()
 	return msg, err
+}
+
+// openOn are the trajectories that are open on a node.
+func openOn(st *state.State, n *state.Node) *rotav1.OpenTrajectories {
+	open := &rotav1.OpenTrajectories{}
+	st.NodeTrajectories(n.ID, func(t *state.Trajectory) bool {
+		open.Ids = append(open.Ids, uint64(t.ID))
+		return true
+	})
+	return open
 }
 
 // forget drops what was told and is not in the newest state, which has so many of the
@@ -164,7 +205,35 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	if err := spec.UnmarshalVT(g.action.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", g.attempt.Action, err)
 	}
+	if err := addCommon(spec.Command, g.common); err != nil {
+		return nil, fmt.Errorf("decode the specification of trajectory %d: %w", g.action.Trajectory, err)
+	}
 	a.Command, a.Http, a.RunTimeout, a.Engine = spec.Command, spec.Http, spec.RunTimeout, g.engine
+	a.QuotaKeys = settled(g.keys, spec)
 	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, g.engine, s.round}
 	return a, nil
+}
+
+// addCommon adds to a command what those of its trajectory have in common.
+func addCommon(c *rotav1.Command, common string) error {
+	if c == nil || common == "" {
+		return nil
+	}
+	t := new(rotav1.TrajectorySpec)
+	if err := t.UnmarshalVT([]byte(common)); err != nil {
+		return err
+	}
+	if c.Dir == "" {
+		c.Dir = t.Dir
+	}
+	if c.Env == nil {
+		c.Env = t.Env
+		return nil
+	}
+	for name, value := range t.Env {
+		if _, own := c.Env[name]; !own {
+			c.Env[name] = value
+		}
+	}
+	return nil
 }

@@ -52,57 +52,6 @@ func actionNotFound(st *state.State, id state.ActionID) error {
 	return notFound("ACTION_NOT_FOUND", "there is no action %d: correct the ID", id)
 }
 
-// ListActions returns a page of actions.
-func (s *Server) ListActions(ctx context.Context, req *rotav1.ListActionsRequest) (*rotav1.ListActionsResponse, error) {
-	states, v := stateSet(req.States)
-	p, tokenWrong := newPage(req.PageSize, req.PageToken, 1, hashText(orDefault(req.Namespace)), uint64(states), req.TrajectoryId)
-	if err := firstOf(checkName("namespace", req.Namespace), v, tokenWrong).err(); err != nil {
-		return nil, err
-	}
-	if err := s.catchUp(ctx, req.AllowStale); err != nil {
-		return nil, err
-	}
-	st := s.Machine.Fork()
-	namespace, err := namespaceID(st, req.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	resp := &rotav1.ListActionsResponse{Revision: st.Meta().Revision}
-	c := &collector{page: p}
-	visit := func(a *state.Action) bool {
-		return err == nil && c.visit(uint64(a.ID), func() bool {
-			if a.Namespace != namespace || states&(1<<a.State) == 0 {
-				return false
-			}
-			var m *rotav1.Action
-			m, err = readAction(st, a).message()
-			resp.Actions = append(resp.Actions, m)
-			return true
-		})
-	}
-	if req.TrajectoryId != 0 {
-		st.TrajectoryActions(state.TrajectoryID(req.TrajectoryId), state.ActionID(p.after), visit)
-	} else {
-		st.Actions(state.ActionID(p.after), visit)
-	}
-	resp.NextPageToken = c.nextToken()
-	return resp, err
-}
-
-// stateSet makes states into a set of bits; none are all.
-func stateSet(states []rotav1.ActionState) (set uint32, v *violation) {
-	for _, st := range states {
-		if st < rotav1.ActionState_ACTION_STATE_QUEUED || st > rotav1.ActionState_ACTION_STATE_EXPIRED {
-			return 0, wrong("states", "has %d, which is not a state", st)
-		}
-		set |= 1 << st
-	}
-	if set == 0 {
-		set = ^uint32(0)
-	}
-	return set, nil
-}
-
 // CancelActions ends actions.
 func (s *Server) CancelActions(ctx context.Context, req *rotav1.CancelActionsRequest) (*rotav1.CancelActionsResponse, error) {
 	if err := checkCount("ids", "ID", len(req.Ids), actionsMax).err(); err != nil {

@@ -47,7 +47,7 @@ func registration(req *rotav1.RegisterNodeRequest) *logv1.RegisterNode {
 	r := &logv1.RegisterNode{
 		Name: req.Name, Incarnation: req.Incarnation, JournalId: req.JournalId, Pool: orDefault(req.Pool),
 		Address: req.Address, Runtime: req.Runtime, MemoryBytes: req.MemoryBytes,
-		BandwidthBps: req.BandwidthBps, Resizes: req.Resizes,
+		BandwidthBps: req.BandwidthBps, Resizes: req.Resizes, CacheBytes: req.CacheBytes,
 	}
 	if g := req.Gpus; g != nil {
 		r.Gpus = &logv1.GpuInventory{Class: g.Class, Count: g.Count, MemoryBytes: g.MemoryBytes}
@@ -125,7 +125,18 @@ func report(r *rotav1.AttemptReport) *logv1.AttemptReport {
 		MemoryPeakBytes: res.MemoryPeakBytes,
 		Throttled:       r.Throttle != nil,
 		RetryNs:         max(0, int64(r.GetThrottle().GetRetryAfter().AsDuration())),
+		Usage:           usage(r.Usage),
 	}
+}
+
+// usage cuts what an attempt used of quotas to what may be said of that.
+func usage(uses []*rotav1.QuotaUse) (out []*logv1.QuotaUse) {
+	for _, u := range uses[:min(len(uses), actionQuotasMax)] {
+		if requireName("quota", u.GetQuota()) == nil {
+			out = append(out, &logv1.QuotaUse{Quota: u.GetQuota(), Units: uint32(min(u.GetUnits(), quotaLimitMax))})
+		}
+	}
+	return out
 }
 
 // tails cuts two tails so that together they fit: each may use what the other

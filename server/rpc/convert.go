@@ -50,6 +50,7 @@ type actionRow struct {
 	waitingFor      string
 	coresReason     string
 	estimate        *rotav1.StartEstimate
+	usage           []*rotav1.QuotaUse
 	wall            wallClock
 }
 
@@ -59,6 +60,11 @@ func readAction(st *state.State, a *state.Action) actionRow {
 		r.namespace = n.Name
 	}
 	r.node = nodeName(st, a.Node)
+	for _, u := range a.Used {
+		if q := st.Quota(u.Quota); q != nil { // it may have been deleted since
+			r.usage = append(r.usage, &rotav1.QuotaUse{Quota: q.Name, Units: uint64(u.Units)})
+		}
+	}
 	if a.State == state.ActionRunning {
 		r.attempt = st.Attempt(a.Node, a.ID)
 	}
@@ -94,6 +100,7 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		WaitingFor:      r.waitingFor,
 		CoresReason:     r.coresReason,
 		Estimate:        r.estimate,
+		QuotaUsage:      r.usage,
 		Revision:        r.Revision,
 	}
 	if r.attempt != nil {
@@ -162,6 +169,12 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 	if p := st.Pool(t.Pool); p != nil {
 		m.Pool = p.Name
 	}
+	if spec := new(rotav1.TrajectorySpec); t.Spec != "" && spec.UnmarshalVT([]byte(t.Spec)) == nil {
+		for name := range spec.Env {
+			spec.Env[name] = redacted
+		}
+		m.Spec = spec
+	}
 	return m
 }
 
@@ -186,6 +199,7 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		SpareCores:       n.Spare,
 	}
 	describeGPUs(m, st, n)
+	m.UnhealthyGpus = unhealthyGPUs(n)
 	if p := st.Pool(n.Pool); p != nil {
 		m.Pool = p.Name
 	}

@@ -31,6 +31,13 @@ func (w *world) watchGPUs(name string) (*fakeAgent, <-chan *rotav1.WatchNodeResp
 	w.t.Helper()
 	req := registration(name, "127.0.0.1:1")
 	req.Gpus = &rotav1.GpuInventory{Class: "H100", Count: 4, MemoryBytes: 80 << 30}
+	return w.watching(req)
+}
+
+// watching registers a node and returns the messages that its agent gets.
+func (w *world) watching(req *rotav1.RegisterNodeRequest) (*fakeAgent, <-chan *rotav1.WatchNodeResponse) {
+	w.t.Helper()
+	name := req.Name
 	resp, err := w.agents().RegisterNode(w.t.Context(), req)
 	if err != nil {
 		w.t.Fatal(err)

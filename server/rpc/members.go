@@ -97,7 +97,7 @@ func describeMembers(st *state.State, m *rotav1.NodeGroup, g *state.NodeGroup) {
 	row := &g.Members
 	for i := range row.List {
 		x := &row.List[i]
-		m.Members = append(m.Members, &rotav1.GroupMember{Node: x.Node, FirstGpu: x.First, Gpus: x.Units, Lost: lossText(x.Lost)})
+		m.Members = append(m.Members, &rotav1.GroupMember{Node: x.Node, FirstGpu: x.First, Gpus: x.Units, Lost: lossText(st, x)})
 	}
 	if len(row.Selector.Labels) > 0 {
 		m.Selector = &rotav1.MemberSelector{Labels: make(map[string]string), Gpus: row.Selector.GPUs}
@@ -105,7 +105,7 @@ func describeMembers(st *state.State, m *rotav1.NodeGroup, g *state.NodeGroup) {
 			m.Selector.Labels[l.Key] = l.Value
 		}
 	}
-	m.Degraded, m.Overruns = degradedText(g), row.Overruns
+	m.Degraded, m.Overruns = degradedText(st, g), row.Overruns
 	m.Late, m.Waited = duration(row.LateNS), duration(row.WaitedNS)
 	if m.GapOpen = row.GapUntil > max(0, st.Meta().Now); m.GapOpen && row.GapUntil < math.MaxInt64 {
 		m.GapUntil = wallOf(st).timestamp(row.GapUntil)
@@ -113,20 +113,25 @@ func describeMembers(st *state.State, m *rotav1.NodeGroup, g *state.NodeGroup) {
 }
 
 // lossText says why a group lacks a member; empty if it does not.
-func lossText(loss state.MemberLoss) string {
+func lossText(st *state.State, m *state.Member) string {
+	if n := st.NodeByName(m.Node); n != nil && m.Lost == state.MemberSick {
+		set, _ := m.On(n.GPUs.Count)
+		return n.OutOfUseText(set)
+	}
 	return [...]string{
 		state.MemberThere: "", state.MemberDown: "the node is down", state.MemberDraining: "the node is draining",
 		state.MemberGone: "the node is not registered", state.MemberShort: "the node has fewer GPUs than that",
 		state.MemberBusy: "actions that run there end first",
-	}[loss]
+		state.MemberSick: "GPUs of it are out of use",
+	}[m.Lost]
 }
 
 // degradedText says which members a group lacks and why; empty if it lacks none.
-func degradedText(g *state.NodeGroup) string {
+func degradedText(st *state.State, g *state.NodeGroup) string {
 	var lost []string
 	for i := range g.Members.List {
 		if m := &g.Members.List[i]; m.Lost != state.MemberThere {
-			lost = append(lost, memberText(m)+": "+lossText(m.Lost))
+			lost = append(lost, memberText(m)+": "+lossText(st, m))
 		}
 	}
 	if len(lost) == 0 {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"math"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -97,6 +98,7 @@ func quotaMessage(st *state.State, q *state.Quota, now int64) *rotav1.Quota {
 		Name: q.Name, Kind: rotav1.QuotaKind(q.Kind), Limit: q.Limit, Window: duration(q.WindowNS), Keys: q.Keys,
 		HeldUnits: held, WindowUnits: windowed, WaitingActions: uint64(st.Waiting(state.QueueOf(state.QuotaQueue, q.ID))), Halted: q.Halted,
 		Adaptive: q.Adaptive, ThrottledAttempts: q.Throttled, EffectiveUnits: q.AllEffective(), PausedFor: pause(q.PausedForAll(), now),
+		SettledAttempts: q.Settled, SettledUnits: q.SettledUnits, OverdrawnUnits: q.Overdrawn(),
 	}
 	if due, ok := st.NextReturn(q.ID); ok {
 		m.NextReturn = duration(max(1, due-max(now, st.Meta().Now)))
@@ -105,7 +107,7 @@ func quotaMessage(st *state.State, q *state.Quota, now int64) *rotav1.Quota {
 		if i < int(q.Keys) || use.InUse() > 0 {
 			key := uint32(i)
 			m.KeyUses = append(m.KeyUses, &rotav1.QuotaKeyUse{
-				Key: key + 1, HeldUnits: use.Held, WindowUnits: use.Windowed,
+				Key: key + 1, HeldUnits: use.Held, WindowUnits: uint32(min(use.Windowed, math.MaxUint32)),
 				EffectiveUnits: q.Effective(key), PausedFor: pause(q.PausedUntil(key), now),
 			})
 		}

@@ -25,6 +25,8 @@ var operatorOnly = map[string]bool{
 	rotav1connect.OperatorServiceResumePoolProcedure:         true,
 	rotav1connect.OperatorServiceRaiseLevelProcedure:         true,
 	rotav1connect.NodeServiceDrainNodeProcedure:              true,
+	rotav1connect.NodeServiceDisableGpusProcedure:            true,
+	rotav1connect.NodeServiceEnableGpusProcedure:             true,
 	rotav1connect.NodeServiceRemoveNodeProcedure:             true,
 	rotav1connect.QuotaServiceCreateQuotaProcedure:           true,
 	rotav1connect.QuotaServiceUpdateQuotaProcedure:           true,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -28,6 +27,7 @@ const requestBytesMax = 4 << 20
 // agents have a budget of their own, which clients cannot spend.
 const (
 	clientsDecodingMax = 192 << 20
+	filesDecodingMax   = 64 << 20
 	agentsDecodingMax  = 96 << 20
 )
 
@@ -43,6 +43,9 @@ type Machine interface {
 	Level() state.Level
 	// Fork returns a copy for long reads.
 	Fork() *state.State
+	// Foresee returns the state that commands would leave of a copy, and their results. It
+	// changes nothing.
+	Foresee(s *state.State, commands ...*logv1.Command) (*state.State, []*logv1.Result, error)
 	// WaitApplied returns when the entry at an index has been applied.
 	WaitApplied(ctx context.Context, index uint64) error
 	// HashSince returns the hash of the state after the first entry from an index
@@ -108,11 +111,16 @@ type Deps struct {
 	// takes until an action has left its queue, in nanoseconds, if that is known.
 	EstimateStarts func(st *state.State, actions []*state.Action, now int64) []StartEstimate
 	EstimateRoom   func(st *state.State, now int64) (ns int64, known bool)
+	// ExplainSpared says why models stay on GPUs that an action might have been given, in the
+	// state before it came. Those that are cheapest to evict come first, at most so many; more
+	// says that there are others.
+	ExplainSpared func(st *state.State, a *state.Action, given GivenGPUs, most int) (spared []SparedModel, more bool)
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
-	// Output and Operator return clients of an agent and of a server.
+	// Output, Files and Operator return clients of an agent and of a server.
 	Output   func(addr string) rotav1connect.OutputServiceClient
+	Files    func(addr string) rotav1connect.FileServiceClient
 	Operator func(addr string) rotav1connect.OperatorServiceClient
 	// Refusal turns errors of Replica, Cluster, Dispatch, Renew and RenewTurn into
 	// what clients are told; nil for an error that it does not know.
@@ -135,8 +143,10 @@ type Server struct {
 	health *grpchealth.StaticChecker
 	// Clients and Agents are what their requests share while they are decoded.
 	Clients, Agents *intake.Budget
+	files           *intake.Budget // of clients who write files
 	census          census
 	estimates       estimateBudget
+	explains        estimateBudget
 	room            roomDelay
 	// draining is done when streams are to end.
 	draining context.Context
@@ -146,7 +156,7 @@ type Server struct {
 // New returns the handler of all services but those between servers, with
 // health and reflection.
 func New(deps Deps) *Server {
-	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax)}
+	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax)}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, s.limits(path))) }
@@ -160,6 +170,7 @@ func New(deps Deps) *Server {
 	}
 	mount(rotav1connect.NewActionServiceHandler(s, options...))
 	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
+	mount(rotav1connect.NewFileServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
 	mount(rotav1connect.NewClassServiceHandler(s, options...))
 	mount(rotav1connect.NewQuotaServiceHandler(s, options...))
@@ -167,13 +178,16 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewTurnServiceHandler(s, options...))
 	mount(rotav1connect.NewLedgerServiceHandler(s, options...))
 	mount(rotav1connect.NewEngineServiceHandler(s, options...))
+	mount(rotav1connect.NewResidencyServiceHandler(s, options...))
+	mount(rotav1connect.NewMigrationServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
-		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.NodeServiceName,
+		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
-		rotav1connect.EngineServiceName, rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
+		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,
+		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
 	standard := connect.WithHandlerOptions(
@@ -189,8 +203,11 @@ func New(deps Deps) *Server {
 // limits are those of the requests below a path.
 func (s *Server) limits(path string) intake.Limits {
 	budget := s.Clients
-	if strings.HasPrefix(path, "/"+rotav1connect.AgentServiceName+"/") {
+	switch path {
+	case "/" + rotav1connect.AgentServiceName + "/":
 		budget = s.Agents
+	case "/" + rotav1connect.FileServiceName + "/":
+		budget = s.files
 	}
 	return intake.Limits{MessageBytes: requestBytesMax, Budget: budget, Sender: callerName}
 }

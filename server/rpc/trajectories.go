@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
@@ -13,6 +14,10 @@ import (
 // OpenTrajectory opens a trajectory.
 func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
 	if err := checkOpen(req).err(); err != nil {
+		return nil, err
+	}
+	spec, err := encodeTrajectorySpec(req.Spec)
+	if err != nil {
 		return nil, err
 	}
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
@@ -27,6 +32,9 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 			if objective := objectiveOf(req.Objective); objective != state.ObjectiveMean {
 				digestNumber(d, uint64(objective))
 			}
+			if len(spec) > 0 {
+				digestText(d, string(spec))
+			}
 		}),
 		Namespace:     orDefault(req.Namespace),
 		Name:          req.Name,
@@ -36,11 +44,20 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		SpreadGroup:   req.SpreadGroup,
 		SpreadLabel:   req.SpreadLabel,
 		Objective:     uint32(objectiveOf(req.Objective)),
+		Spec:          spec,
 	}}})
 	if err != nil {
 		return nil, err
 	}
 	return &rotav1.OpenTrajectoryResponse{Trajectory: s.changedTrajectory(result.FirstId), Replayed: result.Replayed}, nil
+}
+
+// encodeTrajectorySpec encodes equal specifications equally, and one that says nothing as none.
+func encodeTrajectorySpec(spec *rotav1.TrajectorySpec) ([]byte, error) {
+	if spec == nil {
+		return nil, nil
+	}
+	return proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 }
 
 // objectiveOf returns the objective that a client means.

@@ -232,7 +232,7 @@ func turnMessage(st *state.State, t *state.Turn) *rotav1.Turn {
 	if g := st.NodeGroup(t.Group); g != nil {
 		m.Group, m.Nodes = g.Name, uint32(g.Nodes)
 		if t.State == state.TurnHeld {
-			m.Degraded = degradedText(g)
+			m.Degraded = degradedText(st, g)
 		}
 	}
 	return m

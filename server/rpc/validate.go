@@ -210,6 +210,7 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 		checkResources(s.Resources),
 		checkNeeds(s),
 		checkEngineMark(s),
+		checkSettled(s),
 		checkProfile(s.Profile),
 		checkDuration("queue_timeout", s.QueueTimeout),
 		checkDuration("run_timeout", s.RunTimeout),
@@ -256,21 +257,29 @@ func checkCommand(c *rotav1.Command) *violation {
 			return v
 		}
 	}
-	if len(c.Env) > envMax {
-		return wrong("command.env", "must have at most %d variables, has %d", envMax, len(c.Env))
+	return firstOf(checkEnvironment("command.env", c.Env), checkDir("command.dir", c.Dir))
+}
+
+func checkEnvironment(path string, env map[string]string) *violation {
+	if len(env) > envMax {
+		return wrong(path, "must have at most %d variables, has %d", envMax, len(env))
 	}
-	for key, value := range c.Env {
-		if v := checkEnv(key, value); v != nil {
+	for key, value := range env {
+		if v := checkEnv(path, key, value); v != nil {
 			return v
 		}
 	}
-	if c.Dir != "" && c.Dir[0] != '/' && !filepath.IsLocal(c.Dir) {
-		return wrong("command.dir", "must be an absolute path, a path below the attempt's own directory, or empty; is %q", c.Dir)
-	}
-	return checkText("command.dir", c.Dir, dirBytesMax)
+	return nil
 }
 
-func checkEnv(key, value string) *violation {
+func checkDir(path, dir string) *violation {
+	if dir != "" && dir[0] != '/' && !filepath.IsLocal(dir) {
+		return wrong(path, "must be an absolute path, a path below the directory of the trajectory or the attempt, or empty; is %q", dir)
+	}
+	return checkText(path, dir, dirBytesMax)
+}
+
+func checkEnv(path, key, value string) *violation {
 	legal := key != ""
 	for i := range len(key) {
 		c := key[i]
@@ -279,12 +288,12 @@ func checkEnv(key, value string) *violation {
 	}
 	switch {
 	case !legal:
-		return wrong("command.env", "has the key %q: keys are letters, digits and '_', and do not begin with a digit", key)
+		return wrong(path, "has the key %q: keys are letters, digits and '_', and do not begin with a digit", key)
 	case strings.HasPrefix(key, "ROTA_"):
-		return wrong("command.env", "has the key %q: what begins with ROTA_ is set by rota", key)
+		return wrong(path, "has the key %q: what begins with ROTA_ is set by rota", key)
 	}
-	if v := checkText("command.env", value, specBytesMax); v != nil {
-		v.path = fmt.Sprintf("command.env[%q]", key)
+	if v := checkText(path, value, specBytesMax); v != nil {
+		v.path = fmt.Sprintf("%s[%q]", path, key)
 		return v
 	}
 	return nil

@@ -26,6 +26,7 @@ func checkRegistration(r *rotav1.RegisterNodeRequest) *violation {
 		checkText("runtime", r.Runtime, runtimeBytesMax),
 		checkText("journal_id", r.JournalId, requestIDBytesMax),
 		checkMemory("memory_bytes", r.MemoryBytes),
+		checkMemory("cache_bytes", r.CacheBytes),
 		checkLabels(r.Labels),
 		checkInventory(r.Gpus),
 		checkBandwidth("bandwidth_bps", r.BandwidthBps),

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/settle"
 )
 
 // Limits of quotas.
@@ -66,6 +67,9 @@ func checkQuotas(r *rotav1.Resources) *violation {
 		if hasUnknown(q) {
 			return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers").in("resources.quotas[%d]", i)
 		}
+		if v := checkSettle(q.GetSettle()); v != nil {
+			return v.in("resources.quotas[%d]", i)
+		}
 		for _, other := range r.Quotas[:i] {
 			if other.GetQuota() == q.GetQuota() {
 				return wrong("quota", "is named twice: add up the units").in("resources.quotas[%d]", i)
@@ -73,6 +77,27 @@ func checkQuotas(r *rotav1.Resources) *violation {
 		}
 	}
 	return checkCoreless(r)
+}
+
+// checkSettle: an agent can follow the rule.
+func checkSettle(rule string) *violation {
+	if rule == "" {
+		return nil
+	}
+	if _, err := settle.Parse(rule); err != nil {
+		return wrong("settle", "is no rule: %v", err)
+	}
+	return nil
+}
+
+// checkSettled: only an HTTP call has an answer.
+func checkSettled(s *rotav1.ActionSpec) *violation {
+	for i, q := range s.GetResources().GetQuotas() {
+		if q.GetSettle() != "" && s.Http == nil {
+			return wrong("settle", "is for HTTP calls: a command writes what it used into the file $ROTA_USAGE_FILE").in("resources.quotas[%d]", i)
+		}
+	}
+	return nil
 }
 
 // checkCoreless: only what has something else to wait for may do without cores.

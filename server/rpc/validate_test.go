@@ -65,7 +65,7 @@ func TestSubmissionsAreRefusedWithThePathOfWhatIsWrong(t *testing.T) {
 		{"variable with a digit first", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["1A"] = "" }, `actions[1].command.env has the key "1A"`},
 		{"variable of rota", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["ROTA_TOKEN"] = "" }, `actions[1].command.env has the key "ROTA_TOKEN": what begins with ROTA_ is set by rota`},
 		{"NUL in a variable", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Env["A"] = "\x00" }, `actions[1].command.env["A"] must not contain a NUL byte`},
-		{"directory outside", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Dir = "a/../../src" }, `actions[1].command.dir must be an absolute path, a path below the attempt's own directory, or empty; is "a/../../src"`},
+		{"directory outside", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Command.Dir = "a/../../src" }, `actions[1].command.dir must be an absolute path, a path below the directory of the trajectory or the attempt, or empty; is "a/../../src"`},
 		{"memory below what a process needs", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MemoryBytes = 4095 }, "actions[1].resources.memory_bytes must be at least 1 MiB, which a process needs to start, or 0 for no limit; is 4095 bytes"},
 		{"cores", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.Cores = proto.Uint32(600) }, "actions[1].resources.cores must be at most 512, is 600"},
 		{"fewer at most than at least", func(_ *rotav1.SubmitActionsRequest, s *rotav1.ActionSpec) { s.Resources.MaxCores = 1 }, "actions[1].resources.max_cores must be 0 or at least cores, which is 2; is 1"},

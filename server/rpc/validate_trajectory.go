@@ -1,6 +1,9 @@
 package rpc
 
-import rotav1 "rota/api/gen/rota/v1"
+import (
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
+)
 
 func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 	return firstOf(
@@ -12,7 +15,20 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkDuration("idle_timeout", r.IdleTimeout),
 		checkSpread(r.SpreadGroup, r.SpreadLabel),
 		checkObjective(r.Objective),
+		checkTrajectorySpec(r.Spec),
 	)
+}
+
+func checkTrajectorySpec(s *rotav1.TrajectorySpec) *violation {
+	switch {
+	case s == nil:
+		return nil
+	case hasUnknown(s):
+		return wrong("spec", "has a field that this server does not know: upgrade the servers first")
+	case s.SizeVT() > state.TrajectorySpecBytesMax:
+		return wrong("spec", "has %d bytes; at most %d are allowed: put large inputs into files", s.SizeVT(), state.TrajectorySpecBytesMax)
+	}
+	return firstOf(checkEnvironment("spec.env", s.Env), checkDir("spec.dir", s.Dir))
 }
 
 func checkObjective(o rotav1.Objective) *violation {

@@ -24,9 +24,15 @@ func TestOpeningsAreRefused(t *testing.T) {
 		{"long group", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadGroup = strings.Repeat("g", 129) }, "spread_group must have at most 128 bytes, has 129"},
 		{"long label", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadLabel = strings.Repeat("l", 257) }, "spread_label must have at most 256 bytes, has 257"},
 		{"objective", func(r *rotav1.OpenTrajectoryRequest) { r.Objective = 3 }, "objective is not an objective: 3"},
+		{"variable", func(r *rotav1.OpenTrajectoryRequest) { r.Spec.Env = map[string]string{"ROTA_X": "1"} }, `spec.env has the key "ROTA_X"`},
+		{"directory", func(r *rotav1.OpenTrajectoryRequest) { r.Spec.Dir = "../x" }, "spec.dir must be an absolute path"},
+		{"large specification", func(r *rotav1.OpenTrajectoryRequest) {
+			r.Spec.Env = map[string]string{"X": strings.Repeat("x", 4096)}
+		}, "spec has 4"},
 		{"group that is no text", func(r *rotav1.OpenTrajectoryRequest) { r.SpreadGroup = "\xff" }, "spread_group must be valid UTF-8"},
 	} {
-		r := &rotav1.OpenTrajectoryRequest{Name: "t", MemoryBytes: 1 << 20, SpreadGroup: "step 12", SpreadLabel: "zone"}
+		r := &rotav1.OpenTrajectoryRequest{Name: "t", MemoryBytes: 1 << 20, SpreadGroup: "step 12", SpreadLabel: "zone",
+			Spec: &rotav1.TrajectorySpec{Env: map[string]string{"CI": "1"}, Dir: "project"}}
 		c.spoil(r)
 		got := ""
 		if err := checkOpen(r).err(); err != nil {

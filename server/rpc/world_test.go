@@ -87,7 +87,14 @@ func newWorldOf(t testing.TB, settings *logv1.Settings, change ...func(*rpc.Deps
 			return out
 		},
 		EstimateRoom: sched.EstimateRoom,
-		LogTime:      w.logTime,
+		ExplainSpared: func(st *state.State, a *state.Action, given rpc.GivenGPUs, most int) (out []rpc.SparedModel, more bool) {
+			spared, more := sched.ExplainSpared(st, a, sched.Given(given), most)
+			for _, m := range spared {
+				out = append(out, rpc.SparedModel(m))
+			}
+			return out, more
+		},
+		LogTime: w.logTime,
 		Output: func(addr string) rotav1connect.OutputServiceClient {
 			return rotav1connect.NewOutputServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
 		},

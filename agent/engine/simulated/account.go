@@ -25,8 +25,8 @@ type account struct {
 	held            []*os.File
 }
 
-// take takes the memory, all of it or none.
-func (a *account) take() error {
+// Take takes the memory, all of it or none.
+func (a *account) Take() error {
 	if a.dir == "" || a.held != nil {
 		return nil
 	}
@@ -57,14 +57,17 @@ func (a *account) take() error {
 	return nil
 }
 
-// give gives it back.
-func (a *account) give() {
+// Give gives it back.
+func (a *account) Give() {
 	for _, f := range a.held {
 		_ = os.Remove(f.Name())
 		_ = f.Close()
 	}
 	a.held = nil
 }
+
+// Held reports whether it has the memory, which it always has if none is counted.
+func (a *account) Held() bool { return a.dir == "" || a.held != nil }
 
 func lockFile(path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)

@@ -54,6 +54,7 @@ type engine struct {
 
 	mu       sync.Mutex
 	account  account
+	memory   Memory
 	ready    bool
 	sleeping bool
 	// weightless: level 2 has dropped the weights, which are to be loaded again.
@@ -62,13 +63,32 @@ type engine struct {
 	active     int
 }
 
+// Memory is what an engine holds of its GPUs while it is awake.
+type Memory interface {
+	// Take takes all of it, or none. What is held already stays so.
+	Take() error
+	// Give gives it back, and returns when others may take it.
+	Give()
+	// Held reports whether the engine can work with it.
+	Held() bool
+}
+
 // Main runs a simulated engine until the context ends, and returns an exit code.
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
+	return MainWith(ctx, args, stderr, nil)
+}
+
+// MainWith is Main for an engine that takes its memory from somewhere else than the account
+// that --account names; nil: from there.
+func MainWith(ctx context.Context, args []string, stderr io.Writer, memory Memory) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var code int
 	var once sync.Once
-	e := &engine{exit: func(c int) { once.Do(func() { code = c; cancel() }) }}
+	e := &engine{memory: memory, exit: func(c int) { once.Do(func() { code = c; cancel() }) }}
+	if memory == nil {
+		e.memory = &e.account
+	}
 	fs := flag.NewFlagSet(Command, flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	port := fs.Int("port", 0, "port of loopback to listen on")
@@ -110,10 +130,10 @@ func (e *engine) parse(devices, misbehave string) error {
 // serve takes the memory of the weights and answers until the context ends. It listens before
 // it is ready, as real engines may.
 func (e *engine) serve(ctx context.Context, port int) error {
-	if err := e.account.take(); err != nil {
+	if err := e.memory.Take(); err != nil {
 		return err
 	}
-	defer e.account.give()
+	defer e.memory.Give()
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return err
@@ -203,7 +223,7 @@ func (e *engine) release(w http.ResponseWriter, r *http.Request) (ok bool) {
 func (e *engine) free() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.account.give()
+	e.memory.Give()
 	e.sleeping = true
 }
 
@@ -220,7 +240,7 @@ func (e *engine) resume(w http.ResponseWriter, r *http.Request) (ok bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err := e.account.take()
+	err := e.memory.Take()
 	if err == nil && slices.Contains(e.misbehaves, OOMWake) {
 		err = ErrOutOfMemory
 	}
@@ -326,7 +346,7 @@ func (e *engine) resumeSGLang(w http.ResponseWriter, r *http.Request) {
 // complete takes the time of a request. It answers only if it has weights and memory.
 func (e *engine) complete(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
-	able := e.ready && !e.sleeping && !e.weightless && (e.account.dir == "" || e.account.held != nil)
+	able := e.ready && !e.sleeping && !e.weightless && e.memory.Held()
 	e.active++
 	e.mu.Unlock()
 	defer func() {
@@ -341,7 +361,7 @@ func (e *engine) complete(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-r.Context().Done():
 	case <-time.After(e.service):
-		answer(w, map[string]any{"model": e.model, "choices": []any{map[string]string{"text": "simulated"}}})
+		answer(w, map[string]any{"model": e.model, "gpus": e.account.gpus, "choices": []any{map[string]string{"text": "simulated"}}})
 	}
 }
 

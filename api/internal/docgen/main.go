@@ -18,6 +18,7 @@ import (
 var documented = []string{
 	"rota/v1/action.proto",
 	"rota/v1/trajectory.proto",
+	"rota/v1/file.proto",
 	"rota/v1/node.proto",
 	"rota/v1/quota.proto",
 	"rota/v1/class.proto",
@@ -26,6 +27,8 @@ var documented = []string{
 	"rota/v1/ledger.proto",
 	"rota/v1/operator.proto",
 	"rota/v1/engine.proto",
+	"rota/v1/residency.proto",
+	"rota/v1/migration.proto",
 	"rota/v1/agent.proto",
 }
 

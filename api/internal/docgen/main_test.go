@@ -30,12 +30,15 @@ func descriptorSet(t *testing.T) []byte {
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_trajectory_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_operator_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_engine_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_file_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_migration_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_agent_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_quota_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_class_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_job_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_turn_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_ledger_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_residency_proto),
 	}}
 	raw, err := proto.Marshal(set)
 	if err != nil {
@@ -50,7 +53,7 @@ func TestThePageHasEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\n## OperatorService\n", "\n## QuotaService\n", "\n## TurnService\n", "\n## EngineService\n", "\n### ActionSpec\n", "A first line\nwith a \\| and max\\_cores.\n",
+		"\n## OperatorService\n", "\n## QuotaService\n", "\n## TurnService\n", "\n## EngineService\n", "\n## ResidencyService\n", "\n### ActionSpec\n", "A first line\nwith a \\| and max\\_cores.\n",
 		"| RunAction | [RunActionRequest](#runactionrequest) | stream of [RunActionResponse](#runactionresponse) |",
 		"| `env` | map of string to string |", "| `argv` | list of string |", "| `afterRevision` | optional uint64 |",
 		"| `output` | [OutputChunk](#outputchunk) | One of `update`. |", "| `runTimeout` | Duration |",

@@ -7,7 +7,8 @@
     print(action.state, action.stdout)
 
     with client.trajectory(memory="512MiB") as trajectory:
-        trajectory.run(["git", "status"])
+        trajectory.files.write("greeting", "hello")
+        print(trajectory.run(["cat", "greeting"]).stdout)
 
     with client.turn("job-a/actor", operation="forward_backward", step=3) as turn:
         train()  # the job has its group of nodes for itself
@@ -22,22 +23,27 @@ A call that fails for want of a leader, or of a server, is repeated with other
 servers. Submissions carry a request ID, so that repeating them queues nothing twice.
 """
 
-from .aio import AsyncClient, AsyncTrajectory, AsyncTurn
+from .aio import AsyncClient, AsyncFiles, AsyncTrajectory, AsyncTurn
 from .client import Client, Trajectory
 from .errors import ActionFailed, Error, TurnLost, UnknownOutcome
+from .files import File, Files
 from .job import Job
 from .spec import Action, StartEstimate, Submission, spec
 from .throttle import throttled
+from .usage import used
 from .turn import Turn
 
 __all__ = [
     "Action",
     "ActionFailed",
     "AsyncClient",
+    "AsyncFiles",
     "AsyncTrajectory",
     "AsyncTurn",
     "Client",
     "Error",
+    "File",
+    "Files",
     "Job",
     "StartEstimate",
     "Submission",
@@ -47,4 +53,5 @@ __all__ = [
     "UnknownOutcome",
     "spec",
     "throttled",
+    "used",
 ]

@@ -8,6 +8,7 @@ from typing import Any, Callable, Sequence
 
 from .client import Client
 from .errors import ActionFailed, TurnLost
+from .files import File, Files
 from .job import Cycle, Job
 from .spec import Action, Size, Submission, spec
 from .turn import Turn
@@ -87,6 +88,18 @@ class AsyncClient:
     async def remove_engine(self, model: str) -> None:
         await asyncio.to_thread(self.blocking.remove_engine, model)
 
+    async def migrate(self, source: str, target: str, **about: Any) -> int:
+        return await asyncio.to_thread(lambda: self.blocking.migrate(source, target, **about))
+
+    async def migration(self, migration: int) -> dict:
+        return await asyncio.to_thread(self.blocking.migration, migration)
+
+    async def migrations(self, live: bool = False, **only: Any) -> list[dict]:
+        return await asyncio.to_thread(lambda: self.blocking.migrations(live, **only))
+
+    async def cancel_migration(self, migration: int) -> None:
+        await asyncio.to_thread(self.blocking.cancel_migration, migration)
+
     def turn(self, deployment: str, **about: Any) -> AsyncTurn:
         """A turn of "job/deployment", for ``async with``. See Turn for the arguments."""
         return AsyncTurn(self, deployment, **about)
@@ -106,8 +119,41 @@ class AsyncClient:
         return AsyncTrajectory(self, memory, fields)
 
 
+class AsyncFiles:
+    """As Files, for ``await``."""
+
+    def __init__(self, client: AsyncClient, trajectory: int):
+        self.blocking = Files(client.blocking, trajectory)
+
+    async def list(self, path: str = "") -> list[File]:
+        return await asyncio.to_thread(self.blocking.list, path)
+
+    async def stat(self, path: str) -> File:
+        return await asyncio.to_thread(self.blocking.stat, path)
+
+    async def read(self, path: str) -> bytes:
+        return await asyncio.to_thread(self.blocking.read, path)
+
+    async def read_text(self, path: str, encoding: str = "utf-8") -> str:
+        return await asyncio.to_thread(self.blocking.read_text, path, encoding)
+
+    async def write(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
+        await asyncio.to_thread(self.blocking.write, path, content, mode)
+
+    async def mkdir(self, path: str) -> None:
+        await asyncio.to_thread(self.blocking.mkdir, path)
+
+    async def move(self, path: str, new_path: str) -> None:
+        await asyncio.to_thread(self.blocking.move, path, new_path)
+
+    async def remove(self, path: str, recursive: bool = False) -> None:
+        await asyncio.to_thread(self.blocking.remove, path, recursive)
+
+
 class AsyncTrajectory:
-    """As Trajectory, for ``async with``."""
+    """As Trajectory, for ``async with``, which ``files`` needs, too."""
+
+    files: AsyncFiles
 
     def __init__(self, client: AsyncClient, memory: Size | None, fields: dict):
         self.client = client
@@ -118,6 +164,7 @@ class AsyncTrajectory:
         memory, fields = self._open
         opened = await asyncio.to_thread(lambda: self.client.blocking.trajectory(memory, **fields))
         self.id = opened.id
+        self.files = AsyncFiles(self.client, self.id)
         return self
 
     async def __aexit__(self, *_: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Mapping, Sequence
 
 from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
+from .files import Files
 from .job import Cycle, Job, submission
 from .spec import Action, Size, StartEstimate, Submission, size, spec
 from .turn import Turn
@@ -24,6 +25,7 @@ _SERVER = "rota://role/server"
 #: Methods that begin so may be repeated although they carry no request ID.
 _HARMLESS = (
     "RegisterEngine", "Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete", "Set",
+    "Stat", "Read", "Write", "Make",
 )
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
@@ -110,9 +112,19 @@ class Client:
             raise ActionFailed(action)
         return action
 
-    def trajectory(self, memory: Size | None = None, objective: str | None = None, **fields: Any) -> Trajectory:
-        """Opens a session of actions that keeps a node and memory, and no cores.
+    def trajectory(
+        self,
+        memory: Size | None = None,
+        objective: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        dir: str = "",
+        **fields: Any,
+    ) -> Trajectory:
+        """Opens a session of actions that keeps a node, memory and a directory, and no cores.
 
+        env, dir: environment of all its commands, and working directory of those that name
+            none, such as a path below its directory.
         objective: "step" divides cores so that the last trajectory of a step ends soon;
         "mean", the default, so that actions complete soon.
         fields: others of OpenTrajectoryRequest, such as spreadGroup.
@@ -121,6 +133,8 @@ class Client:
             fields["objective"] = "OBJECTIVE_" + objective.upper()
         if memory is not None:
             fields["memoryBytes"] = str(size(memory))
+        if env or dir:
+            fields["spec"] = {"env": dict(env or {}), "dir": dir}
         request = {"namespace": self.namespace, **fields, "requestId": self.request_id()}
         return Trajectory(self, int(self.call("TrajectoryService/OpenTrajectory", request)["trajectory"]["id"]))
 
@@ -237,6 +251,105 @@ class Client:
     def remove_engine(self, model: str) -> None:
         """Forgets how a model is served. What runs of it ends when no action uses it."""
         self.call("EngineService/RemoveEngine", {"model": model})
+
+    # What is where
+
+    def residency(self, *, node: str = "", model: str = "", job: str = "") -> list[dict]:
+        """The table of working sets: models on GPUs, then deployments on node groups.
+
+        node, model, job: only what is on that node, that model, deployments of that job.
+        """
+        about = {"node": node, "model": model, "namespace": self.namespace, "job": job}
+        return self._pages("ResidencyService/ListResidency", about, "rows")
+
+    def models(self) -> list[dict]:
+        """The models that are resident, have an engine, or are named by an action on GPUs."""
+        return self._pages("ResidencyService/ListModels", {}, "models")
+
+    def model(self, name: str) -> dict:
+        """What is known of one model: "model", where it is in "resident", and actions that name it."""
+        return self.call("ResidencyService/GetModel", {"model": name})
+
+    def explain_model(self, model: str, *, gpus: Sequence[int] = (1,), **about: Any) -> dict:
+        """What would become of an action that names a model if it came now.
+
+        "placement" says which chunk of GPUs it would get and what would be evicted, or
+        "waitingFor" what it would wait for; "spared" why other models would stay.
+        about: gpuClass, memoryBytes, class and pool, as in the API.
+        """
+        return self.call("ResidencyService/ExplainModel", {"model": model, "gpus": list(gpus), "namespace": self.namespace, **about})
+
+    def gpus(self, pool: str = "") -> list[dict]:
+        """The nodes that have GPUs, with the use of each GPU."""
+        return self._pages("ResidencyService/ListGpus", {"pool": pool}, "nodes")
+
+    def _pages(self, method: str, request: dict, field: str) -> list[dict]:
+        """Reads all pages of a list."""
+        rows, token = [], ""
+        while True:
+            page = self.call(method, {**request, "pageSize": 1000, "pageToken": token})
+            rows += page.get(field, [])
+            token = page.get("nextPageToken", "")
+            if not token:
+                return rows
+    # Migrations
+
+    def migrate(
+        self,
+        source: str,
+        target: str,
+        *,
+        trajectory: int = 0,
+        tag: str = "",
+        prefixes: Sequence[str] = (),
+        keys: Sequence[str] = (),
+        length: int = 0,
+        queue_timeout_s: float | None = None,
+        run_timeout_s: float | None = None,
+    ) -> int:
+        """Asks for KV caches to be copied from one node to another. Returns the migration's ID.
+
+        trajectory: whose KV cache it is. The copy runs only while an action of the trajectory
+            is queued or runs, and is abandoned when the last of them ends first.
+        tag, prefixes, keys: which values of the cache. With a trajectory and none of these:
+            the tag "trajectory%ID", of requests with {"lmcache.tag.trajectory": "ID"}.
+        length: what the trajectory is predicted to do yet, in any one unit; the longest goes
+            first.
+        queue_timeout_s, run_timeout_s: how long it may wait and run, in seconds.
+        """
+        request: dict[str, Any] = {"namespace": self.namespace, "source": source, "target": target, "length": str(length)}
+        if trajectory:
+            request["trajectoryId"] = str(trajectory)
+        if tag or prefixes or keys:
+            request["selector"] = {"tag": tag, "prefixes": list(prefixes), "keys": list(keys)}
+        if queue_timeout_s is not None:
+            request["queueTimeout"] = f"{queue_timeout_s}s"
+        if run_timeout_s is not None:
+            request["runTimeout"] = f"{run_timeout_s}s"
+        request["requestId"] = self.request_id()
+        return int(self.call("MigrationService/RequestMigration", request)["id"])
+
+    def migration(self, migration: int) -> dict:
+        """A migration as it is now: its state, and what it waits for."""
+        return self.call("MigrationService/GetMigration", {"id": str(migration)})["migration"]
+
+    def migrations(self, live: bool = False, **only: Any) -> list[dict]:
+        """The migrations, oldest first; with live, those that have not ended.
+
+        only: others of ListMigrationsRequest, such as node and trajectoryId.
+        """
+        request = {"namespace": self.namespace, "live": live, **only}
+        all_of_them: list[dict] = []
+        while True:
+            answer = self.call("MigrationService/ListMigrations", request)
+            all_of_them += answer.get("migrations", [])
+            if not answer.get("nextPageToken"):
+                return all_of_them
+            request = {**request, "pageToken": answer["nextPageToken"]}
+
+    def cancel_migration(self, migration: int) -> None:
+        """Ends a migration. What was copied stays at the target."""
+        self.call("MigrationService/CancelMigration", {"id": str(migration)})
 
     # Calls
 
@@ -372,11 +485,15 @@ def _outcome(err: Error, unsure: bool) -> Error:
 
 
 class Trajectory:
-    """A session of actions. Leaving its context closes it."""
+    """A session of actions. Leaving its context closes it.
+
+    files: its directory, where all of its actions work.
+    """
 
     def __init__(self, client: Client, trajectory: int):
         self.client = client
         self.id = trajectory
+        self.files = Files(client, trajectory)
 
     def submit(self, *specs: dict) -> list[int]:
         """Queues actions of the trajectory."""

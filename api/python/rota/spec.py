@@ -63,6 +63,7 @@ def spec(
     gpu_memory: Size | None = None,
     model: str | None = None,
     quotas: Mapping[str, int] | Sequence[str] | None = None,
+    settle: Mapping[str, str] | None = None,
     name: str | None = None,
     class_: str | None = None,
     size_hint: int | None = None,
@@ -83,7 +84,9 @@ def spec(
     gpu_memory: what it takes of the memory of each.
     model: what has to be in their memory. In the command, in env and in the URL, {{engine}}
         becomes the address of its engine; see Client.register_engine.
-    quotas: names of quotas, or units of each by name.
+    quotas: names of quotas, or units of each by name: what it expects to use.
+    settle: of an HTTP call, by quota, where the answer says what it really used: "usage" for the
+        APIs of OpenAI and Anthropic, or a path such as "usage.total_tokens". See used().
     class_: the class from whose actions rota learns how long they take, such as "pytest".
     size_hint: how large it is among those of its class, such as its number of tests or tokens.
     expect_s: how long it takes with one core or GPU, in seconds, if that is known.
@@ -119,6 +122,11 @@ def spec(
     if quotas:
         units = quotas if isinstance(quotas, Mapping) else dict.fromkeys(quotas, 1)
         resources["quotas"] = [{"quota": quota, "units": n} for quota, n in units.items()]
+    for quota, rule in (settle or {}).items():
+        named = [q for q in resources.get("quotas", ()) if q["quota"] == quota]
+        if not named:
+            raise ValueError(f"settle names {quota!r}, which quotas does not")
+        named[0]["settle"] = rule
     given = {
         "command": None if argv is None else {"argv": list(argv), "env": dict(env or {}), "dir": cwd or ""},
         "http": None if http is None else http_call(http),

@@ -14,6 +14,7 @@ socket. A client belongs to the process that made it, and its calls follow each 
 
 from __future__ import annotations
 
+import base64
 import json
 import mmap
 import os
@@ -30,7 +31,8 @@ class StateError(Error):
     """A refusal of the state manager.
 
     ``reason`` is INVALID, EXISTS, NOT_FOUND, MEMORY_FULL, DISK_FULL, NO_DISK, OFFLOADED,
-    MAPPED, CORRUPT, HOLE, CLOSED or INTERNAL, or empty if there was no answer.
+    MAPPED, CORRUPT, HOLE, DEVICE_FULL, NO_DEVICE, DEVICE_FAILED, ON_DEVICE, NO_HANDLE, CLOSED
+    or INTERNAL, or empty if there was no answer.
     """
 
     def __init__(self, message: str, reason: str = ""):
@@ -148,6 +150,31 @@ class Creation(Mapped):
         super().__exit__(kind, *rest)
 
 
+class OnDevice:
+    """A state in memory of a GPU. ``handles`` has 64 bytes for each group, for
+    ``cuIpcOpenMemHandle``, and ``places`` says where each tensor is: ``fd`` is the number of
+    the group, ``at`` the first byte. The memory stays until this is closed: close what the
+    handles have opened first. Nothing keeps a worker from writing it, and states do not
+    change: whoever writes it makes ``to_host`` fail with CORRUPT."""
+
+    def __init__(self, client: StateClient, key: dict, answer: dict):
+        self._client, self._key, self._open = client, key, True
+        self.places = {t["name"]: t for t in answer["tensors"]}
+        self.handles = [base64.b64decode(h) for h in answer["handles"]]
+
+    def close(self) -> None:
+        """Allows the agent to free the memory."""
+        if self._open:
+            self._open = False
+            self._client._call("close_device", key=self._key)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
 class StateClient:
     """A connection to the state manager of the agent on this machine."""
 
@@ -203,6 +230,20 @@ class StateClient:
     def restore(self, deployment: str, version: int, rank: int = 0) -> None:
         """Reads a state from disk into memory."""
         self._call("restore", key=_key(deployment, version, rank))
+
+    def to_device(self, deployment: str, version: int, rank: int = 0, *, keep: bool = False) -> None:
+        """Copies a state from memory to the device, and frees the memory unless ``keep``."""
+        self._call("to_device", key=_key(deployment, version, rank), keep=keep)
+
+    def to_host(self, deployment: str, version: int, rank: int = 0, *, keep: bool = False, verify: bool = True) -> None:
+        """Copies a state from the device to memory, and frees the device unless ``keep``.
+        Bytes are compared with their hashes unless ``verify`` is false."""
+        self._call("to_host", key=_key(deployment, version, rank), keep=keep, unverified=not verify)
+
+    def open_device(self, deployment: str, version: int, rank: int = 0) -> OnDevice:
+        """Handles of a state that is on a GPU, for the driver in this process."""
+        key = _key(deployment, version, rank)
+        return OnDevice(self, key, self._call("open_device", key=key))
 
     def checkpoint(self, deployment: str, version: int, rank: int = 0, *, directory: str) -> dict:
         """Writes a state to a folder, such as one on NFS, durably."""

@@ -173,7 +173,34 @@ class Throttled(unittest.TestCase):
             self.assertFalse(rota.throttled(30))
 
 
+class Used(unittest.TestCase):
+    def test_tells_the_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "usage")
+            with mock.patch.dict(os.environ, {"ROTA_USAGE_FILE": path}):
+                self.assertTrue(rota.used("tokens", 1834))
+                self.assertTrue(rota.used("cents", 0))
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "tokens 1834\ncents 0\n")
+
+    def test_refuses_what_is_no_use(self):
+        for quota, units in (("", 1), ("a b", 1), ("a\n", 1), ("a", -1), ("a", 1.5), ("a", True)):
+            with self.assertRaises(ValueError):
+                rota.used(quota, units)
+
+    def test_without_quotas(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ROTA_USAGE_FILE", None)
+            self.assertFalse(rota.used("tokens", 1))
+
+
 class Specs(unittest.TestCase):
+    def test_settle(self):
+        spec = rota.spec(http="http://x", quotas={"tokens": 2000, "calls": 1}, settle={"tokens": "usage"})
+        self.assertEqual(spec["resources"]["quotas"], [{"quota": "tokens", "units": 2000, "settle": "usage"}, {"quota": "calls", "units": 1}])
+        with self.assertRaises(ValueError):
+            rota.spec(http="http://x", quotas=["calls"], settle={"tokens": "usage"})
+
     def test_cores(self):
         self.assertEqual(rota.spec(["x"], cores=2)["resources"], {"cores": 2})
         self.assertEqual(rota.spec(["x"], cores=0, quotas=["judge"])["resources"], {"cores": 0, "quotas": [{"quota": "judge", "units": 1}]})
@@ -238,6 +265,38 @@ class Specs(unittest.TestCase):
         self.assertEqual([ranker[k] for k in ("sleep", "wake", "probePath", "asleepMemoryBytes")], [coded, coded, "/ready", "1024"])
         paths = ["RegisterEngine"] * 4 + ["ListEngines", "RemoveEngine"]
         self.assertEqual([path for path, _ in server.asked], ["/rota.v1.EngineService/" + p for p in paths])
+
+    def test_residency(self):
+        first, second = {"workingSet": "judge"}, {"workingSet": "default/a/actor"}
+        pages = (200, {}, {"rows": [first], "nextPageToken": "t"}), (200, {}, {"rows": [second], "models": [], "nodes": []})
+        with Server(*pages) as server, rota.Client(server.address) as client:
+            self.assertEqual(client.residency(job="a"), [first, second])
+            self.assertEqual((client.models(), client.gpus("p")), ([], []))
+            client.model("judge")
+            client.explain_model("judge", gpus=(1, 2), memoryBytes="5")
+        about = {"node": "", "model": "", "namespace": "", "job": "a", "pageSize": 1000}
+        self.assertEqual([body for _, body in server.asked[:2]], [{**about, "pageToken": ""}, {**about, "pageToken": "t"}])
+        self.assertEqual(server.asked[5][1], {"model": "judge", "gpus": [1, 2], "namespace": "", "memoryBytes": "5"})
+        paths = ["ListResidency"] * 2 + ["ListModels", "ListGpus", "GetModel", "ExplainModel"]
+        self.assertEqual([path for path, _ in server.asked], ["/rota.v1.ResidencyService/" + p for p in paths])
+    def test_migrations_are_requested_and_listed(self):
+        first = {"migrations": [{"id": "7"}], "nextPageToken": "more"}
+        answers = [(200, {}, a) for a in ({"id": "7"}, {"id": "8"}, {"migration": {"id": "7"}}, first, {"migrations": [{"id": "8"}]}, {})]
+        with Server(*answers) as server, rota.Client(server.address, namespace="team") as client:
+            self.assertEqual(client.migrate("n1", "n2", trajectory=5, length=12), 7)
+            self.assertEqual(client.migrate("n1", "n2", tag="job%5", keys=["k"], queue_timeout_s=30, run_timeout_s=1.5), 8)
+            self.assertEqual(client.migration(7), {"id": "7"})
+            self.assertEqual(client.migrations(live=True, node="n1"), [{"id": "7"}, {"id": "8"}])
+            client.cancel_migration(8)
+        bodies = [body for _, body in server.asked]
+        of = {"namespace": "team", "source": "n1", "target": "n2"}
+        self.assertTrue(bodies[0].pop("requestId") != bodies[1].pop("requestId"))
+        self.assertEqual(bodies[0], {**of, "trajectoryId": "5", "length": "12"})
+        selector = {"tag": "job%5", "prefixes": [], "keys": ["k"]}
+        self.assertEqual(bodies[1], {**of, "length": "0", "selector": selector, "queueTimeout": "30s", "runTimeout": "1.5s"})
+        self.assertEqual(bodies[4], {"namespace": "team", "live": True, "node": "n1", "pageToken": "more"})
+        paths = ["RequestMigration"] * 2 + ["GetMigration"] + ["ListMigrations"] * 2 + ["CancelMigration"]
+        self.assertEqual([path for path, _ in server.asked], ["/rota.v1.MigrationService/" + p for p in paths])
 
     def test_a_command_is_a_list(self):
         with self.assertRaises(TypeError):

@@ -56,6 +56,49 @@ class Cluster(unittest.TestCase):
             trajectory.run(["true"])
         self.assertTrue(caught.exception.reason.startswith("TRAJECTORY_"), caught.exception.reason)
 
+    def test_files_of_a_trajectory_last(self):
+        big = os.urandom(2_500_000)
+        with self.client.trajectory(memory="32MiB", name="files") as trajectory:
+            files = trajectory.files
+            files.write("in/words", "one two\n")
+            files.write("in/big", big, mode=0o600)
+            ran = trajectory.run(["sh", "-c", "wc -w <in/words >out; ln -s in link; cat in/words"], check=True)
+            self.assertEqual(ran.stdout, "one two\n")
+            self.assertEqual(files.read_text("out").strip(), "2")
+            self.assertEqual(files.read("in/big"), big)
+            listed = [(f.name, f.type, f.target) for f in files.list()]
+            self.assertEqual(listed, [("in", "directory", ""), ("link", "link", "in"), ("out", "regular", "")])
+            self.assertEqual([(f.name, f.size, f.mode) for f in files.list("in")], [("big", len(big), 0o600), ("words", 8, 0o644)])
+            files.mkdir("a/b")
+            files.move("out", "a/b/moved")
+            self.assertEqual(files.stat("a/b/moved").type, "regular")
+            files.remove("a", recursive=True)
+            for outside in ("../x", "/etc/passwd"):
+                with self.assertRaises(rota.Error) as caught:
+                    files.read(outside)
+                self.assertEqual(caught.exception.reason, "INVALID_PATH")
+            with self.assertRaises(rota.Error) as caught:
+                files.read("a/b/moved")
+            self.assertEqual(caught.exception.reason, "FILE_NOT_FOUND")
+        with self.assertRaises(rota.Error) as caught:
+            files.read("in/words")
+        self.assertTrue(caught.exception.reason.startswith("TRAJECTORY_"), caught.exception.reason)
+
+    def test_commands_of_a_trajectory_share_an_environment(self):
+        with self.client.trajectory(memory="32MiB", env={"ONE": "1", "TWO": "2"}, dir="project") as trajectory:
+            ran = trajectory.run(["sh", "-c", "echo $ONE $TWO; touch here"], env={"TWO": "own"}, check=True)
+            self.assertEqual(ran.stdout, "1 own\n")
+            self.assertEqual([f.name for f in trajectory.files.list("project")], ["here"])
+
+    def test_files_with_asyncio(self):
+        async def main():
+            async with rota.AsyncClient(*SERVERS, retry_s=60.0) as client:
+                async with client.trajectory(memory="32MiB") as trajectory:
+                    await trajectory.files.write("greeting", "hello")
+                    return (await trajectory.run(["cat", "greeting"])).stdout
+
+        self.assertEqual(asyncio.run(main()), "hello")
+
     def test_refusals_have_a_reason(self):
         with self.assertRaises(rota.Error) as caught:
             self.client.get(1 << 40)

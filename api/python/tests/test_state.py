@@ -110,6 +110,9 @@ class States(unittest.TestCase):
     def test_refusals_have_a_reason(self):
         for call, reason in [
             (lambda: self.states.open(self.name, 1), "NOT_FOUND"),
+            (lambda: self.states.to_device(self.name, 1), "NO_DEVICE"),
+            (lambda: self.states.to_host(self.name, 1), "NO_DEVICE"),
+            (lambda: self.states.open_device(self.name, 1), "NO_DEVICE"),
             (lambda: self.states.create(self.name, 1, tensors=[Tensor("w", "float31", (1,))]), "INVALID"),
             (lambda: self.states.create(self.name, 1, tensors=[Tensor("w", "uint8", (1 << 39,))]), "MEMORY_FULL"),
         ]:

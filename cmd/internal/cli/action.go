@@ -5,40 +5,51 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
 )
 
 func (a *app) actionCmd() *cobra.Command {
-	return group("action", "See, follow and cancel actions",
-		a.reads(a.actionListCmd()), a.reads(a.actionGetCmd()), a.actionCancelCmd(), a.actionLogsCmd(), a.actionWatchCmd())
+	return group("action", "See, follow, await and cancel actions",
+		a.reads(a.actionListCmd()), a.reads(a.actionGetCmd()), a.actionCancelCmd(), a.actionWaitCmd(), a.actionLogsCmd(), a.actionWatchCmd())
 }
 
 func (a *app) actionListCmd() *cobra.Command {
 	var (
-		states     []string
-		trajectory uint64
-		limit      int
+		states []string
+		since  time.Duration
+		oldest bool
+		limit  int
+		req    rotav1.ListActionsRequest
 	)
 	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List actions in the order of submission", Args: exactly(),
-		Example: "  rota action list --state queued,running\n  rota action list --trajectory 7 -o json",
+		Use: "list", Aliases: []string{"ls"}, Short: "List actions, the last submitted first", Args: exactly(),
+		Example: "  rota action list --state queued,running\n  rota action list --trajectory 7 -o json\n" +
+			"  rota action list --class pytest --since 10m --state failed\n  rota action list -n '*' --node node-3",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wanted, err := parseStates(states)
 			if err != nil {
 				return err
 			}
-			req := &rotav1.ListActionsRequest{
-				Namespace: a.settings.namespace, States: wanted, TrajectoryId: trajectory,
+			req.Namespace, req.States, req.NewestFirst = a.settings.namespace, wanted, !oldest
+			if since > 0 {
+				req.SubmittedSince = timestamppb.New(time.Now().Add(-since))
 			}
-			return a.listActions(cmd.Context(), req, limit)
+			return a.listActions(cmd.Context(), &req, limit)
 		},
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "list only actions in these states, such as queued,running")
-	cmd.Flags().Uint64Var(&trajectory, "trajectory", 0, "list only actions of this trajectory")
+	cmd.Flags().Uint64Var(&req.TrajectoryId, "trajectory", 0, "list only actions of this trajectory")
+	cmd.Flags().StringVar(&req.Name, "name", "", "list only actions with this name")
+	cmd.Flags().StringVar(&req.Class, "class", "", "list only actions of this class")
+	cmd.Flags().StringVar(&req.Node, "node", "", "list only actions that run or have run last on this node, or wait for it")
+	cmd.Flags().DurationVar(&since, "since", 0, "list only actions that were submitted in the last time, such as 10m")
+	cmd.Flags().BoolVar(&oldest, "oldest-first", false, "list in the order of submission")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "list at most this many actions; 0: all")
 	words(cmd, "state", stateWords()...)
 	return cmd
@@ -73,8 +84,11 @@ func (a *app) listActions(ctx context.Context, req *rotav1.ListActionsRequest, l
 	if all.NextPageToken != "" {
 		fmt.Fprintf(a.err, "rota: there are more actions than --limit allows; raise --limit or use --limit 0\n")
 	}
-	return a.print(all, []string{"id", "state", "node", "cpus", "queued", "ran", "command"}, rows)
+	return a.print(all, actionHeader, rows)
 }
+
+// actionHeader names the columns of actionRow.
+var actionHeader = []string{"id", "state", "node", "cpus", "queued", "ran", "command"}
 
 func actionRow(act *rotav1.Action) []string {
 	return []string{
@@ -133,6 +147,7 @@ func actionFields(act *rotav1.Action) []field {
 		{"started", formatTime(act.StartTime)},
 		{"ended", formatTime(act.EndTime)},
 		{"queued for", formatAge(act.SubmitTime, act.StartTime)},
+		{"used", usageText(act)},
 	}
 	r := act.Result
 	if r == nil {

@@ -306,7 +306,7 @@ func TestWhateverReadsTakesStale(t *testing.T) {
 		&rotav1.GetActionRequest{}, &rotav1.ListActionsRequest{}, &rotav1.GetClassRequest{}, &rotav1.ListClassesRequest{},
 		&rotav1.GetJobRequest{}, &rotav1.ListJobsRequest{}, &rotav1.GetLedgerRequest{}, &rotav1.GetNodeRequest{}, &rotav1.ListNodesRequest{},
 		&rotav1.ListNodeGroupsRequest{}, &rotav1.ListNamespacesRequest{}, &rotav1.ListPoolsRequest{}, &rotav1.ListPeersRequest{},
-		&rotav1.GetQuotaRequest{}, &rotav1.ListQuotasRequest{}, &rotav1.GetTrajectoryRequest{}, &rotav1.ListTrajectoriesRequest{},
+		&rotav1.GetQuotaRequest{}, &rotav1.ListQuotasRequest{}, &rotav1.ListFilesRequest{}, &rotav1.StatFileRequest{}, &rotav1.ReadFileRequest{}, &rotav1.GetTrajectoryRequest{}, &rotav1.ListTrajectoriesRequest{},
 		&rotav1.GetTurnRequest{}, &rotav1.ListTurnsRequest{},
 	} {
 		allowStale(req)

@@ -99,6 +99,14 @@ func listTrajectoryIDs(ctx context.Context, c *client.Client, s *settings) (all 
 	return all, err
 }
 
+func listMigrationIDs(ctx context.Context, c *client.Client, s *settings) (all []string, err error) {
+	resp, err := c.Migrations.ListMigrations(ctx, &rotav1.ListMigrationsRequest{Namespace: s.namespace, PageSize: completionsMax, AllowStale: true})
+	for _, m := range resp.GetMigrations() {
+		all = append(all, strconv.FormatUint(m.Id, 10)+"\t"+migrationState(m)+" to "+m.Target)
+	}
+	return all, err
+}
+
 func listNodeNames(ctx context.Context, c *client.Client, _ *settings) (all []string, err error) {
 	resp, err := c.Nodes.ListNodes(ctx, &rotav1.ListNodesRequest{PageSize: completionsMax, AllowStale: true})
 	for _, n := range resp.GetNodes() {

@@ -57,20 +57,21 @@ func (f *gpuDemandFlags) apply(r *rotav1.Resources) error {
 
 // deviceFlags are the flags of an agent about its GPUs and its network.
 type deviceFlags struct {
-	gpus, simulated string
-	bandwidth       rate
+	gpus, simulated, health string
+	bandwidth               rate
 }
 
 func (f *deviceFlags) addTo(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.gpus, "gpus", inventory.GPUsAuto, "GPUs to offer: all GPUs that NVML finds (auto), the same but fail if there are none (all), or none")
 	fs.StringVar(&f.simulated, "simulated-gpus", "", "simulated GPUs to declare, such as 2xH100:80GiB")
+	fs.StringVar(&f.health, "simulated-gpu-health", "", "file that says which simulated GPUs are sick, a line for each, such as: 3 XID 79")
 	fs.Var(&f.bandwidth, "bandwidth", "bandwidth of the network to offer, such as 10Gbit; 0: none")
 	words(cmd, "gpus", inventory.GPUsAuto, inventory.GPUsAll, inventory.GPUsNone)
 }
 
 func (f *deviceFlags) apply(cfg *agent.Config) error {
-	cfg.GPUs, cfg.BandwidthBPS = f.gpus, uint64(f.bandwidth)
+	cfg.GPUs, cfg.BandwidthBPS, cfg.SimulatedGPUHealth = f.gpus, uint64(f.bandwidth), f.health
 	if f.simulated == "" {
 		return nil
 	}
@@ -134,28 +135,38 @@ func formatRate(n uint64) string {
 var errNoGPUs = errors.New("no node has GPUs; start agents on nodes with GPUs, or with --simulated-gpus")
 
 func (a *app) gpuCmd() *cobra.Command {
-	return group("gpu", "See the GPUs of nodes, the actions that hold them and the models in their memory", a.reads(a.gpuListCmd()))
+	return group("gpu", "See the GPUs of nodes, what holds them and what is in their memory, and take them out of use", a.reads(a.gpuListCmd()), a.gpuDisableCmd(), a.gpuEnableCmd())
 }
 
 func (a *app) gpuListCmd() *cobra.Command {
-	var pool string
+	var (
+		pool string
+		each bool
+	)
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the GPUs of nodes", Args: exactly(),
 		Long: `Each node has a line with a map of its GPUs: '.' is a free GPU, a letter is a held GPU. GPUs
 of the same action have the same letter. '#' is a GPU that a turn has as a member of a node
-group. After the map come the node groups that GPUs belong to, with the turns that have them,
-and the models in GPU memory. The model that is evicted last comes first.`,
-		Example: "  rota gpu list",
+group, and 'x' one that is out of use. After the map come the reasons, the node groups that GPUs
+belong to, with the turns that have them and the next reservation, and the models in GPU memory. The
+model that is evicted last comes first.
+
+With --each, each GPU has a line: the action or the turn that has it, its models, and why it is
+idle.`,
+		Example: "  rota gpu list\n  rota gpu list --each",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			nodes, err := a.allNodes(cmd.Context(), pool)
-			if err != nil {
-				return err
-			}
 			c, err := a.dial()
 			if err != nil {
 				return err
 			}
-			groups, err := call(cmd.Context(), a, c.Ledger.ListNodeGroups, &rotav1.ListNodeGroupsRequest{})
+			if each {
+				return a.eachGPU(cmd.Context(), c, pool)
+			}
+			nodes, err := a.allNodes(cmd.Context(), pool)
+			if err != nil {
+				return err
+			}
+			groups, next, err := a.groupsWithNext(cmd.Context(), c, pool)
 			if err != nil {
 				return err
 			}
@@ -164,26 +175,32 @@ and the models in GPU memory. The model that is evicted last comes first.`,
 			for _, n := range nodes {
 				if n.GetGpus() != nil {
 					all.Nodes = append(all.Nodes, n)
-					rows = append(rows, []string{n.Name, nodeState(n), n.Gpus.Class, formatSize(n.Gpus.MemoryBytes), chunkMap(n), groupsOn(n.Name, groups.Groups), residentsText(n)})
+					rows = append(rows, []string{n.Name, nodeState(n), n.Gpus.Class, formatSize(n.Gpus.MemoryBytes), chunkMap(n), unhealthyText(n), groupsOn(n.Name, groups, next), residentsText(n)})
 				}
 			}
 			if len(rows) == 0 && !a.json() {
 				return errNoGPUs
 			}
-			return a.print(all, []string{"node", "state", "class", "memory", "gpus", "node groups", "resident models"}, rows)
+			return a.print(all, []string{"node", "state", "class", "memory", "gpus", "out of use", "node groups", "resident models"}, rows)
 		},
 	}
 	cmd.Flags().StringVar(&pool, "pool", "", "list only nodes of this pool")
+	cmd.Flags().BoolVar(&each, "each", false, "a line for each GPU, with the reason why it is idle")
 	return cmd
 }
 
-// chunkMap draws the GPUs of a node, such as "AAAA.B..". What is neither free nor an action's
-// is a turn's: "####".
+// chunkMap draws the GPUs of a node, such as "AAAA.B.x". What is neither free nor an action's
+// nor out of use is a turn's: "####".
 func chunkMap(n *rotav1.Node) string {
 	drawn := []byte(strings.Repeat("#", int(n.GetGpus().GetCount())))
 	for _, k := range n.GetFreeGpus() {
 		if int(k) < len(drawn) {
 			drawn[k] = '.'
+		}
+	}
+	for _, g := range n.GetUnhealthyGpus() {
+		if int(g.Gpu) < len(drawn) && outOfUse(g) {
+			drawn[g.Gpu] = 'x'
 		}
 	}
 	for i, h := range n.GetHeldChunks() {

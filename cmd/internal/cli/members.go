@@ -187,8 +187,9 @@ func gapText(g *rotav1.NodeGroup) string {
 	return "until " + formatTime(g.GapUntil)
 }
 
-// groupsOn says which groups GPUs of a node belong to, and who has them.
-func groupsOn(node string, groups []*rotav1.NodeGroup) string {
+// groupsOn says which groups GPUs of a node belong to, which turns have them, and the next
+// reservation of each.
+func groupsOn(node string, groups []*rotav1.NodeGroup, next map[string]string) string {
 	var out []string
 	for _, g := range groups {
 		for _, m := range g.Members {
@@ -202,6 +203,9 @@ func groupsOn(node string, groups []*rotav1.NodeGroup) string {
 			text := fmt.Sprintf("%s of %s", of, g.Name)
 			if holder := groupHolder(g); holder != "-" {
 				text += ": " + holder
+			}
+			if next[g.Name] != "" {
+				text += "; next " + next[g.Name]
 			}
 			out = append(out, text)
 		}

@@ -122,6 +122,7 @@ func (a *app) printNode(n *rotav1.Node) error {
 		{"spare cores", spareText(n)},
 		{"free memory", memoryText(n)},
 		{"GPUs", gpusText(n)},
+		{"GPUs out of use", unhealthyText(n)},
 		{"free bandwidth", bandwidthText(n)},
 		{"running", fmt.Sprint(n.GetRunningActions())},
 		{"queued", fmt.Sprint(n.GetQueuedActions())},

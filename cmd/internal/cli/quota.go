@@ -37,12 +37,17 @@ the window has passed since the end of the call, because the provider may have c
 the call as late as its end. --keys pools several keys of one provider. Each key has the
 full limit, and the command finds the number of its key in ROTA_QUOTA_NAME.
 
+Units may be tokens or money: an action waits for as many as it expects to use. If its
+attempt then says what it really used, that counts in the window instead. See
+rota run --settle, and the file $ROTA_USAGE_FILE of commands.
+
 With --adaptive, the quota adapts when the provider refuses calls (HTTP 429, or 503 with
 Retry-After): it pauses for as long as the provider asks, and halves what may be in use. Calls
 that succeed raise that step by step, up to the limit. HTTP calls report refusals by
 themselves. A command writes the seconds to wait into the file $ROTA_THROTTLE_FILE.`,
 		Example: `  rota quota create browser --concurrency 8
-  rota quota create openai --limit 60 --per 1m --sliding --keys 3 --adaptive`,
+  rota quota create openai --limit 60 --per 1m --sliding --keys 3 --adaptive
+  rota quota create tokens --limit 1000000 --per 1m --sliding`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := f.request(args[0])
 			if err != nil {
@@ -176,7 +181,7 @@ func (a *app) printQuota(resp proto.Message, q *rotav1.Quota) error {
 	fields := []field{
 		{"name", q.Name}, {"limit", quotaLimit(q)}, {"held", fmt.Sprint(q.HeldUnits)}, {"in windows", fmt.Sprint(q.WindowUnits)},
 		{"next return", back}, {"waiting", fmt.Sprint(q.WaitingActions)}, {"adaptive", yesNo(q.Adaptive)},
-		{"throttled attempts", fmt.Sprint(q.ThrottledAttempts)}, {"state", quotaState(q)},
+		{"throttled attempts", fmt.Sprint(q.ThrottledAttempts)}, {"settled", settledText(q)}, {"state", quotaState(q)},
 	}
 	if len(q.KeyUses) > 1 {
 		for _, use := range q.KeyUses {
@@ -194,6 +199,8 @@ func quotaState(q *rotav1.Quota) string {
 		return "halted: " + q.Halted
 	case q.PausedFor != nil:
 		return fmt.Sprintf("paused for %s: the provider refused calls", formatDuration(q.PausedFor.AsDuration()))
+	case q.OverdrawnUnits > 0:
+		return fmt.Sprintf("overdrawn by %d: an overdrawn key grants nothing until enough of its units have come back", q.OverdrawnUnits)
 	case q.EffectiveUnits > 0 && q.EffectiveUnits < all:
 		return fmt.Sprintf("grants %d of %d: the provider refused calls; each success raises this", q.EffectiveUnits, all)
 	case q.ThrottledAttempts > 0 && !q.Adaptive:

@@ -49,8 +49,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 // root builds the tree of commands.
 func (a *app) root() *cobra.Command {
 	root := group("rota", "Schedule every use of a resource in an agentic RL cluster",
-		a.runCmd(), a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs),
-		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(), a.completed(a.engineCmd(), listEngineModels), a.stateCmd(), a.tierCmd(),
+		a.runCmd(), a.completed(a.actionCmd(), listActionIDs), a.completed(a.trajectoryCmd(), listTrajectoryIDs), a.fileCmd(), a.cpCmd(),
+		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(),
+		a.completed(a.engineCmd(), listEngineModels), a.completed(a.modelCmd(), listModelNames), a.completed(a.residencyCmd(), listModelNames),
+		a.stateCmd(), a.tierCmd(), a.completed(a.migrationCmd(), listMigrationIDs),
 		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
 		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(), a.simulatedEngineCmd(),

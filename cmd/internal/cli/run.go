@@ -25,7 +25,7 @@ type runFlags struct {
 	trajectory            uint64
 	pool, name, dir       string
 	known                 knownFlags
-	env, quotas           []string
+	env, quotas, settles  []string
 	http                  httpFlags
 	detach                bool
 	gpu                   gpuDemandFlags
@@ -56,6 +56,7 @@ answer becomes the standard output, and the status the standard error. The exit 
   rota run --class suite --max-cores 8 -- go test -p {{cores}} ./...
   rota run --allowed-cores 1,2,4,8 --expect 30s --serial 0.1 -- make -j{{cores}}
   rota run --quota openai --cores 0 --url https://api.example.com/judge --data @question.json
+  rota run --quota tokens=2000 --settle tokens=usage --cores 0 --url https://api.example.com/v1/chat/completions --data @question.json
   rota run --cores 0 --quota engine --method POST --url 'http://10.0.0.7:8000/wake_up?tags=weights'
   rota run --gpus 1,2,4 --model reward-7 --gpu-memory 20GiB --setup 5s -- ./judge --tp {{gpus}}
   rota run --gpus 1 --model judge-7b --url '{{engine}}/v1/completions' --data @question.json
@@ -90,8 +91,9 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory of the action")
 	fs.StringVar(&f.pool, "pool", "", `pool of nodes (default "default")`)
 	fs.StringVar(&f.name, "name", "", "free text for humans")
-	fs.StringVar(&f.dir, "dir", "", "working directory: an absolute path that exists on the node, or a path below the fresh folder of the action (default: the fresh folder)")
+	fs.StringVar(&f.dir, "dir", "", "working directory: an absolute path that exists on the node, or a path below the directory of the trajectory, or without one below a fresh directory (default: that directory)")
 	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that the action needs, NAME or NAME=UNITS; repeat the flag for more quotas")
+	fs.StringArrayVar(&f.settles, "settle", nil, "where the answer to --url says what the call really used of a quota with a window: NAME=usage (OpenAI, Anthropic) or NAME=PATH, such as tokens=usage.total_tokens or cents=usage.cost*100; repeat the flag for more quotas")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of the command, NAME=VALUE; repeat the flag for more variables")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
 	f.http.addTo(fs)
@@ -109,6 +111,9 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 		return nil, usageErrorf("--allowed-cores replaces --cores and --max-cores; leave out both")
 	}
 	quotas, err := parseQuotas(f.quotas)
+	if err == nil {
+		err = settleQuotas(quotas, f.settles, f.http.used())
+	}
 	if err != nil {
 		return nil, err
 	}

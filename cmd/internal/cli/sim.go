@@ -31,6 +31,7 @@ type simFlags struct {
 	gapCap    time.Duration
 	commit    time.Duration
 	dispatch  time.Duration
+	resize    time.Duration
 	plot      string
 	markdown  bool
 	workers   int
@@ -75,6 +76,7 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.gapCap, "gap-cap", 10*time.Minute, "longest gap of the trace that counts")
 	fs.DurationVar(&f.commit, "commit", time.Duration(evaluate.MeasuredLatency.Commit), "duration of a commit")
 	fs.DurationVar(&f.dispatch, "dispatch", time.Duration(evaluate.MeasuredLatency.Dispatch), "time to start a granted action on its node")
+	fs.DurationVar(&f.resize, "resize", time.Duration(evaluate.MeasuredLatency.Resize), "time for which an action does not get on when it is given other cores; 0: resizes cost nothing")
 	fs.StringVar(&f.plot, "plot", "", "folder for charts (PNG)")
 	fs.BoolVar(&f.markdown, "markdown", false, "write the table as Markdown")
 	fs.IntVar(&f.workers, "workers", runtime.NumCPU(), "number of policies that run at the same time")
@@ -85,9 +87,11 @@ func (f *simFlags) addTo(fs *pflag.FlagSet) {
 
 // read makes the setup that the flags describe.
 func (f *simFlags) read(fs *pflag.FlagSet, name string) (evaluate.Setup, error) {
-	s := evaluate.Setup{Workload: name, Seed: 1, Estimates: f.estimates, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch)}}
-	if f.commit < 0 || f.dispatch < 0 || f.commit > time.Minute || f.dispatch > time.Minute {
-		return s, usageErrorf("--commit and --dispatch must be from 0 to 1 minute")
+	s := evaluate.Setup{Workload: name, Seed: 1, Estimates: f.estimates, Latency: evaluate.Latency{Commit: int64(f.commit), Dispatch: int64(f.dispatch), Resize: int64(f.resize)}}
+	for _, d := range []time.Duration{f.commit, f.dispatch, f.resize} {
+		if d < 0 || d > time.Minute {
+			return s, usageErrorf("--commit, --dispatch and --resize must be from 0 to 1 minute")
+		}
 	}
 	var err error
 	set := func(name, value string) {

@@ -12,7 +12,7 @@ import (
 	"rota/internal/sim/evaluate"
 )
 
-var simHeader = []string{"policy", "ACT ms", "of rota", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "step s", "failed", "retries"}
+var simHeader = []string{"policy", "ACT ms", "of rota", "p50", "p90", "p99", "queue", "exec", "overhead", "busy %", "step s", "failed", "retries", "resizes"}
 
 // simTitle says what was simulated, but for what a sweep changes.
 func simTitle(r *evaluate.Report, sweep string) string {
@@ -32,6 +32,9 @@ func simTitle(r *evaluate.Report, sweep string) string {
 		if !slices.Contains(shown, name) {
 			parts = append(parts, name+" "+p.Set[name])
 		}
+	}
+	if p.Resize != evaluate.MeasuredResize() {
+		parts = append(parts, fmt.Sprintf("a resize costs %g ms", float64(p.Resize)))
 	}
 	if p.Trace != nil {
 		parts = append(parts, fmt.Sprintf("tools from a trace of %d sessions at %g %% of gaps", p.Trace.Sessions, float64(p.Trace.SharePPM)/1e4))
@@ -57,7 +60,8 @@ func simRows(f *simFlags, r *evaluate.Report) (rows [][]string) {
 		of := f.of(p)
 		rows = append(rows, []string{name, simMS(of.ACTMean), simFactor(of.ACTMean, base.ACTMean), simMS(of.ACTP50), simMS(of.ACTP90), simMS(of.ACTP99),
 			simMS(of.QueueMean), simMS(of.ExecMean), simMS(of.OverheadMean), fmt.Sprintf("%.1f", float64(p.Busy)/1e4),
-			fmt.Sprintf("%.1f", float64(p.StepMean)/1e3), fmt.Sprint(of.Failed), fmt.Sprint(of.Retries)})
+			fmt.Sprintf("%.1f", float64(p.StepMean)/1e3), fmt.Sprint(of.Failed), fmt.Sprint(of.Retries),
+			fmt.Sprintf("%.2f", float64(of.Resizes)/float64(max(1, of.Actions)))})
 	}
 	return rows
 }

@@ -20,7 +20,7 @@ const tierStatMax = 10 * time.Second
 
 // kvFlags are the flags of an agent about its KV cache.
 type kvFlags struct {
-	memory, diskSize           size
+	memory, diskSize, rate     size
 	disk, listen, passwordFile string
 }
 
@@ -31,10 +31,11 @@ func (f *kvFlags) addTo(cmd *cobra.Command) {
 	fs.Var(&f.diskSize, "kv-disk-size", "maximum size of the KV cache's disk tier, such as 100GiB")
 	fs.StringVar(&f.listen, "kv-listen", agent.DefaultKVListen, "address of the KV cache for Redis clients: loopback or unix:/path")
 	fs.StringVar(&f.passwordFile, "kv-password-file", "", "file with the password that clients of the KV cache need (default: no password)")
+	fs.Var(&f.rate, "kv-migration-rate", "maximum rate of copies from other nodes' KV caches in bytes a second, such as 1GiB; 0: no limit")
 }
 
 func (f *kvFlags) apply(cfg *agent.Config) (err error) {
-	cfg.KV = agent.KV{MemoryBytes: uint64(f.memory), Dir: f.disk, DiskBytes: uint64(f.diskSize), Listen: f.listen}
+	cfg.KV = agent.KV{MemoryBytes: uint64(f.memory), Dir: f.disk, DiskBytes: uint64(f.diskSize), Listen: f.listen, MigrationBytesPerSecond: uint64(f.rate)}
 	cfg.KV.Password, err = readPassword("--kv-password-file", f.passwordFile)
 	return err
 }

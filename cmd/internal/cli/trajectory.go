@@ -3,7 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,13 +28,16 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		memory       size
 		idle         time.Duration
 		objective    string
+		dir          string
+		env          []string
 	)
 	cmd := &cobra.Command{
 		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
 		Example: "  id=$(rota trajectory open --memory 512MiB -o json | jq -r .id)\n" +
 			"  rota run --trajectory $id -- pytest -x\n" +
 			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone\n" +
-			"  rota trajectory open --memory 512MiB --objective step",
+			"  rota trajectory open --memory 512MiB --objective step\n" +
+			"  rota trajectory open --memory 512MiB --env CI=1 --dir project",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
@@ -43,6 +49,13 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 				req.Objective = rotav1.Objective_OBJECTIVE_STEP
 			default:
 				return usageErrorf("--objective must be mean or step, not %q", objective)
+			}
+			if dir != "" || len(env) > 0 {
+				variables, err := parseEnv(env)
+				if err != nil {
+					return err
+				}
+				req.Spec = &rotav1.TrajectorySpec{Dir: dir, Env: variables}
 			}
 			if idle > 0 {
 				req.IdleTimeout = durationpb.New(idle)
@@ -57,6 +70,8 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "free text for humans")
 	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
 	cmd.Flags().Var(&memory, "memory", "memory to reserve for the life of the trajectory, such as 512MiB")
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable of all commands, NAME=VALUE; repeat the flag for more variables")
+	cmd.Flags().StringVar(&dir, "dir", "", "working directory of commands that name none: a path below the directory of the trajectory, or an absolute path that exists on the node")
 	cmd.Flags().StringVar(&group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
 	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes; its values are the failure domains, such as zone")
 	cmd.Flags().StringVar(&objective, "objective", "mean", "what cores are divided for: mean (actions complete soon) or step (the last trajectory of a step ends soon)")
@@ -134,6 +149,8 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"spread domain", spreadDomain(t)},
 		{"objective", enumWord(t.GetObjective(), "OBJECTIVE_")},
 		{"memory", formatSize(t.GetMemoryBytes())},
+		{"directory", t.GetSpec().GetDir()},
+		{"environment", strings.Join(slices.Sorted(maps.Keys(t.GetSpec().GetEnv())), " ")},
 		{"live actions", fmt.Sprint(t.GetLiveActions())},
 		{"opened", formatTime(t.GetOpenTime())},
 		{"ended", formatTime(t.GetEndTime())},

@@ -27,7 +27,8 @@ type Config struct {
 	// BasePort: server i listens on BasePort+10*i, and gossips one above. 0:
 	// free ports.
 	BasePort int
-	// ServerArgs and AgentArgs are added to the command lines.
+	// ServerArgs and AgentArgs are added to the command lines. In those of agents, {{name}} is
+	// the name of the node.
 	ServerArgs []string
 	AgentArgs  []string
 }
@@ -113,7 +114,9 @@ func plan(config Config) (*Cluster, error) {
 		at := 2 * (config.Servers + i)
 		p := process(name, ports[at], "agent", "--name", name, "--gossip", loopback(ports[at+1]),
 			"--join", strings.Join(gossip, ","), "--dev")
-		p.Args = append(p.Args, config.AgentArgs...)
+		for _, arg := range config.AgentArgs {
+			p.Args = append(p.Args, strings.ReplaceAll(arg, "{{name}}", name))
+		}
 		c.Agents = append(c.Agents, p)
 	}
 	return c, nil

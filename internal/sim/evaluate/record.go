@@ -10,7 +10,7 @@ import (
 // entry is what is known of an action that has ended. Times are nanoseconds.
 type entry struct {
 	submitted, act, queue, exec int64
-	started, busy               int64
+	started, busy, resizes      int64
 	class                       int32
 	tries                       uint8
 	kind                        workload.Kind
@@ -42,7 +42,7 @@ func (c *recorder) add(now int64, a *call, ok bool) {
 	}
 	c.entries = append(c.entries, entry{
 		submitted: a.submitted, act: now - a.submitted, queue: a.queue, exec: a.exec,
-		started: a.started, busy: a.busy, class: class, tries: uint8(min(a.try+1, 255)), kind: a.Kind, failed: !ok,
+		started: a.started, busy: a.busy, resizes: a.resizes, class: class, tries: uint8(min(a.try+1, 255)), kind: a.Kind, failed: !ok,
 		key: a.busy > 0,
 	})
 	c.end = max(c.end, now)
@@ -76,6 +76,9 @@ type Stats struct {
 	// Failed are those that failed in the end, Retries what was tried again.
 	Failed  int64 `json:"failed"`
 	Retries int64 `json:"retries"`
+	// Resizes are how often actions were given other cores, Resized how many were at all.
+	Resizes int64 `json:"resizes"`
+	Resized int64 `json:"resized_actions"`
 }
 
 // Result is what a policy made of a workload. Overhead is what is neither queue
@@ -181,6 +184,10 @@ func stats(entries []entry, want func(*entry) bool) (s Stats) {
 		queue += e.queue
 		exec += e.exec
 		s.Retries += int64(e.tries) - 1
+		s.Resizes += e.resizes
+		if e.resizes > 0 {
+			s.Resized++
+		}
 		if e.failed {
 			s.Failed++
 		}

@@ -16,8 +16,10 @@ type running struct {
 	// units are those that it has, wanted those that it was told to have last.
 	units, wanted int64
 	then          func(ok bool)
-	// left is how long it would go on from since on, with units; 0: it has not begun.
+	// left is how long it would compute from since on, with units; 0: it has not begun.
 	left, since int64
+	// stalled is how long it does not get on before that: resizes cost as much.
+	stalled int64
 	// resized counts the changes, so that the end that was foreseen before is known.
 	resized int
 	done    bool
@@ -39,7 +41,7 @@ func (r *running) use(more int64) {
 func (r *running) goOn() {
 	resized := r.resized
 	r.since = r.m.w.loop.Now()
-	r.m.w.loop.After(r.left, func() {
+	r.m.w.loop.After(r.stalled+r.left, func() {
 		if resized == r.resized {
 			r.account()
 			r.use(-r.units)
@@ -53,11 +55,14 @@ func (r *running) goOn() {
 func (r *running) account() {
 	used := r.m.w.loop.Now() - r.since
 	r.c.busy += used * r.units
-	r.left -= used
 	r.since += used
+	stalled := min(used, r.stalled)
+	r.stalled -= stalled
+	r.left -= used - stalled
 }
 
-// resize gives it other cores, with which it takes longer or less for what it has left.
+// resize gives it other cores, with which it takes longer or less for what it has left. It
+// holds them from now on, and does not get on for what a resize costs.
 func (r *running) resize(units int64) {
 	switch {
 	case r.done:
@@ -70,7 +75,9 @@ func (r *running) resize(units int64) {
 	r.use(units - r.units)
 	r.left = max(1, sim.Rescaled(r.left, r.c.Duration(r.units), r.c.Duration(units)))
 	r.units = units
+	r.stalled += r.m.w.in.Latency.Resize
 	r.resized++
+	r.c.resizes++
 	r.goOn()
 }
 

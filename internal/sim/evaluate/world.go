@@ -51,6 +51,8 @@ type call struct {
 	queue, exec        int64
 	// busy is the time of its key resource that it used, times the units.
 	busy int64
+	// resizes counts how often it was given other cores.
+	resizes int64
 	// forecast is about the start of its first try.
 	forecast forecast
 }

@@ -76,7 +76,8 @@ func (p *Past) build(o *Options) (*builder, *evaluate.Input, error) {
 		return nil, nil, err
 	}
 	slices.Sort(b.overheads)
-	// Actions have their own. Cores are taken away before anything can start on them.
+	// Actions have their own, which also has what resizes cost them. Cores are taken away
+	// before anything can start on them.
 	latency := evaluate.Latency{Dispatch: b.overheads[0]}
 	in, err := evaluate.Given(params, b.rollouts, latency, o.Known == KnownNothing)
 	return b, in, err

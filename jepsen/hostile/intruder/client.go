@@ -65,6 +65,7 @@ func (in *intruder) sendNonsense(ctx context.Context) {
 		{kind: "malformed", path: submit, body: []byte(`{"actions":[`), may: refused},
 		{kind: "malformed", path: submit, format: protocol, body: []byte("\x22\xff\xff\xff\xff\x0f"), may: refused},
 		{kind: "malformed", path: submit, body: []byte(`{"actions":` + strings.Repeat("[", 100_000)), may: refused},
+		{kind: "malformed", path: "ResidencyService/ExplainModel", body: []byte(`{"model":"owned","gpus":[3]}`), may: refused},
 	}
 	oversized := request{kind: "oversized", path: submit, body: []byte(`{"namespace":"` + strings.Repeat("x", 5<<20) + `"}`), may: refused}
 	in.send(ctx, 0, request{kind: "replayed", path: submit, body: action(in.Pool, id(0), "", "false"), may: ok})
@@ -104,6 +105,7 @@ func (in *intruder) operate(ctx context.Context) {
 		"LedgerService/SetNodeGroupMembers":  `{"name":"owned","members":[{"node":"n1"}]}`,
 		"EngineService/RegisterEngine":       `{"engine":{"model":"owned","driver":"ENGINE_DRIVER_PROCESS","noProbe":true,"command":{"argv":["false"]}}}`,
 		"AgentService/RegisterNode":          `{"name":"` + in.Victims[0] + `"}`,
+		"AgentService/ReportMigrations":      `{"name":"` + in.Victims[0] + `","incarnation":"1","reports":[{"migrationId":"1","done":true}]}`,
 		"/peer.v1.PeerService/Propose":       `{"commands":[{"tick":{}}]}`,
 	} {
 		calls = append(calls, request{kind: "calls of other roles", path: path, body: []byte(body), may: may})

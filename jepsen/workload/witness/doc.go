@@ -22,4 +22,8 @@
 // afterwards. Only a look that had room for everything counts. A connection that
 // has not been accepted is in no look, but nothing is certain of a probe before it
 // has taken the permission to work, and from then on it is in every look.
+//
+// Engines of models are seen in the same way. An engine makes one connection for its life, and
+// another one for as long as it holds memory of its GPUs. It answers a call to sleep only when
+// the second one is closed, so that whoever takes the memory then is recorded after that.
 package witness

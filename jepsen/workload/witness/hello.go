@@ -17,8 +17,16 @@ import (
 // was told it has, the GPUs that it is to use, the keys of quotas that it was given ("OPENAI=2,JUDGE=1"), and what its action
 // has asked for, as JSON. Lists are like "0,2"; what there is none of is "-", such
 // as CPUs on nodes that do not pin.
+//
+// A probe that called the engine of its model says what that said of itself, "answered judge
+// c3.14 0,1", or "unserved" if it was not told where the engine is. An engine makes a
+// connection when it starts, and another one for as long as it holds memory of its GPUs. Each
+// begins with: engine node model declaration GPUs bytes process, and "alive" or "awake".
 const (
 	helloFields  = 8
+	engineWord   = "engine"
+	answeredWord = "answered"
+	unservedLine = "unserved"
 	completeLine = "complete"
 	seenWord     = "seen"
 	nothing      = "-"
@@ -51,6 +59,38 @@ func parseHello(line string) (e history.Execution, err error) {
 	}
 	e.Uses, err = parseUses(fields[6], e.Asked.Quotas)
 	return e, err
+}
+
+// parseServing reads the first line of an engine.
+func parseServing(line string) (s history.Serving, err error) {
+	fields := strings.Fields(line)
+	if len(fields) != helloFields || fields[7] != "awake" && fields[7] != "alive" {
+		return s, fmt.Errorf("an engine began with %q, which is not: engine node model declaration gpus bytes process alive|awake", line)
+	}
+	s.Node, s.Model, s.Declaration, s.Process, s.Awake = fields[1], fields[2], fields[3], fields[6], fields[7] == "awake"
+	if s.GPUs, err = parseNumbers(fields[4]); err != nil {
+		return s, fmt.Errorf("an engine has the GPUs %q: %w", fields[4], err)
+	}
+	if len(s.GPUs) == 0 {
+		return s, fmt.Errorf("an engine has no GPUs: %q", line)
+	}
+	if s.MemoryBytes, err = strconv.ParseUint(fields[5], 10, 64); err != nil {
+		return s, fmt.Errorf("an engine holds %q bytes: %w", fields[5], err)
+	}
+	return s, nil
+}
+
+// parseAnswer reads what a probe heard of an engine.
+func parseAnswer(line string) (a history.Answer, err error) {
+	fields := strings.Fields(line)
+	if len(fields) != 4 {
+		return a, fmt.Errorf("a probe said %q, which is not: answered model declaration gpus", line)
+	}
+	a.Model, a.Declaration = fields[1], fields[2]
+	if a.GPUs, err = parseNumbers(fields[3]); err != nil {
+		return a, fmt.Errorf("a probe was answered from the GPUs %q: %w", fields[3], err)
+	}
+	return a, nil
 }
 
 // parseSeen reads such a line.

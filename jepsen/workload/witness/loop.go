@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rota/jepsen/history"
 )
 
 // eventsMax is how many connections are looked at together. The kernel reports
@@ -140,15 +142,31 @@ func (w *Witness) said(p *probe, line string) {
 	switch {
 	case p.at < 0:
 		w.begin(p, line)
+	case p.engine:
+		w.blind(fmt.Errorf("an engine said %q", line))
 	case line == completeLine:
-		w.mu.Lock()
-		w.executions[p.at].Complete = true
-		w.mu.Unlock()
+		w.note(p, func(e *history.Execution) { e.Complete = true })
+	case line == unservedLine:
+		w.note(p, func(e *history.Execution) { e.Unserved = true })
+	case strings.HasPrefix(line, answeredWord):
+		answer, err := parseAnswer(line)
+		if err != nil {
+			w.blind(err)
+			return
+		}
+		w.note(p, func(e *history.Execution) { e.Answer = &answer })
 	case strings.HasPrefix(line, seenWord):
 		w.sees(p, line)
 	default:
 		w.blind(fmt.Errorf("a probe said %q", line))
 	}
+}
+
+// note changes what is recorded of a probe's execution.
+func (w *Witness) note(p *probe, change func(*history.Execution)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.executions[p.at])
 }
 
 // sees records which CPUs a probe saw itself run on. It goes by the monotonic clock of the
@@ -176,6 +194,10 @@ func (w *Witness) sees(p *probe, line string) {
 // begin records a start and then lets the probe work. A probe that takes the
 // answer is alive after its start. One that is gone has reported that, too.
 func (w *Witness) begin(p *probe, hello string) {
+	if strings.HasPrefix(hello, engineWord+" ") {
+		w.beginServing(p, hello)
+		return
+	}
 	e, err := parseHello(hello)
 	if err != nil {
 		w.blind(err)
@@ -191,6 +213,23 @@ func (w *Witness) begin(p *probe, hello string) {
 	}
 }
 
+// beginServing is begin for an engine that is there, or holds memory from now on.
+func (w *Witness) beginServing(p *probe, hello string) {
+	s, err := parseServing(hello)
+	if err != nil {
+		w.blind(err)
+		return
+	}
+	s.Start = w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.at, p.engine = len(w.servings), true
+	w.servings = append(w.servings, s)
+	if _, err := unix.Write(p.fd, ack); err == nil {
+		w.servings[p.at].Alive = s.Start
+	}
+}
+
 // end records that all processes of an execution are gone, and when they were not
 // yet: all looks since its start have seen it alive, but for the one that is being
 // dealt with.
@@ -202,9 +241,14 @@ func (w *Witness) end(p *probe) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := &w.executions[p.at]
-	e.End = w.now()
-	if e.Alive > 0 {
-		e.Alive = max(e.Alive, w.looked)
+	var end, alive *int64
+	if p.engine {
+		end, alive = &w.servings[p.at].End, &w.servings[p.at].Alive
+	} else {
+		end, alive = &w.executions[p.at].End, &w.executions[p.at].Alive
+	}
+	*end = w.now()
+	if *alive > 0 {
+		*alive = max(*alive, w.looked)
 	}
 }

@@ -14,8 +14,9 @@ import (
 
 // Witness listens to probes.
 type Witness struct {
-	// Probe is the program that Build has made, for Command.
-	Probe string
+	// Probe is the program that Build has made, for Command, and Engine the one that serves
+	// models and calls those who do.
+	Probe, Engine string
 
 	path   string
 	now    func() int64
@@ -32,6 +33,7 @@ type Witness struct {
 
 	mu         sync.Mutex
 	executions []history.Execution
+	servings   []history.Serving
 	err        error
 }
 
@@ -39,7 +41,9 @@ type Witness struct {
 type probe struct {
 	fd   int
 	text []byte // of a line that has not come to its end
-	at   int    // in executions, -1 before the hello
+	at   int    // in executions, or in servings if it is of an engine; -1 before the hello
+	// engine: it is alive, or holds memory of GPUs.
+	engine bool
 }
 
 // pathBytesMax is the longest path that the kernel takes for a Unix socket.
@@ -107,6 +111,26 @@ func (w *Witness) Alive() (alive []history.Execution) {
 	for _, e := range w.executions {
 		if e.End == 0 {
 			alive = append(alive, e)
+		}
+	}
+	return alive
+}
+
+// Servings returns what engines there were so far, in the order of their starts. Those that
+// are alive have no end.
+func (w *Witness) Servings() []history.Serving {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.servings)
+}
+
+// AliveEngines returns the servings that go on.
+func (w *Witness) AliveEngines() (alive []history.Serving) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.servings {
+		if s.End == 0 {
+			alive = append(alive, s)
 		}
 	}
 	return alive

@@ -23,8 +23,8 @@ import (
 	"rota/jepsen/history"
 )
 
-// probePath is the probe, built once.
-var probePath string
+// probePath is the probe and enginePath the engine, built once.
+var probePath, enginePath string
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(builder{m}) }
 
@@ -35,6 +35,9 @@ func (b builder) Run() int {
 	if err == nil {
 		defer os.RemoveAll(dir)
 		probePath, err = cluster.Build(context.Background(), dir, cluster.BuildOptions{Package: Package})
+	}
+	if err == nil {
+		enginePath, err = cluster.Build(context.Background(), dir, cluster.BuildOptions{Package: EnginePackage})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -68,7 +71,7 @@ func listen(t *testing.T) *Witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Probe = probePath
+	w.Probe, w.Engine = probePath, enginePath
 	t.Cleanup(func() { w.Close() })
 	return w
 }

@@ -251,6 +251,10 @@ type Command struct {
 	//	*Command_RemoveEngine
 	//	*Command_ReportEngines
 	//	*Command_SetGroupMembers
+	//	*Command_ReportGpus
+	//	*Command_RequestMigration
+	//	*Command_CancelMigration
+	//	*Command_ReportMigrations
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,6 +621,42 @@ func (x *Command) GetSetGroupMembers() *SetGroupMembers {
 	return nil
 }
 
+func (x *Command) GetReportGpus() *ReportGpus {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportGpus); ok {
+			return x.ReportGpus
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRequestMigration() *RequestMigration {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RequestMigration); ok {
+			return x.RequestMigration
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCancelMigration() *CancelMigration {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CancelMigration); ok {
+			return x.CancelMigration
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportMigrations() *ReportMigrations {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportMigrations); ok {
+			return x.ReportMigrations
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -765,6 +805,22 @@ type Command_SetGroupMembers struct {
 	SetGroupMembers *SetGroupMembers `protobuf:"bytes,52,opt,name=set_group_members,json=setGroupMembers,proto3,oneof"`
 }
 
+type Command_ReportGpus struct {
+	ReportGpus *ReportGpus `protobuf:"bytes,56,opt,name=report_gpus,json=reportGpus,proto3,oneof"`
+}
+
+type Command_RequestMigration struct {
+	RequestMigration *RequestMigration `protobuf:"bytes,53,opt,name=request_migration,json=requestMigration,proto3,oneof"`
+}
+
+type Command_CancelMigration struct {
+	CancelMigration *CancelMigration `protobuf:"bytes,54,opt,name=cancel_migration,json=cancelMigration,proto3,oneof"`
+}
+
+type Command_ReportMigrations struct {
+	ReportMigrations *ReportMigrations `protobuf:"bytes,55,opt,name=report_migrations,json=reportMigrations,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -836,6 +892,14 @@ func (*Command_RemoveEngine) isCommand_Verb() {}
 func (*Command_ReportEngines) isCommand_Verb() {}
 
 func (*Command_SetGroupMembers) isCommand_Verb() {}
+
+func (*Command_ReportGpus) isCommand_Verb() {}
+
+func (*Command_RequestMigration) isCommand_Verb() {}
+
+func (*Command_CancelMigration) isCommand_Verb() {}
+
+func (*Command_ReportMigrations) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -1728,7 +1792,10 @@ type OpenTrajectory struct {
 	SpreadGroup string `protobuf:"bytes,7,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
 	SpreadLabel string `protobuf:"bytes,8,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	// 0: the mean; 1: the step. Since feature level 3.
-	Objective     uint32 `protobuf:"varint,9,opt,name=objective,proto3" json:"objective,omitempty"`
+	Objective uint32 `protobuf:"varint,9,opt,name=objective,proto3" json:"objective,omitempty"`
+	// Encoded rota.v1.TrajectorySpec, which the state machine does not read. Since feature
+	// level 3.
+	Spec          []byte `protobuf:"bytes,10,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1826,6 +1893,13 @@ func (x *OpenTrajectory) GetObjective() uint32 {
 	return 0
 }
 
+func (x *OpenTrajectory) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
 type CloseTrajectory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1886,7 +1960,9 @@ type RegisterNode struct {
 	Gpus         *GpuInventory `protobuf:"bytes,10,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	BandwidthBps uint64        `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	// Its agent can change the cores of what runs. Ignored below feature level 3.
-	Resizes       bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	Resizes bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	// Size of the node's cache for KV caches, in memory and on disk; 0: it has none.
+	CacheBytes    uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2003,6 +2079,13 @@ func (x *RegisterNode) GetResizes() bool {
 		return x.Resizes
 	}
 	return false
+}
+
+func (x *RegisterNode) GetCacheBytes() uint64 {
+	if x != nil {
+		return x.CacheBytes
+	}
+	return 0
 }
 
 // GpuInventory is the GPUs of a node, all alike.
@@ -2240,7 +2323,9 @@ type AttemptReport struct {
 	// A provider refused calls of the attempt for their rate. From feature level 3 on.
 	Throttled bool `protobuf:"varint,12,opt,name=throttled,proto3" json:"throttled,omitempty"`
 	// How long the provider asked to wait; 0: it did not say.
-	RetryNs       int64 `protobuf:"varint,13,opt,name=retry_ns,json=retryNs,proto3" json:"retry_ns,omitempty"`
+	RetryNs int64 `protobuf:"varint,13,opt,name=retry_ns,json=retryNs,proto3" json:"retry_ns,omitempty"`
+	// What it really used of quotas, as far as it said. From feature level 3 on.
+	Usage         []*QuotaUse `protobuf:"bytes,14,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2366,6 +2451,13 @@ func (x *AttemptReport) GetRetryNs() int64 {
 	return 0
 }
 
+func (x *AttemptReport) GetUsage() []*QuotaUse {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 type ExpireNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2419,9 +2511,13 @@ func (x *ExpireNode) GetIncarnation() uint64 {
 }
 
 type DrainNode struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Draining      bool                   `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Draining bool                   `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Only these GPUs of the node, a bit for each; 0: the whole node. From feature level 3 on.
+	Gpus uint64 `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// Why; only with gpus.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2468,6 +2564,20 @@ func (x *DrainNode) GetDraining() bool {
 		return x.Draining
 	}
 	return false
+}
+
+func (x *DrainNode) GetGpus() uint64 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *DrainNode) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // ReportDisk says whether the disk of a node is low. The node itself says so.
@@ -2531,6 +2641,78 @@ func (x *ReportDisk) GetLow() bool {
 	return false
 }
 
+// ReportGpus says which GPUs of a node are sick: all of them. The node itself says so. From
+// feature level 3 on.
+type ReportGpus struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Node        string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// A bit for each sick GPU.
+	Sick uint64 `protobuf:"varint,3,opt,name=sick,proto3" json:"sick,omitempty"`
+	// What is wrong with each, in the order of the bits.
+	Reasons       []string `protobuf:"bytes,4,rep,name=reasons,proto3" json:"reasons,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportGpus) Reset() {
+	*x = ReportGpus{}
+	mi := &file_log_v1_log_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportGpus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportGpus) ProtoMessage() {}
+
+func (x *ReportGpus) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportGpus.ProtoReflect.Descriptor instead.
+func (*ReportGpus) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ReportGpus) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportGpus) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportGpus) GetSick() uint64 {
+	if x != nil {
+		return x.Sick
+	}
+	return 0
+}
+
+func (x *ReportGpus) GetReasons() []string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
 type RemoveNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2540,7 +2722,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +2734,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +2747,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -2587,7 +2769,7 @@ type RegisterEngine struct {
 
 func (x *RegisterEngine) Reset() {
 	*x = RegisterEngine{}
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2781,7 @@ func (x *RegisterEngine) String() string {
 func (*RegisterEngine) ProtoMessage() {}
 
 func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2794,7 @@ func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterEngine.ProtoReflect.Descriptor instead.
 func (*RegisterEngine) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RegisterEngine) GetModel() string {
@@ -2639,7 +2821,7 @@ type RemoveEngine struct {
 
 func (x *RemoveEngine) Reset() {
 	*x = RemoveEngine{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2833,7 @@ func (x *RemoveEngine) String() string {
 func (*RemoveEngine) ProtoMessage() {}
 
 func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2846,7 @@ func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEngine.ProtoReflect.Descriptor instead.
 func (*RemoveEngine) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RemoveEngine) GetModel() string {
@@ -2687,7 +2869,7 @@ type ReportEngines struct {
 
 func (x *ReportEngines) Reset() {
 	*x = ReportEngines{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2881,7 @@ func (x *ReportEngines) String() string {
 func (*ReportEngines) ProtoMessage() {}
 
 func (x *ReportEngines) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2894,7 @@ func (x *ReportEngines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEngines.ProtoReflect.Descriptor instead.
 func (*ReportEngines) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportEngines) GetNode() string {
@@ -2760,7 +2942,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2954,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2967,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -2881,7 +3063,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3075,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3088,7 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateNamespace) GetName() string {
@@ -2926,7 +3108,7 @@ type DeletePool struct {
 
 func (x *DeletePool) Reset() {
 	*x = DeletePool{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3120,7 @@ func (x *DeletePool) String() string {
 func (*DeletePool) ProtoMessage() {}
 
 func (x *DeletePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3133,7 @@ func (x *DeletePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePool.ProtoReflect.Descriptor instead.
 func (*DeletePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeletePool) GetName() string {
@@ -2971,7 +3153,7 @@ type DeleteNamespace struct {
 
 func (x *DeleteNamespace) Reset() {
 	*x = DeleteNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3165,7 @@ func (x *DeleteNamespace) String() string {
 func (*DeleteNamespace) ProtoMessage() {}
 
 func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3178,7 @@ func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespace.ProtoReflect.Descriptor instead.
 func (*DeleteNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteNamespace) GetName() string {
@@ -3015,7 +3197,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3209,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3222,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ResumePool) GetName() string {
@@ -3060,7 +3242,7 @@ type DeleteClass struct {
 
 func (x *DeleteClass) Reset() {
 	*x = DeleteClass{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3254,7 @@ func (x *DeleteClass) String() string {
 func (*DeleteClass) ProtoMessage() {}
 
 func (x *DeleteClass) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3267,7 @@ func (x *DeleteClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClass.ProtoReflect.Descriptor instead.
 func (*DeleteClass) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeleteClass) GetNamespace() string {
@@ -3119,7 +3301,7 @@ type CreateQuota struct {
 
 func (x *CreateQuota) Reset() {
 	*x = CreateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3313,7 @@ func (x *CreateQuota) String() string {
 func (*CreateQuota) ProtoMessage() {}
 
 func (x *CreateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3326,7 @@ func (x *CreateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
 func (*CreateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateQuota) GetName() string {
@@ -3205,7 +3387,7 @@ type UpdateQuota struct {
 
 func (x *UpdateQuota) Reset() {
 	*x = UpdateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3399,7 @@ func (x *UpdateQuota) String() string {
 func (*UpdateQuota) ProtoMessage() {}
 
 func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3412,7 @@ func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
 func (*UpdateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateQuota) GetName() string {
@@ -3277,7 +3459,7 @@ type DeleteQuota struct {
 
 func (x *DeleteQuota) Reset() {
 	*x = DeleteQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3471,7 @@ func (x *DeleteQuota) String() string {
 func (*DeleteQuota) ProtoMessage() {}
 
 func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3484,7 @@ func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
 func (*DeleteQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteQuota) GetName() string {
@@ -3326,7 +3508,7 @@ type CreateNodeGroup struct {
 
 func (x *CreateNodeGroup) Reset() {
 	*x = CreateNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3520,7 @@ func (x *CreateNodeGroup) String() string {
 func (*CreateNodeGroup) ProtoMessage() {}
 
 func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3533,7 @@ func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroup.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CreateNodeGroup) GetName() string {
@@ -3402,7 +3584,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +3596,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +3609,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GroupMember) GetNode() string {
@@ -3464,7 +3646,7 @@ type MemberSelector struct {
 
 func (x *MemberSelector) Reset() {
 	*x = MemberSelector{}
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3658,7 @@ func (x *MemberSelector) String() string {
 func (*MemberSelector) ProtoMessage() {}
 
 func (x *MemberSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3671,7 @@ func (x *MemberSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSelector.ProtoReflect.Descriptor instead.
 func (*MemberSelector) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MemberSelector) GetLabels() []*Label {
@@ -3520,7 +3702,7 @@ type SetGroupMembers struct {
 
 func (x *SetGroupMembers) Reset() {
 	*x = SetGroupMembers{}
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3714,7 @@ func (x *SetGroupMembers) String() string {
 func (*SetGroupMembers) ProtoMessage() {}
 
 func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3727,7 @@ func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGroupMembers.ProtoReflect.Descriptor instead.
 func (*SetGroupMembers) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetGroupMembers) GetName() string {
@@ -3585,7 +3767,7 @@ type DeleteNodeGroup struct {
 
 func (x *DeleteNodeGroup) Reset() {
 	*x = DeleteNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3779,7 @@ func (x *DeleteNodeGroup) String() string {
 func (*DeleteNodeGroup) ProtoMessage() {}
 
 func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3792,7 @@ func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroup.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeleteNodeGroup) GetName() string {
@@ -3629,7 +3811,7 @@ type ResumeLedger struct {
 
 func (x *ResumeLedger) Reset() {
 	*x = ResumeLedger{}
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3823,7 @@ func (x *ResumeLedger) String() string {
 func (*ResumeLedger) ProtoMessage() {}
 
 func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3836,7 @@ func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedger.ProtoReflect.Descriptor instead.
 func (*ResumeLedger) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 type SubmitJob struct {
@@ -3677,7 +3859,7 @@ type SubmitJob struct {
 
 func (x *SubmitJob) Reset() {
 	*x = SubmitJob{}
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3871,7 @@ func (x *SubmitJob) String() string {
 func (*SubmitJob) ProtoMessage() {}
 
 func (x *SubmitJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3884,7 @@ func (x *SubmitJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJob.ProtoReflect.Descriptor instead.
 func (*SubmitJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SubmitJob) GetRequest() *Request {
@@ -3775,7 +3957,7 @@ type DeploymentHooks struct {
 
 func (x *DeploymentHooks) Reset() {
 	*x = DeploymentHooks{}
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3969,7 @@ func (x *DeploymentHooks) String() string {
 func (*DeploymentHooks) ProtoMessage() {}
 
 func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3982,7 @@ func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
 func (*DeploymentHooks) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeploymentHooks) GetDeployment() string {
@@ -3842,7 +4024,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3854,7 +4036,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3867,7 +4049,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Cycle) GetPeriodNs() int64 {
@@ -3895,7 +4077,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +4089,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4102,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Segment) GetOffsetNs() int64 {
@@ -3955,7 +4137,7 @@ type ChangeJob struct {
 
 func (x *ChangeJob) Reset() {
 	*x = ChangeJob{}
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3967,7 +4149,7 @@ func (x *ChangeJob) String() string {
 func (*ChangeJob) ProtoMessage() {}
 
 func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3980,7 +4162,7 @@ func (x *ChangeJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
 func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ChangeJob) GetNamespace() string {
@@ -4024,7 +4206,7 @@ type MoveJob struct {
 
 func (x *MoveJob) Reset() {
 	*x = MoveJob{}
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4218,7 @@ func (x *MoveJob) String() string {
 func (*MoveJob) ProtoMessage() {}
 
 func (x *MoveJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4231,7 @@ func (x *MoveJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
 func (*MoveJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MoveJob) GetJobId() uint64 {
@@ -4126,7 +4308,7 @@ type AcquireTurn struct {
 
 func (x *AcquireTurn) Reset() {
 	*x = AcquireTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4138,7 +4320,7 @@ func (x *AcquireTurn) String() string {
 func (*AcquireTurn) ProtoMessage() {}
 
 func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4151,7 +4333,7 @@ func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
 func (*AcquireTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AcquireTurn) GetRequest() *Request {
@@ -4239,7 +4421,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4251,7 +4433,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4264,7 +4446,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -4310,7 +4492,7 @@ type SubmitHook struct {
 
 func (x *SubmitHook) Reset() {
 	*x = SubmitHook{}
-	mi := &file_log_v1_log_proto_msgTypes[51]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4322,7 +4504,7 @@ func (x *SubmitHook) String() string {
 func (*SubmitHook) ProtoMessage() {}
 
 func (x *SubmitHook) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[51]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4335,7 +4517,7 @@ func (x *SubmitHook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitHook.ProtoReflect.Descriptor instead.
 func (*SubmitHook) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SubmitHook) GetGroupId() uint64 {
@@ -4375,7 +4557,7 @@ type EndContextSwitch struct {
 
 func (x *EndContextSwitch) Reset() {
 	*x = EndContextSwitch{}
-	mi := &file_log_v1_log_proto_msgTypes[52]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4569,7 @@ func (x *EndContextSwitch) String() string {
 func (*EndContextSwitch) ProtoMessage() {}
 
 func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[52]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4582,7 @@ func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndContextSwitch.ProtoReflect.Descriptor instead.
 func (*EndContextSwitch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EndContextSwitch) GetGroupId() uint64 {
@@ -4445,7 +4627,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_log_v1_log_proto_msgTypes[53]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4457,7 +4639,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[53]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4470,7 +4652,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RaiseLevel) GetLevel() uint32 {
@@ -4500,7 +4682,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[54]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4512,7 +4694,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[54]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4525,7 +4707,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -4558,7 +4740,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[55]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4570,7 +4752,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[55]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4583,7 +4765,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
 }
 
 // Result is the outcome of one command.
@@ -4608,7 +4790,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[56]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4802,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[56]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4815,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -4693,7 +4875,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[57]
+	mi := &file_log_v1_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4887,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[57]
+	mi := &file_log_v1_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4900,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -4749,6 +4931,317 @@ func (x *Refusal) GetRetryNs() int64 {
 	return 0
 }
 
+// RequestMigration asks for KV caches of one node to be copied to another.
+type RequestMigration struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Request   *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// 0: none; then it starts as soon as both nodes are free.
+	TrajectoryId uint64 `protobuf:"varint,3,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	Source       string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	Target       string `protobuf:"bytes,5,opt,name=target,proto3" json:"target,omitempty"`
+	// Encoded rota.v1.MigrationSelector, which the state machine does not read.
+	Selector []byte `protobuf:"bytes,6,opt,name=selector,proto3" json:"selector,omitempty"`
+	// How much the trajectory is predicted to do yet; the longest goes first.
+	Length uint64 `protobuf:"varint,7,opt,name=length,proto3" json:"length,omitempty"`
+	// Longest wait, and longest transfer; 0: the default.
+	QueueTimeoutNs int64 `protobuf:"varint,8,opt,name=queue_timeout_ns,json=queueTimeoutNs,proto3" json:"queue_timeout_ns,omitempty"`
+	RunTimeoutNs   int64 `protobuf:"varint,9,opt,name=run_timeout_ns,json=runTimeoutNs,proto3" json:"run_timeout_ns,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RequestMigration) Reset() {
+	*x = RequestMigration{}
+	mi := &file_log_v1_log_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestMigration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestMigration) ProtoMessage() {}
+
+func (x *RequestMigration) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestMigration.ProtoReflect.Descriptor instead.
+func (*RequestMigration) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *RequestMigration) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *RequestMigration) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RequestMigration) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *RequestMigration) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *RequestMigration) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *RequestMigration) GetSelector() []byte {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
+func (x *RequestMigration) GetLength() uint64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *RequestMigration) GetQueueTimeoutNs() int64 {
+	if x != nil {
+		return x.QueueTimeoutNs
+	}
+	return 0
+}
+
+func (x *RequestMigration) GetRunTimeoutNs() int64 {
+	if x != nil {
+		return x.RunTimeoutNs
+	}
+	return 0
+}
+
+type CancelMigration struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelMigration) Reset() {
+	*x = CancelMigration{}
+	mi := &file_log_v1_log_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelMigration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelMigration) ProtoMessage() {}
+
+func (x *CancelMigration) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelMigration.ProtoReflect.Descriptor instead.
+func (*CancelMigration) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *CancelMigration) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+// ReportMigrations says how transfers to a node ended.
+type ReportMigrations struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Reports       []*MigrationReport     `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportMigrations) Reset() {
+	*x = ReportMigrations{}
+	mi := &file_log_v1_log_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportMigrations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportMigrations) ProtoMessage() {}
+
+func (x *ReportMigrations) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportMigrations.ProtoReflect.Descriptor instead.
+func (*ReportMigrations) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ReportMigrations) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportMigrations) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportMigrations) GetReports() []*MigrationReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+type MigrationReport struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MigrationId uint64                 `protobuf:"varint,1,opt,name=migration_id,json=migrationId,proto3" json:"migration_id,omitempty"`
+	// Everything that was selected is on the node. Else message says what went wrong.
+	Done          bool   `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Values        uint64 `protobuf:"varint,4,opt,name=values,proto3" json:"values,omitempty"`
+	TotalBytes    uint64 `protobuf:"varint,5,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	MovedBytes    uint64 `protobuf:"varint,6,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
+	PresentBytes  uint64 `protobuf:"varint,7,opt,name=present_bytes,json=presentBytes,proto3" json:"present_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MigrationReport) Reset() {
+	*x = MigrationReport{}
+	mi := &file_log_v1_log_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigrationReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigrationReport) ProtoMessage() {}
+
+func (x *MigrationReport) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
+func (*MigrationReport) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *MigrationReport) GetMigrationId() uint64 {
+	if x != nil {
+		return x.MigrationId
+	}
+	return 0
+}
+
+func (x *MigrationReport) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *MigrationReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *MigrationReport) GetValues() uint64 {
+	if x != nil {
+		return x.Values
+	}
+	return 0
+}
+
+func (x *MigrationReport) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *MigrationReport) GetMovedBytes() uint64 {
+	if x != nil {
+		return x.MovedBytes
+	}
+	return 0
+}
+
+func (x *MigrationReport) GetPresentBytes() uint64 {
+	if x != nil {
+		return x.PresentBytes
+	}
+	return 0
+}
+
 var File_log_v1_log_proto protoreflect.FileDescriptor
 
 const file_log_v1_log_proto_rawDesc = "" +
@@ -4758,7 +5251,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe8\x10\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf7\x12\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -4807,7 +5300,12 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x0fregister_engine\x18. \x01(\v2\x16.log.v1.RegisterEngineH\x00R\x0eregisterEngine\x12;\n" +
 	"\rremove_engine\x18/ \x01(\v2\x14.log.v1.RemoveEngineH\x00R\fremoveEngine\x12>\n" +
 	"\x0ereport_engines\x180 \x01(\v2\x15.log.v1.ReportEnginesH\x00R\rreportEngines\x12E\n" +
-	"\x11set_group_members\x184 \x01(\v2\x17.log.v1.SetGroupMembersH\x00R\x0fsetGroupMembersB\x06\n" +
+	"\x11set_group_members\x184 \x01(\v2\x17.log.v1.SetGroupMembersH\x00R\x0fsetGroupMembers\x125\n" +
+	"\vreport_gpus\x188 \x01(\v2\x12.log.v1.ReportGpusH\x00R\n" +
+	"reportGpus\x12G\n" +
+	"\x11request_migration\x185 \x01(\v2\x18.log.v1.RequestMigrationH\x00R\x10requestMigration\x12D\n" +
+	"\x10cancel_migration\x186 \x01(\v2\x17.log.v1.CancelMigrationH\x00R\x0fcancelMigration\x12G\n" +
+	"\x11report_migrations\x187 \x01(\v2\x18.log.v1.ReportMigrationsH\x00R\x10reportMigrationsB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -4882,7 +5380,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xb0\x02\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xc4\x02\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -4892,9 +5390,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x0fidle_timeout_ns\x18\x06 \x01(\x03R\ridleTimeoutNs\x12!\n" +
 	"\fspread_group\x18\a \x01(\tR\vspreadGroup\x12!\n" +
 	"\fspread_label\x18\b \x01(\tR\vspreadLabel\x12\x1c\n" +
-	"\tobjective\x18\t \x01(\rR\tobjective\"!\n" +
+	"\tobjective\x18\t \x01(\rR\tobjective\x12\x12\n" +
+	"\x04spec\x18\n" +
+	" \x01(\fR\x04spec\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"\x8f\x03\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\xb0\x03\n" +
 	"\fRegisterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1d\n" +
@@ -4910,7 +5410,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04gpus\x18\n" +
 	" \x01(\v2\x14.log.v1.GpuInventoryR\x04gpus\x12#\n" +
 	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x12\x18\n" +
-	"\aresizes\x18\f \x01(\bR\aresizes\"]\n" +
+	"\aresizes\x18\f \x01(\bR\aresizes\x12\x1f\n" +
+	"\vcache_bytes\x18\r \x01(\x04R\n" +
+	"cacheBytes\"]\n" +
 	"\fGpuInventory\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12!\n" +
@@ -4923,7 +5425,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x0eReportAttempts\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12/\n" +
-	"\areports\x18\x03 \x03(\v2\x15.log.v1.AttemptReportR\areports\"\x84\x03\n" +
+	"\areports\x18\x03 \x03(\v2\x15.log.v1.AttemptReportR\areports\"\xac\x03\n" +
 	"\rAttemptReport\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
@@ -4940,19 +5442,28 @@ const file_log_v1_log_proto_rawDesc = "" +
 	" \x01(\x03R\x05cpuNs\x12*\n" +
 	"\x11memory_peak_bytes\x18\v \x01(\x04R\x0fmemoryPeakBytes\x12\x1c\n" +
 	"\tthrottled\x18\f \x01(\bR\tthrottled\x12\x19\n" +
-	"\bretry_ns\x18\r \x01(\x03R\aretryNs\"B\n" +
+	"\bretry_ns\x18\r \x01(\x03R\aretryNs\x12&\n" +
+	"\x05usage\x18\x0e \x03(\v2\x10.log.v1.QuotaUseR\x05usage\"B\n" +
 	"\n" +
 	"ExpireNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\";\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"g\n" +
 	"\tDrainNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bdraining\x18\x02 \x01(\bR\bdraining\"T\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\x12\x12\n" +
+	"\x04gpus\x18\x03 \x01(\x04R\x04gpus\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"T\n" +
 	"\n" +
 	"ReportDisk\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
-	"\x03low\x18\x03 \x01(\bR\x03low\" \n" +
+	"\x03low\x18\x03 \x01(\bR\x03low\"p\n" +
+	"\n" +
+	"ReportGpus\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04sick\x18\x03 \x01(\x04R\x04sick\x12\x18\n" +
+	"\areasons\x18\x04 \x03(\tR\areasons\" \n" +
 	"\n" +
 	"RemoveNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\":\n" +
@@ -5115,7 +5626,33 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x19\n" +
-	"\bretry_ns\x18\x04 \x01(\x03R\aretryNs*\x86\x01\n" +
+	"\bretry_ns\x18\x04 \x01(\x03R\aretryNs\"\xb4\x02\n" +
+	"\x10RequestMigration\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12#\n" +
+	"\rtrajectory_id\x18\x03 \x01(\x04R\ftrajectoryId\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x05 \x01(\tR\x06target\x12\x1a\n" +
+	"\bselector\x18\x06 \x01(\fR\bselector\x12\x16\n" +
+	"\x06length\x18\a \x01(\x04R\x06length\x12(\n" +
+	"\x10queue_timeout_ns\x18\b \x01(\x03R\x0equeueTimeoutNs\x12$\n" +
+	"\x0erun_timeout_ns\x18\t \x01(\x03R\frunTimeoutNs\"!\n" +
+	"\x0fCancelMigration\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"{\n" +
+	"\x10ReportMigrations\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x121\n" +
+	"\areports\x18\x03 \x03(\v2\x17.log.v1.MigrationReportR\areports\"\xe1\x01\n" +
+	"\x0fMigrationReport\x12!\n" +
+	"\fmigration_id\x18\x01 \x01(\x04R\vmigrationId\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
+	"\x06values\x18\x04 \x01(\x04R\x06values\x12\x1f\n" +
+	"\vtotal_bytes\x18\x05 \x01(\x04R\n" +
+	"totalBytes\x12\x1f\n" +
+	"\vmoved_bytes\x18\x06 \x01(\x04R\n" +
+	"movedBytes\x12#\n" +
+	"\rpresent_bytes\x18\a \x01(\x04R\fpresentBytes*\x86\x01\n" +
 	"\tJobChange\x12\x1a\n" +
 	"\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12JOB_CHANGE_SUSPEND\x10\x01\x12\x15\n" +
@@ -5141,7 +5678,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_log_v1_log_proto_goTypes = []any{
 	(JobChange)(0),           // 0: log.v1.JobChange
 	(TurnEnd)(0),             // 1: log.v1.TurnEnd
@@ -5169,40 +5706,45 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*ExpireNode)(nil),       // 23: log.v1.ExpireNode
 	(*DrainNode)(nil),        // 24: log.v1.DrainNode
 	(*ReportDisk)(nil),       // 25: log.v1.ReportDisk
-	(*RemoveNode)(nil),       // 26: log.v1.RemoveNode
-	(*RegisterEngine)(nil),   // 27: log.v1.RegisterEngine
-	(*RemoveEngine)(nil),     // 28: log.v1.RemoveEngine
-	(*ReportEngines)(nil),    // 29: log.v1.ReportEngines
-	(*EngineReport)(nil),     // 30: log.v1.EngineReport
-	(*CreateNamespace)(nil),  // 31: log.v1.CreateNamespace
-	(*DeletePool)(nil),       // 32: log.v1.DeletePool
-	(*DeleteNamespace)(nil),  // 33: log.v1.DeleteNamespace
-	(*ResumePool)(nil),       // 34: log.v1.ResumePool
-	(*DeleteClass)(nil),      // 35: log.v1.DeleteClass
-	(*CreateQuota)(nil),      // 36: log.v1.CreateQuota
-	(*UpdateQuota)(nil),      // 37: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),      // 38: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),  // 39: log.v1.CreateNodeGroup
-	(*GroupMember)(nil),      // 40: log.v1.GroupMember
-	(*MemberSelector)(nil),   // 41: log.v1.MemberSelector
-	(*SetGroupMembers)(nil),  // 42: log.v1.SetGroupMembers
-	(*DeleteNodeGroup)(nil),  // 43: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),     // 44: log.v1.ResumeLedger
-	(*SubmitJob)(nil),        // 45: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),  // 46: log.v1.DeploymentHooks
-	(*Cycle)(nil),            // 47: log.v1.Cycle
-	(*Segment)(nil),          // 48: log.v1.Segment
-	(*ChangeJob)(nil),        // 49: log.v1.ChangeJob
-	(*MoveJob)(nil),          // 50: log.v1.MoveJob
-	(*AcquireTurn)(nil),      // 51: log.v1.AcquireTurn
-	(*EndTurn)(nil),          // 52: log.v1.EndTurn
-	(*SubmitHook)(nil),       // 53: log.v1.SubmitHook
-	(*EndContextSwitch)(nil), // 54: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),       // 55: log.v1.RaiseLevel
-	(*QuoteHash)(nil),        // 56: log.v1.QuoteHash
-	(*Tick)(nil),             // 57: log.v1.Tick
-	(*Result)(nil),           // 58: log.v1.Result
-	(*Refusal)(nil),          // 59: log.v1.Refusal
+	(*ReportGpus)(nil),       // 26: log.v1.ReportGpus
+	(*RemoveNode)(nil),       // 27: log.v1.RemoveNode
+	(*RegisterEngine)(nil),   // 28: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),     // 29: log.v1.RemoveEngine
+	(*ReportEngines)(nil),    // 30: log.v1.ReportEngines
+	(*EngineReport)(nil),     // 31: log.v1.EngineReport
+	(*CreateNamespace)(nil),  // 32: log.v1.CreateNamespace
+	(*DeletePool)(nil),       // 33: log.v1.DeletePool
+	(*DeleteNamespace)(nil),  // 34: log.v1.DeleteNamespace
+	(*ResumePool)(nil),       // 35: log.v1.ResumePool
+	(*DeleteClass)(nil),      // 36: log.v1.DeleteClass
+	(*CreateQuota)(nil),      // 37: log.v1.CreateQuota
+	(*UpdateQuota)(nil),      // 38: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),      // 39: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),  // 40: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),      // 41: log.v1.GroupMember
+	(*MemberSelector)(nil),   // 42: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),  // 43: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),  // 44: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),     // 45: log.v1.ResumeLedger
+	(*SubmitJob)(nil),        // 46: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),  // 47: log.v1.DeploymentHooks
+	(*Cycle)(nil),            // 48: log.v1.Cycle
+	(*Segment)(nil),          // 49: log.v1.Segment
+	(*ChangeJob)(nil),        // 50: log.v1.ChangeJob
+	(*MoveJob)(nil),          // 51: log.v1.MoveJob
+	(*AcquireTurn)(nil),      // 52: log.v1.AcquireTurn
+	(*EndTurn)(nil),          // 53: log.v1.EndTurn
+	(*SubmitHook)(nil),       // 54: log.v1.SubmitHook
+	(*EndContextSwitch)(nil), // 55: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),       // 56: log.v1.RaiseLevel
+	(*QuoteHash)(nil),        // 57: log.v1.QuoteHash
+	(*Tick)(nil),             // 58: log.v1.Tick
+	(*Result)(nil),           // 59: log.v1.Result
+	(*Refusal)(nil),          // 60: log.v1.Refusal
+	(*RequestMigration)(nil), // 61: log.v1.RequestMigration
+	(*CancelMigration)(nil),  // 62: log.v1.CancelMigration
+	(*ReportMigrations)(nil), // 63: log.v1.ReportMigrations
+	(*MigrationReport)(nil),  // 64: log.v1.MigrationReport
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -5215,68 +5757,75 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	21, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
 	23, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
 	24, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	26, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	31, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	34, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	55, // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
-	56, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	57, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	35, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	36, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	37, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	38, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	39, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	43, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	44, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	45, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	49, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	50, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	51, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	52, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	54, // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
-	53, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
-	32, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
-	33, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
+	27, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	32, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	35, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	56, // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
+	57, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	58, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	36, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	37, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	38, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	39, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	40, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	44, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	45, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	46, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	50, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	51, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	52, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	53, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	55, // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
+	54, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
+	33, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
+	34, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
 	25, // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
-	27, // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
-	28, // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
-	29, // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
-	42, // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
-	6,  // 37: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,  // 38: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,  // 39: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,  // 40: log.v1.Action.needs:type_name -> log.v1.Needs
-	10, // 41: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12, // 42: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13, // 43: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11, // 44: log.v1.Profile.points:type_name -> log.v1.Point
-	4,  // 45: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	19, // 46: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20, // 47: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18, // 48: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22, // 49: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	30, // 50: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
-	40, // 51: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
-	41, // 52: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
-	20, // 53: log.v1.MemberSelector.labels:type_name -> log.v1.Label
-	40, // 54: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
-	41, // 55: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
-	4,  // 56: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	47, // 57: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	46, // 58: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,  // 59: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,  // 60: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,  // 61: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	48, // 62: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,  // 63: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,  // 64: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,  // 65: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	59, // 66: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	28, // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
+	29, // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
+	30, // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
+	43, // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
+	26, // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
+	61, // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
+	62, // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
+	63, // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
+	6,  // 41: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,  // 42: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,  // 43: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,  // 44: log.v1.Action.needs:type_name -> log.v1.Needs
+	10, // 45: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12, // 46: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13, // 47: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11, // 48: log.v1.Profile.points:type_name -> log.v1.Point
+	4,  // 49: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	19, // 50: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20, // 51: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18, // 52: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22, // 53: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	13, // 54: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
+	31, // 55: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	41, // 56: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	42, // 57: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	20, // 58: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	41, // 59: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	42, // 60: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,  // 61: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	48, // 62: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	47, // 63: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,  // 64: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,  // 65: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,  // 66: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	49, // 67: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,  // 68: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,  // 69: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,  // 70: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	60, // 71: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	4,  // 72: log.v1.RequestMigration.request:type_name -> log.v1.Request
+	64, // 73: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -5321,15 +5870,19 @@ func file_log_v1_log_proto_init() {
 		(*Command_RemoveEngine)(nil),
 		(*Command_ReportEngines)(nil),
 		(*Command_SetGroupMembers)(nil),
+		(*Command_ReportGpus)(nil),
+		(*Command_RequestMigration)(nil),
+		(*Command_CancelMigration)(nil),
+		(*Command_ReportMigrations)(nil),
 	}
-	file_log_v1_log_proto_msgTypes[35].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   58,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -652,8 +652,8 @@ type Command struct {
 	// the names, and "[redacted]" for each value.
 	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Working directory: an absolute path of a directory that exists on the node, or a
-	// path below the attempt's own fresh directory, which is made. Empty: the attempt's
-	// own directory.
+	// path below the directory of the trajectory, or without one below a fresh directory of
+	// the attempt. What is not there of such a path is made. Empty: that directory.
 	Dir           string `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1013,8 +1013,15 @@ type QuotaDemand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the quota.
 	Quota string `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
-	// 0 means 1.
-	Units         uint32 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	// What it expects to use; 0 means 1. It waits until so many are free.
+	Units uint32 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	// Of an HTTP call: where its answer says what it really used of a quota with a window, which
+	// counts from then on. "usage" is the usage of the APIs of OpenAI and Anthropic, all tokens.
+	// Otherwise a path in the JSON of the answer, such as "usage.total_tokens", or a sum of
+	// paths, "usage.input_tokens+usage.output_tokens", and with a factor,
+	// "usage.cost*100". At most 256 bytes. A command writes into $ROTA_USAGE_FILE. Needs
+	// feature level 3; below it, what was expected counts.
+	Settle        string `protobuf:"bytes,3,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1063,6 +1070,68 @@ func (x *QuotaDemand) GetUnits() uint32 {
 	return 0
 }
 
+func (x *QuotaDemand) GetSettle() string {
+	if x != nil {
+		return x.Settle
+	}
+	return ""
+}
+
+// QuotaUse is what an attempt really used of a quota.
+type QuotaUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the quota.
+	Quota string `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
+	// At most 1,000,000,000.
+	Units         uint64 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaUse) Reset() {
+	*x = QuotaUse{}
+	mi := &file_rota_v1_action_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaUse) ProtoMessage() {}
+
+func (x *QuotaUse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaUse.ProtoReflect.Descriptor instead.
+func (*QuotaUse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *QuotaUse) GetQuota() string {
+	if x != nil {
+		return x.Quota
+	}
+	return ""
+}
+
+func (x *QuotaUse) GetUnits() uint64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
 // ActionResult is what the last attempt left behind.
 type ActionResult struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1089,7 +1158,7 @@ type ActionResult struct {
 
 func (x *ActionResult) Reset() {
 	*x = ActionResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[9]
+	mi := &file_rota_v1_action_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1170,7 @@ func (x *ActionResult) String() string {
 func (*ActionResult) ProtoMessage() {}
 
 func (x *ActionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[9]
+	mi := &file_rota_v1_action_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1183,7 @@ func (x *ActionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionResult.ProtoReflect.Descriptor instead.
 func (*ActionResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ActionResult) GetReason() EndReason {
@@ -1215,14 +1284,17 @@ type Action struct {
 	// other numbers. Absent in lists.
 	CoresReason string `protobuf:"bytes,19,opt,name=cores_reason,json=coresReason,proto3" json:"cores_reason,omitempty"`
 	// While queued: when it is expected to start. Absent in lists.
-	Estimate      *StartEstimate `protobuf:"bytes,20,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	Estimate *StartEstimate `protobuf:"bytes,20,opt,name=estimate,proto3" json:"estimate,omitempty"`
+	// What its last attempt really used of quotas with a window, as far as it said. Of other
+	// quotas, what it expected to use counts.
+	QuotaUsage    []*QuotaUse `protobuf:"bytes,21,rep,name=quota_usage,json=quotaUsage,proto3" json:"quota_usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_rota_v1_action_proto_msgTypes[10]
+	mi := &file_rota_v1_action_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1306,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[10]
+	mi := &file_rota_v1_action_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1319,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Action) GetId() uint64 {
@@ -1376,6 +1448,13 @@ func (x *Action) GetEstimate() *StartEstimate {
 	return nil
 }
 
+func (x *Action) GetQuotaUsage() []*QuotaUse {
+	if x != nil {
+		return x.QuotaUsage
+	}
+	return nil
+}
+
 // StartEstimate is how long it takes from now until an action starts, as far as can be
 // said: by what is before the action in its queue, what runs, and what is known of how long
 // all that takes. It is no promise: actions that are submitted later may be faster to start,
@@ -1397,7 +1476,7 @@ type StartEstimate struct {
 
 func (x *StartEstimate) Reset() {
 	*x = StartEstimate{}
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1488,7 @@ func (x *StartEstimate) String() string {
 func (*StartEstimate) ProtoMessage() {}
 
 func (x *StartEstimate) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[11]
+	mi := &file_rota_v1_action_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1501,7 @@ func (x *StartEstimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEstimate.ProtoReflect.Descriptor instead.
 func (*StartEstimate) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartEstimate) GetP50() *durationpb.Duration {
@@ -1465,7 +1544,7 @@ type SubmitActionsRequest struct {
 
 func (x *SubmitActionsRequest) Reset() {
 	*x = SubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1556,7 @@ func (x *SubmitActionsRequest) String() string {
 func (*SubmitActionsRequest) ProtoMessage() {}
 
 func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[12]
+	mi := &file_rota_v1_action_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1569,7 @@ func (x *SubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitActionsRequest) GetNamespace() string {
@@ -1535,7 +1614,7 @@ type SubmitActionsResponse struct {
 
 func (x *SubmitActionsResponse) Reset() {
 	*x = SubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1626,7 @@ func (x *SubmitActionsResponse) String() string {
 func (*SubmitActionsResponse) ProtoMessage() {}
 
 func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[13]
+	mi := &file_rota_v1_action_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1639,7 @@ func (x *SubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitActionsResponse) GetIds() []uint64 {
@@ -1594,7 +1673,7 @@ type BatchSubmitActionsRequest struct {
 
 func (x *BatchSubmitActionsRequest) Reset() {
 	*x = BatchSubmitActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1685,7 @@ func (x *BatchSubmitActionsRequest) String() string {
 func (*BatchSubmitActionsRequest) ProtoMessage() {}
 
 func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[14]
+	mi := &file_rota_v1_action_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1698,7 @@ func (x *BatchSubmitActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsRequest.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BatchSubmitActionsRequest) GetRequests() []*SubmitActionsRequest {
@@ -1639,7 +1718,7 @@ type BatchSubmitActionsResponse struct {
 
 func (x *BatchSubmitActionsResponse) Reset() {
 	*x = BatchSubmitActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1730,7 @@ func (x *BatchSubmitActionsResponse) String() string {
 func (*BatchSubmitActionsResponse) ProtoMessage() {}
 
 func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[15]
+	mi := &file_rota_v1_action_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1743,7 @@ func (x *BatchSubmitActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchSubmitActionsResponse.ProtoReflect.Descriptor instead.
 func (*BatchSubmitActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BatchSubmitActionsResponse) GetResults() []*SubmitActionsResult {
@@ -1688,7 +1767,7 @@ type SubmitActionsResult struct {
 
 func (x *SubmitActionsResult) Reset() {
 	*x = SubmitActionsResult{}
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1779,7 @@ func (x *SubmitActionsResult) String() string {
 func (*SubmitActionsResult) ProtoMessage() {}
 
 func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[16]
+	mi := &file_rota_v1_action_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1792,7 @@ func (x *SubmitActionsResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitActionsResult.ProtoReflect.Descriptor instead.
 func (*SubmitActionsResult) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubmitActionsResult) GetOutcome() isSubmitActionsResult_Outcome {
@@ -1768,7 +1847,7 @@ type GetActionRequest struct {
 
 func (x *GetActionRequest) Reset() {
 	*x = GetActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1859,7 @@ func (x *GetActionRequest) String() string {
 func (*GetActionRequest) ProtoMessage() {}
 
 func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[17]
+	mi := &file_rota_v1_action_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1872,7 @@ func (x *GetActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionRequest.ProtoReflect.Descriptor instead.
 func (*GetActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetActionRequest) GetId() uint64 {
@@ -1822,7 +1901,7 @@ type GetActionResponse struct {
 
 func (x *GetActionResponse) Reset() {
 	*x = GetActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1913,7 @@ func (x *GetActionResponse) String() string {
 func (*GetActionResponse) ProtoMessage() {}
 
 func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[18]
+	mi := &file_rota_v1_action_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1926,7 @@ func (x *GetActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetActionResponse.ProtoReflect.Descriptor instead.
 func (*GetActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetActionResponse) GetAction() *Action {
@@ -1865,23 +1944,34 @@ func (x *GetActionResponse) GetRevision() uint64 {
 }
 
 type ListActionsRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" if empty; "*" for all.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Only these states; all if empty.
 	States []ActionState `protobuf:"varint,2,rep,packed,name=states,proto3,enum=rota.v1.ActionState" json:"states,omitempty"`
 	// Only actions of this trajectory; 0 for any.
 	TrajectoryId uint64 `protobuf:"varint,3,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
 	// 1 to 1,000; 0 means 100.
-	PageSize      uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	AllowStale    bool   `protobuf:"varint,6,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PageSize   uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken  string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	AllowStale bool   `protobuf:"varint,6,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	// The last submitted first. Those that are submitted between two pages are left out.
+	NewestFirst bool `protobuf:"varint,7,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
+	// Only actions with this name.
+	Name string `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
+	// Only actions of this class.
+	Class string `protobuf:"bytes,9,opt,name=class,proto3" json:"class,omitempty"`
+	// Only actions that run or have run last on this node, and those that wait for it.
+	Node string `protobuf:"bytes,10,opt,name=node,proto3" json:"node,omitempty"`
+	// Only actions that were submitted at this time or later.
+	SubmittedSince *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListActionsRequest) Reset() {
 	*x = ListActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +1983,7 @@ func (x *ListActionsRequest) String() string {
 func (*ListActionsRequest) ProtoMessage() {}
 
 func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[19]
+	mi := &file_rota_v1_action_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +1996,7 @@ func (x *ListActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsRequest.ProtoReflect.Descriptor instead.
 func (*ListActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListActionsRequest) GetNamespace() string {
@@ -1951,6 +2041,41 @@ func (x *ListActionsRequest) GetAllowStale() bool {
 	return false
 }
 
+func (x *ListActionsRequest) GetNewestFirst() bool {
+	if x != nil {
+		return x.NewestFirst
+	}
+	return false
+}
+
+func (x *ListActionsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListActionsRequest) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *ListActionsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListActionsRequest) GetSubmittedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SubmittedSince
+	}
+	return nil
+}
+
 type ListActionsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Actions []*Action              `protobuf:"bytes,1,rep,name=actions,proto3" json:"actions,omitempty"`
@@ -1964,7 +2089,7 @@ type ListActionsResponse struct {
 
 func (x *ListActionsResponse) Reset() {
 	*x = ListActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2101,7 @@ func (x *ListActionsResponse) String() string {
 func (*ListActionsResponse) ProtoMessage() {}
 
 func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[20]
+	mi := &file_rota_v1_action_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2114,7 @@ func (x *ListActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActionsResponse.ProtoReflect.Descriptor instead.
 func (*ListActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListActionsResponse) GetActions() []*Action {
@@ -2029,7 +2154,7 @@ type WatchActionsRequest struct {
 
 func (x *WatchActionsRequest) Reset() {
 	*x = WatchActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2166,7 @@ func (x *WatchActionsRequest) String() string {
 func (*WatchActionsRequest) ProtoMessage() {}
 
 func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[21]
+	mi := &file_rota_v1_action_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2179,7 @@ func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchActionsRequest) GetNamespace() string {
@@ -2097,7 +2222,7 @@ type WatchActionsResponse struct {
 
 func (x *WatchActionsResponse) Reset() {
 	*x = WatchActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2234,7 @@ func (x *WatchActionsResponse) String() string {
 func (*WatchActionsResponse) ProtoMessage() {}
 
 func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2247,7 @@ func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchActionsResponse) GetEvents() []*ActionEvent {
@@ -2160,7 +2285,7 @@ type ActionEvent struct {
 
 func (x *ActionEvent) Reset() {
 	*x = ActionEvent{}
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2297,7 @@ func (x *ActionEvent) String() string {
 func (*ActionEvent) ProtoMessage() {}
 
 func (x *ActionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2310,7 @@ func (x *ActionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionEvent.ProtoReflect.Descriptor instead.
 func (*ActionEvent) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ActionEvent) GetRevision() uint64 {
@@ -2268,7 +2393,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2405,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2418,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelActionsRequest) GetIds() []uint64 {
@@ -2313,7 +2438,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2450,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2463,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelActionsResponse) GetCanceled() uint32 {
@@ -2360,7 +2485,7 @@ type RunActionRequest struct {
 
 func (x *RunActionRequest) Reset() {
 	*x = RunActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2497,7 @@ func (x *RunActionRequest) String() string {
 func (*RunActionRequest) ProtoMessage() {}
 
 func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2510,7 @@ func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionRequest.ProtoReflect.Descriptor instead.
 func (*RunActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RunActionRequest) GetNamespace() string {
@@ -2429,7 +2554,7 @@ type RunActionResponse struct {
 
 func (x *RunActionResponse) Reset() {
 	*x = RunActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +2566,7 @@ func (x *RunActionResponse) String() string {
 func (*RunActionResponse) ProtoMessage() {}
 
 func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +2579,7 @@ func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionResponse.ProtoReflect.Descriptor instead.
 func (*RunActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RunActionResponse) GetUpdate() isRunActionResponse_Update {
@@ -2515,7 +2640,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2652,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2665,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -2587,7 +2712,7 @@ type ReadActionOutputRequest struct {
 
 func (x *ReadActionOutputRequest) Reset() {
 	*x = ReadActionOutputRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2724,7 @@ func (x *ReadActionOutputRequest) String() string {
 func (*ReadActionOutputRequest) ProtoMessage() {}
 
 func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2737,7 @@ func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadActionOutputRequest) GetActionId() uint64 {
@@ -2659,7 +2784,7 @@ type ReadActionOutputResponse struct {
 
 func (x *ReadActionOutputResponse) Reset() {
 	*x = ReadActionOutputResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[30]
+	mi := &file_rota_v1_action_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2796,7 @@ func (x *ReadActionOutputResponse) String() string {
 func (*ReadActionOutputResponse) ProtoMessage() {}
 
 func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[30]
+	mi := &file_rota_v1_action_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2809,7 @@ func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadActionOutputResponse) GetChunk() *OutputChunk {
@@ -2713,7 +2838,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_rota_v1_action_proto_msgTypes[31]
+	mi := &file_rota_v1_action_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2850,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[31]
+	mi := &file_rota_v1_action_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2863,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -2843,10 +2968,14 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x04gpus\x18\x02 \x03(\rR\x04gpus\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12\x14\n" +
 	"\x05model\x18\x04 \x01(\tR\x05model\x12/\n" +
-	"\x05setup\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05setup\"9\n" +
+	"\x05setup\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05setup\"Q\n" +
 	"\vQuotaDemand\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
-	"\x05units\x18\x02 \x01(\rR\x05units\"\xed\x02\n" +
+	"\x05units\x18\x02 \x01(\rR\x05units\x12\x16\n" +
+	"\x06settle\x18\x03 \x01(\tR\x06settle\"6\n" +
+	"\bQuotaUse\x12\x14\n" +
+	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x04R\x05units\"\xed\x02\n" +
 	"\fActionResult\x12*\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x12.rota.v1.EndReasonR\x06reason\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x16\n" +
@@ -2858,7 +2987,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xaf\x05\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xe3\x05\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -2881,7 +3010,9 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x04gpus\x18\x0f \x03(\rR\x04gpus\x12/\n" +
 	"\x05setup\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\x05setup\x12!\n" +
 	"\fcores_reason\x18\x13 \x01(\tR\vcoresReason\x122\n" +
-	"\bestimate\x18\x14 \x01(\v2\x16.rota.v1.StartEstimateR\bestimate\"\x90\x01\n" +
+	"\bestimate\x18\x14 \x01(\v2\x16.rota.v1.StartEstimateR\bestimate\x122\n" +
+	"\vquota_usage\x18\x15 \x03(\v2\x11.rota.v1.QuotaUseR\n" +
+	"quotaUsage\"\x90\x01\n" +
 	"\rStartEstimate\x12+\n" +
 	"\x03p50\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p90\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12%\n" +
@@ -2911,7 +3042,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"allowStale\"X\n" +
 	"\x11GetActionResponse\x12'\n" +
 	"\x06action\x18\x01 \x01(\v2\x0f.rota.v1.ActionR\x06action\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe2\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x88\x03\n" +
 	"\x12ListActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12,\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x14.rota.v1.ActionStateR\x06states\x12#\n" +
@@ -2920,7 +3051,13 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x1f\n" +
 	"\vallow_stale\x18\x06 \x01(\bR\n" +
-	"allowStale\"\x84\x01\n" +
+	"allowStale\x12!\n" +
+	"\fnewest_first\x18\a \x01(\bR\vnewestFirst\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04name\x12\x14\n" +
+	"\x05class\x18\t \x01(\tR\x05class\x12\x12\n" +
+	"\x04node\x18\n" +
+	" \x01(\tR\x04node\x12C\n" +
+	"\x0fsubmitted_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0esubmittedSince\"\x84\x01\n" +
 	"\x13ListActionsResponse\x12)\n" +
 	"\aactions\x18\x01 \x03(\v2\x0f.rota.v1.ActionR\aactions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -3035,7 +3172,7 @@ func file_rota_v1_action_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_rota_v1_action_proto_goTypes = []any{
 	(LossPolicy)(0),                    // 0: rota.v1.LossPolicy
 	(ActionState)(0),                   // 1: rota.v1.ActionState
@@ -3050,105 +3187,108 @@ var file_rota_v1_action_proto_goTypes = []any{
 	(*Resources)(nil),                  // 10: rota.v1.Resources
 	(*GpuDemand)(nil),                  // 11: rota.v1.GpuDemand
 	(*QuotaDemand)(nil),                // 12: rota.v1.QuotaDemand
-	(*ActionResult)(nil),               // 13: rota.v1.ActionResult
-	(*Action)(nil),                     // 14: rota.v1.Action
-	(*StartEstimate)(nil),              // 15: rota.v1.StartEstimate
-	(*SubmitActionsRequest)(nil),       // 16: rota.v1.SubmitActionsRequest
-	(*SubmitActionsResponse)(nil),      // 17: rota.v1.SubmitActionsResponse
-	(*BatchSubmitActionsRequest)(nil),  // 18: rota.v1.BatchSubmitActionsRequest
-	(*BatchSubmitActionsResponse)(nil), // 19: rota.v1.BatchSubmitActionsResponse
-	(*SubmitActionsResult)(nil),        // 20: rota.v1.SubmitActionsResult
-	(*GetActionRequest)(nil),           // 21: rota.v1.GetActionRequest
-	(*GetActionResponse)(nil),          // 22: rota.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 23: rota.v1.ListActionsRequest
-	(*ListActionsResponse)(nil),        // 24: rota.v1.ListActionsResponse
-	(*WatchActionsRequest)(nil),        // 25: rota.v1.WatchActionsRequest
-	(*WatchActionsResponse)(nil),       // 26: rota.v1.WatchActionsResponse
-	(*ActionEvent)(nil),                // 27: rota.v1.ActionEvent
-	(*CancelActionsRequest)(nil),       // 28: rota.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 29: rota.v1.CancelActionsResponse
-	(*RunActionRequest)(nil),           // 30: rota.v1.RunActionRequest
-	(*RunActionResponse)(nil),          // 31: rota.v1.RunActionResponse
-	(*OutputChunk)(nil),                // 32: rota.v1.OutputChunk
-	(*ReadActionOutputRequest)(nil),    // 33: rota.v1.ReadActionOutputRequest
-	(*ReadActionOutputResponse)(nil),   // 34: rota.v1.ReadActionOutputResponse
-	(*ErrorDetail)(nil),                // 35: rota.v1.ErrorDetail
-	nil,                                // 36: rota.v1.Command.EnvEntry
-	nil,                                // 37: rota.v1.HttpCall.HeadersEntry
-	(*durationpb.Duration)(nil),        // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 39: google.protobuf.Timestamp
+	(*QuotaUse)(nil),                   // 13: rota.v1.QuotaUse
+	(*ActionResult)(nil),               // 14: rota.v1.ActionResult
+	(*Action)(nil),                     // 15: rota.v1.Action
+	(*StartEstimate)(nil),              // 16: rota.v1.StartEstimate
+	(*SubmitActionsRequest)(nil),       // 17: rota.v1.SubmitActionsRequest
+	(*SubmitActionsResponse)(nil),      // 18: rota.v1.SubmitActionsResponse
+	(*BatchSubmitActionsRequest)(nil),  // 19: rota.v1.BatchSubmitActionsRequest
+	(*BatchSubmitActionsResponse)(nil), // 20: rota.v1.BatchSubmitActionsResponse
+	(*SubmitActionsResult)(nil),        // 21: rota.v1.SubmitActionsResult
+	(*GetActionRequest)(nil),           // 22: rota.v1.GetActionRequest
+	(*GetActionResponse)(nil),          // 23: rota.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 24: rota.v1.ListActionsRequest
+	(*ListActionsResponse)(nil),        // 25: rota.v1.ListActionsResponse
+	(*WatchActionsRequest)(nil),        // 26: rota.v1.WatchActionsRequest
+	(*WatchActionsResponse)(nil),       // 27: rota.v1.WatchActionsResponse
+	(*ActionEvent)(nil),                // 28: rota.v1.ActionEvent
+	(*CancelActionsRequest)(nil),       // 29: rota.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 30: rota.v1.CancelActionsResponse
+	(*RunActionRequest)(nil),           // 31: rota.v1.RunActionRequest
+	(*RunActionResponse)(nil),          // 32: rota.v1.RunActionResponse
+	(*OutputChunk)(nil),                // 33: rota.v1.OutputChunk
+	(*ReadActionOutputRequest)(nil),    // 34: rota.v1.ReadActionOutputRequest
+	(*ReadActionOutputResponse)(nil),   // 35: rota.v1.ReadActionOutputResponse
+	(*ErrorDetail)(nil),                // 36: rota.v1.ErrorDetail
+	nil,                                // 37: rota.v1.Command.EnvEntry
+	nil,                                // 38: rota.v1.HttpCall.HeadersEntry
+	(*durationpb.Duration)(nil),        // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 40: google.protobuf.Timestamp
 }
 var file_rota_v1_action_proto_depIdxs = []int32{
 	8,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
 	10, // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
-	38, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
-	38, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
+	39, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
+	39, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
 	0,  // 4: rota.v1.ActionSpec.loss_policy:type_name -> rota.v1.LossPolicy
 	5,  // 5: rota.v1.ActionSpec.profile:type_name -> rota.v1.Profile
 	9,  // 6: rota.v1.ActionSpec.http:type_name -> rota.v1.HttpCall
-	38, // 7: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
+	39, // 7: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
 	6,  // 8: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
 	7,  // 9: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
-	36, // 10: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
-	37, // 11: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
+	37, // 10: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
+	38, // 11: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
 	11, // 12: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
 	12, // 13: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
-	38, // 14: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
+	39, // 14: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
 	2,  // 15: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
-	38, // 16: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
-	38, // 17: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
+	39, // 16: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
+	39, // 17: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
 	4,  // 18: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
 	1,  // 19: rota.v1.Action.state:type_name -> rota.v1.ActionState
-	39, // 20: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
-	39, // 21: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	39, // 22: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
-	13, // 23: rota.v1.Action.result:type_name -> rota.v1.ActionResult
-	38, // 24: rota.v1.Action.setup:type_name -> google.protobuf.Duration
-	15, // 25: rota.v1.Action.estimate:type_name -> rota.v1.StartEstimate
-	38, // 26: rota.v1.StartEstimate.p50:type_name -> google.protobuf.Duration
-	38, // 27: rota.v1.StartEstimate.p90:type_name -> google.protobuf.Duration
-	39, // 28: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 29: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
-	15, // 30: rota.v1.SubmitActionsResponse.estimates:type_name -> rota.v1.StartEstimate
-	16, // 31: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
-	20, // 32: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
-	17, // 33: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
-	35, // 34: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
-	14, // 35: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
-	1,  // 36: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
-	14, // 37: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
-	27, // 38: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	39, // 39: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	1,  // 40: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	2,  // 41: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	39, // 42: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 43: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	14, // 44: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	32, // 45: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	3,  // 46: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	32, // 47: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	38, // 48: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	16, // 49: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	18, // 50: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	21, // 51: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	23, // 52: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	25, // 53: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	28, // 54: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	30, // 55: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	33, // 56: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	17, // 57: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	19, // 58: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	22, // 59: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	24, // 60: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	26, // 61: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	29, // 62: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	31, // 63: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	34, // 64: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	57, // [57:65] is the sub-list for method output_type
-	49, // [49:57] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	40, // 20: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
+	40, // 21: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	40, // 22: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
+	14, // 23: rota.v1.Action.result:type_name -> rota.v1.ActionResult
+	39, // 24: rota.v1.Action.setup:type_name -> google.protobuf.Duration
+	16, // 25: rota.v1.Action.estimate:type_name -> rota.v1.StartEstimate
+	13, // 26: rota.v1.Action.quota_usage:type_name -> rota.v1.QuotaUse
+	39, // 27: rota.v1.StartEstimate.p50:type_name -> google.protobuf.Duration
+	39, // 28: rota.v1.StartEstimate.p90:type_name -> google.protobuf.Duration
+	40, // 29: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 30: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
+	16, // 31: rota.v1.SubmitActionsResponse.estimates:type_name -> rota.v1.StartEstimate
+	17, // 32: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
+	21, // 33: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
+	18, // 34: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
+	36, // 35: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
+	15, // 36: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
+	1,  // 37: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
+	40, // 38: rota.v1.ListActionsRequest.submitted_since:type_name -> google.protobuf.Timestamp
+	15, // 39: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
+	28, // 40: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	40, // 41: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	1,  // 42: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	2,  // 43: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	40, // 44: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	4,  // 45: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	15, // 46: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	33, // 47: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	3,  // 48: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	33, // 49: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	39, // 50: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	17, // 51: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	19, // 52: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	22, // 53: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	24, // 54: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	26, // 55: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	29, // 56: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	31, // 57: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	34, // 58: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	18, // 59: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	20, // 60: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	23, // 61: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	25, // 62: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	27, // 63: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	30, // 64: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	32, // 65: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	35, // 66: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	59, // [59:67] is the sub-list for method output_type
+	51, // [51:59] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }
@@ -3161,12 +3301,12 @@ func file_rota_v1_action_proto_init() {
 		(*Profile_Table)(nil),
 	}
 	file_rota_v1_action_proto_msgTypes[6].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[16].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[17].OneofWrappers = []any{
 		(*SubmitActionsResult_Response)(nil),
 		(*SubmitActionsResult_Error)(nil),
 	}
-	file_rota_v1_action_proto_msgTypes[21].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[27].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[22].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[28].OneofWrappers = []any{
 		(*RunActionResponse_Action)(nil),
 		(*RunActionResponse_Output)(nil),
 	}
@@ -3176,7 +3316,7 @@ func file_rota_v1_action_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_action_proto_rawDesc), len(file_rota_v1_action_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

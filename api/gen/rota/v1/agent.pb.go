@@ -41,7 +41,9 @@ type RegisterNodeRequest struct {
 	// Bandwidth of its network in bits a second; 0: none is given to actions.
 	BandwidthBps uint64 `protobuf:"varint,11,opt,name=bandwidth_bps,json=bandwidthBps,proto3" json:"bandwidth_bps,omitempty"`
 	// The agent can change the CPUs of an attempt while it runs.
-	Resizes       bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	Resizes bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	// Size of the node's cache for KV caches in bytes, in memory and on disk; 0: it has none.
+	CacheBytes    uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,6 +160,13 @@ func (x *RegisterNodeRequest) GetResizes() bool {
 		return x.Resizes
 	}
 	return false
+}
+
+func (x *RegisterNodeRequest) GetCacheBytes() uint64 {
+	if x != nil {
+		return x.CacheBytes
+	}
+	return 0
 }
 
 type RegisterNodeResponse struct {
@@ -336,8 +345,14 @@ type WatchNodeResponse struct {
 	// attempts that need them; always all of them. Their engines are stopped instead of put to
 	// sleep when no attempt uses them. Attempts that wait for them end.
 	RemovedModels []string `protobuf:"bytes,7,rep,name=removed_models,json=removedModels,proto3" json:"removed_models,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Every migration that should run with the node as one of its ends, always all of them: at
+	// most one. The node stops to pull any other.
+	Migrations []*DesiredMigration `protobuf:"bytes,8,rep,name=migrations,proto3" json:"migrations,omitempty"`
+	// The trajectories that are open on the node, with messages that have every attempt. The
+	// agent removes the directories of others. Absent: the server does not say.
+	OpenTrajectories *OpenTrajectories `protobuf:"bytes,9,opt,name=open_trajectories,json=openTrajectories,proto3" json:"open_trajectories,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *WatchNodeResponse) Reset() {
@@ -419,6 +434,144 @@ func (x *WatchNodeResponse) GetRemovedModels() []string {
 	return nil
 }
 
+func (x *WatchNodeResponse) GetMigrations() []*DesiredMigration {
+	if x != nil {
+		return x.Migrations
+	}
+	return nil
+}
+
+func (x *WatchNodeResponse) GetOpenTrajectories() *OpenTrajectories {
+	if x != nil {
+		return x.OpenTrajectories
+	}
+	return nil
+}
+
+// OpenTrajectories are all trajectories that are open on a node.
+type OpenTrajectories struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []uint64               `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenTrajectories) Reset() {
+	*x = OpenTrajectories{}
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenTrajectories) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenTrajectories) ProtoMessage() {}
+
+func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenTrajectories.ProtoReflect.Descriptor instead.
+func (*OpenTrajectories) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *OpenTrajectories) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+// DesiredMigration is a transfer of KV caches that should run.
+type DesiredMigration struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MigrationId uint64                 `protobuf:"varint,1,opt,name=migration_id,json=migrationId,proto3" json:"migration_id,omitempty"`
+	// The node is the target, and pulls from the peer. Else the peer pulls from the node.
+	Incoming bool `protobuf:"varint,2,opt,name=incoming,proto3" json:"incoming,omitempty"`
+	// The other node, and the address of its agent.
+	Peer          string             `protobuf:"bytes,3,opt,name=peer,proto3" json:"peer,omitempty"`
+	PeerAddress   string             `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	Selector      *MigrationSelector `protobuf:"bytes,5,opt,name=selector,proto3" json:"selector,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DesiredMigration) Reset() {
+	*x = DesiredMigration{}
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DesiredMigration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DesiredMigration) ProtoMessage() {}
+
+func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DesiredMigration.ProtoReflect.Descriptor instead.
+func (*DesiredMigration) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DesiredMigration) GetMigrationId() uint64 {
+	if x != nil {
+		return x.MigrationId
+	}
+	return 0
+}
+
+func (x *DesiredMigration) GetIncoming() bool {
+	if x != nil {
+		return x.Incoming
+	}
+	return false
+}
+
+func (x *DesiredMigration) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *DesiredMigration) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *DesiredMigration) GetSelector() *MigrationSelector {
+	if x != nil {
+		return x.Selector
+	}
+	return nil
+}
+
 // DesiredEngine is an engine that should be ready on a chunk.
 type DesiredEngine struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -433,7 +586,7 @@ type DesiredEngine struct {
 
 func (x *DesiredEngine) Reset() {
 	*x = DesiredEngine{}
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +598,7 @@ func (x *DesiredEngine) String() string {
 func (*DesiredEngine) ProtoMessage() {}
 
 func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +611,7 @@ func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredEngine.ProtoReflect.Descriptor instead.
 func (*DesiredEngine) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DesiredEngine) GetSpec() *EngineSpec {
@@ -500,7 +653,7 @@ type GoneAttempt struct {
 
 func (x *GoneAttempt) Reset() {
 	*x = GoneAttempt{}
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +665,7 @@ func (x *GoneAttempt) String() string {
 func (*GoneAttempt) ProtoMessage() {}
 
 func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +678,7 @@ func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneAttempt.ProtoReflect.Descriptor instead.
 func (*GoneAttempt) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GoneAttempt) GetActionId() uint64 {
@@ -575,7 +728,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -587,7 +740,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -600,7 +753,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Assignment) GetActionId() uint64 {
@@ -703,16 +856,18 @@ func (x *Assignment) GetEngine() string {
 
 // QuotaKey is a key of a quota, from 1 on.
 type QuotaKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Quota         string                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
-	Key           uint32                 `protobuf:"varint,2,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Quota string                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
+	Key   uint32                 `protobuf:"varint,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Where the answer of an HTTP call says what it really used; see QuotaDemand.
+	Settle        string `protobuf:"bytes,3,opt,name=settle,proto3" json:"settle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QuotaKey) Reset() {
 	*x = QuotaKey{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +879,7 @@ func (x *QuotaKey) String() string {
 func (*QuotaKey) ProtoMessage() {}
 
 func (x *QuotaKey) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +892,7 @@ func (x *QuotaKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
 func (*QuotaKey) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QuotaKey) GetQuota() string {
@@ -754,6 +909,13 @@ func (x *QuotaKey) GetKey() uint32 {
 	return 0
 }
 
+func (x *QuotaKey) GetSettle() string {
+	if x != nil {
+		return x.Settle
+	}
+	return ""
+}
+
 type ReportAttemptsRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -766,7 +928,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +940,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +953,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -822,14 +984,16 @@ type AttemptReport struct {
 	Attempt  uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Result   *ActionResult          `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
 	// A provider refused calls of the attempt for their rate.
-	Throttle      *Throttle `protobuf:"bytes,4,opt,name=throttle,proto3" json:"throttle,omitempty"`
+	Throttle *Throttle `protobuf:"bytes,4,opt,name=throttle,proto3" json:"throttle,omitempty"`
+	// What the attempt really used of quotas, as far as it said. At most 8.
+	Usage         []*QuotaUse `protobuf:"bytes,5,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1005,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1018,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -885,6 +1049,13 @@ func (x *AttemptReport) GetThrottle() *Throttle {
 	return nil
 }
 
+func (x *AttemptReport) GetUsage() []*QuotaUse {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // Throttle is what a provider said when it refused calls for their rate.
 type Throttle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -896,7 +1067,7 @@ type Throttle struct {
 
 func (x *Throttle) Reset() {
 	*x = Throttle{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1079,7 @@ func (x *Throttle) String() string {
 func (*Throttle) ProtoMessage() {}
 
 func (x *Throttle) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1092,7 @@ func (x *Throttle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Throttle.ProtoReflect.Descriptor instead.
 func (*Throttle) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Throttle) GetRetryAfter() *durationpb.Duration {
@@ -942,7 +1113,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1125,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1138,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -988,7 +1159,7 @@ type ReportDiskRequest struct {
 
 func (x *ReportDiskRequest) Reset() {
 	*x = ReportDiskRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1171,7 @@ func (x *ReportDiskRequest) String() string {
 func (*ReportDiskRequest) ProtoMessage() {}
 
 func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1184,7 @@ func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
 func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportDiskRequest) GetName() string {
@@ -1045,7 +1216,7 @@ type ReportDiskResponse struct {
 
 func (x *ReportDiskResponse) Reset() {
 	*x = ReportDiskResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1228,7 @@ func (x *ReportDiskResponse) String() string {
 func (*ReportDiskResponse) ProtoMessage() {}
 
 func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1241,158 @@ func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
 func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+}
+
+type ReportGpusRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// By their numbers, ascending.
+	Sick          []*SickGpu `protobuf:"bytes,3,rep,name=sick,proto3" json:"sick,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportGpusRequest) Reset() {
+	*x = ReportGpusRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportGpusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportGpusRequest) ProtoMessage() {}
+
+func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportGpusRequest.ProtoReflect.Descriptor instead.
+func (*ReportGpusRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReportGpusRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportGpusRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportGpusRequest) GetSick() []*SickGpu {
+	if x != nil {
+		return x.Sick
+	}
+	return nil
+}
+
+// SickGpu is a GPU that its agent has found broken.
+type SickGpu struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Gpu   uint32                 `protobuf:"varint,1,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// What is wrong with it, such as "XID 79"; at most 128 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SickGpu) Reset() {
+	*x = SickGpu{}
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SickGpu) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SickGpu) ProtoMessage() {}
+
+func (x *SickGpu) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SickGpu.ProtoReflect.Descriptor instead.
+func (*SickGpu) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SickGpu) GetGpu() uint32 {
+	if x != nil {
+		return x.Gpu
+	}
+	return 0
+}
+
+func (x *SickGpu) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReportGpusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportGpusResponse) Reset() {
+	*x = ReportGpusResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportGpusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportGpusResponse) ProtoMessage() {}
+
+func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportGpusResponse.ProtoReflect.Descriptor instead.
+func (*ReportGpusResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 type ReportEnginesRequest struct {
@@ -1085,7 +1407,7 @@ type ReportEnginesRequest struct {
 
 func (x *ReportEnginesRequest) Reset() {
 	*x = ReportEnginesRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1419,7 @@ func (x *ReportEnginesRequest) String() string {
 func (*ReportEnginesRequest) ProtoMessage() {}
 
 func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1432,7 @@ func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesRequest.ProtoReflect.Descriptor instead.
 func (*ReportEnginesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportEnginesRequest) GetName() string {
@@ -1157,7 +1479,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1491,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1504,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -1270,7 +1592,7 @@ type ReportEnginesResponse struct {
 
 func (x *ReportEnginesResponse) Reset() {
 	*x = ReportEnginesResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1604,7 @@ func (x *ReportEnginesResponse) String() string {
 func (*ReportEnginesResponse) ProtoMessage() {}
 
 func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1617,175 @@ func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesResponse.ProtoReflect.Descriptor instead.
 func (*ReportEnginesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
+}
+
+type ReportMigrationsRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Incarnation uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// 1 to 256.
+	Reports       []*MigrationReport `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportMigrationsRequest) Reset() {
+	*x = ReportMigrationsRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportMigrationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportMigrationsRequest) ProtoMessage() {}
+
+func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportMigrationsRequest.ProtoReflect.Descriptor instead.
+func (*ReportMigrationsRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReportMigrationsRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReportMigrationsRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportMigrationsRequest) GetReports() []*MigrationReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// MigrationReport is how a transfer to the node ended.
+type MigrationReport struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	MigrationId uint64                 `protobuf:"varint,1,opt,name=migration_id,json=migrationId,proto3" json:"migration_id,omitempty"`
+	// Everything that was selected is on the node.
+	Done bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// What went wrong otherwise; at most 512 bytes of it are kept.
+	Message       string             `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Progress      *MigrationProgress `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MigrationReport) Reset() {
+	*x = MigrationReport{}
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigrationReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigrationReport) ProtoMessage() {}
+
+func (x *MigrationReport) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
+func (*MigrationReport) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *MigrationReport) GetMigrationId() uint64 {
+	if x != nil {
+		return x.MigrationId
+	}
+	return 0
+}
+
+func (x *MigrationReport) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *MigrationReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *MigrationReport) GetProgress() *MigrationProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+type ReportMigrationsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportMigrationsResponse) Reset() {
+	*x = ReportMigrationsResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportMigrationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportMigrationsResponse) ProtoMessage() {}
+
+func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportMigrationsResponse.ProtoReflect.Descriptor instead.
+func (*ReportMigrationsResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type RenewLeaseRequest struct {
@@ -1308,7 +1798,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1810,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1823,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -1360,7 +1850,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1862,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1875,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -1408,7 +1898,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1910,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1923,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -1480,7 +1970,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1982,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1995,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -1519,7 +2009,7 @@ var File_rota_v1_agent_proto protoreflect.FileDescriptor
 
 const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x12rota/v1/node.proto\"\xee\x03\n" +
+	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x17rota/v1/migration.proto\x1a\x12rota/v1/node.proto\"\x8f\x04\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -1535,7 +2025,9 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04gpus\x18\n" +
 	" \x01(\v2\x15.rota.v1.GpuInventoryR\x04gpus\x12#\n" +
 	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x12\x18\n" +
-	"\aresizes\x18\f \x01(\bR\aresizes\x1a9\n" +
+	"\aresizes\x18\f \x01(\bR\aresizes\x12\x1f\n" +
+	"\vcache_bytes\x18\r \x01(\x04R\n" +
+	"cacheBytes\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x01\n" +
@@ -1550,7 +2042,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1b\n" +
 	"\tmin_index\x18\x03 \x01(\x04R\bminIndex\x12\x18\n" +
-	"\achanges\x18\x04 \x01(\bR\achanges\"\x91\x02\n" +
+	"\achanges\x18\x04 \x01(\bR\achanges\"\x94\x03\n" +
 	"\x11WatchNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x125\n" +
 	"\vassignments\x18\x02 \x03(\v2\x13.rota.v1.AssignmentR\vassignments\x12\x16\n" +
@@ -1558,7 +2050,19 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x05since\x18\x04 \x01(\x04R\x05since\x12(\n" +
 	"\x04gone\x18\x05 \x03(\v2\x14.rota.v1.GoneAttemptR\x04gone\x120\n" +
 	"\aengines\x18\x06 \x03(\v2\x16.rota.v1.DesiredEngineR\aengines\x12%\n" +
-	"\x0eremoved_models\x18\a \x03(\tR\rremovedModels\"\xa4\x01\n" +
+	"\x0eremoved_models\x18\a \x03(\tR\rremovedModels\x129\n" +
+	"\n" +
+	"migrations\x18\b \x03(\v2\x19.rota.v1.DesiredMigrationR\n" +
+	"migrations\x12F\n" +
+	"\x11open_trajectories\x18\t \x01(\v2\x19.rota.v1.OpenTrajectoriesR\x10openTrajectories\"$\n" +
+	"\x10OpenTrajectories\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xc0\x01\n" +
+	"\x10DesiredMigration\x12!\n" +
+	"\fmigration_id\x18\x01 \x01(\x04R\vmigrationId\x12\x1a\n" +
+	"\bincoming\x18\x02 \x01(\bR\bincoming\x12\x12\n" +
+	"\x04peer\x18\x03 \x01(\tR\x04peer\x12!\n" +
+	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\x126\n" +
+	"\bselector\x18\x05 \x01(\v2\x1a.rota.v1.MigrationSelectorR\bselector\"\xa4\x01\n" +
 	"\rDesiredEngine\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.rota.v1.EngineSpecR\x04spec\x12\x1e\n" +
 	"\n" +
@@ -1587,19 +2091,21 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\x12%\n" +
 	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
 	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\x12\x16\n" +
-	"\x06engine\x18\x0f \x01(\tR\x06engine\"2\n" +
+	"\x06engine\x18\x0f \x01(\tR\x06engine\"J\n" +
 	"\bQuotaKey\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\rR\x03key\"\x7f\n" +
+	"\x03key\x18\x02 \x01(\rR\x03key\x12\x16\n" +
+	"\x06settle\x18\x03 \x01(\tR\x06settle\"\x7f\n" +
 	"\x15ReportAttemptsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x120\n" +
-	"\areports\x18\x03 \x03(\v2\x16.rota.v1.AttemptReportR\areports\"\xa4\x01\n" +
+	"\areports\x18\x03 \x03(\v2\x16.rota.v1.AttemptReportR\areports\"\xcd\x01\n" +
 	"\rAttemptReport\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12-\n" +
 	"\x06result\x18\x03 \x01(\v2\x15.rota.v1.ActionResultR\x06result\x12-\n" +
-	"\bthrottle\x18\x04 \x01(\v2\x11.rota.v1.ThrottleR\bthrottle\"F\n" +
+	"\bthrottle\x18\x04 \x01(\v2\x11.rota.v1.ThrottleR\bthrottle\x12'\n" +
+	"\x05usage\x18\x05 \x03(\v2\x11.rota.v1.QuotaUseR\x05usage\"F\n" +
 	"\bThrottle\x12:\n" +
 	"\vretry_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\".\n" +
@@ -1609,7 +2115,15 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
 	"\x03low\x18\x03 \x01(\bR\x03low\"\x14\n" +
-	"\x12ReportDiskResponse\"}\n" +
+	"\x12ReportDiskResponse\"o\n" +
+	"\x11ReportGpusRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12$\n" +
+	"\x04sick\x18\x03 \x03(\v2\x10.rota.v1.SickGpuR\x04sick\"3\n" +
+	"\aSickGpu\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\rR\x03gpu\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x14\n" +
+	"\x12ReportGpusResponse\"}\n" +
 	"\x14ReportEnginesRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12/\n" +
@@ -1629,7 +2143,17 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\x06set_up\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x12\n" +
 	"\x04gone\x18\v \x01(\bR\x04gone\"\x17\n" +
-	"\x15ReportEnginesResponse\"I\n" +
+	"\x15ReportEnginesResponse\"\x83\x01\n" +
+	"\x17ReportMigrationsRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x122\n" +
+	"\areports\x18\x03 \x03(\v2\x18.rota.v1.MigrationReportR\areports\"\x9a\x01\n" +
+	"\x0fMigrationReport\x12!\n" +
+	"\fmigration_id\x18\x01 \x01(\x04R\vmigrationId\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x126\n" +
+	"\bprogress\x18\x04 \x01(\v2\x1a.rota.v1.MigrationProgressR\bprogress\"\x1a\n" +
+	"\x18ReportMigrationsResponse\"I\n" +
 	"\x11RenewLeaseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\",\n" +
@@ -1642,14 +2166,17 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\rstdout_offset\x18\x04 \x01(\x04R\fstdoutOffset\x12#\n" +
 	"\rstderr_offset\x18\x05 \x01(\x04R\fstderrOffset\"@\n" +
 	"\x12ReadOutputResponse\x12*\n" +
-	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\xd2\x03\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x14.rota.v1.OutputChunkR\x05chunk2\xf2\x04\n" +
 	"\fAgentService\x12K\n" +
 	"\fRegisterNode\x12\x1c.rota.v1.RegisterNodeRequest\x1a\x1d.rota.v1.RegisterNodeResponse\x12D\n" +
 	"\tWatchNode\x12\x19.rota.v1.WatchNodeRequest\x1a\x1a.rota.v1.WatchNodeResponse0\x01\x12Q\n" +
 	"\x0eReportAttempts\x12\x1e.rota.v1.ReportAttemptsRequest\x1a\x1f.rota.v1.ReportAttemptsResponse\x12E\n" +
 	"\n" +
-	"ReportDisk\x12\x1a.rota.v1.ReportDiskRequest\x1a\x1b.rota.v1.ReportDiskResponse\x12N\n" +
-	"\rReportEngines\x12\x1d.rota.v1.ReportEnginesRequest\x1a\x1e.rota.v1.ReportEnginesResponse\x12E\n" +
+	"ReportDisk\x12\x1a.rota.v1.ReportDiskRequest\x1a\x1b.rota.v1.ReportDiskResponse\x12E\n" +
+	"\n" +
+	"ReportGpus\x12\x1a.rota.v1.ReportGpusRequest\x1a\x1b.rota.v1.ReportGpusResponse\x12N\n" +
+	"\rReportEngines\x12\x1d.rota.v1.ReportEnginesRequest\x1a\x1e.rota.v1.ReportEnginesResponse\x12W\n" +
+	"\x10ReportMigrations\x12 .rota.v1.ReportMigrationsRequest\x1a!.rota.v1.ReportMigrationsResponse\x12E\n" +
 	"\n" +
 	"RenewLease\x12\x1a.rota.v1.RenewLeaseRequest\x1a\x1b.rota.v1.RenewLeaseResponse2X\n" +
 	"\rOutputService\x12G\n" +
@@ -1668,84 +2195,106 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_rota_v1_agent_proto_goTypes = []any{
-	(*RegisterNodeRequest)(nil),    // 0: rota.v1.RegisterNodeRequest
-	(*RegisterNodeResponse)(nil),   // 1: rota.v1.RegisterNodeResponse
-	(*WatchNodeRequest)(nil),       // 2: rota.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),      // 3: rota.v1.WatchNodeResponse
-	(*DesiredEngine)(nil),          // 4: rota.v1.DesiredEngine
-	(*GoneAttempt)(nil),            // 5: rota.v1.GoneAttempt
-	(*Assignment)(nil),             // 6: rota.v1.Assignment
-	(*QuotaKey)(nil),               // 7: rota.v1.QuotaKey
-	(*ReportAttemptsRequest)(nil),  // 8: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),          // 9: rota.v1.AttemptReport
-	(*Throttle)(nil),               // 10: rota.v1.Throttle
-	(*ReportAttemptsResponse)(nil), // 11: rota.v1.ReportAttemptsResponse
-	(*ReportDiskRequest)(nil),      // 12: rota.v1.ReportDiskRequest
-	(*ReportDiskResponse)(nil),     // 13: rota.v1.ReportDiskResponse
-	(*ReportEnginesRequest)(nil),   // 14: rota.v1.ReportEnginesRequest
-	(*EngineReport)(nil),           // 15: rota.v1.EngineReport
-	(*ReportEnginesResponse)(nil),  // 16: rota.v1.ReportEnginesResponse
-	(*RenewLeaseRequest)(nil),      // 17: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),     // 18: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),      // 19: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),     // 20: rota.v1.ReadOutputResponse
-	nil,                            // 21: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),               // 22: rota.v1.NumaNode
-	(*GpuInventory)(nil),           // 23: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*EngineSpec)(nil),             // 25: rota.v1.EngineSpec
-	(*GpuChunk)(nil),               // 26: rota.v1.GpuChunk
-	(*Command)(nil),                // 27: rota.v1.Command
-	(*HttpCall)(nil),               // 28: rota.v1.HttpCall
-	(*ActionResult)(nil),           // 29: rota.v1.ActionResult
-	(EngineState)(0),               // 30: rota.v1.EngineState
-	(*OutputChunk)(nil),            // 31: rota.v1.OutputChunk
+	(*RegisterNodeRequest)(nil),      // 0: rota.v1.RegisterNodeRequest
+	(*RegisterNodeResponse)(nil),     // 1: rota.v1.RegisterNodeResponse
+	(*WatchNodeRequest)(nil),         // 2: rota.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),        // 3: rota.v1.WatchNodeResponse
+	(*OpenTrajectories)(nil),         // 4: rota.v1.OpenTrajectories
+	(*DesiredMigration)(nil),         // 5: rota.v1.DesiredMigration
+	(*DesiredEngine)(nil),            // 6: rota.v1.DesiredEngine
+	(*GoneAttempt)(nil),              // 7: rota.v1.GoneAttempt
+	(*Assignment)(nil),               // 8: rota.v1.Assignment
+	(*QuotaKey)(nil),                 // 9: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),    // 10: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),            // 11: rota.v1.AttemptReport
+	(*Throttle)(nil),                 // 12: rota.v1.Throttle
+	(*ReportAttemptsResponse)(nil),   // 13: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),        // 14: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),       // 15: rota.v1.ReportDiskResponse
+	(*ReportGpusRequest)(nil),        // 16: rota.v1.ReportGpusRequest
+	(*SickGpu)(nil),                  // 17: rota.v1.SickGpu
+	(*ReportGpusResponse)(nil),       // 18: rota.v1.ReportGpusResponse
+	(*ReportEnginesRequest)(nil),     // 19: rota.v1.ReportEnginesRequest
+	(*EngineReport)(nil),             // 20: rota.v1.EngineReport
+	(*ReportEnginesResponse)(nil),    // 21: rota.v1.ReportEnginesResponse
+	(*ReportMigrationsRequest)(nil),  // 22: rota.v1.ReportMigrationsRequest
+	(*MigrationReport)(nil),          // 23: rota.v1.MigrationReport
+	(*ReportMigrationsResponse)(nil), // 24: rota.v1.ReportMigrationsResponse
+	(*RenewLeaseRequest)(nil),        // 25: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),       // 26: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),        // 27: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),       // 28: rota.v1.ReadOutputResponse
+	nil,                              // 29: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),                 // 30: rota.v1.NumaNode
+	(*GpuInventory)(nil),             // 31: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),      // 32: google.protobuf.Duration
+	(*MigrationSelector)(nil),        // 33: rota.v1.MigrationSelector
+	(*EngineSpec)(nil),               // 34: rota.v1.EngineSpec
+	(*GpuChunk)(nil),                 // 35: rota.v1.GpuChunk
+	(*Command)(nil),                  // 36: rota.v1.Command
+	(*HttpCall)(nil),                 // 37: rota.v1.HttpCall
+	(*ActionResult)(nil),             // 38: rota.v1.ActionResult
+	(*QuotaUse)(nil),                 // 39: rota.v1.QuotaUse
+	(EngineState)(0),                 // 40: rota.v1.EngineState
+	(*MigrationProgress)(nil),        // 41: rota.v1.MigrationProgress
+	(*OutputChunk)(nil),              // 42: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	21, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	22, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	23, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	24, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	24, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	6,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	5,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	4,  // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
-	25, // 8: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
-	26, // 9: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
-	27, // 10: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	24, // 11: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	7,  // 12: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	28, // 13: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	9,  // 14: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	29, // 15: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	10, // 16: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
-	24, // 17: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
-	15, // 18: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
-	26, // 19: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
-	30, // 20: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
-	24, // 21: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
-	31, // 22: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 23: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 24: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	8,  // 25: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	12, // 26: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	14, // 27: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
-	17, // 28: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	19, // 29: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 30: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 31: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	11, // 32: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	13, // 33: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	16, // 34: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
-	18, // 35: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	20, // 36: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	30, // [30:37] is the sub-list for method output_type
-	23, // [23:30] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	29, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	30, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	31, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	32, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	32, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	8,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	7,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	6,  // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
+	5,  // 8: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
+	4,  // 9: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
+	33, // 10: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
+	34, // 11: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
+	35, // 12: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
+	36, // 13: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	32, // 14: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	9,  // 15: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	37, // 16: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	11, // 17: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	38, // 18: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	12, // 19: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	39, // 20: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
+	32, // 21: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	17, // 22: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
+	20, // 23: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
+	35, // 24: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
+	40, // 25: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
+	32, // 26: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
+	23, // 27: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
+	41, // 28: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
+	42, // 29: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	0,  // 30: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	2,  // 31: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	10, // 32: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	14, // 33: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	16, // 34: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
+	19, // 35: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
+	22, // 36: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
+	25, // 37: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	27, // 38: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	1,  // 39: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	3,  // 40: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	13, // 41: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	15, // 42: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	18, // 43: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
+	21, // 44: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
+	24, // 45: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
+	26, // 46: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	28, // 47: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	39, // [39:48] is the sub-list for method output_type
+	30, // [30:39] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -1755,6 +2304,7 @@ func file_rota_v1_agent_proto_init() {
 	}
 	file_rota_v1_action_proto_init()
 	file_rota_v1_engine_proto_init()
+	file_rota_v1_migration_proto_init()
 	file_rota_v1_node_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1762,7 +2312,7 @@ func file_rota_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -401,7 +401,9 @@ type Node struct {
 	Resizes bool `protobuf:"varint,24,opt,name=resizes,proto3" json:"resizes,omitempty"`
 	// How many cores attempts hold beyond the fewest that they can do with, and can be taken
 	// from them when another starts.
-	SpareCores    uint32 `protobuf:"varint,25,opt,name=spare_cores,json=spareCores,proto3" json:"spare_cores,omitempty"`
+	SpareCores uint32 `protobuf:"varint,25,opt,name=spare_cores,json=spareCores,proto3" json:"spare_cores,omitempty"`
+	// GPUs that its agent found sick, or that an operator disabled, by their numbers.
+	UnhealthyGpus []*UnhealthyGpu `protobuf:"bytes,40,rep,name=unhealthy_gpus,json=unhealthyGpus,proto3" json:"unhealthy_gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -611,6 +613,94 @@ func (x *Node) GetSpareCores() uint32 {
 	return 0
 }
 
+func (x *Node) GetUnhealthyGpus() []*UnhealthyGpu {
+	if x != nil {
+		return x.UnhealthyGpus
+	}
+	return nil
+}
+
+// UnhealthyGpu is a GPU of a node that is out of use, or is used only since an operator said so.
+type UnhealthyGpu struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Gpu   uint32                 `protobuf:"varint,1,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	// What its agent found; empty: nothing.
+	Sick string `protobuf:"bytes,2,opt,name=sick,proto3" json:"sick,omitempty"`
+	// An operator took it out of use.
+	Disabled bool `protobuf:"varint,3,opt,name=disabled,proto3" json:"disabled,omitempty"`
+	// Why the operator did so.
+	DisabledReason string `protobuf:"bytes,4,opt,name=disabled_reason,json=disabledReason,proto3" json:"disabled_reason,omitempty"`
+	// An operator brought it back in spite of what its agent found, so that it is in use.
+	Trusted       bool `protobuf:"varint,5,opt,name=trusted,proto3" json:"trusted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnhealthyGpu) Reset() {
+	*x = UnhealthyGpu{}
+	mi := &file_rota_v1_node_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnhealthyGpu) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnhealthyGpu) ProtoMessage() {}
+
+func (x *UnhealthyGpu) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnhealthyGpu.ProtoReflect.Descriptor instead.
+func (*UnhealthyGpu) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UnhealthyGpu) GetGpu() uint32 {
+	if x != nil {
+		return x.Gpu
+	}
+	return 0
+}
+
+func (x *UnhealthyGpu) GetSick() string {
+	if x != nil {
+		return x.Sick
+	}
+	return ""
+}
+
+func (x *UnhealthyGpu) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
+func (x *UnhealthyGpu) GetDisabledReason() string {
+	if x != nil {
+		return x.DisabledReason
+	}
+	return ""
+}
+
+func (x *UnhealthyGpu) GetTrusted() bool {
+	if x != nil {
+		return x.Trusted
+	}
+	return false
+}
+
 type GetNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -621,7 +711,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[6]
+	mi := &file_rota_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +723,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[6]
+	mi := &file_rota_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +736,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetNodeRequest) GetName() string {
@@ -672,7 +762,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[7]
+	mi := &file_rota_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +774,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[7]
+	mi := &file_rota_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +787,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -719,7 +809,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[8]
+	mi := &file_rota_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +821,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[8]
+	mi := &file_rota_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +834,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListNodesRequest) GetPool() string {
@@ -785,7 +875,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[9]
+	mi := &file_rota_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +887,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[9]
+	mi := &file_rota_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +900,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -838,7 +928,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[10]
+	mi := &file_rota_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +940,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[10]
+	mi := &file_rota_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +953,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DrainNodeRequest) GetName() string {
@@ -889,7 +979,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[11]
+	mi := &file_rota_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +991,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[11]
+	mi := &file_rota_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,10 +1004,215 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type DisableGpusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the node.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Numbers of the GPUs, 1 to 64 of them.
+	Gpus []uint32 `protobuf:"varint,2,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	// Why, at most 128 bytes.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisableGpusRequest) Reset() {
+	*x = DisableGpusRequest{}
+	mi := &file_rota_v1_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisableGpusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisableGpusRequest) ProtoMessage() {}
+
+func (x *DisableGpusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisableGpusRequest.ProtoReflect.Descriptor instead.
+func (*DisableGpusRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DisableGpusRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DisableGpusRequest) GetGpus() []uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *DisableGpusRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DisableGpusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DisableGpusResponse) Reset() {
+	*x = DisableGpusResponse{}
+	mi := &file_rota_v1_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DisableGpusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DisableGpusResponse) ProtoMessage() {}
+
+func (x *DisableGpusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DisableGpusResponse.ProtoReflect.Descriptor instead.
+func (*DisableGpusResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DisableGpusResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type EnableGpusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the node.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Numbers of the GPUs, 1 to 64 of them.
+	Gpus          []uint32 `protobuf:"varint,2,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnableGpusRequest) Reset() {
+	*x = EnableGpusRequest{}
+	mi := &file_rota_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnableGpusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnableGpusRequest) ProtoMessage() {}
+
+func (x *EnableGpusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnableGpusRequest.ProtoReflect.Descriptor instead.
+func (*EnableGpusRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *EnableGpusRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EnableGpusRequest) GetGpus() []uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+type EnableGpusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnableGpusResponse) Reset() {
+	*x = EnableGpusResponse{}
+	mi := &file_rota_v1_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnableGpusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnableGpusResponse) ProtoMessage() {}
+
+func (x *EnableGpusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnableGpusResponse.ProtoReflect.Descriptor instead.
+func (*EnableGpusResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EnableGpusResponse) GetNode() *Node {
 	if x != nil {
 		return x.Node
 	}
@@ -933,7 +1228,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_rota_v1_node_proto_msgTypes[12]
+	mi := &file_rota_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1240,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[12]
+	mi := &file_rota_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1253,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RemoveNodeRequest) GetName() string {
@@ -976,7 +1271,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_rota_v1_node_proto_msgTypes[13]
+	mi := &file_rota_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1283,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_node_proto_msgTypes[13]
+	mi := &file_rota_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1296,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 var File_rota_v1_node_proto protoreflect.FileDescriptor
@@ -1025,7 +1320,7 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12'\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12>\n" +
-	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\x83\b\n" +
+	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xc1\b\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12(\n" +
@@ -1055,10 +1350,17 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\blow_disk\x18\x17 \x01(\bR\alowDisk\x12\x18\n" +
 	"\aresizes\x18\x18 \x01(\bR\aresizes\x12\x1f\n" +
 	"\vspare_cores\x18\x19 \x01(\rR\n" +
-	"spareCores\x1a9\n" +
+	"spareCores\x12<\n" +
+	"\x0eunhealthy_gpus\x18( \x03(\v2\x15.rota.v1.UnhealthyGpuR\runhealthyGpus\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +
+	"\fUnhealthyGpu\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\rR\x03gpu\x12\x12\n" +
+	"\x04sick\x18\x02 \x01(\tR\x04sick\x12\x1a\n" +
+	"\bdisabled\x18\x03 \x01(\bR\bdisabled\x12'\n" +
+	"\x0fdisabled_reason\x18\x04 \x01(\tR\x0edisabledReason\x12\x18\n" +
+	"\atrusted\x18\x05 \x01(\bR\atrusted\"E\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vallow_stale\x18\x02 \x01(\bR\n" +
@@ -1079,6 +1381,17 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06resume\x18\x02 \x01(\bR\x06resume\"6\n" +
 	"\x11DrainNodeResponse\x12!\n" +
+	"\x04node\x18\x01 \x01(\v2\r.rota.v1.NodeR\x04node\"T\n" +
+	"\x12DisableGpusRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04gpus\x18\x02 \x03(\rR\x04gpus\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"8\n" +
+	"\x13DisableGpusResponse\x12!\n" +
+	"\x04node\x18\x01 \x01(\v2\r.rota.v1.NodeR\x04node\";\n" +
+	"\x11EnableGpusRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04gpus\x18\x02 \x03(\rR\x04gpus\"7\n" +
+	"\x12EnableGpusResponse\x12!\n" +
 	"\x04node\x18\x01 \x01(\v2\r.rota.v1.NodeR\x04node\"'\n" +
 	"\x11RemoveNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x14\n" +
@@ -1086,11 +1399,14 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rNODE_STATE_UP\x10\x01\x12\x13\n" +
-	"\x0fNODE_STATE_DOWN\x10\x022\x9a\x02\n" +
+	"\x0fNODE_STATE_DOWN\x10\x022\xab\x03\n" +
 	"\vNodeService\x12<\n" +
 	"\aGetNode\x12\x17.rota.v1.GetNodeRequest\x1a\x18.rota.v1.GetNodeResponse\x12B\n" +
 	"\tListNodes\x12\x19.rota.v1.ListNodesRequest\x1a\x1a.rota.v1.ListNodesResponse\x12B\n" +
-	"\tDrainNode\x12\x19.rota.v1.DrainNodeRequest\x1a\x1a.rota.v1.DrainNodeResponse\x12E\n" +
+	"\tDrainNode\x12\x19.rota.v1.DrainNodeRequest\x1a\x1a.rota.v1.DrainNodeResponse\x12H\n" +
+	"\vDisableGpus\x12\x1b.rota.v1.DisableGpusRequest\x1a\x1c.rota.v1.DisableGpusResponse\x12E\n" +
+	"\n" +
+	"EnableGpus\x12\x1a.rota.v1.EnableGpusRequest\x1a\x1b.rota.v1.EnableGpusResponse\x12E\n" +
 	"\n" +
 	"RemoveNode\x12\x1a.rota.v1.RemoveNodeRequest\x1a\x1b.rota.v1.RemoveNodeResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
@@ -1107,7 +1423,7 @@ func file_rota_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rota_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_rota_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_rota_v1_node_proto_goTypes = []any{
 	(NodeState)(0),                // 0: rota.v1.NodeState
 	(*NumaNode)(nil),              // 1: rota.v1.NumaNode
@@ -1116,44 +1432,56 @@ var file_rota_v1_node_proto_goTypes = []any{
 	(*HeldChunk)(nil),             // 4: rota.v1.HeldChunk
 	(*ResidentModel)(nil),         // 5: rota.v1.ResidentModel
 	(*Node)(nil),                  // 6: rota.v1.Node
-	(*GetNodeRequest)(nil),        // 7: rota.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),       // 8: rota.v1.GetNodeResponse
-	(*ListNodesRequest)(nil),      // 9: rota.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),     // 10: rota.v1.ListNodesResponse
-	(*DrainNodeRequest)(nil),      // 11: rota.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),     // 12: rota.v1.DrainNodeResponse
-	(*RemoveNodeRequest)(nil),     // 13: rota.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),    // 14: rota.v1.RemoveNodeResponse
-	nil,                           // 15: rota.v1.Node.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*UnhealthyGpu)(nil),          // 7: rota.v1.UnhealthyGpu
+	(*GetNodeRequest)(nil),        // 8: rota.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),       // 9: rota.v1.GetNodeResponse
+	(*ListNodesRequest)(nil),      // 10: rota.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),     // 11: rota.v1.ListNodesResponse
+	(*DrainNodeRequest)(nil),      // 12: rota.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),     // 13: rota.v1.DrainNodeResponse
+	(*DisableGpusRequest)(nil),    // 14: rota.v1.DisableGpusRequest
+	(*DisableGpusResponse)(nil),   // 15: rota.v1.DisableGpusResponse
+	(*EnableGpusRequest)(nil),     // 16: rota.v1.EnableGpusRequest
+	(*EnableGpusResponse)(nil),    // 17: rota.v1.EnableGpusResponse
+	(*RemoveNodeRequest)(nil),     // 18: rota.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),    // 19: rota.v1.RemoveNodeResponse
+	nil,                           // 20: rota.v1.Node.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_rota_v1_node_proto_depIdxs = []int32{
 	3,  // 0: rota.v1.HeldChunk.chunk:type_name -> rota.v1.GpuChunk
 	3,  // 1: rota.v1.ResidentModel.chunk:type_name -> rota.v1.GpuChunk
-	16, // 2: rota.v1.ResidentModel.last_use_time:type_name -> google.protobuf.Timestamp
+	21, // 2: rota.v1.ResidentModel.last_use_time:type_name -> google.protobuf.Timestamp
 	0,  // 3: rota.v1.Node.state:type_name -> rota.v1.NodeState
-	15, // 4: rota.v1.Node.labels:type_name -> rota.v1.Node.LabelsEntry
+	20, // 4: rota.v1.Node.labels:type_name -> rota.v1.Node.LabelsEntry
 	1,  // 5: rota.v1.Node.numa_nodes:type_name -> rota.v1.NumaNode
-	16, // 6: rota.v1.Node.registration_time:type_name -> google.protobuf.Timestamp
+	21, // 6: rota.v1.Node.registration_time:type_name -> google.protobuf.Timestamp
 	2,  // 7: rota.v1.Node.gpus:type_name -> rota.v1.GpuInventory
 	4,  // 8: rota.v1.Node.held_chunks:type_name -> rota.v1.HeldChunk
 	5,  // 9: rota.v1.Node.resident_models:type_name -> rota.v1.ResidentModel
-	6,  // 10: rota.v1.GetNodeResponse.node:type_name -> rota.v1.Node
-	6,  // 11: rota.v1.ListNodesResponse.nodes:type_name -> rota.v1.Node
-	6,  // 12: rota.v1.DrainNodeResponse.node:type_name -> rota.v1.Node
-	7,  // 13: rota.v1.NodeService.GetNode:input_type -> rota.v1.GetNodeRequest
-	9,  // 14: rota.v1.NodeService.ListNodes:input_type -> rota.v1.ListNodesRequest
-	11, // 15: rota.v1.NodeService.DrainNode:input_type -> rota.v1.DrainNodeRequest
-	13, // 16: rota.v1.NodeService.RemoveNode:input_type -> rota.v1.RemoveNodeRequest
-	8,  // 17: rota.v1.NodeService.GetNode:output_type -> rota.v1.GetNodeResponse
-	10, // 18: rota.v1.NodeService.ListNodes:output_type -> rota.v1.ListNodesResponse
-	12, // 19: rota.v1.NodeService.DrainNode:output_type -> rota.v1.DrainNodeResponse
-	14, // 20: rota.v1.NodeService.RemoveNode:output_type -> rota.v1.RemoveNodeResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	7,  // 10: rota.v1.Node.unhealthy_gpus:type_name -> rota.v1.UnhealthyGpu
+	6,  // 11: rota.v1.GetNodeResponse.node:type_name -> rota.v1.Node
+	6,  // 12: rota.v1.ListNodesResponse.nodes:type_name -> rota.v1.Node
+	6,  // 13: rota.v1.DrainNodeResponse.node:type_name -> rota.v1.Node
+	6,  // 14: rota.v1.DisableGpusResponse.node:type_name -> rota.v1.Node
+	6,  // 15: rota.v1.EnableGpusResponse.node:type_name -> rota.v1.Node
+	8,  // 16: rota.v1.NodeService.GetNode:input_type -> rota.v1.GetNodeRequest
+	10, // 17: rota.v1.NodeService.ListNodes:input_type -> rota.v1.ListNodesRequest
+	12, // 18: rota.v1.NodeService.DrainNode:input_type -> rota.v1.DrainNodeRequest
+	14, // 19: rota.v1.NodeService.DisableGpus:input_type -> rota.v1.DisableGpusRequest
+	16, // 20: rota.v1.NodeService.EnableGpus:input_type -> rota.v1.EnableGpusRequest
+	18, // 21: rota.v1.NodeService.RemoveNode:input_type -> rota.v1.RemoveNodeRequest
+	9,  // 22: rota.v1.NodeService.GetNode:output_type -> rota.v1.GetNodeResponse
+	11, // 23: rota.v1.NodeService.ListNodes:output_type -> rota.v1.ListNodesResponse
+	13, // 24: rota.v1.NodeService.DrainNode:output_type -> rota.v1.DrainNodeResponse
+	15, // 25: rota.v1.NodeService.DisableGpus:output_type -> rota.v1.DisableGpusResponse
+	17, // 26: rota.v1.NodeService.EnableGpus:output_type -> rota.v1.EnableGpusResponse
+	19, // 27: rota.v1.NodeService.RemoveNode:output_type -> rota.v1.RemoveNodeResponse
+	22, // [22:28] is the sub-list for method output_type
+	16, // [16:22] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_node_proto_init() }
@@ -1167,7 +1495,7 @@ func file_rota_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_node_proto_rawDesc), len(file_rota_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -116,9 +116,16 @@ type Quota struct {
 	EffectiveUnits uint64 `protobuf:"varint,14,opt,name=effective_units,json=effectiveUnits,proto3" json:"effective_units,omitempty"`
 	// Time until any key is granted from again; absent unless the provider has asked to wait
 	// with all of them.
-	PausedFor     *durationpb.Duration `protobuf:"bytes,15,opt,name=paused_for,json=pausedFor,proto3" json:"paused_for,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PausedFor *durationpb.Duration `protobuf:"bytes,15,opt,name=paused_for,json=pausedFor,proto3" json:"paused_for,omitempty"`
+	// Attempts that said what they really used, since the quota was created, and how many units
+	// that was together.
+	SettledAttempts uint64 `protobuf:"varint,16,opt,name=settled_attempts,json=settledAttempts,proto3" json:"settled_attempts,omitempty"`
+	SettledUnits    uint64 `protobuf:"varint,17,opt,name=settled_units,json=settledUnits,proto3" json:"settled_units,omitempty"`
+	// Units in use beyond the limit, of all keys: calls used more than they expected to, or
+	// the limit was lowered. Such a key grants nothing until its window has let them out.
+	OverdrawnUnits uint64 `protobuf:"varint,18,opt,name=overdrawn_units,json=overdrawnUnits,proto3" json:"overdrawn_units,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Quota) Reset() {
@@ -254,6 +261,27 @@ func (x *Quota) GetPausedFor() *durationpb.Duration {
 		return x.PausedFor
 	}
 	return nil
+}
+
+func (x *Quota) GetSettledAttempts() uint64 {
+	if x != nil {
+		return x.SettledAttempts
+	}
+	return 0
+}
+
+func (x *Quota) GetSettledUnits() uint64 {
+	if x != nil {
+		return x.SettledUnits
+	}
+	return 0
+}
+
+func (x *Quota) GetOverdrawnUnits() uint64 {
+	if x != nil {
+		return x.OverdrawnUnits
+	}
+	return 0
 }
 
 type QuotaKeyUse struct {
@@ -862,7 +890,7 @@ var File_rota_v1_quota_proto protoreflect.FileDescriptor
 
 const file_rota_v1_quota_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/quota.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\xbe\x04\n" +
+	"\x13rota/v1/quota.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\"\xb7\x05\n" +
 	"\x05Quota\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x12.rota.v1.QuotaKindR\x04kind\x12\x14\n" +
@@ -882,7 +910,10 @@ const file_rota_v1_quota_proto_rawDesc = "" +
 	"\x12throttled_attempts\x18\r \x01(\x04R\x11throttledAttempts\x12'\n" +
 	"\x0feffective_units\x18\x0e \x01(\x04R\x0eeffectiveUnits\x128\n" +
 	"\n" +
-	"paused_for\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tpausedFor\"\xc4\x01\n" +
+	"paused_for\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\tpausedFor\x12)\n" +
+	"\x10settled_attempts\x18\x10 \x01(\x04R\x0fsettledAttempts\x12#\n" +
+	"\rsettled_units\x18\x11 \x01(\x04R\fsettledUnits\x12'\n" +
+	"\x0foverdrawn_units\x18\x12 \x01(\x04R\x0eoverdrawnUnits\"\xc4\x01\n" +
 	"\vQuotaKeyUse\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x1d\n" +
 	"\n" +

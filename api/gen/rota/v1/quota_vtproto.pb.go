@@ -50,6 +50,27 @@ func (m *Quota) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.OverdrawnUnits != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.OverdrawnUnits))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x90
+	}
+	if m.SettledUnits != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SettledUnits))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x88
+	}
+	if m.SettledAttempts != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.SettledAttempts))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x80
+	}
 	if m.PausedFor != nil {
 		size, err := (*durationpb.Duration)(m.PausedFor).MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -766,6 +787,15 @@ func (m *Quota) SizeVT() (n int) {
 		l = (*durationpb.Duration)(m.PausedFor).SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.SettledAttempts != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.SettledAttempts))
+	}
+	if m.SettledUnits != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.SettledUnits))
+	}
+	if m.OverdrawnUnits != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.OverdrawnUnits))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1371,6 +1401,63 @@ func (m *Quota) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 16:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SettledAttempts", wireType)
+			}
+			m.SettledAttempts = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SettledAttempts |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 17:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SettledUnits", wireType)
+			}
+			m.SettledUnits = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.SettledUnits |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 18:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field OverdrawnUnits", wireType)
+			}
+			m.OverdrawnUnits = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.OverdrawnUnits |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -159,8 +159,10 @@ type Trajectory struct {
 	SpreadLabel string `protobuf:"bytes,13,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	// The value of that label where it lives, or lived; empty if its node does not
 	// have the label.
-	SpreadDomain  string    `protobuf:"bytes,14,opt,name=spread_domain,json=spreadDomain,proto3" json:"spread_domain,omitempty"`
-	Objective     Objective `protobuf:"varint,15,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
+	SpreadDomain string    `protobuf:"bytes,14,opt,name=spread_domain,json=spreadDomain,proto3" json:"spread_domain,omitempty"`
+	Objective    Objective `protobuf:"varint,15,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
+	// As in OpenTrajectoryRequest, with "[redacted]" for each value.
+	Spec          *TrajectorySpec `protobuf:"bytes,16,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -300,6 +302,69 @@ func (x *Trajectory) GetObjective() Objective {
 	return Objective_OBJECTIVE_UNSPECIFIED
 }
 
+func (x *Trajectory) GetSpec() *TrajectorySpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// TrajectorySpec is what the commands of a trajectory have in common. Encoded it may be at most
+// 4 KiB.
+type TrajectorySpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Environment of each command. A command's own variables take the place of equal names.
+	Env map[string]string `protobuf:"bytes,1,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Working directory of each command that names none, as in Command.dir.
+	Dir           string `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrajectorySpec) Reset() {
+	*x = TrajectorySpec{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrajectorySpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrajectorySpec) ProtoMessage() {}
+
+func (x *TrajectorySpec) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrajectorySpec.ProtoReflect.Descriptor instead.
+func (*TrajectorySpec) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TrajectorySpec) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+func (x *TrajectorySpec) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
 type OpenTrajectoryRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -322,14 +387,16 @@ type OpenTrajectoryRequest struct {
 	// most 256 bytes. Nodes without it are one domain. Required with spread_group.
 	SpreadLabel string `protobuf:"bytes,9,opt,name=spread_label,json=spreadLabel,proto3" json:"spread_label,omitempty"`
 	// OBJECTIVE_MEAN if unspecified. OBJECTIVE_STEP needs feature level 3.
-	Objective     Objective `protobuf:"varint,10,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
+	Objective Objective `protobuf:"varint,10,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
+	// Needs feature level 3.
+	Spec          *TrajectorySpec `protobuf:"bytes,11,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OpenTrajectoryRequest) Reset() {
 	*x = OpenTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[1]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +408,7 @@ func (x *OpenTrajectoryRequest) String() string {
 func (*OpenTrajectoryRequest) ProtoMessage() {}
 
 func (x *OpenTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[1]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +421,7 @@ func (x *OpenTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*OpenTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *OpenTrajectoryRequest) GetNamespace() string {
@@ -427,6 +494,13 @@ func (x *OpenTrajectoryRequest) GetObjective() Objective {
 	return Objective_OBJECTIVE_UNSPECIFIED
 }
 
+func (x *OpenTrajectoryRequest) GetSpec() *TrajectorySpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
 type OpenTrajectoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Trajectory    *Trajectory            `protobuf:"bytes,1,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
@@ -437,7 +511,7 @@ type OpenTrajectoryResponse struct {
 
 func (x *OpenTrajectoryResponse) Reset() {
 	*x = OpenTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +523,7 @@ func (x *OpenTrajectoryResponse) String() string {
 func (*OpenTrajectoryResponse) ProtoMessage() {}
 
 func (x *OpenTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +536,7 @@ func (x *OpenTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*OpenTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OpenTrajectoryResponse) GetTrajectory() *Trajectory {
@@ -488,7 +562,7 @@ type CloseTrajectoryRequest struct {
 
 func (x *CloseTrajectoryRequest) Reset() {
 	*x = CloseTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +574,7 @@ func (x *CloseTrajectoryRequest) String() string {
 func (*CloseTrajectoryRequest) ProtoMessage() {}
 
 func (x *CloseTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +587,7 @@ func (x *CloseTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*CloseTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CloseTrajectoryRequest) GetId() uint64 {
@@ -532,7 +606,7 @@ type CloseTrajectoryResponse struct {
 
 func (x *CloseTrajectoryResponse) Reset() {
 	*x = CloseTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +618,7 @@ func (x *CloseTrajectoryResponse) String() string {
 func (*CloseTrajectoryResponse) ProtoMessage() {}
 
 func (x *CloseTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +631,7 @@ func (x *CloseTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*CloseTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CloseTrajectoryResponse) GetTrajectory() *Trajectory {
@@ -577,7 +651,7 @@ type GetTrajectoryRequest struct {
 
 func (x *GetTrajectoryRequest) Reset() {
 	*x = GetTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -589,7 +663,7 @@ func (x *GetTrajectoryRequest) String() string {
 func (*GetTrajectoryRequest) ProtoMessage() {}
 
 func (x *GetTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -602,7 +676,7 @@ func (x *GetTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*GetTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetTrajectoryRequest) GetId() uint64 {
@@ -628,7 +702,7 @@ type GetTrajectoryResponse struct {
 
 func (x *GetTrajectoryResponse) Reset() {
 	*x = GetTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +714,7 @@ func (x *GetTrajectoryResponse) String() string {
 func (*GetTrajectoryResponse) ProtoMessage() {}
 
 func (x *GetTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +727,7 @@ func (x *GetTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*GetTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTrajectoryResponse) GetTrajectory() *Trajectory {
@@ -677,7 +751,7 @@ type ListTrajectoriesRequest struct {
 
 func (x *ListTrajectoriesRequest) Reset() {
 	*x = ListTrajectoriesRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -689,7 +763,7 @@ func (x *ListTrajectoriesRequest) String() string {
 func (*ListTrajectoriesRequest) ProtoMessage() {}
 
 func (x *ListTrajectoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -702,7 +776,7 @@ func (x *ListTrajectoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrajectoriesRequest.ProtoReflect.Descriptor instead.
 func (*ListTrajectoriesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListTrajectoriesRequest) GetNamespace() string {
@@ -750,7 +824,7 @@ type ListTrajectoriesResponse struct {
 
 func (x *ListTrajectoriesResponse) Reset() {
 	*x = ListTrajectoriesResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +836,7 @@ func (x *ListTrajectoriesResponse) String() string {
 func (*ListTrajectoriesResponse) ProtoMessage() {}
 
 func (x *ListTrajectoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +849,7 @@ func (x *ListTrajectoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrajectoriesResponse.ProtoReflect.Descriptor instead.
 func (*ListTrajectoriesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListTrajectoriesResponse) GetTrajectories() []*Trajectory {
@@ -796,7 +870,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x04\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x04\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -814,7 +888,14 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\fspread_group\x18\f \x01(\tR\vspreadGroup\x12!\n" +
 	"\fspread_label\x18\r \x01(\tR\vspreadLabel\x12#\n" +
 	"\rspread_domain\x18\x0e \x01(\tR\fspreadDomain\x120\n" +
-	"\tobjective\x18\x0f \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\"\x92\x03\n" +
+	"\tobjective\x18\x0f \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\x12+\n" +
+	"\x04spec\x18\x10 \x01(\v2\x17.rota.v1.TrajectorySpecR\x04spec\"\x8e\x01\n" +
+	"\x0eTrajectorySpec\x122\n" +
+	"\x03env\x18\x01 \x03(\v2 .rota.v1.TrajectorySpec.EnvEntryR\x03env\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x03\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -828,7 +909,8 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\fspread_group\x18\b \x01(\tR\vspreadGroup\x12!\n" +
 	"\fspread_label\x18\t \x01(\tR\vspreadLabel\x120\n" +
 	"\tobjective\x18\n" +
-	" \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\"i\n" +
+	" \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\x12+\n" +
+	"\x04spec\x18\v \x01(\v2\x17.rota.v1.TrajectorySpecR\x04spec\"i\n" +
 	"\x16OpenTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
@@ -889,48 +971,53 @@ func file_rota_v1_trajectory_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_rota_v1_trajectory_proto_goTypes = []any{
 	(TrajectoryState)(0),             // 0: rota.v1.TrajectoryState
 	(Objective)(0),                   // 1: rota.v1.Objective
 	(*Trajectory)(nil),               // 2: rota.v1.Trajectory
-	(*OpenTrajectoryRequest)(nil),    // 3: rota.v1.OpenTrajectoryRequest
-	(*OpenTrajectoryResponse)(nil),   // 4: rota.v1.OpenTrajectoryResponse
-	(*CloseTrajectoryRequest)(nil),   // 5: rota.v1.CloseTrajectoryRequest
-	(*CloseTrajectoryResponse)(nil),  // 6: rota.v1.CloseTrajectoryResponse
-	(*GetTrajectoryRequest)(nil),     // 7: rota.v1.GetTrajectoryRequest
-	(*GetTrajectoryResponse)(nil),    // 8: rota.v1.GetTrajectoryResponse
-	(*ListTrajectoriesRequest)(nil),  // 9: rota.v1.ListTrajectoriesRequest
-	(*ListTrajectoriesResponse)(nil), // 10: rota.v1.ListTrajectoriesResponse
-	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 12: google.protobuf.Duration
+	(*TrajectorySpec)(nil),           // 3: rota.v1.TrajectorySpec
+	(*OpenTrajectoryRequest)(nil),    // 4: rota.v1.OpenTrajectoryRequest
+	(*OpenTrajectoryResponse)(nil),   // 5: rota.v1.OpenTrajectoryResponse
+	(*CloseTrajectoryRequest)(nil),   // 6: rota.v1.CloseTrajectoryRequest
+	(*CloseTrajectoryResponse)(nil),  // 7: rota.v1.CloseTrajectoryResponse
+	(*GetTrajectoryRequest)(nil),     // 8: rota.v1.GetTrajectoryRequest
+	(*GetTrajectoryResponse)(nil),    // 9: rota.v1.GetTrajectoryResponse
+	(*ListTrajectoriesRequest)(nil),  // 10: rota.v1.ListTrajectoriesRequest
+	(*ListTrajectoriesResponse)(nil), // 11: rota.v1.ListTrajectoriesResponse
+	nil,                              // 12: rota.v1.TrajectorySpec.EnvEntry
+	(*timestamppb.Timestamp)(nil),    // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 14: google.protobuf.Duration
 }
 var file_rota_v1_trajectory_proto_depIdxs = []int32{
 	0,  // 0: rota.v1.Trajectory.state:type_name -> rota.v1.TrajectoryState
-	11, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
-	11, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
-	12, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
+	13, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
+	13, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
+	14, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
 	1,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
-	11, // 5: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
-	12, // 6: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
-	1,  // 7: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
-	2,  // 8: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 9: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 10: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 11: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
-	3,  // 12: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
-	5,  // 13: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
-	7,  // 14: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
-	9,  // 15: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
-	4,  // 16: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
-	6,  // 17: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
-	8,  // 18: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
-	10, // 19: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
-	16, // [16:20] is the sub-list for method output_type
-	12, // [12:16] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	3,  // 5: rota.v1.Trajectory.spec:type_name -> rota.v1.TrajectorySpec
+	12, // 6: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
+	13, // 7: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
+	14, // 8: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
+	1,  // 9: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
+	3,  // 10: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
+	2,  // 11: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 12: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 13: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 14: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
+	4,  // 15: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
+	6,  // 16: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
+	8,  // 17: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
+	10, // 18: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
+	5,  // 19: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
+	7,  // 20: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
+	9,  // 21: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
+	11, // 22: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
+	19, // [19:23] is the sub-list for method output_type
+	15, // [15:19] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_trajectory_proto_init() }
@@ -944,7 +1031,7 @@ func file_rota_v1_trajectory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_trajectory_proto_rawDesc), len(file_rota_v1_trajectory_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

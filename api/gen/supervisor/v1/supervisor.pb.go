@@ -412,8 +412,10 @@ type Exit struct {
 	Stderr          []byte               `protobuf:"bytes,10,opt,name=stderr,proto3" json:"stderr,omitempty"`
 	// A provider refused calls of the attempt for their rate, and asked to wait this long; 0:
 	// it did not say how long.
-	Throttled     bool                 `protobuf:"varint,11,opt,name=throttled,proto3" json:"throttled,omitempty"`
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,12,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	Throttled  bool                 `protobuf:"varint,11,opt,name=throttled,proto3" json:"throttled,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,12,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// What it says that it used of quotas.
+	Usage         []*QuotaUse `protobuf:"bytes,13,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -532,6 +534,65 @@ func (x *Exit) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *Exit) GetUsage() []*QuotaUse {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+type QuotaUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Quota         string                 `protobuf:"bytes,1,opt,name=quota,proto3" json:"quota,omitempty"`
+	Units         uint64                 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaUse) Reset() {
+	*x = QuotaUse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaUse) ProtoMessage() {}
+
+func (x *QuotaUse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaUse.ProtoReflect.Descriptor instead.
+func (*QuotaUse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *QuotaUse) GetQuota() string {
+	if x != nil {
+		return x.Quota
+	}
+	return ""
+}
+
+func (x *QuotaUse) GetUnits() uint64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
 type StartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -542,7 +603,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +615,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +628,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StartRequest) GetSession() uint64 {
@@ -592,7 +653,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +665,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +678,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 type ResizeRequest struct {
@@ -632,7 +693,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -644,7 +705,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -657,7 +718,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResizeRequest) GetSession() uint64 {
@@ -689,7 +750,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +762,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +775,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 type KillRequest struct {
@@ -729,7 +790,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +802,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +815,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *KillRequest) GetSession() uint64 {
@@ -786,7 +847,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +859,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +872,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 type ListRequest struct {
@@ -823,7 +884,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +896,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +909,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListRequest) GetSession() uint64 {
@@ -870,7 +931,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +943,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +956,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListResponse) GetRunning() []*Key {
@@ -928,7 +989,7 @@ type Cpus struct {
 
 func (x *Cpus) Reset() {
 	*x = Cpus{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1001,7 @@ func (x *Cpus) String() string {
 func (*Cpus) ProtoMessage() {}
 
 func (x *Cpus) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1014,7 @@ func (x *Cpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cpus.ProtoReflect.Descriptor instead.
 func (*Cpus) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Cpus) GetCpus() []uint32 {
@@ -973,7 +1034,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1046,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1059,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ForgetRequest) GetSession() uint64 {
@@ -1023,7 +1084,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1096,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1109,183 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
+}
+
+type KeepTrajectoriesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Open          []uint64               `protobuf:"varint,2,rep,packed,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepTrajectoriesRequest) Reset() {
+	*x = KeepTrajectoriesRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepTrajectoriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepTrajectoriesRequest) ProtoMessage() {}
+
+func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepTrajectoriesRequest.ProtoReflect.Descriptor instead.
+func (*KeepTrajectoriesRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *KeepTrajectoriesRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *KeepTrajectoriesRequest) GetOpen() []uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return nil
+}
+
+type KeepTrajectoriesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepTrajectoriesResponse) Reset() {
+	*x = KeepTrajectoriesResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepTrajectoriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepTrajectoriesResponse) ProtoMessage() {}
+
+func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepTrajectoriesResponse.ProtoReflect.Descriptor instead.
+func (*KeepTrajectoriesResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
+}
+
+type MakeTrajectoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Trajectory    uint64                 `protobuf:"varint,2,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakeTrajectoryRequest) Reset() {
+	*x = MakeTrajectoryRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakeTrajectoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakeTrajectoryRequest) ProtoMessage() {}
+
+func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakeTrajectoryRequest.ProtoReflect.Descriptor instead.
+func (*MakeTrajectoryRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *MakeTrajectoryRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *MakeTrajectoryRequest) GetTrajectory() uint64 {
+	if x != nil {
+		return x.Trajectory
+	}
+	return 0
+}
+
+type MakeTrajectoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MakeTrajectoryResponse) Reset() {
+	*x = MakeTrajectoryResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MakeTrajectoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MakeTrajectoryResponse) ProtoMessage() {}
+
+func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MakeTrajectoryResponse.ProtoReflect.Descriptor instead.
+func (*MakeTrajectoryResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
 }
 
 type SetDeadlineRequest struct {
@@ -1062,7 +1299,7 @@ type SetDeadlineRequest struct {
 
 func (x *SetDeadlineRequest) Reset() {
 	*x = SetDeadlineRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1311,7 @@ func (x *SetDeadlineRequest) String() string {
 func (*SetDeadlineRequest) ProtoMessage() {}
 
 func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1324,7 @@ func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
 func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetDeadlineRequest) GetSession() uint64 {
@@ -1112,7 +1349,7 @@ type SetDeadlineResponse struct {
 
 func (x *SetDeadlineResponse) Reset() {
 	*x = SetDeadlineResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1361,7 @@ func (x *SetDeadlineResponse) String() string {
 func (*SetDeadlineResponse) ProtoMessage() {}
 
 func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1374,7 @@ func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineResponse.ProtoReflect.Descriptor instead.
 func (*SetDeadlineResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
 }
 
 type StopRequest struct {
@@ -1149,7 +1386,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1398,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1411,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StopRequest) GetSession() uint64 {
@@ -1192,7 +1429,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1441,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1454,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
 }
 
 var File_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
@@ -1258,7 +1495,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\afollows\x18\t \x01(\bR\afollows\x12\x1c\n" +
 	"\tthrottles\x18\n" +
-	" \x01(\bR\tthrottles\"\xa5\x03\n" +
+	" \x01(\bR\tthrottles\"\xd4\x03\n" +
 	"\x04Exit\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\rR\x06reason\x12\x1b\n" +
@@ -1273,7 +1510,11 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	" \x01(\fR\x06stderr\x12\x1c\n" +
 	"\tthrottled\x18\v \x01(\bR\tthrottled\x12:\n" +
 	"\vretry_after\x18\f \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"Q\n" +
+	"retryAfter\x12-\n" +
+	"\x05usage\x18\r \x03(\v2\x17.supervisor.v1.QuotaUseR\x05usage\"6\n" +
+	"\bQuotaUse\x12\x14\n" +
+	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x04R\x05units\"Q\n" +
 	"\fStartRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.supervisor.v1.SpecR\x04spec\"\x0f\n" +
@@ -1299,7 +1540,17 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\rForgetRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12&\n" +
 	"\x04keys\x18\x02 \x03(\v2\x12.supervisor.v1.KeyR\x04keys\"\x10\n" +
-	"\x0eForgetResponse\"O\n" +
+	"\x0eForgetResponse\"G\n" +
+	"\x17KeepTrajectoriesRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12\x12\n" +
+	"\x04open\x18\x02 \x03(\x04R\x04open\"\x1a\n" +
+	"\x18KeepTrajectoriesResponse\"Q\n" +
+	"\x15MakeTrajectoryRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12\x1e\n" +
+	"\n" +
+	"trajectory\x18\x02 \x01(\x04R\n" +
+	"trajectory\"\x18\n" +
+	"\x16MakeTrajectoryResponse\"O\n" +
 	"\x12SetDeadlineRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x1f\n" +
 	"\vboottime_ns\x18\x02 \x01(\x03R\n" +
@@ -1307,14 +1558,16 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x13SetDeadlineResponse\"'\n" +
 	"\vStopRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\"\x0e\n" +
-	"\fStopResponse2\xc9\x04\n" +
+	"\fStopResponse2\x8d\x06\n" +
 	"\x11SupervisorService\x12G\n" +
 	"\x06Attach\x12\x1c.supervisor.v1.AttachRequest\x1a\x1d.supervisor.v1.AttachResponse0\x01\x12B\n" +
 	"\x05Start\x12\x1b.supervisor.v1.StartRequest\x1a\x1c.supervisor.v1.StartResponse\x12E\n" +
 	"\x06Resize\x12\x1c.supervisor.v1.ResizeRequest\x1a\x1d.supervisor.v1.ResizeResponse\x12?\n" +
 	"\x04Kill\x12\x1a.supervisor.v1.KillRequest\x1a\x1b.supervisor.v1.KillResponse\x12A\n" +
 	"\x04List\x12\x1a.supervisor.v1.ListRequest\x1a\x1b.supervisor.v1.ListResponse0\x01\x12E\n" +
-	"\x06Forget\x12\x1c.supervisor.v1.ForgetRequest\x1a\x1d.supervisor.v1.ForgetResponse\x12T\n" +
+	"\x06Forget\x12\x1c.supervisor.v1.ForgetRequest\x1a\x1d.supervisor.v1.ForgetResponse\x12c\n" +
+	"\x10KeepTrajectories\x12&.supervisor.v1.KeepTrajectoriesRequest\x1a'.supervisor.v1.KeepTrajectoriesResponse\x12]\n" +
+	"\x0eMakeTrajectory\x12$.supervisor.v1.MakeTrajectoryRequest\x1a%.supervisor.v1.MakeTrajectoryResponse\x12T\n" +
 	"\vSetDeadline\x12!.supervisor.v1.SetDeadlineRequest\x1a\".supervisor.v1.SetDeadlineResponse\x12?\n" +
 	"\x04Stop\x12\x1a.supervisor.v1.StopRequest\x1a\x1b.supervisor.v1.StopResponseB)Z'rota/api/gen/supervisor/v1;supervisorv1b\x06proto3"
 
@@ -1330,68 +1583,78 @@ func file_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_supervisor_v1_supervisor_proto_goTypes = []any{
-	(*AttachRequest)(nil),       // 0: supervisor.v1.AttachRequest
-	(*AttachResponse)(nil),      // 1: supervisor.v1.AttachResponse
-	(*Supervisor)(nil),          // 2: supervisor.v1.Supervisor
-	(*Key)(nil),                 // 3: supervisor.v1.Key
-	(*Spec)(nil),                // 4: supervisor.v1.Spec
-	(*Exit)(nil),                // 5: supervisor.v1.Exit
-	(*StartRequest)(nil),        // 6: supervisor.v1.StartRequest
-	(*StartResponse)(nil),       // 7: supervisor.v1.StartResponse
-	(*ResizeRequest)(nil),       // 8: supervisor.v1.ResizeRequest
-	(*ResizeResponse)(nil),      // 9: supervisor.v1.ResizeResponse
-	(*KillRequest)(nil),         // 10: supervisor.v1.KillRequest
-	(*KillResponse)(nil),        // 11: supervisor.v1.KillResponse
-	(*ListRequest)(nil),         // 12: supervisor.v1.ListRequest
-	(*ListResponse)(nil),        // 13: supervisor.v1.ListResponse
-	(*Cpus)(nil),                // 14: supervisor.v1.Cpus
-	(*ForgetRequest)(nil),       // 15: supervisor.v1.ForgetRequest
-	(*ForgetResponse)(nil),      // 16: supervisor.v1.ForgetResponse
-	(*SetDeadlineRequest)(nil),  // 17: supervisor.v1.SetDeadlineRequest
-	(*SetDeadlineResponse)(nil), // 18: supervisor.v1.SetDeadlineResponse
-	(*StopRequest)(nil),         // 19: supervisor.v1.StopRequest
-	(*StopResponse)(nil),        // 20: supervisor.v1.StopResponse
-	(*durationpb.Duration)(nil), // 21: google.protobuf.Duration
+	(*AttachRequest)(nil),            // 0: supervisor.v1.AttachRequest
+	(*AttachResponse)(nil),           // 1: supervisor.v1.AttachResponse
+	(*Supervisor)(nil),               // 2: supervisor.v1.Supervisor
+	(*Key)(nil),                      // 3: supervisor.v1.Key
+	(*Spec)(nil),                     // 4: supervisor.v1.Spec
+	(*Exit)(nil),                     // 5: supervisor.v1.Exit
+	(*QuotaUse)(nil),                 // 6: supervisor.v1.QuotaUse
+	(*StartRequest)(nil),             // 7: supervisor.v1.StartRequest
+	(*StartResponse)(nil),            // 8: supervisor.v1.StartResponse
+	(*ResizeRequest)(nil),            // 9: supervisor.v1.ResizeRequest
+	(*ResizeResponse)(nil),           // 10: supervisor.v1.ResizeResponse
+	(*KillRequest)(nil),              // 11: supervisor.v1.KillRequest
+	(*KillResponse)(nil),             // 12: supervisor.v1.KillResponse
+	(*ListRequest)(nil),              // 13: supervisor.v1.ListRequest
+	(*ListResponse)(nil),             // 14: supervisor.v1.ListResponse
+	(*Cpus)(nil),                     // 15: supervisor.v1.Cpus
+	(*ForgetRequest)(nil),            // 16: supervisor.v1.ForgetRequest
+	(*ForgetResponse)(nil),           // 17: supervisor.v1.ForgetResponse
+	(*KeepTrajectoriesRequest)(nil),  // 18: supervisor.v1.KeepTrajectoriesRequest
+	(*KeepTrajectoriesResponse)(nil), // 19: supervisor.v1.KeepTrajectoriesResponse
+	(*MakeTrajectoryRequest)(nil),    // 20: supervisor.v1.MakeTrajectoryRequest
+	(*MakeTrajectoryResponse)(nil),   // 21: supervisor.v1.MakeTrajectoryResponse
+	(*SetDeadlineRequest)(nil),       // 22: supervisor.v1.SetDeadlineRequest
+	(*SetDeadlineResponse)(nil),      // 23: supervisor.v1.SetDeadlineResponse
+	(*StopRequest)(nil),              // 24: supervisor.v1.StopRequest
+	(*StopResponse)(nil),             // 25: supervisor.v1.StopResponse
+	(*durationpb.Duration)(nil),      // 26: google.protobuf.Duration
 }
 var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	2,  // 0: supervisor.v1.AttachResponse.supervisor:type_name -> supervisor.v1.Supervisor
 	5,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
 	3,  // 2: supervisor.v1.Spec.key:type_name -> supervisor.v1.Key
-	21, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
+	26, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
 	3,  // 4: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
-	21, // 5: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
-	21, // 6: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
-	21, // 7: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
-	4,  // 8: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
-	3,  // 9: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
-	3,  // 10: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
-	3,  // 11: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
-	14, // 12: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
-	5,  // 13: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
-	3,  // 14: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
-	0,  // 15: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	6,  // 16: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	8,  // 17: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
-	10, // 18: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	12, // 19: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	15, // 20: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	17, // 21: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	19, // 22: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 23: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	7,  // 24: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	9,  // 25: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
-	11, // 26: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	13, // 27: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	16, // 28: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	18, // 29: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	20, // 30: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	23, // [23:31] is the sub-list for method output_type
-	15, // [15:23] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	26, // 5: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
+	26, // 6: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
+	26, // 7: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
+	6,  // 8: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
+	4,  // 9: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
+	3,  // 10: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
+	3,  // 11: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
+	3,  // 12: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
+	15, // 13: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
+	5,  // 14: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
+	3,  // 15: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
+	0,  // 16: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	7,  // 17: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	9,  // 18: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	11, // 19: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	13, // 20: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	16, // 21: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	18, // 22: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
+	20, // 23: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
+	22, // 24: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	24, // 25: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 26: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	8,  // 27: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	10, // 28: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	12, // 29: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	14, // 30: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	17, // 31: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	19, // 32: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
+	21, // 33: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
+	23, // 34: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	25, // 35: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	26, // [26:36] is the sub-list for method output_type
+	16, // [16:26] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }
@@ -1405,7 +1668,7 @@ func file_supervisor_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_supervisor_proto_rawDesc), len(file_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rota/jepsen/history"
+	"rota/jepsen/workload/witness/speak"
 )
 
 // exitUnseen is the exit code of a probe that did not find the witness.
@@ -42,11 +42,11 @@ func main() {
 }
 
 func run(work time.Duration, spin bool, child time.Duration) error {
-	witness, err := connect(os.Getenv("WITNESS"))
+	witness, err := speak.Connect()
 	if err != nil {
 		return err
 	}
-	if err := introduce(witness); err != nil {
+	if err := speak.Introduce(witness); err != nil {
 		return err
 	}
 	if child > 0 {
@@ -66,7 +66,7 @@ func run(work time.Duration, spin bool, child time.Duration) error {
 	if err := <-watched; err != nil {
 		return err
 	}
-	return say(witness, "complete\n")
+	return speak.Say(witness, "complete\n")
 }
 
 const (
@@ -86,15 +86,15 @@ func watch(witness int, stop <-chan struct{}) error {
 	if err := json.Unmarshal([]byte(os.Getenv("WITNESS_ASKED")), &asked); err != nil {
 		return fmt.Errorf("read WITNESS_ASKED: %w", err)
 	}
-	began, err := affinity()
-	if err != nil || began == nothing || len(asked.Cores) < 2 {
+	began, err := speak.Affinity()
+	if err != nil || began == speak.Nothing || len(asked.Cores) < 2 {
 		return err
 	}
 	from := monotonic()
 	until, told := from, from
 	tell := func(cpus string) error {
 		told = until
-		return say(witness, fmt.Sprintf("seen %s %d %d\n", cpus, from, until))
+		return speak.Say(witness, fmt.Sprintf("seen %s %d %d\n", cpus, from, until))
 	}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -105,7 +105,7 @@ func watch(witness int, stop <-chan struct{}) error {
 		case <-tick.C:
 		}
 		before := monotonic()
-		now, err := affinity()
+		now, err := speak.Affinity()
 		if err != nil {
 			return err
 		}
@@ -159,78 +159,6 @@ func keepBusy(work time.Duration) {
 	all.Wait()
 }
 
-// connect connects to the witness. The connection is never closed: its end is
-// the end of the process.
-func connect(path string) (fd int, err error) {
-	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return 0, err
-	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return 0, fmt.Errorf("connect to the witness at %q: %w", path, err)
-	}
-	return fd, nil
-}
-
-// introduce says which execution this is, and returns once that is recorded.
-func introduce(witness int) error {
-	cpus, err := affinity()
-	if err != nil {
-		return err
-	}
-	hello := []string{
-		os.Getenv("ROTA_TOKEN"), os.Getenv("ROTA_NODE"), os.Getenv("WITNESS_REQUEST"),
-		cpus, cmp.Or(os.Getenv("ROTA_CORES"), "0"), cmp.Or(os.Getenv("ROTA_GPUS"), nothing), quotaKeys(), os.Getenv("WITNESS_ASKED"),
-	}
-	if err := say(witness, strings.Join(hello, " ")+"\n"); err != nil {
-		return err
-	}
-	var ack [1]byte
-	for {
-		switch n, err := unix.Read(witness, ack[:]); {
-		case err == unix.EINTR:
-		case err != nil:
-			return fmt.Errorf("read from the witness: %w", err)
-		case n == 0:
-			return fmt.Errorf("the witness is gone")
-		default:
-			return nil
-		}
-	}
-}
-
-// nothing stands for a list of none.
-const nothing = "-"
-
-// quotaKeys lists the keys of quotas that this process may use.
-func quotaKeys() string {
-	var keys []string
-	for _, v := range os.Environ() {
-		if key, is := strings.CutPrefix(v, "ROTA_QUOTA_"); is {
-			keys = append(keys, key)
-		}
-	}
-	return cmp.Or(strings.Join(keys, ","), nothing)
-}
-
-// affinity lists the CPUs that the kernel lets this process run on, "-" on a
-// node that does not pin.
-func affinity() (string, error) {
-	if os.Getenv("ROTA_CPUS") == "" {
-		return nothing, nil
-	}
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return "", fmt.Errorf("read the CPU affinity: %w", err)
-	}
-	var cpus []string
-	for cpu := 0; len(cpus) < set.Count(); cpu++ {
-		if set.IsSet(cpu) {
-			cpus = append(cpus, strconv.Itoa(cpu))
-		}
-	}
-	return strings.Join(cpus, ","), nil
-}
-
 // leave starts a child that holds the connection, and does not wait for it.
 func leave(witness int, stay time.Duration) error {
 	fd, err := unix.Dup(witness)
@@ -243,20 +171,6 @@ func leave(witness int, stay time.Duration) error {
 	child.ExtraFiles = []*os.File{connection}
 	if err := child.Start(); err != nil {
 		return fmt.Errorf("start a child: %w", err)
-	}
-	return nil
-}
-
-func say(witness int, text string) error {
-	for sent := 0; sent < len(text); {
-		n, err := unix.Write(witness, []byte(text[sent:]))
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("write to the witness: %w", err)
-		}
-		sent += n
 	}
 	return nil
 }

@@ -45,9 +45,14 @@ const (
 	AgentServiceReportAttemptsProcedure = "/rota.v1.AgentService/ReportAttempts"
 	// AgentServiceReportDiskProcedure is the fully-qualified name of the AgentService's ReportDisk RPC.
 	AgentServiceReportDiskProcedure = "/rota.v1.AgentService/ReportDisk"
+	// AgentServiceReportGpusProcedure is the fully-qualified name of the AgentService's ReportGpus RPC.
+	AgentServiceReportGpusProcedure = "/rota.v1.AgentService/ReportGpus"
 	// AgentServiceReportEnginesProcedure is the fully-qualified name of the AgentService's
 	// ReportEngines RPC.
 	AgentServiceReportEnginesProcedure = "/rota.v1.AgentService/ReportEngines"
+	// AgentServiceReportMigrationsProcedure is the fully-qualified name of the AgentService's
+	// ReportMigrations RPC.
+	AgentServiceReportMigrationsProcedure = "/rota.v1.AgentService/ReportMigrations"
 	// AgentServiceRenewLeaseProcedure is the fully-qualified name of the AgentService's RenewLease RPC.
 	AgentServiceRenewLeaseProcedure = "/rota.v1.AgentService/RenewLease"
 	// OutputServiceReadOutputProcedure is the fully-qualified name of the OutputService's ReadOutput
@@ -69,9 +74,16 @@ type AgentServiceClient interface {
 	// ReportDisk says whether the node has less free disk space than its agent was told to
 	// leave. It then gets no new work. A report of an old incarnation changes nothing.
 	ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error)
+	// ReportGpus says which GPUs of the node are sick: all of them, as an incarnation begins and
+	// when that changes. They are given to nothing new. A report of an old incarnation changes
+	// nothing.
+	ReportGpus(context.Context, *v1.ReportGpusRequest) (*v1.ReportGpusResponse, error)
 	// ReportEngines says what became of the engines on the node: all that have changed since the
 	// last report that was answered. A report of an old incarnation changes nothing.
 	ReportEngines(context.Context, *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error)
+	// ReportMigrations says how transfers of KV caches to the node ended. A report of an old
+	// incarnation, or of a migration that has ended, changes nothing.
+	ReportMigrations(context.Context, *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -112,10 +124,22 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ReportDisk")),
 			connect.WithClientOptions(opts...),
 		),
+		reportGpus: connect.NewClient[v1.ReportGpusRequest, v1.ReportGpusResponse](
+			httpClient,
+			baseURL+AgentServiceReportGpusProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReportGpus")),
+			connect.WithClientOptions(opts...),
+		),
 		reportEngines: connect.NewClient[v1.ReportEnginesRequest, v1.ReportEnginesResponse](
 			httpClient,
 			baseURL+AgentServiceReportEnginesProcedure,
 			connect.WithSchema(agentServiceMethods.ByName("ReportEngines")),
+			connect.WithClientOptions(opts...),
+		),
+		reportMigrations: connect.NewClient[v1.ReportMigrationsRequest, v1.ReportMigrationsResponse](
+			httpClient,
+			baseURL+AgentServiceReportMigrationsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReportMigrations")),
 			connect.WithClientOptions(opts...),
 		),
 		renewLease: connect.NewClient[v1.RenewLeaseRequest, v1.RenewLeaseResponse](
@@ -129,12 +153,14 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	registerNode   *connect.Client[v1.RegisterNodeRequest, v1.RegisterNodeResponse]
-	watchNode      *connect.Client[v1.WatchNodeRequest, v1.WatchNodeResponse]
-	reportAttempts *connect.Client[v1.ReportAttemptsRequest, v1.ReportAttemptsResponse]
-	reportDisk     *connect.Client[v1.ReportDiskRequest, v1.ReportDiskResponse]
-	reportEngines  *connect.Client[v1.ReportEnginesRequest, v1.ReportEnginesResponse]
-	renewLease     *connect.Client[v1.RenewLeaseRequest, v1.RenewLeaseResponse]
+	registerNode     *connect.Client[v1.RegisterNodeRequest, v1.RegisterNodeResponse]
+	watchNode        *connect.Client[v1.WatchNodeRequest, v1.WatchNodeResponse]
+	reportAttempts   *connect.Client[v1.ReportAttemptsRequest, v1.ReportAttemptsResponse]
+	reportDisk       *connect.Client[v1.ReportDiskRequest, v1.ReportDiskResponse]
+	reportGpus       *connect.Client[v1.ReportGpusRequest, v1.ReportGpusResponse]
+	reportEngines    *connect.Client[v1.ReportEnginesRequest, v1.ReportEnginesResponse]
+	reportMigrations *connect.Client[v1.ReportMigrationsRequest, v1.ReportMigrationsResponse]
+	renewLease       *connect.Client[v1.RenewLeaseRequest, v1.RenewLeaseResponse]
 }
 
 // RegisterNode calls rota.v1.AgentService.RegisterNode.
@@ -169,9 +195,27 @@ func (c *agentServiceClient) ReportDisk(ctx context.Context, req *v1.ReportDiskR
 	return nil, err
 }
 
+// ReportGpus calls rota.v1.AgentService.ReportGpus.
+func (c *agentServiceClient) ReportGpus(ctx context.Context, req *v1.ReportGpusRequest) (*v1.ReportGpusResponse, error) {
+	response, err := c.reportGpus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ReportEngines calls rota.v1.AgentService.ReportEngines.
 func (c *agentServiceClient) ReportEngines(ctx context.Context, req *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error) {
 	response, err := c.reportEngines.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ReportMigrations calls rota.v1.AgentService.ReportMigrations.
+func (c *agentServiceClient) ReportMigrations(ctx context.Context, req *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error) {
+	response, err := c.reportMigrations.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -201,9 +245,16 @@ type AgentServiceHandler interface {
 	// ReportDisk says whether the node has less free disk space than its agent was told to
 	// leave. It then gets no new work. A report of an old incarnation changes nothing.
 	ReportDisk(context.Context, *v1.ReportDiskRequest) (*v1.ReportDiskResponse, error)
+	// ReportGpus says which GPUs of the node are sick: all of them, as an incarnation begins and
+	// when that changes. They are given to nothing new. A report of an old incarnation changes
+	// nothing.
+	ReportGpus(context.Context, *v1.ReportGpusRequest) (*v1.ReportGpusResponse, error)
 	// ReportEngines says what became of the engines on the node: all that have changed since the
 	// last report that was answered. A report of an old incarnation changes nothing.
 	ReportEngines(context.Context, *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error)
+	// ReportMigrations says how transfers of KV caches to the node ended. A report of an old
+	// incarnation, or of a migration that has ended, changes nothing.
+	ReportMigrations(context.Context, *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error)
 	// RenewLease is answered only by a leader that has made sure, after the call
 	// arrived, that it still is one.
 	RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error)
@@ -240,10 +291,22 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ReportDisk")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceReportGpusHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReportGpusProcedure,
+		svc.ReportGpus,
+		connect.WithSchema(agentServiceMethods.ByName("ReportGpus")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceReportEnginesHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceReportEnginesProcedure,
 		svc.ReportEngines,
 		connect.WithSchema(agentServiceMethods.ByName("ReportEngines")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceReportMigrationsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReportMigrationsProcedure,
+		svc.ReportMigrations,
+		connect.WithSchema(agentServiceMethods.ByName("ReportMigrations")),
 		connect.WithHandlerOptions(opts...),
 	)
 	agentServiceRenewLeaseHandler := connect.NewUnaryHandlerSimple(
@@ -262,8 +325,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceReportAttemptsHandler.ServeHTTP(w, r)
 		case AgentServiceReportDiskProcedure:
 			agentServiceReportDiskHandler.ServeHTTP(w, r)
+		case AgentServiceReportGpusProcedure:
+			agentServiceReportGpusHandler.ServeHTTP(w, r)
 		case AgentServiceReportEnginesProcedure:
 			agentServiceReportEnginesHandler.ServeHTTP(w, r)
+		case AgentServiceReportMigrationsProcedure:
+			agentServiceReportMigrationsHandler.ServeHTTP(w, r)
 		case AgentServiceRenewLeaseProcedure:
 			agentServiceRenewLeaseHandler.ServeHTTP(w, r)
 		default:
@@ -291,8 +358,16 @@ func (UnimplementedAgentServiceHandler) ReportDisk(context.Context, *v1.ReportDi
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportDisk is not implemented"))
 }
 
+func (UnimplementedAgentServiceHandler) ReportGpus(context.Context, *v1.ReportGpusRequest) (*v1.ReportGpusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportGpus is not implemented"))
+}
+
 func (UnimplementedAgentServiceHandler) ReportEngines(context.Context, *v1.ReportEnginesRequest) (*v1.ReportEnginesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportEngines is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ReportMigrations(context.Context, *v1.ReportMigrationsRequest) (*v1.ReportMigrationsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.AgentService.ReportMigrations is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) RenewLease(context.Context, *v1.RenewLeaseRequest) (*v1.RenewLeaseResponse, error) {

@@ -39,6 +39,10 @@ const (
 	NodeServiceListNodesProcedure = "/rota.v1.NodeService/ListNodes"
 	// NodeServiceDrainNodeProcedure is the fully-qualified name of the NodeService's DrainNode RPC.
 	NodeServiceDrainNodeProcedure = "/rota.v1.NodeService/DrainNode"
+	// NodeServiceDisableGpusProcedure is the fully-qualified name of the NodeService's DisableGpus RPC.
+	NodeServiceDisableGpusProcedure = "/rota.v1.NodeService/DisableGpus"
+	// NodeServiceEnableGpusProcedure is the fully-qualified name of the NodeService's EnableGpus RPC.
+	NodeServiceEnableGpusProcedure = "/rota.v1.NodeService/EnableGpus"
 	// NodeServiceRemoveNodeProcedure is the fully-qualified name of the NodeService's RemoveNode RPC.
 	NodeServiceRemoveNodeProcedure = "/rota.v1.NodeService/RemoveNode"
 )
@@ -50,6 +54,12 @@ type NodeServiceClient interface {
 	// DrainNode stops new work on a node, or allows it again. What runs there
 	// runs on; trajectories stay until they are closed.
 	DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error)
+	// DisableGpus takes GPUs of a node out of use until EnableGpus, also when its agent starts
+	// again. What runs on them runs on. A GPU that is disabled already gets the new reason.
+	DisableGpus(context.Context, *v1.DisableGpusRequest) (*v1.DisableGpusResponse, error)
+	// EnableGpus brings GPUs back into use. A GPU that its agent reports as sick is used in spite
+	// of that, until the agent reports it with another reason or as sick again.
+	EnableGpus(context.Context, *v1.EnableGpusRequest) (*v1.EnableGpusResponse, error)
 	// RemoveNode forgets a node that is down.
 	RemoveNode(context.Context, *v1.RemoveNodeRequest) (*v1.RemoveNodeResponse, error)
 }
@@ -83,6 +93,18 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(nodeServiceMethods.ByName("DrainNode")),
 			connect.WithClientOptions(opts...),
 		),
+		disableGpus: connect.NewClient[v1.DisableGpusRequest, v1.DisableGpusResponse](
+			httpClient,
+			baseURL+NodeServiceDisableGpusProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("DisableGpus")),
+			connect.WithClientOptions(opts...),
+		),
+		enableGpus: connect.NewClient[v1.EnableGpusRequest, v1.EnableGpusResponse](
+			httpClient,
+			baseURL+NodeServiceEnableGpusProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("EnableGpus")),
+			connect.WithClientOptions(opts...),
+		),
 		removeNode: connect.NewClient[v1.RemoveNodeRequest, v1.RemoveNodeResponse](
 			httpClient,
 			baseURL+NodeServiceRemoveNodeProcedure,
@@ -94,10 +116,12 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // nodeServiceClient implements NodeServiceClient.
 type nodeServiceClient struct {
-	getNode    *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
-	listNodes  *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
-	drainNode  *connect.Client[v1.DrainNodeRequest, v1.DrainNodeResponse]
-	removeNode *connect.Client[v1.RemoveNodeRequest, v1.RemoveNodeResponse]
+	getNode     *connect.Client[v1.GetNodeRequest, v1.GetNodeResponse]
+	listNodes   *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
+	drainNode   *connect.Client[v1.DrainNodeRequest, v1.DrainNodeResponse]
+	disableGpus *connect.Client[v1.DisableGpusRequest, v1.DisableGpusResponse]
+	enableGpus  *connect.Client[v1.EnableGpusRequest, v1.EnableGpusResponse]
+	removeNode  *connect.Client[v1.RemoveNodeRequest, v1.RemoveNodeResponse]
 }
 
 // GetNode calls rota.v1.NodeService.GetNode.
@@ -127,6 +151,24 @@ func (c *nodeServiceClient) DrainNode(ctx context.Context, req *v1.DrainNodeRequ
 	return nil, err
 }
 
+// DisableGpus calls rota.v1.NodeService.DisableGpus.
+func (c *nodeServiceClient) DisableGpus(ctx context.Context, req *v1.DisableGpusRequest) (*v1.DisableGpusResponse, error) {
+	response, err := c.disableGpus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EnableGpus calls rota.v1.NodeService.EnableGpus.
+func (c *nodeServiceClient) EnableGpus(ctx context.Context, req *v1.EnableGpusRequest) (*v1.EnableGpusResponse, error) {
+	response, err := c.enableGpus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RemoveNode calls rota.v1.NodeService.RemoveNode.
 func (c *nodeServiceClient) RemoveNode(ctx context.Context, req *v1.RemoveNodeRequest) (*v1.RemoveNodeResponse, error) {
 	response, err := c.removeNode.CallUnary(ctx, connect.NewRequest(req))
@@ -143,6 +185,12 @@ type NodeServiceHandler interface {
 	// DrainNode stops new work on a node, or allows it again. What runs there
 	// runs on; trajectories stay until they are closed.
 	DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error)
+	// DisableGpus takes GPUs of a node out of use until EnableGpus, also when its agent starts
+	// again. What runs on them runs on. A GPU that is disabled already gets the new reason.
+	DisableGpus(context.Context, *v1.DisableGpusRequest) (*v1.DisableGpusResponse, error)
+	// EnableGpus brings GPUs back into use. A GPU that its agent reports as sick is used in spite
+	// of that, until the agent reports it with another reason or as sick again.
+	EnableGpus(context.Context, *v1.EnableGpusRequest) (*v1.EnableGpusResponse, error)
 	// RemoveNode forgets a node that is down.
 	RemoveNode(context.Context, *v1.RemoveNodeRequest) (*v1.RemoveNodeResponse, error)
 }
@@ -172,6 +220,18 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(nodeServiceMethods.ByName("DrainNode")),
 		connect.WithHandlerOptions(opts...),
 	)
+	nodeServiceDisableGpusHandler := connect.NewUnaryHandlerSimple(
+		NodeServiceDisableGpusProcedure,
+		svc.DisableGpus,
+		connect.WithSchema(nodeServiceMethods.ByName("DisableGpus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	nodeServiceEnableGpusHandler := connect.NewUnaryHandlerSimple(
+		NodeServiceEnableGpusProcedure,
+		svc.EnableGpus,
+		connect.WithSchema(nodeServiceMethods.ByName("EnableGpus")),
+		connect.WithHandlerOptions(opts...),
+	)
 	nodeServiceRemoveNodeHandler := connect.NewUnaryHandlerSimple(
 		NodeServiceRemoveNodeProcedure,
 		svc.RemoveNode,
@@ -186,6 +246,10 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 			nodeServiceListNodesHandler.ServeHTTP(w, r)
 		case NodeServiceDrainNodeProcedure:
 			nodeServiceDrainNodeHandler.ServeHTTP(w, r)
+		case NodeServiceDisableGpusProcedure:
+			nodeServiceDisableGpusHandler.ServeHTTP(w, r)
+		case NodeServiceEnableGpusProcedure:
+			nodeServiceEnableGpusHandler.ServeHTTP(w, r)
 		case NodeServiceRemoveNodeProcedure:
 			nodeServiceRemoveNodeHandler.ServeHTTP(w, r)
 		default:
@@ -207,6 +271,14 @@ func (UnimplementedNodeServiceHandler) ListNodes(context.Context, *v1.ListNodesR
 
 func (UnimplementedNodeServiceHandler) DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.NodeService.DrainNode is not implemented"))
+}
+
+func (UnimplementedNodeServiceHandler) DisableGpus(context.Context, *v1.DisableGpusRequest) (*v1.DisableGpusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.NodeService.DisableGpus is not implemented"))
+}
+
+func (UnimplementedNodeServiceHandler) EnableGpus(context.Context, *v1.EnableGpusRequest) (*v1.EnableGpusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.NodeService.EnableGpus is not implemented"))
 }
 
 func (UnimplementedNodeServiceHandler) RemoveNode(context.Context, *v1.RemoveNodeRequest) (*v1.RemoveNodeResponse, error) {

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"syscall"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"rota/agent/files"
+	"rota/agent/runtime"
+	"rota/api/codec"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+	"rota/api/intake"
+)
+
+const (
+	// fileRequestMax is the largest request: a chunk of a file, and where it goes.
+	fileRequestMax = files.ChunkBytesMax + 64<<10
+	// fileDecodingMax is what requests take in memory, all together.
+	fileDecodingMax = 64 << 20
+	// fileCallsMax is how many calls work at once: each has a thread.
+	fileCallsMax = 64
+)
+
+// fileService works with the files of trajectories for servers, which have checked that the
+// trajectory is open here.
+type fileService struct {
+	dir   string // the supervisor's
+	homes *homes
+	conn  func() runtime.Runtime
+	calls chan struct{}
+}
+
+var _ rotav1connect.FileServiceHandler = (*fileService)(nil)
+
+// newFileHandler serves the files of trajectories.
+func newFileHandler(a *agent) (path string, h http.Handler) {
+	s := &fileService{dir: a.cfg.Process.Dir, homes: a.homes, conn: a.driver.connection, calls: make(chan struct{}, fileCallsMax)}
+	path, h = rotav1connect.NewFileServiceHandler(s, codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(fileRequestMax))
+	return path, intake.Handler(h, intake.Limits{MessageBytes: fileRequestMax, Budget: intake.NewBudget(fileDecodingMax)})
+}
+
+// with opens the directory of a trajectory for one call.
+func (s *fileService) with(ctx context.Context, trajectory uint64, do func(h *files.Home) error) error {
+	if trajectory == 0 {
+		return refuse(connect.CodeInvalidArgument, "INVALID", "name a trajectory")
+	}
+	select {
+	case s.calls <- struct{}{}:
+		defer func() { <-s.calls }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
+		if index, err := strconv.ParseUint(call.RequestHeader().Get(httpx.IndexHeader), 10, 64); err == nil {
+			s.homes.uses(trajectory, index)
+		}
+	}
+	home, err := s.open(ctx, trajectory)
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	return fileError(do(home))
+}
+
+// open opens the directory of a trajectory, which its first call makes.
+func (s *fileService) open(ctx context.Context, trajectory uint64) (*files.Home, error) {
+	dir := runtime.TrajectoryDir(s.dir, trajectory)
+	home, err := files.Open(dir)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return home, fileError(err)
+	}
+	conn := s.conn()
+	if conn == nil {
+		return nil, refuse(connect.CodeUnavailable, "AGENT_BUSY", "the supervisor of the node is being started; try again")
+	}
+	if err := conn.MakeTrajectory(ctx, trajectory); err != nil {
+		return nil, refuse(connect.CodeFailedPrecondition, "NO_DIRECTORY", "the node cannot make the directory of the trajectory: "+err.Error())
+	}
+	home, err = files.Open(dir)
+	return home, fileError(err)
+}
+
+// fileErrors are what clients are told of errors of the kernel and of package files.
+var fileErrors = []struct {
+	err    error
+	code   connect.Code
+	reason string
+}{
+	{fs.ErrNotExist, connect.CodeNotFound, "FILE_NOT_FOUND"},
+	{files.ErrPath, connect.CodeInvalidArgument, "INVALID_PATH"},
+	{files.ErrNotRegular, connect.CodeFailedPrecondition, "NOT_REGULAR"},
+	{files.ErrTooMany, connect.CodeFailedPrecondition, "TOO_MANY_FILES"},
+	{syscall.EISDIR, connect.CodeFailedPrecondition, "IS_DIRECTORY"},
+	{syscall.ENOTDIR, connect.CodeFailedPrecondition, "NOT_A_DIRECTORY"},
+	{syscall.ENOTEMPTY, connect.CodeFailedPrecondition, "NOT_EMPTY"},
+	{syscall.EXDEV, connect.CodeFailedPrecondition, "OTHER_FILE_SYSTEM"},
+	{syscall.ETXTBSY, connect.CodeFailedPrecondition, "RUNNING"},
+	{syscall.ELOOP, connect.CodeFailedPrecondition, "TOO_MANY_LINKS"},
+	{syscall.ENAMETOOLONG, connect.CodeInvalidArgument, "INVALID_PATH"},
+	{syscall.EINVAL, connect.CodeInvalidArgument, "INVALID"},
+	{syscall.ENOSPC, connect.CodeResourceExhausted, "NO_SPACE"},
+	{syscall.EDQUOT, connect.CodeResourceExhausted, "NO_SPACE"},
+	{syscall.EFBIG, connect.CodeResourceExhausted, "NO_SPACE"},
+	{fs.ErrExist, connect.CodeAlreadyExists, "FILE_EXISTS"},
+	{fs.ErrPermission, connect.CodePermissionDenied, "NO_PERMISSION"},
+}
+
+// fileError is what a client is told of an error.
+func fileError(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, known := range fileErrors {
+		if errors.Is(err, known.err) {
+			return refuse(known.code, known.reason, err.Error())
+		}
+	}
+	// os.Root has no name for the error that a path leads out of it.
+	var path *fs.PathError
+	if errors.As(err, &path) && !errors.As(err, new(syscall.Errno)) {
+		return refuse(connect.CodeInvalidArgument, "INVALID_PATH", err.Error())
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}
+
+func fileMessage(i files.Info) *rotav1.File {
+	f := &rotav1.File{Name: i.Name(), Mode: uint32(i.Mode().Perm()), ChangeTime: timestamppb.New(i.ModTime()), Target: i.Target}
+	switch {
+	case i.Mode().IsRegular():
+		f.Type, f.SizeBytes = rotav1.FileType_FILE_TYPE_REGULAR, uint64(i.Size())
+	case i.IsDir():
+		f.Type = rotav1.FileType_FILE_TYPE_DIRECTORY
+	case i.Mode().Type() == fs.ModeSymlink:
+		f.Type = rotav1.FileType_FILE_TYPE_LINK
+	default:
+		f.Type = rotav1.FileType_FILE_TYPE_OTHER
+	}
+	return f
+}
+
+// ListFiles implements rotav1connect.FileServiceHandler. A page token is the last name.
+func (s *fileService) ListFiles(ctx context.Context, req *rotav1.ListFilesRequest) (*rotav1.ListFilesResponse, error) {
+	resp := &rotav1.ListFilesResponse{}
+	limit := int(min(cmp.Or(req.GetPageSize(), files.PageMax), files.PageMax))
+	err := s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		list, more, err := h.List(req.GetPath(), req.GetPageToken(), limit)
+		for _, i := range list {
+			resp.Files = append(resp.Files, fileMessage(i))
+		}
+		if more {
+			resp.NextPageToken = list[len(list)-1].Name()
+		}
+		return err
+	})
+	return resp, err
+}
+
+// StatFile implements rotav1connect.FileServiceHandler.
+func (s *fileService) StatFile(ctx context.Context, req *rotav1.StatFileRequest) (*rotav1.StatFileResponse, error) {
+	resp := &rotav1.StatFileResponse{}
+	err := s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		i, err := h.Stat(req.GetPath())
+		if err == nil {
+			resp.File = fileMessage(i)
+		}
+		return err
+	})
+	return resp, err
+}
+
+// ReadFile implements rotav1connect.FileServiceHandler.
+func (s *fileService) ReadFile(ctx context.Context, req *rotav1.ReadFileRequest) (*rotav1.ReadFileResponse, error) {
+	resp := &rotav1.ReadFileResponse{}
+	if req.GetOffset() > math.MaxInt64 {
+		return resp, tooFar
+	}
+	limit := int(min(cmp.Or(req.GetBytesMax(), files.ChunkBytesMax), files.ChunkBytesMax))
+	err := s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		data, size, err := h.Read(req.GetPath(), int64(req.GetOffset()), limit)
+		resp.Data, resp.SizeBytes = data, uint64(size)
+		return err
+	})
+	return resp, err
+}
+
+// tooFar refuses offsets that no file has.
+var tooFar = refuse(connect.CodeInvalidArgument, "INVALID", "an offset must be less than 2^62")
+
+// WriteFile implements rotav1connect.FileServiceHandler.
+func (s *fileService) WriteFile(ctx context.Context, req *rotav1.WriteFileRequest) (*rotav1.WriteFileResponse, error) {
+	resp := &rotav1.WriteFileResponse{}
+	switch {
+	case req.GetOffset() > math.MaxInt64/2:
+		return resp, tooFar
+	case len(req.GetData()) > files.ChunkBytesMax:
+		return resp, refuse(connect.CodeInvalidArgument, "INVALID", "at most 1 MiB at once: write the rest at its offset")
+	case req.GetMode() > 0o777:
+		return resp, refuse(connect.CodeInvalidArgument, "INVALID", "permissions are at most 0777, which is 511")
+	}
+	err := s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		size, err := h.Write(req.GetPath(), files.Write{
+			Offset: int64(req.GetOffset()), Data: req.GetData(), Truncate: req.GetTruncate(),
+			Mode: os.FileMode(cmp.Or(req.GetMode(), 0o644)), Parents: req.GetParents(),
+		})
+		resp.SizeBytes = uint64(size)
+		return err
+	})
+	return resp, err
+}
+
+// MakeDirectory implements rotav1connect.FileServiceHandler.
+func (s *fileService) MakeDirectory(ctx context.Context, req *rotav1.MakeDirectoryRequest) (*rotav1.MakeDirectoryResponse, error) {
+	return &rotav1.MakeDirectoryResponse{}, s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		return h.MakeDirectory(req.GetPath())
+	})
+}
+
+// MoveFile implements rotav1connect.FileServiceHandler.
+func (s *fileService) MoveFile(ctx context.Context, req *rotav1.MoveFileRequest) (*rotav1.MoveFileResponse, error) {
+	return &rotav1.MoveFileResponse{}, s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		return h.Move(req.GetPath(), req.GetNewPath())
+	})
+}
+
+// RemoveFile implements rotav1connect.FileServiceHandler.
+func (s *fileService) RemoveFile(ctx context.Context, req *rotav1.RemoveFileRequest) (*rotav1.RemoveFileResponse, error) {
+	return &rotav1.RemoveFileResponse{}, s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		return h.Remove(req.GetPath(), req.GetRecursive())
+	})
+}

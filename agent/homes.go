@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/runtime"
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// homes tells the supervisor which trajectories are open on the node, so that it removes the
+// directories of the others.
+type homes struct {
+	log  hclog.Logger
+	conn func() runtime.Runtime
+
+	mu sync.Mutex
+	// open is what a server said last, and what it has assigned attempts of since. A start may
+	// overtake a list that does not have its trajectory yet.
+	open map[uint64]bool // nil: no server has said anything
+	// used are trajectories whose files a server asked for, by the index of the state that it
+	// saw them open in. An older list may not have them yet.
+	used    map[uint64]uint64
+	changed chan struct{} // holds one mark
+	refused bool          // the supervisor's error is logged
+}
+
+func newHomes(log hclog.Logger, conn func() runtime.Runtime) *homes {
+	return &homes{log: log, conn: conn, used: map[uint64]uint64{}, changed: make(chan struct{}, 1)}
+}
+
+// told takes in a message of the newest incarnation.
+func (h *homes) told(m *rotav1.WatchNodeResponse) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := m.GetOpenTrajectories()
+	if list != nil {
+		h.open = make(map[uint64]bool, len(list.GetIds()))
+		for _, id := range list.GetIds() {
+			h.open[id] = true
+		}
+		for id, index := range h.used {
+			if h.open[id] = h.open[id] || index > m.GetIndex(); index <= m.GetIndex() {
+				delete(h.used, id)
+			}
+		}
+	}
+	if h.open == nil {
+		return
+	}
+	for _, as := range m.GetAssignments() {
+		if id := as.GetTrajectoryId(); id != 0 {
+			h.open[id] = true
+		}
+	}
+	if list != nil {
+		select {
+		case h.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// uses notes that a trajectory was open in the state of an index.
+func (h *homes) uses(trajectory, index uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.used[trajectory] = max(h.used[trajectory], index)
+	if h.open != nil {
+		h.open[trajectory] = true
+	}
+}
+
+func (h *homes) list() []uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := make([]uint64, 0, len(h.open))
+	for id, open := range h.open {
+		if open {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// keep tells the supervisor until the context ends. What fails is repeated with the next list.
+func (h *homes) keep(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.changed:
+		}
+		conn := h.conn()
+		if conn == nil {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		err := conn.KeepTrajectories(call, h.list())
+		cancel()
+		if err != nil && ctx.Err() == nil && !h.refused {
+			h.refused = true
+			h.log.Warn("the supervisor cannot remove the directories of closed trajectories", "error", err)
+		}
+	}
+}

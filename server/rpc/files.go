@@ -1,0 +1,106 @@
+package rpc
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+	"rota/fsm/state"
+)
+
+// home is where the directory of a trajectory is.
+type home struct {
+	node, addr string
+	// index is that of the state in which the trajectory was open there.
+	index uint64
+}
+
+// homeOf finds the node of an open trajectory.
+func (s *Server) homeOf(id state.TrajectoryID) (h home, err error) {
+	s.Machine.View(func(st *state.State) {
+		t := st.Trajectory(id)
+		switch {
+		case t == nil && id <= st.Meta().LastTrajectory:
+			err = notFound("TRAJECTORY_NOT_FOUND", "trajectory %d has ended, and its files with it", id)
+			return
+		case t == nil:
+			err = notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", id)
+			return
+		case t.State == state.TrajectoryPending:
+			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_PENDING", "trajectory %d waits for a node with enough free memory; it has no files before", id)
+			return
+		case t.State != state.TrajectoryOpen:
+			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_ENDED", "trajectory %d is not open any more, and its files go with it", id)
+			return
+		}
+		n := st.Node(t.Node) // there is one: an invariant of state
+		h = home{n.Name, n.Address, st.Meta().Applied}
+	})
+	return h, err
+}
+
+// onHome passes a call on to the agent of a trajectory's node.
+func onHome[Req, Resp any](ctx context.Context, s *Server, trajectory uint64, stale bool, req *Req,
+	call func(rotav1connect.FileServiceClient, context.Context, *Req) (*Resp, error),
+) (*Resp, error) {
+	if err := requireID("trajectory_id", trajectory).err(); err != nil {
+		return nil, err
+	}
+	if err := s.catchUp(ctx, stale); err != nil {
+		return nil, err
+	}
+	h, err := s.homeOf(state.TrajectoryID(trajectory))
+	if err != nil {
+		return nil, err
+	}
+	out, info := connect.NewClientContext(ctx)
+	info.RequestHeader().Set(httpx.IndexHeader, strconv.FormatUint(h.index, 10))
+	resp, err := call(s.Files(h.addr), out, req)
+	switch {
+	case err == nil || ctx.Err() != nil || hasDetail(err):
+		return resp, err
+	case connect.CodeOf(err) == connect.CodeUnimplemented:
+		return nil, failed(connect.CodeFailedPrecondition, "AGENT_TOO_OLD", "the agent of node %s is of a release that has no files of trajectories: upgrade it", h.node)
+	}
+	return nil, unavailable(time.Second, "NODE_UNREACHABLE", "node %s, which has the files of trajectory %d, cannot be reached at %s: %v", h.node, trajectory, h.addr, err)
+}
+
+// ListFiles lists a directory of a trajectory.
+func (s *Server) ListFiles(ctx context.Context, req *rotav1.ListFilesRequest) (*rotav1.ListFilesResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, rotav1connect.FileServiceClient.ListFiles)
+}
+
+// StatFile describes a file of a trajectory.
+func (s *Server) StatFile(ctx context.Context, req *rotav1.StatFileRequest) (*rotav1.StatFileResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, rotav1connect.FileServiceClient.StatFile)
+}
+
+// ReadFile reads a part of a file of a trajectory.
+func (s *Server) ReadFile(ctx context.Context, req *rotav1.ReadFileRequest) (*rotav1.ReadFileResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, req.AllowStale, req, rotav1connect.FileServiceClient.ReadFile)
+}
+
+// WriteFile writes a part of a file of a trajectory.
+func (s *Server) WriteFile(ctx context.Context, req *rotav1.WriteFileRequest) (*rotav1.WriteFileResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.WriteFile)
+}
+
+// MakeDirectory makes a directory of a trajectory.
+func (s *Server) MakeDirectory(ctx context.Context, req *rotav1.MakeDirectoryRequest) (*rotav1.MakeDirectoryResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.MakeDirectory)
+}
+
+// MoveFile renames a file of a trajectory.
+func (s *Server) MoveFile(ctx context.Context, req *rotav1.MoveFileRequest) (*rotav1.MoveFileResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.MoveFile)
+}
+
+// RemoveFile removes a file of a trajectory.
+func (s *Server) RemoveFile(ctx context.Context, req *rotav1.RemoveFileRequest) (*rotav1.RemoveFileResponse, error) {
+	return onHome(ctx, s, req.TrajectoryId, false, req, rotav1connect.FileServiceClient.RemoveFile)
+}

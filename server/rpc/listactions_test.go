@@ -1,0 +1,76 @@
+package rpc_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"rota/api/codec"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+)
+
+// list returns the IDs of all pages.
+func (w *world) list(t *testing.T, req *rotav1.ListActionsRequest) string {
+	t.Helper()
+	ids := []uint64{}
+	for req.PageSize = 2; ; {
+		resp, err := w.actions().ListActions(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range resp.Actions {
+			ids = append(ids, a.Id)
+		}
+		if req.PageToken = resp.NextPageToken; req.PageToken == "" {
+			return fmt.Sprint(ids)
+		}
+	}
+}
+
+func TestListsAreFiltered(t *testing.T) {
+	w := newWorld(t)
+	w.agent("n1", nil)
+	trajectories := rotav1connect.NewTrajectoryServiceClient(w.http, w.url, codec.ForClient())
+	opened, err := trajectories.OpenTrajectory(t.Context(), &rotav1.OpenTrajectoryRequest{MemoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := opened.Trajectory.Id
+	for i := range 6 {
+		s := spec("true")
+		s.Name, s.Class = []string{"even", "odd"}[i%2], []string{"", "small"}[i/3]
+		if i%3 == 0 {
+			s.TrajectoryId = in
+		}
+		w.submit(s)
+	}
+	now := time.Now()
+	for want, req := range map[string]*rotav1.ListActionsRequest{
+		"[1 2 3 4 5 6]": {},
+		"[6 5 4 3 2 1]": {NewestFirst: true, Namespace: "*"},
+		"[1 3 5]":       {Name: "even"},
+		"[5 3 1]":       {Name: "even", NewestFirst: true},
+		"[4 5 6]":       {Class: "small", SubmittedSince: timestamppb.New(now.Add(-24 * time.Hour))},
+		"[1 4]":         {TrajectoryId: in},
+		"[4 1]":         {TrajectoryId: in, NewestFirst: true},
+		"[]":            {Class: "none", NewestFirst: true},
+		"[4]":           {Class: "small", Name: "odd", SubmittedSince: timestamppb.New(time.Unix(1, 0)), NewestFirst: true, Node: "n1"},
+	} {
+		if got := w.list(t, req); got != want {
+			t.Errorf("%v: got %s, want %s", req, got, want)
+		}
+	}
+	for _, newest := range []bool{false, true} {
+		if got := w.list(t, &rotav1.ListActionsRequest{NewestFirst: newest, SubmittedSince: timestamppb.New(now.Add(24 * 365 * 100 * time.Hour))}); got != "[]" {
+			t.Errorf("in the future: %s", got)
+		}
+	}
+	_, err = w.actions().ListActions(t.Context(), &rotav1.ListActionsRequest{Node: "nowhere"})
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("of no node: %v", err)
+	}
+}
