@@ -169,6 +169,14 @@ var broken = []caseOf{
 	}},
 	{"logs", "other voters", "differ at 1 entries", func(_ *testing.T, r *history.Record) { r.Logs[0].Entries[0].Voters = []string{"s1"} }},
 
+	{"files", "a mark is gone", "did not find in the directory of trajectory 1", func(t *testing.T, r *history.Record) {
+		x := pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Found) > 1 })
+		x.Found = x.Found[1:]
+	}},
+	{"files", "the directory is empty again", "did not find in the directory of trajectory 1", func(t *testing.T, r *history.Record) {
+		pick(t, r.Executions, func(x *history.Execution) bool { return len(x.Found) > 0 }).Found = nil
+	}},
+
 	{"at-most-one", "overlap of attempts", "two live executions", func(t *testing.T, r *history.Record) {
 		x := pick(t, r.Executions, once(r, true))
 		y := *x

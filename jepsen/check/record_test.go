@@ -34,6 +34,7 @@ type play struct {
 	awake   map[token]int // the first of the two servings of the engine that an execution calls
 	names   []string      // of actions, by ID - 1
 	asked   []history.Asked
+	marks   []string // tokens in the directory of a trajectory
 }
 
 // healthy returns the record of a run of so many rounds.
@@ -158,6 +159,10 @@ func (p *play) execute(s *state.State, a *state.Attempt) {
 	}
 	x.Width = max(1, len(x.Cores))
 	p.executeScarce(&x, s, a)
+	if k.action%5 == 0 { // as if these were of one trajectory
+		x.Trajectory, x.Found, x.Marked = 1, slices.Clone(p.marks), p.now
+		p.marks = append(p.marks, x.Token())
+	}
 	p.rec.Executions = append(p.rec.Executions, x)
 }
 

@@ -1,5 +1,7 @@
 package history
 
+import "fmt"
+
 // Outcome is what became of a call.
 type Outcome string
 
@@ -121,7 +123,16 @@ type Execution struct {
 	Answer *Answer `json:"answer,omitempty"`
 	// Unserved: it should have been told the address of an engine, and was told none.
 	Unserved bool `json:"unserved,omitempty"`
+	// Trajectory whose directory it has looked into; 0: it is in none, or ended before. Found
+	// are the tokens of the executions that had left a mark there, and Marked is when it had
+	// left its own.
+	Trajectory uint64   `json:"trajectory,omitempty"`
+	Found      []string `json:"found,omitempty"`
+	Marked     int64    `json:"marked,omitempty"`
 }
+
+// Token is the fencing token of the execution, as commands find it in ROTA_TOKEN.
+func (x Execution) Token() string { return fmt.Sprintf("%d.%d.%d", x.Action, x.Attempt, x.Incarnation) }
 
 // Answer is what an engine says of itself to who calls it.
 type Answer struct {

@@ -108,9 +108,10 @@ func doors(server, agent string) []door {
 		{"Raft", server, "rota-raft", "\x00\x8f\xd9\xffbegun and never ended", "", []string{"server"}},
 		{"metrics", server, "http/1.1", get("/metrics"), "go_goroutines", users},
 		{"profiles", server, "http/1.1", get("/debug/pprof/cmdline"), "--data-dir", operators},
-		{"OutputService", agent, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-			"\x00\x00\x00\x04\x01", []string{"server"}},
-		{"OutputService over HTTP/1.1", agent, "http/1.1", get("/rota.v1.OutputService/ReadOutput"), "HTTP/1.1", []string{"server"}},
+		{"port of an agent", agent, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+			"\x00\x00\x00\x04\x01", []string{"server", "agent"}},
+		{"OutputService over HTTP/1.1", agent, "http/1.1", get("/rota.v1.OutputService/ReadOutput"), "405 Method Not Allowed", []string{"server"}},
+		{"KV caches of an agent", agent, "http/1.1", post("/rota.transfer/list?migration=7", ""), "was not told of migration 7", []string{"agent"}},
 	}
 }
 

@@ -100,6 +100,7 @@ func (in *intruder) operate(ctx context.Context) {
 		"OperatorService/RaiseLevel":         `{"level":99}`,
 		"NodeService/DrainNode":              `{"name":"` + in.Victims[0] + `"}`,
 		"NodeService/RemoveNode":             `{"name":"` + in.Victims[0] + `"}`,
+		"NodeService/DisableGpus":            `{"name":"` + in.Victims[0] + `","gpus":[0],"reason":"owned"}`,
 		"QuotaService/CreateQuota":           `{"name":"owned","limit":1}`,
 		"LedgerService/CreateNodeGroup":      `{"name":"owned"}`,
 		"LedgerService/SetNodeGroupMembers":  `{"name":"owned","members":[{"node":"n1"}]}`,

@@ -22,6 +22,9 @@ import (
 // c3.14 0,1", or "unserved" if it was not told where the engine is. An engine makes a
 // connection when it starts, and another one for as long as it holds memory of its GPUs. Each
 // begins with: engine node model declaration GPUs bytes process, and "alive" or "awake".
+//
+// A probe of a trajectory leaves its token in the directory of the trajectory, and says whose
+// it has found there before: "marked 7 41.1.7,42.1.7".
 const (
 	helloFields  = 8
 	engineWord   = "engine"
@@ -29,6 +32,7 @@ const (
 	unservedLine = "unserved"
 	completeLine = "complete"
 	seenWord     = "seen"
+	markedWord   = "marked"
 	nothing      = "-"
 )
 
@@ -103,6 +107,18 @@ func parseSeen(line string) (s history.Seen, err error) {
 		return s, fmt.Errorf("a probe says %q of the CPUs that it runs on: %w", line, err)
 	}
 	return s, nil
+}
+
+// parseMarked reads in which trajectory a probe has left its mark, and what it has found there.
+func parseMarked(line string) (trajectory uint64, found []string, err error) {
+	var list string
+	if _, err := fmt.Sscanf(line, markedWord+" %d %s", &trajectory, &list); err != nil || trajectory == 0 {
+		return 0, nil, fmt.Errorf("a probe said %q, which is not: marked trajectory tokens: %w", line, err)
+	}
+	if list == nothing {
+		return trajectory, nil, nil
+	}
+	return trajectory, strings.Split(list, ","), nil
 }
 
 // parseUses adds to what an action has asked of quotas the keys that its attempt

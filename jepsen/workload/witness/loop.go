@@ -155,6 +155,14 @@ func (w *Witness) said(p *probe, line string) {
 			return
 		}
 		w.note(p, func(e *history.Execution) { e.Answer = &answer })
+	case strings.HasPrefix(line, markedWord):
+		trajectory, found, err := parseMarked(line)
+		if err != nil {
+			w.blind(err)
+			return
+		}
+		at := w.now()
+		w.note(p, func(e *history.Execution) { e.Trajectory, e.Found, e.Marked = trajectory, found, at })
 	case strings.HasPrefix(line, seenWord):
 		w.sees(p, line)
 	default:

@@ -153,6 +153,23 @@ func TestAnExecutionTellsWhatItWasGiven(t *testing.T) {
 	}
 }
 
+// TestExecutionsOfATrajectoryLeaveMarks: each finds those of the earlier ones.
+func TestExecutionsOfATrajectoryLeaveMarks(t *testing.T) {
+	w := listen(t)
+	dir := t.TempDir()
+	for _, token := range []string{"1.1.5", "2.1.5", "3.2.5"} {
+		if err := start(t, w, token, Work{}, "ROTA_TRAJECTORY_ID=7", "ROTA_TRAJECTORY_DIR="+dir).Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "all are seen", func() bool { return len(w.Alive()) == 0 && len(w.Executions()) == 3 })
+	for i, e := range w.Executions() {
+		if want := []string{"1.1.5", "2.1.5", "3.2.5"}[:i]; e.Trajectory != 7 || !slices.Equal(e.Found, want) || e.Marked < e.Start {
+			t.Errorf("the mark of %s was left at %d in %d, where %v was found", e.Token(), e.Marked, e.Trajectory, e.Found)
+		}
+	}
+}
+
 // TestMoreCoresOrGPUsAreFaster: they share what can be shared.
 func TestMoreCoresOrGPUsAreFaster(t *testing.T) {
 	w := listen(t)
@@ -383,7 +400,7 @@ func TestALookWithoutRoomForMoreShowsNothing(t *testing.T) {
 
 func TestWhatTheWitnessDoesNotUnderstandMakesItBlind(t *testing.T) {
 	for _, hello := range []string{
-		"nonsense", "1.1 node r - 0 - - {}", "1.1.1 node r 0,x 0 - - {}", "1.x.1 node r - 0 - - {}", "1.1.1 node r - 0 - - {}\nwhat",
+		"nonsense", "1.1 node r - 0 - - {}", "1.1.1 node r 0,x 0 - - {}", "1.x.1 node r - 0 - - {}", "1.1.1 node r - 0 - - {}\nwhat", "1.1.1 node r - 0 - - {}\nmarked x -",
 		"1.1.1 node r - x - - {}", "1.1.1 node r - 0 x - {}", "1.1.1 node r - 0 - A=x {}", "1.1.1 node r - 0 - - what", "1.1.1 node r - 0 - -",
 	} {
 		w := listen(t)

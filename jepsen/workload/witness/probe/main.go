@@ -4,11 +4,14 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +52,9 @@ func run(work time.Duration, spin bool, child time.Duration) error {
 	if err := speak.Introduce(witness); err != nil {
 		return err
 	}
+	if err := mark(witness); err != nil {
+		return err
+	}
 	if child > 0 {
 		if err := leave(witness, child); err != nil {
 			return err
@@ -67,6 +73,32 @@ func run(work time.Duration, spin bool, child time.Duration) error {
 		return err
 	}
 	return speak.Say(witness, "complete\n")
+}
+
+// mark leaves the token of this process in the directory of its trajectory, and tells the witness
+// whose tokens were there before.
+func mark(witness int) error {
+	dir := os.Getenv("ROTA_TRAJECTORY_DIR")
+	if dir == "" {
+		return nil
+	}
+	path := filepath.Join(dir, "marks")
+	marks, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(os.Getenv("ROTA_TOKEN") + "\n"); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	found := cmp.Or(strings.Join(strings.Fields(string(marks)), ","), speak.Nothing)
+	return speak.Say(witness, fmt.Sprintf("marked %s %s\n", os.Getenv("ROTA_TRAJECTORY_ID"), found))
 }
 
 const (
