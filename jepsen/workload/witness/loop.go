@@ -243,6 +243,12 @@ func (w *Witness) beginServing(p *probe, hello string) {
 // dealt with.
 func (w *Witness) end(p *probe) {
 	delete(w.probes, p.fd)
+	// A process that this one starts right now has a copy of the descriptor until it executes
+	// its program. The kernel would go on to report that end, in the name of whatever
+	// connection has the descriptor's number by then.
+	if err := unix.EpollCtl(w.poll, unix.EPOLL_CTL_DEL, p.fd, nil); err != nil {
+		w.blind(fmt.Errorf("stop to follow a probe: %w", err))
+	}
 	unix.Close(p.fd)
 	if p.at < 0 {
 		return // it died before it could say who it is, and never worked

@@ -483,3 +483,53 @@ func TestAnExecutionSeesOtherCPUs(t *testing.T) {
 		t.Errorf("it began on %v and saw %v at first", e.Cores, e.Seen[0].Cores)
 	}
 }
+
+// descriptors are the open ones of this process.
+func descriptors(t *testing.T) map[int]bool {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := map[int]bool{}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			open[fd] = true
+		}
+	}
+	return open
+}
+
+// TestAnEndIsNotTakenForThatOfTheNext: a copy of a descriptor, such as a process has that is just
+// being started, keeps the kernel reporting an end under a number that others get.
+func TestAnEndIsNotTakenForThatOfTheNext(t *testing.T) {
+	w := listen(t)
+	before := descriptors(t)
+	first := say(t, w, "1.1.1 node r - 0 - - {}")
+	until(t, "the first is seen", func() bool { return len(w.Alive()) == 1 })
+	for fd := range descriptors(t) {
+		if before[fd] {
+			continue
+		}
+		kept, err := unix.Dup(fd) // also of the end of it that is the test's
+		if err != nil {
+			continue // it was that of the folder
+		}
+		defer unix.Close(kept)
+		_ = unix.Shutdown(fd, unix.SHUT_WR) // what is no connection has none
+	}
+	first.Close()
+	until(t, "the first has ended", func() bool { return len(w.Alive()) == 0 })
+	const others = 8 // one of them has the number
+	for i := range others {
+		defer say(t, w, fmt.Sprintf("%d.1.1 node r - 0 - - {}", i+2)).Close()
+	}
+	until(t, "the others are seen", func() bool { return len(w.Executions()) == others+1 })
+	time.Sleep(5 * lookEvery * time.Millisecond)
+	if alive := w.Alive(); len(alive) != others {
+		t.Errorf("%d of %d are alive", len(alive), others)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
