@@ -165,9 +165,9 @@ func (r *runner) command(path string, out *outputFiles) *command {
 // attempt says another.
 func homeEnv(env []string, home string) []string {
 	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
-		env = append(env[:len(env):len(env)], "HOME="+home)
+		env = append(env, "HOME="+home)
 	}
-	return append(env[:len(env):len(env)], trajectoryVariable+"="+home)
+	return append(env, trajectoryVariable+"="+home)
 }
 
 // nameUser names a user that no file of the machine may name: programs ask the

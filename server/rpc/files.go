@@ -25,11 +25,8 @@ func (s *Server) homeOf(id state.TrajectoryID) (h home, err error) {
 	s.Machine.View(func(st *state.State) {
 		t := st.Trajectory(id)
 		switch {
-		case t == nil && id <= st.Meta().LastTrajectory:
-			err = notFound("TRAJECTORY_NOT_FOUND", "trajectory %d has ended, and its files with it", id)
-			return
 		case t == nil:
-			err = notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", id)
+			err = trajectoryNotFound(st, id)
 			return
 		case t.State == state.TrajectoryPending:
 			err = failed(connect.CodeFailedPrecondition, "TRAJECTORY_PENDING", "trajectory %d waits for a node with enough free memory; it has no files before", id)

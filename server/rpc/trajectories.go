@@ -103,16 +103,20 @@ func (s *Server) GetTrajectory(ctx context.Context, req *rotav1.GetTrajectoryReq
 
 func (s *Server) trajectory(id state.TrajectoryID) (m *rotav1.Trajectory, err error) {
 	s.Machine.View(func(st *state.State) {
-		switch t := st.Trajectory(id); {
-		case t != nil:
+		if t := st.Trajectory(id); t != nil {
 			m = trajectoryMessage(st, t)
-		case id <= st.Meta().LastTrajectory:
-			err = notFound("TRAJECTORY_NOT_FOUND", "trajectory %d has ended and is no longer kept", id)
-		default:
-			err = notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", id)
+		} else {
+			err = trajectoryNotFound(st, id)
 		}
 	})
 	return m, err
+}
+
+func trajectoryNotFound(st *state.State, id state.TrajectoryID) error {
+	if id <= st.Meta().LastTrajectory {
+		return notFound("TRAJECTORY_NOT_FOUND", "trajectory %d has ended and is no longer kept", id)
+	}
+	return notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", id)
 }
 
 // ListTrajectories returns a page of trajectories.

@@ -123,6 +123,11 @@ func requireID(path string, id uint64) *violation {
 }
 
 func checkDuration(path string, d *durationpb.Duration) *violation {
+	return checkTimeout(path, d, durationMax)
+}
+
+// checkTimeout is checkDuration with a bound of its own.
+func checkTimeout(path string, d *durationpb.Duration, most time.Duration) *violation {
 	if d == nil {
 		return nil
 	}
@@ -132,8 +137,8 @@ func checkDuration(path string, d *durationpb.Duration) *violation {
 	switch d := d.AsDuration(); {
 	case d < 0:
 		return wrong(path, "must not be negative, is %v", d)
-	case d > durationMax:
-		return wrong(path, "must be at most %v, is %v", durationMax, d)
+	case d > most:
+		return wrong(path, "must be at most %v, is %v", most, d)
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
 )
@@ -40,7 +38,7 @@ func checkEngine(e *rotav1.EngineSpec) *violation {
 	}
 	if v := firstOf(
 		requireModel("model", e.Model), checkEngineCommand(e.Command), checkProbe(e), checkDriver(e),
-		checkEngineTimeout("start_timeout", e.StartTimeout), checkEngineTimeout("call_timeout", e.CallTimeout),
+		checkTimeout("start_timeout", e.StartTimeout, engineTimeoutMax), checkTimeout("call_timeout", e.CallTimeout, engineTimeoutMax),
 		checkMemory("asleep_memory_bytes", e.AsleepMemoryBytes),
 	); v != nil {
 		return v
@@ -112,16 +110,6 @@ func checkEnginePath(path, text string) *violation {
 	}
 	if _, err := url.Parse("http://127.0.0.1" + text); err != nil {
 		return wrong(path, "is not a path: %q", text)
-	}
-	return nil
-}
-
-func checkEngineTimeout(path string, d *durationpb.Duration) *violation {
-	if v := checkDuration(path, d); v != nil {
-		return v
-	}
-	if d.AsDuration() > engineTimeoutMax {
-		return wrong(path, "must be at most %v, is %v", engineTimeoutMax, d.AsDuration())
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
 )
@@ -21,7 +19,7 @@ func checkMigration(r *rotav1.RequestMigrationRequest) *violation {
 	if v := firstOf(
 		checkRequest(r.RequestId, r.ExpireTime), checkName("namespace", r.Namespace),
 		requireName("source", r.Source), requireName("target", r.Target),
-		checkMigrationTimeout("queue_timeout", r.QueueTimeout), checkMigrationTimeout("run_timeout", r.RunTimeout),
+		checkTimeout("queue_timeout", r.QueueTimeout, migrationTimeoutMax), checkTimeout("run_timeout", r.RunTimeout, migrationTimeoutMax),
 	); v != nil {
 		return v
 	}
@@ -32,16 +30,6 @@ func checkMigration(r *rotav1.RequestMigrationRequest) *violation {
 		return wrong("selector", "is required without a trajectory_id: give a tag, prefixes or keys")
 	}
 	return checkSelector(r.Selector).in("selector")
-}
-
-func checkMigrationTimeout(path string, d *durationpb.Duration) *violation {
-	if v := checkDuration(path, d); v != nil {
-		return v
-	}
-	if d.AsDuration() > migrationTimeoutMax {
-		return wrong(path, "must be at most %v, is %v", migrationTimeoutMax, d.AsDuration())
-	}
-	return nil
 }
 
 // checkSelector checks what is copied; nil has a default.
