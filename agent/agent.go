@@ -208,6 +208,7 @@ func (a *agent) openJournal() error {
 // is used only to take care of what an earlier run has left to it.
 func (a *agent) chooseRuntime() {
 	process := a.cfg.Process
+	process.HideDevices = a.inv.GPUs != nil && len(a.inv.GPUs.Devices) > 0
 	if !process.Enabled {
 		a.specs.refuse = fmt.Sprintf(refusedSentence, a.cfg.Name)
 	}
@@ -236,8 +237,11 @@ func (a *agent) describeRuntime(c runtime.Runtime) string {
 	}
 	desc := c.Describe()
 	words := append([]string{desc.Mode}, desc.NotEnforced...)
-	if g := a.inv.GPUs; g != nil && g.Simulated() {
+	switch g := a.inv.GPUs; {
+	case g != nil && g.Simulated():
 		words = append(words, "GPUs simulated: they do not exist")
+	case g != nil && (len(g.Devices) == 0 || !desc.HidesDevices):
+		words = append(words, "GPUs of others: CUDA_VISIBLE_DEVICES hides them, which a command can change")
 	}
 	if !a.inv.Pinned {
 		words = append(words, "cores oversubscribed: not pinned")
@@ -285,6 +289,9 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first connection
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if a.kv != nil {
 		outer.Go(a.kv.serve)
+		if a.kv.files != nil {
+			outer.Go(a.kv.files.Serve)
+		}
 	}
 	if a.states != nil {
 		outer.Go(a.states.serve)

@@ -15,11 +15,11 @@ import (
 
 	"rota/agent/engine"
 	"rota/agent/engine/chunks"
-	"rota/agent/engine/simulated"
 	"rota/agent/httpcall"
 	"rota/agent/inventory"
 	"rota/agent/plan"
 	"rota/agent/runtime"
+	"rota/internal/engine/simulated"
 )
 
 // served is the engine of a model on GPU 1, which adds its process to a witness.
@@ -28,7 +28,7 @@ func served(w *witness, model, misbehave string) *rotav1.DesiredEngine {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	script := `echo $$ >> "$1"; exec "$2" ` + simulated.Command + ` --port={{port}} --misbehave="$3"`
+	script := `echo $$ >> "$1"; exec "$2" ` + simulated.Command + ` --listen=127.0.0.1:{{port}} --step=0s --misbehave="$3"`
 	return &rotav1.DesiredEngine{
 		Spec: &rotav1.EngineSpec{
 			Model: model, Driver: rotav1.EngineDriver_ENGINE_DRIVER_VLLM,

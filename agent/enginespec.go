@@ -107,5 +107,6 @@ func (s specifier) engine(l engine.Launch) (runtime.Spec, error) {
 	env["ROTA_ENGINE_PORT"], env["ROTA_MODEL"], env["ROTA_NODE"] = port, l.Engine.Model, s.node
 	marks := strings.NewReplacer(portMark, port, gpusMark, strconv.Itoa(len(gpus)), devicesMark, devices)
 	spec.Argv, spec.Env = replaced(marks, cmd.GetArgv()), replaced(marks, environ(env))
+	spec.HiddenDevices = s.hidden(gpus)
 	return spec, nil
 }

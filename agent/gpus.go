@@ -110,8 +110,11 @@ func (w *gpuWatch) watch(ctx context.Context) error {
 	if w.file != "" {
 		every = gpuFileEvery
 	}
-	if w.probe != nil {
+	switch {
+	case w.probe != nil:
 		defer w.probe.Close()
+	case w.file == "": // nobody can be asked
+		<-ctx.Done()
 	}
 	for ctx.Err() == nil {
 		if w.look(); w.probe == nil {

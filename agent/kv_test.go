@@ -82,6 +82,9 @@ func TestCachesThatAreRefused(t *testing.T) {
 		"all of the memory":        func(c *Config) { c.KV.MemoryBytes = c.MemoryBytes },
 		"little memory":            func(c *Config) { c.KV.MemoryBytes = 1 },
 		"every interface":          func(c *Config) { c.KV.Listen = "0.0.0.0:0" },
+		"files without memory":     func(c *Config) { c.KV = KV{Files: "/tmp/files"} },
+		"files in the disk tier":   func(c *Config) { c.KV.Files = filepath.Join(c.KV.Dir, "files") },
+		"files that are no folder": func(c *Config) { c.KV.Files = "/dev/null" },
 		"a folder that is no such": func(c *Config) { c.KV.Dir = "/dev/null" },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,9 +24,10 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/httpx"
 
-	"rota/agent/engine/simulated"
 	"rota/agent/httpcall"
 	"rota/agent/runtime"
+	"rota/agent/tier/kvfs"
+	"rota/internal/engine/simulated"
 )
 
 // TestMain makes the test binary its own agent, its own supervisor, what makes HTTP calls, and
@@ -34,6 +35,9 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == simulated.Command {
 		os.Exit(simulated.Main(context.Background(), os.Args[2:], os.Stderr))
+	}
+	if len(os.Args) > 2 && os.Args[1] == kvfs.GuardCommand {
+		os.Exit(exitCode(kvfs.Guard(os.Args[2], os.Stdin, os.Stdout)))
 	}
 	if len(os.Args) > 1 && os.Args[1] == httpcall.Command {
 		os.Exit(httpcall.Main(context.Background(), os.Getenv, os.Stdout, os.Stderr))

@@ -64,8 +64,11 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 	if spec.Argv, err = s.argv(as); err != nil {
 		return runtime.Spec{}, err
 	}
-	spec.Env, err = s.env(spec, as, cpus)
-	return spec, err
+	if spec.Env, err = s.env(spec, as, cpus); err != nil {
+		return runtime.Spec{}, err
+	}
+	spec.HiddenDevices = s.hidden(as.GetGpus())
+	return spec, nil
 }
 
 // argv is the command of the action, or the one that makes its HTTP call.
@@ -227,4 +230,17 @@ func (s specifier) gpuEnv(env map[string]string, list []uint32) error {
 	env["ROTA_GPUS"] = runtime.IDList(gpus)
 	env["CUDA_VISIBLE_DEVICES"] = strings.Join(visible, ",")
 	return nil
+}
+
+// hidden are the devices of all GPUs but some.
+func (s specifier) hidden(but []uint32) (hidden []runtime.Device) {
+	if s.inv.GPUs == nil {
+		return nil
+	}
+	for i, d := range s.inv.GPUs.Devices {
+		if !slices.Contains(but, uint32(i)) {
+			hidden = append(hidden, runtime.Device(d))
+		}
+	}
+	return hidden
 }

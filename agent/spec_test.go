@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"rota/agent/engine"
 	"rota/agent/httpcall"
 	"rota/agent/inventory"
 	"rota/agent/plan"
@@ -47,6 +48,33 @@ func TestGPUsOfACommand(t *testing.T) {
 				t.Errorf("arguments %v, want %s", spec.Argv, want)
 			}
 		})
+	}
+}
+
+// TestGPUsOfOthersAreHidden: from commands and engines, whatever they hold.
+func TestGPUsOfOthersAreHidden(t *testing.T) {
+	gpus := &inventory.GPUs{Class: "H100", Count: 4, MemoryBytes: 1, UUIDs: []string{"GPU-a", "GPU-b", "GPU-c", "GPU-d"}}
+	s := specifier{node: "n", inv: &inventory.Inventory{NUMA: [][]int{{0}}, GPUs: gpus}}
+	for _, c := range []struct {
+		devices []inventory.Device
+		holds   []uint32
+		want    string
+	}{
+		{[]inventory.Device{{Major: 195, Minor: 1}, {Major: 195, Minor: 0}, {Major: 195, Minor: 2}, {Major: 195, Minor: 3}}, []uint32{0, 1}, "[{195 2} {195 3}]"},
+		{[]inventory.Device{{Major: 195, Minor: 1}, {Major: 195, Minor: 0}}, nil, "[{195 1} {195 0}]"},
+		{nil, []uint32{0}, "[]"},
+	} {
+		gpus.Devices = c.devices
+		command := &rotav1.Command{Argv: []string{"judge"}}
+		spec, err := s.spec(plan.Key{Action: 1, Attempt: 1}, &rotav1.Assignment{Command: command, Gpus: c.holds})
+		if got := fmt.Sprint(spec.HiddenDevices); err != nil || got != c.want {
+			t.Errorf("holding %v, %s are hidden, want %s; %v", c.holds, got, c.want, err)
+		}
+		l := engine.Launch{Engine: plan.Engine{Model: "m", GPUs: len(c.holds)}, Spec: &rotav1.EngineSpec{Command: command}}
+		spec, err = s.engine(l)
+		if got := fmt.Sprint(spec.HiddenDevices); err != nil || got != c.want {
+			t.Errorf("from an engine on %v, %s are hidden, want %s; %v", c.holds, got, c.want, err)
+		}
 	}
 }
 

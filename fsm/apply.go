@@ -33,6 +33,9 @@ type execution struct {
 	// with what they would request then; for look-up only.
 	requested  map[state.TrajectoryID]*state.Trajectory
 	migrations pendingMigrations
+	routes     pendingRoutes
+	// policiesChanged: a policy changed, or a group became complete.
+	policiesChanged bool
 }
 
 // stage is what an execution is doing, so that a panic can be put down to it.
@@ -43,6 +46,10 @@ type stage struct {
 	group   state.GroupID
 	// migration is started or ended by the rules of transfers.
 	migration state.MigrationID
+	// policy is one whose trajectories are given workers.
+	policy string
+	// rollout: its groups are looked at.
+	rollout state.RolloutID
 	// placement: queued jobs are placed.
 	placement bool
 	timers    bool
@@ -55,6 +62,8 @@ type faults struct {
 	timers   string
 	// migrations are those whose turn panicked.
 	migrations []migrationFault
+	// policies are those for which placing trajectories panicked.
+	policies []string
 }
 
 type migrationFault struct {
@@ -62,12 +71,14 @@ type migrationFault struct {
 	reason    string
 }
 
-// halted is a pool, a quota, a node group, or else the placement of jobs.
+// halted is a pool, a quota, a node group, a rollout, or else the placement of jobs.
 type halted struct {
 	pool   state.PoolID
 	quota  state.QuotaID
 	group  state.GroupID
 	reason string
+
+	rollout state.RolloutID
 }
 
 // apply applies an entry to a copy of a state and returns that with the results of
@@ -77,7 +88,7 @@ func apply(fork func() *state.State, index uint64, e *logv1.Entry, known decider
 	for tries := 0; ; tries++ {
 		s := fork()
 		// Each try excludes one thing more than the one before.
-		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+state.MigrationsMax+4, "entry %d panics whatever is left out", index)
+		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+state.MigrationsMax+state.PoliciesMax+state.RolloutsMax+4, "entry %d panics whatever is left out", index)
 		x := &execution{s: s, index: index, faults: f, deciders: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
@@ -106,6 +117,7 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 	}
 	x.halt() // last: a command of this entry may have resumed one
 	x.schedule()
+	x.placeGenerations()
 	x.transmit()
 	x.finish()
 	return true
@@ -125,10 +137,12 @@ func (f *faults) add(s stage, reason string) {
 		f.timers = reason
 	case s.migration != 0:
 		f.migrations = append(f.migrations, migrationFault{s.migration, reason[:min(len(reason), state.MigrationMessageBytesMax)]})
+	case s.policy != "":
+		f.policies = append(f.policies, s.policy)
 	case s.command >= 0:
 		f.commands[s.command] = reason
 	default:
-		f.halted = append(f.halted, halted{s.pool, s.quota, s.group, reason})
+		f.halted = append(f.halted, halted{s.pool, s.quota, s.group, reason, s.rollout})
 	}
 }
 
@@ -156,6 +170,10 @@ func (x *execution) halt() {
 			g := *x.s.NodeGroup(h.group)
 			g.Halted, g.WakeAt, g.Members.GapUntil = h.reason, 0, 0
 			x.s.PutNodeGroup(&g)
+		case h.rollout != 0:
+			r := *x.s.Rollout(h.rollout)
+			r.Halted = h.reason[:min(len(h.reason), state.HaltedBytesMax)]
+			x.s.PutRollout(&r)
 		case h.pool != 0:
 			p := *x.s.Pool(h.pool)
 			p.Halted = h.reason
@@ -278,6 +296,10 @@ func (x *execution) finish() {
 	for _, id := range x.dirtyNodes.items {
 		x.effects = append(x.effects, Effect{Kind: EffectNode, Node: id})
 	}
+	x.routeEffects()
+	if x.policiesChanged {
+		x.effects = append(x.effects, Effect{Kind: EffectPolicies})
+	}
 }
 
 // orderedSet remembers the order in which items were first added.
@@ -303,6 +325,11 @@ func (s *orderedSet[T]) addFirst(item T) {
 		copy(s.items[1:], s.items)
 		s.items[0] = item
 	}
+}
+
+func (s *orderedSet[T]) has(item T) bool {
+	_, ok := s.known[item]
+	return ok
 }
 
 func (s *orderedSet[T]) add(item T) {

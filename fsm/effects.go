@@ -16,6 +16,13 @@ const (
 	// EffectCheckpoint says that Hash is the state hash at Index and should be
 	// quoted.
 	EffectCheckpoint
+	// EffectRoute says that the route of Trajectory changed, EffectWorker that the worker Name
+	// did, EffectPolicy that the requests of the policy Name are held or go on.
+	EffectRoute
+	EffectWorker
+	EffectPolicy
+	// EffectPolicies says that a policy changed, or that groups of one became complete.
+	EffectPolicies
 )
 
 // Effect names something that became dirty.
@@ -23,4 +30,6 @@ type Effect struct {
 	Kind        EffectKind
 	Node        state.NodeID
 	Index, Hash uint64
+	Trajectory  state.TrajectoryID
+	Name        string
 }

@@ -38,6 +38,9 @@ func since(c *logv1.Command) state.Level {
 		c.GetReportGpus() != nil, c.GetDrainNode().GetGpus() != 0,
 		c.GetRegisterEngine() != nil, c.GetRemoveEngine() != nil, c.GetReportEngines() != nil,
 		c.GetRequestMigration() != nil, c.GetCancelMigration() != nil, c.GetReportMigrations() != nil,
+		c.GetRegisterWorker() != nil, c.GetUpdateWorker() != nil, c.GetRemoveWorker() != nil, c.GetReportGenerations() != nil,
+		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
+		isRollouts(c),
 		c.GetSetGroupMembers() != nil, len(c.GetCreateNodeGroup().GetMembers()) > 0, c.GetCreateNodeGroup().GetSelector() != nil:
 		return sched.LevelResizing
 	}

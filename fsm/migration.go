@@ -25,6 +25,12 @@ func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 	case *logv1.Command_ReportMigrations:
 		return x.reportMigrations(v.ReportMigrations)
 	}
+	if r := x.rolloutVerb(c); r != nil {
+		return r
+	}
+	if r := x.workerVerb(c); r != nil {
+		return r
+	}
 	return x.nextVerb(c)
 }
 
@@ -37,14 +43,19 @@ func (x *execution) requestMigration(c *logv1.RequestMigration) *logv1.Result {
 	if r != nil {
 		return r
 	}
+	x.queueMigration(row)
+	x.remember(c.Request, state.VerbRequestMigration, uint64(row.ID), 1)
+	return &logv1.Result{FirstId: uint64(row.ID), Count: 1}
+}
+
+// queueMigration numbers a migration and has it considered at the end of the entry.
+func (x *execution) queueMigration(row *state.Migration) {
 	m := *x.s.Meta()
 	m.LastMigration++
 	x.s.SetMeta(m)
 	row.ID = m.LastMigration
 	x.s.PutMigration(row)
 	x.migrations.considered.add(row.ID)
-	x.remember(c.Request, state.VerbRequestMigration, uint64(row.ID), 1)
-	return &logv1.Result{FirstId: uint64(row.ID), Count: 1}
 }
 
 // newMigration makes a row of a request, or says why it cannot be accepted.

@@ -14,6 +14,8 @@ type Decision struct {
 	Group state.GroupID
 	// Migration is the migration that is started or ended by the rules of transfers, 0 if none is.
 	Migration state.MigrationID
+	// Policy is the policy whose trajectories are given workers, empty if none is.
+	Policy string
 	// Placement: queued jobs are placed.
 	Placement bool
 	// Timers: what is due by log time is done.
@@ -25,6 +27,6 @@ type Decision struct {
 // at the same decisions on every replica, or they diverge.
 func (m *Machine) PlantPanics(fn func(Decision)) {
 	m.fail = func(s stage) {
-		fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Group: s.group, Migration: s.migration, Placement: s.placement, Timers: s.timers})
+		fn(Decision{Command: s.command, Pool: s.pool, Quota: s.quota, Group: s.group, Migration: s.migration, Policy: s.policy, Placement: s.placement, Timers: s.timers})
 	}
 }

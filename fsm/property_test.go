@@ -27,7 +27,7 @@ func TestRandomCommands(t *testing.T) {
 			}
 			if rapid.IntRange(0, 50).Draw(r, "panic") == 0 {
 				s.fail = func(x stage) {
-					if x.pool == 1 || x.quota == 2 || x.migration%2 == 1 {
+					if x.pool == 1 || x.quota == 2 || x.migration%2 == 1 || x.rollout == 2 {
 						panic("planted")
 					}
 				}
@@ -54,11 +54,15 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 29) {
+	switch n("verb", 41) {
 	case 21, 22, 23:
 		return engineLine(n, s, node)
 	case 27, 28, 29:
 		return migrationLine(n, s, node)
+	case 30, 31, 32, 33, 34, 35:
+		return rolloutLine(n, s)
+	case 36, 37, 38, 39, 40, 41:
+		return workerLine(n, s)
 	case 17, 18, 19, 20:
 		return gpuLine(n)
 	case 25, 26:
@@ -383,4 +387,25 @@ func (s *story) informed(a *state.Action) bool {
 	}
 	p := a.Needs.Profile
 	return (p.Serial || len(p.Points) > 0) && (p.SingleNS > 0 || a.Class != 0)
+}
+
+// TestRandomGenerations drives workers and what trajectories generate, with little else around
+// them, so that workers fill up, fail and come back while many wait.
+func TestRandomGenerations(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := newStory(t)
+		n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+		for range rapid.IntRange(1, 60).Draw(r, "entries") {
+			s.now += rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(r, "step")
+			var commands []*logv1.Command
+			for range rapid.IntRange(0, 5).Draw(r, "commands") {
+				line := workerLine(n, s)
+				if n("close", 9) == 0 {
+					line = fmt.Sprintf("close id=%d", n("traj", int(s.state.Meta().LastTrajectory)+1))
+				}
+				commands = append(commands, parseCommand(t, line)...)
+			}
+			s.apply(t, commands...)
+		}
+	})
 }

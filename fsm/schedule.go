@@ -83,6 +83,8 @@ func (x *execution) subject(q state.Queue) stage {
 		b.group = state.GroupID(q.ID)
 	case state.JobQueue:
 		b.placement = true
+	case state.RolloutReview:
+		b.rollout = state.RolloutID(q.ID)
 	}
 	return b
 }
@@ -90,8 +92,8 @@ func (x *execution) subject(q state.Queue) stage {
 // halted reports whether an operator has to resume what some work is about. Pools are
 // another matter: their work is parked.
 func (x *execution) halted(b stage) bool {
-	q, g := x.s.Quota(b.quota), x.s.NodeGroup(b.group)
-	return q != nil && q.Halted != "" || g != nil && g.Halted != "" || b.placement && x.s.Meta().PlacementHalted != ""
+	q, g, r := x.s.Quota(b.quota), x.s.NodeGroup(b.group), x.s.Rollout(b.rollout)
+	return r != nil && r.Halted != "" || q != nil && q.Halted != "" || g != nil && g.Halted != "" || b.placement && x.s.Meta().PlacementHalted != ""
 }
 
 // work does the work of a queue, and reports whether there is more.
@@ -113,6 +115,11 @@ func (x *execution) work(q state.Queue) (more bool) {
 		return false
 	case state.JobQueue:
 		return x.placeJobs()
+	case state.GenerationQueue:
+		x.routes.all = true
+		return false
+	case state.RolloutReview:
+		return x.reviewRollout(q)
 	case state.TrajectoriesAside:
 		return x.recallTrajectories(state.PoolID(q.ID))
 	}

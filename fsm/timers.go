@@ -24,9 +24,13 @@ func (x *execution) fireOne() bool {
 		x.s.DeleteAction(id)
 		return true
 	}
+	if id := x.s.ExcessRollout(); id != 0 {
+		x.forgetGroup(id)
+		return true
+	}
 	due, kind, id, ok := x.s.Timer()
 	if !ok || due > now {
-		return false
+		return x.workerDue()
 	}
 	switch kind {
 	case state.TimerQueue:
@@ -36,6 +40,7 @@ func (x *execution) fireOne() bool {
 		x.beginClose(x.s.Trajectory(state.TrajectoryID(id)), state.EndTrajectoryEnded)
 	case state.TimerDropTrajectory:
 		x.s.DeleteTrajectory(state.TrajectoryID(id))
+		x.s.DeleteGeneration(state.TrajectoryID(id))
 	case state.TimerQuota:
 		x.windowEnds(state.ReturnID(id))
 	case state.TimerGroup:
@@ -48,6 +53,8 @@ func (x *execution) fireOne() bool {
 		x.divideDue(x.s.Node(state.NodeID(id)))
 	case state.TimerMigration:
 		x.migrationDue(x.s.Migration(state.MigrationID(id)))
+	case state.TimerRollout:
+		x.forgetGroup(state.RolloutID(id))
 	case state.TimerPause:
 		x.pauseEnds(x.s.Quota(state.QuotaID(id)))
 	}
@@ -58,7 +65,7 @@ func (x *execution) fireOne() bool {
 // nothing is proposed: never earlier than now.
 func nextDue(s *state.State) (ns int64, ok bool) {
 	m := s.Meta()
-	if s.HasWork() || s.EndedBytes() > m.Settings.RetentionBytesMax {
+	if s.HasWork() || s.EndedBytes() > m.Settings.RetentionBytesMax || s.ExcessRollout() != 0 {
 		return m.Now, true
 	}
 	earliest := func(due int64) {
@@ -73,6 +80,9 @@ func nextDue(s *state.State) (ns int64, ok bool) {
 		earliest(at + m.Settings.RetentionNS)
 	}
 	if due, _, _, found := s.Timer(); found {
+		earliest(due)
+	}
+	if due, _, found := s.WorkerDue(); found {
 		earliest(due)
 	}
 	return max(ns, m.Now), ok

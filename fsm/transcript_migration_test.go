@@ -20,7 +20,7 @@ import (
 //	cancel-migration id=1
 //	migration-report node=n2 inc=2 id=1 done=yes total=10 moved=6 message=m
 //
-// and returns nil for another verb.
+// and else what parseRolloutCommand reads.
 func parseMigrationCommand(verb string, a args) *logv1.Command {
 	switch verb {
 	case "migrate":
@@ -40,7 +40,7 @@ func parseMigrationCommand(verb string, a args) *logv1.Command {
 			}},
 		}}}
 	}
-	return nil
+	return parseRolloutCommand(verb, a)
 }
 
 var (

@@ -83,6 +83,9 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 		return s.showLedger()
 	case "explain":
 		var id uint64
+		if d.HasArg("generation") {
+			return s.explainGeneration(t, d)
+		}
 		if d.HasArg("migration") {
 			return s.explainMigration(t, d)
 		}
@@ -95,10 +98,10 @@ func (s *story) play(t *testing.T, d *datadriven.TestData) string {
 
 func failpoint(d *datadriven.TestData) func(stage) {
 	pool, quota, group, placement := d.HasArg("pool"), d.HasArg("quota"), d.HasArg("group"), d.HasArg("placement")
-	migration := d.HasArg("migration")
-	command := !pool && !quota && !group && !placement && !migration
+	migration, rollout := d.HasArg("migration"), d.HasArg("rollout")
+	command := !pool && !quota && !group && !placement && !migration && !rollout
 	return func(s stage) {
-		if pool && s.pool != 0 || quota && s.quota != 0 || group && s.group != 0 || placement && s.placement || migration && s.migration != 0 || command && s.command == 0 {
+		if pool && s.pool != 0 || quota && s.quota != 0 || group && s.group != 0 || placement && s.placement || migration && s.migration != 0 || rollout && s.rollout != 0 || command && s.command == 0 {
 			panic("planted")
 		}
 	}
@@ -120,6 +123,8 @@ func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
 	}
 	out.WriteString(s.resizes(were))
 	out.WriteString(s.migrations(were))
+	out.WriteString(s.rollouts(were))
+	out.WriteString(s.routes(were))
 	if due, ok := nextDue(s.state); ok {
 		fmt.Fprintf(&out, "due at %v\n", time.Duration(due))
 	}
@@ -388,7 +393,7 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
 			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
 			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
-			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")),
+			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")), Rollout: a.membership(), Generation: a.generation(),
 		}}})
 	case "close":
 		return one(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}})

@@ -24,24 +24,42 @@ type dialer struct {
 	raft    *tls.Config // nil without TLS
 	servers *http.Client
 	agents  *http.Client
-	peers   *sync.Map // address to client
+	// Clients by address: one for each server and agent, not for each call.
+	peers   *byAddress[peerv1connect.PeerServiceClient]
+	outputs *byAddress[rotav1connect.OutputServiceClient]
+	trees   *byAddress[rotav1connect.FileServiceClient]
+}
+
+// byAddress keeps what was made for an address.
+type byAddress[C any] struct {
+	made sync.Map
+	make func(addr string) C
+}
+
+func (b *byAddress[C]) of(addr string) C {
+	c, ok := b.made.Load(addr)
+	if !ok {
+		c, _ = b.made.LoadOrStore(addr, b.make(addr))
+	}
+	return c.(C)
 }
 
 func newDialer(f pki.Files) (dialer, error) {
-	d := dialer{tls: f.Enabled(), peers: new(sync.Map)}
-	if !d.tls {
-		d.servers, d.agents = httpx.NewClient(nil), httpx.NewClient(nil)
-		return d, nil
-	}
-	var err error
-	if d.raft, err = pki.ClientConfig(f, pki.RoleServer); err != nil {
-		return d, err
-	}
-	agents, err := pki.ClientConfig(f, pki.RoleAgent)
-	if err != nil {
-		return d, err
+	d := dialer{tls: f.Enabled()}
+	var agents *tls.Config
+	if d.tls {
+		var err error
+		if d.raft, err = pki.ClientConfig(f, pki.RoleServer); err != nil {
+			return d, err
+		}
+		if agents, err = pki.ClientConfig(f, pki.RoleAgent); err != nil {
+			return d, err
+		}
 	}
 	d.servers, d.agents = httpx.NewClient(d.raft), httpx.NewClient(agents)
+	d.peers = &byAddress[peerv1connect.PeerServiceClient]{make: d.newPeer}
+	d.outputs = &byAddress[rotav1connect.OutputServiceClient]{make: d.newOutput}
+	d.trees = &byAddress[rotav1connect.FileServiceClient]{make: d.newFiles}
 	return d, nil
 }
 
@@ -53,28 +71,29 @@ func serverTLS(f pki.Files) (*tls.Config, error) {
 	return pki.ServerConfig(f, pki.RoleServer, pki.RoleAgent, pki.RoleOperator, pki.RoleClient)
 }
 
-func (d dialer) peer(addr string) peerv1connect.PeerServiceClient {
-	if c, ok := d.peers.Load(addr); ok {
-		return c.(peerv1connect.PeerServiceClient)
-	}
-	c, _ := d.peers.LoadOrStore(addr, peerv1connect.NewPeerServiceClient(d.servers, httpx.BaseURL(addr, d.tls),
-		codec.ForClient(), connect.WithReadMaxBytes(peerBytesMax)))
-	return c.(peerv1connect.PeerServiceClient)
+func (d dialer) peer(addr string) peerv1connect.PeerServiceClient { return d.peers.of(addr) }
+
+func (d dialer) newPeer(addr string) peerv1connect.PeerServiceClient {
+	return peerv1connect.NewPeerServiceClient(d.servers, httpx.BaseURL(addr, d.tls), codec.ForClient(), connect.WithReadMaxBytes(peerBytesMax))
 }
 
 func (d dialer) operator(addr string) rotav1connect.OperatorServiceClient {
 	return rotav1connect.NewOperatorServiceClient(d.servers, httpx.BaseURL(addr, d.tls))
 }
 
-// output bounds what an agent may answer: one message is a chunk of output.
-func (d dialer) output(addr string) rotav1connect.OutputServiceClient {
+func (d dialer) output(addr string) rotav1connect.OutputServiceClient { return d.outputs.of(addr) }
+
+// newOutput bounds what an agent may answer: one message is a chunk of output.
+func (d dialer) newOutput(addr string) rotav1connect.OutputServiceClient {
 	return rotav1connect.NewOutputServiceClient(d.agents, httpx.BaseURL(addr, d.tls),
 		codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
-// files bounds what an agent may answer: one message is a chunk of a file. Nothing is
+func (d dialer) files(addr string) rotav1connect.FileServiceClient { return d.trees.of(addr) }
+
+// newFiles bounds what an agent may answer: one message is a chunk of a file. Nothing is
 // compressed: it would take longer than the way.
-func (d dialer) files(addr string) rotav1connect.FileServiceClient {
+func (d dialer) newFiles(addr string) rotav1connect.FileServiceClient {
 	return rotav1connect.NewFileServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(),
 		connect.WithReadMaxBytes(outputBytesMax+64<<10), connect.WithAcceptCompression("gzip", nil, nil))
 }

@@ -45,7 +45,7 @@ func newMetrics(s *Server) *metrics {
 	gauge("rota_request_ids", "Request IDs that are remembered.", func(st *state.State) float64 { return float64(st.RequestCount()) })
 	gauge("rota_applied_index", "Newest applied log entry.", func(st *state.State) float64 { return float64(st.Meta().Applied) })
 	gauge("rota_revision", "Newest event.", func(st *state.State) float64 { return float64(st.Meta().Revision) })
-	m.registry.MustRegister(quotaMetrics{s}, gpuMetrics{s}, ledgerMetrics{s}, migrationMetrics{s})
+	m.registry.MustRegister(quotaMetrics{s}, gpuMetrics{s}, ledgerMetrics{s}, migrationMetrics{s}, workerMetrics{s}, rolloutMetrics{s})
 	m.decoding("servers", s.peers)
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rota_leader", Help: "1 if this server leads.",

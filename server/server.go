@@ -43,6 +43,7 @@ type Server struct {
 	gossip  *gossip.Gossip
 	hub     *rpc.Hub
 	streams *dispatch.Hub
+	routes  *rpc.Routes
 	rpc     *rpc.Server
 	http    *http.Server
 	leases  *leases
@@ -131,6 +132,7 @@ func (s *Server) open() error {
 		Logger: s.logger.Named("fsm"), OnEffects: s.onEffects, OnFatal: s.cfg.Exit, Voters: s.voters,
 	})
 	s.hub = rpc.NewHub(s.machine)
+	s.routes = rpc.NewRoutes()
 	s.streams = dispatch.New(s.machine, s.logger.Named("dispatch"))
 	s.replica, err = replica.Open(replica.Config{
 		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Machine: s.machine,
@@ -147,7 +149,7 @@ func (s *Server) open() error {
 	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica)
 	s.metrics = newMetrics(s)
 	s.rpc = rpc.New(rpc.Deps{
-		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub,
+		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub, Routes: s.routes,
 		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn,
 		EstimateStarts: estimateStarts, EstimateRoom: sched.EstimateRoom, ReservedIntervals: sched.ReservedIntervals,
 		ExplainSpared: explainSpared,
@@ -244,12 +246,16 @@ func (s *Server) onEffects(effects []fsm.Effect) {
 			s.streams.Dirty(e.Node)
 		case fsm.EffectRestored:
 			s.streams.AllDirty()
+			s.hub.NotifyPolicies()
 		case fsm.EffectEvents:
 			s.hub.Notify()
+		case fsm.EffectPolicies:
+			s.hub.NotifyPolicies()
 		case fsm.EffectCheckpoint:
 			replace(s.checkpoints, e)
 		}
 	}
+	s.routes.Notify(rpc.RouteChangesOf(effects))
 	replace(s.applied, struct{}{})
 }
 

@@ -13,7 +13,7 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 
 	"rota/agent/engine/chunks"
-	"rota/agent/engine/simulated"
+	"rota/internal/engine/simulated"
 )
 
 const (

@@ -21,9 +21,9 @@ import (
 	rotav1 "rota/api/gen/rota/v1"
 
 	"rota/agent/engine/chunks"
-	"rota/agent/engine/simulated"
 	"rota/agent/plan"
 	"rota/agent/runtime"
+	"rota/internal/engine/simulated"
 )
 
 // TestMain makes the test binary a simulated engine.
@@ -249,9 +249,13 @@ func (n *node) describe(l Launch) (runtime.Spec, error) {
 
 // spec is a model that takes the whole GPU.
 func (n *node) spec(model string, driver rotav1.EngineDriver, misbehave string) *rotav1.EngineSpec {
+	dialect := simulated.SGLang
+	if driver == rotav1.EngineDriver_ENGINE_DRIVER_VLLM {
+		dialect = simulated.VLLM
+	}
 	s := &rotav1.EngineSpec{
 		Model: model, Driver: driver, StartTimeout: durationpb.New(patience), CallTimeout: durationpb.New(patience),
-		Command: &rotav1.Command{Argv: []string{"/proc/self/exe", simulated.Command, "--port={{port}}", "--model=" + model,
+		Command: &rotav1.Command{Argv: []string{"/proc/self/exe", simulated.Command, "--listen=127.0.0.1:{{port}}", "--model=" + model, "--dialect=" + dialect, "--step=0s",
 			"--account=" + n.account, "--memory=" + strconv.Itoa(gpuMemory), "--capacity=" + strconv.Itoa(gpuMemory),
 			"--devices=0", "--misbehave=" + misbehave}},
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -41,6 +43,38 @@ type GPUs struct {
 	// UUIDs are the names that the driver knows them by, in order; none if they are
 	// simulated.
 	UUIDs []string
+	// Devices are the numbers of their device files, in order; none if they are simulated, or if
+	// this machine has no such files.
+	Devices []Device
+}
+
+// Device is a character device, by its numbers.
+type Device struct{ Major, Minor uint32 }
+
+// gpuFiles finds the device files of GPUs by the numbers that the driver has for them. If one is
+// missing, there are none.
+func gpuFiles(numbers []int, find func(path string) (Device, error)) []Device {
+	var devices []Device
+	for _, number := range numbers {
+		d, err := find(fmt.Sprintf("/dev/nvidia%d", number))
+		if err != nil {
+			return nil
+		}
+		devices = append(devices, d)
+	}
+	return devices
+}
+
+// deviceAt reads the numbers of a device file.
+func deviceAt(path string) (Device, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return Device{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return Device{}, fmt.Errorf("%s is no character device", path)
+	}
+	return Device{unix.Major(st.Rdev), unix.Minor(st.Rdev)}, nil
 }
 
 // Simulated reports whether the GPUs do not exist.

@@ -2,6 +2,9 @@ package inventory
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
 	"testing"
 )
 
@@ -34,5 +37,30 @@ func TestGPUsThatAreAskedFor(t *testing.T) {
 	declared := &GPUs{Class: "simulated-H100", Count: 1, MemoryBytes: 1}
 	if g, err := readGPUs(Options{GPUs: GPUsAll, SimulatedGPUs: declared}); g != declared || err != nil {
 		t.Errorf("simulated: %+v, %v", g, err)
+	}
+}
+
+// TestDeviceFilesOfGPUs: all of them or none, in the order of the GPUs.
+func TestDeviceFilesOfGPUs(t *testing.T) {
+	find := func(path string) (Device, error) {
+		var minor uint32
+		if _, err := fmt.Sscanf(path, "/dev/nvidia%d", &minor); err != nil || minor > 4 {
+			return Device{}, fs.ErrNotExist
+		}
+		return Device{195, minor}, nil
+	}
+	if got := gpuFiles([]int{3, 0}, find); !slices.Equal(got, []Device{{195, 3}, {195, 0}}) {
+		t.Errorf("%v", got)
+	}
+	if got := gpuFiles([]int{3, 7}, find); got != nil {
+		t.Errorf("one is missing: %v", got)
+	}
+	if d, err := deviceAt("/dev/null"); err != nil || d != (Device{1, 3}) {
+		t.Errorf("%v, %v", d, err)
+	}
+	for _, path := range []string{"/dev", "/dev/there-is-none"} {
+		if d, err := deviceAt(path); err == nil {
+			t.Errorf("%s is %v", path, d)
+		}
 	}
 }

@@ -43,7 +43,26 @@ func gpusOf(lib nvml.Interface) (*GPUs, error) {
 		}
 		all.UUIDs = append(all.UUIDs, g.UUIDs...)
 	}
+	all.Devices = gpuFiles(numbersOf(lib, n), deviceAt)
 	return all, nil
+}
+
+// numbersOf returns the numbers that GPUs have in the names of their device files, which need not be
+// their order.
+func numbersOf(lib nvml.Interface, n int) []int {
+	var numbers []int
+	for i := range n {
+		device, r := lib.DeviceGetHandleByIndex(i)
+		if r != nvml.SUCCESS {
+			return nil
+		}
+		number, r := device.GetMinorNumber()
+		if r != nvml.SUCCESS {
+			return nil
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers
 }
 
 func gpuAt(lib nvml.Interface, i int) (*GPUs, error) {

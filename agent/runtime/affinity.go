@@ -48,6 +48,7 @@ func (a *affinity) notEnforced() []string {
 }
 
 func (a *affinity) resizes() bool               { return false }
+func (a *affinity) hidesDevices() bool          { return false }
 func (a *affinity) has(cpus []int) error        { return checkCPUs(cpus, a.allowed) }
 func (a *affinity) roots() []string             { return nil }
 func (a *affinity) start()                      {}

@@ -43,6 +43,11 @@ func (b *cgroupBox) limit(spec *Spec) error {
 			return err
 		}
 	}
+	if c := b.all; c.hides != nil && len(spec.HiddenDevices) > 0 {
+		if err := c.hides(b, spec.HiddenDevices); err != nil {
+			return fmt.Errorf("hide devices: %w", err)
+		}
+	}
 	b.memory = spec.MemoryBytes
 	if h := b.all.holder("pids"); h != nil {
 		if err := writeFile(filepath.Join(b.dir(h), "pids.max"), strconv.Itoa(b.all.processesMax)); err != nil {

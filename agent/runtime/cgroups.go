@@ -29,6 +29,8 @@ type cgroups struct {
 	serial  int
 	// processesMax is how many an attempt may have.
 	processesMax int
+	// hides is how boxes keep devices from what is inside; nil: they do not.
+	hides deviceHider
 
 	ready   chan *cgroupBox
 	retired chan *cgroupBox
@@ -56,13 +58,16 @@ func newCgroups(o SuperviseOptions) (*cgroups, error) {
 		return nil, err
 	}
 	for _, h := range mounts {
-		if wanted(h, o.Mode, c.v2 != nil) && h.setup(o.CgroupParent, c.name) == nil {
+		if (wanted(h, o.Mode, c.v2 != nil) || o.HideDevices && holdsDevices(h, o.Mode)) && h.setup(o.CgroupParent, c.name) == nil {
 			c.add(h)
 		}
 	}
 	if !c.canKill() || (o.Mode != "" && c.mode() != o.Mode) {
 		c.removeBases()
 		return nil, nil
+	}
+	if o.HideDevices {
+		c.hides = c.findHider()
 	}
 	c.moveSupervisor(mounts, o.CgroupParent)
 	return c, c.weighAll()
@@ -129,6 +134,8 @@ func (c *cgroups) notEnforced() []string {
 const changedCPUs = "actions that grow and shrink while they run: that takes the cpuset controller"
 
 func (c *cgroups) resizes() bool { return c.holder("cpuset") != nil }
+
+func (c *cgroups) hidesDevices() bool { return c.hides != nil }
 
 func (c *cgroups) has(cpus []int) error { return checkCPUs(cpus, c.allowed) }
 

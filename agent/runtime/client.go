@@ -74,7 +74,7 @@ func (c *Client) attach(ctx context.Context) (*supervisorv1.Supervisor, error) {
 		return nil, fmt.Errorf("%w: it does not say what it is", ErrVersion)
 	}
 	c.session = self.GetSession()
-	c.desc = Description{PID: int(self.GetPid()), Mode: self.GetMode(), NotEnforced: self.GetNotEnforced(), Resizes: self.GetResizes()}
+	c.desc = Description{PID: int(self.GetPid()), Mode: self.GetMode(), NotEnforced: self.GetNotEnforced(), Resizes: self.GetResizes(), HidesDevices: self.GetHidesDevices()}
 	go c.receive()
 	go c.pump()
 	return self, nil

@@ -127,7 +127,7 @@ func TestCompactionKeepsWhatCounts(t *testing.T) {
 func TestOptionsSurviveTheCommandLine(t *testing.T) {
 	o, err := SuperviseOptions{
 		Dir: "/d", Linger: time.Second, Mode: ModeAffinity, CgroupParent: "a/b", User: "1:2",
-		OutputBytesMax: 3, OutputKeepBytes: 4, OutputKeepFor: 5 * time.Minute, OutputKeepCount: 6,
+		OutputBytesMax: 3, OutputKeepBytes: 4, OutputKeepFor: 5 * time.Minute, OutputKeepCount: 6, HideDevices: true,
 	}.withDefaults()
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,8 @@ type confinement interface {
 	notEnforced() []string
 	// resizes says that boxes can change their CPUs.
 	resizes() bool
+	// hidesDevices says that boxes keep Spec.HiddenDevices from what is inside.
+	hidesDevices() bool
 	// has returns an error that names the first of these CPUs that attempts cannot use.
 	has(cpus []int) error
 	// roots are directories whose cgroups are this supervisor's alone.

@@ -42,6 +42,7 @@ func TestADeadSupervisorsAttemptsAreKilledAndReported(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()
 		o := options(dir, mode)
+		o.HideDevices = true // one more hierarchy, which has to be left in order as well
 		c := dial(t, o)
 		ended := runOne(t, c, shell(key(1), "exit 3"))
 		left := filepath.Join(dir, "left")

@@ -68,6 +68,9 @@ type SuperviseOptions struct {
 	// Namespaces gives each attempt PID, mount and IPC namespaces: Auto or On. Empty:
 	// it has those of the supervisor.
 	Namespaces string
+	// HideDevices makes ready for Spec.HiddenDevices, if this machine can hide devices;
+	// Description.HidesDevices says whether it can.
+	HideDevices bool
 	// OutputBytesMax is what the newest output of one stream may occupy on disk.
 	OutputBytesMax int64
 	// OutputKeepBytes, OutputKeepFor and OutputKeepCount bound the output of
@@ -160,6 +163,7 @@ func (o *SuperviseOptions) flags() *flag.FlagSet {
 	f.StringVar(&o.User, "user", "", "uid:gid that attempts run as")
 	f.StringVar(&o.AttemptUIDs, "attempt-uids", "", "users that attempts have to themselves, FIRST-LAST or auto")
 	f.StringVar(&o.Namespaces, "namespaces", "", "give attempts namespaces of their own: auto or on")
+	f.BoolVar(&o.HideDevices, "hide-devices", false, "be ready to hide devices from attempts")
 	f.Int64Var(&o.OutputBytesMax, "output-bytes-max", DefaultOutputBytesMax, "newest bytes kept of a stream")
 	f.Int64Var(&o.OutputKeepBytes, "output-keep-bytes", DefaultOutputKeepBytes, "bytes kept of ended attempts")
 	f.DurationVar(&o.OutputKeepFor, "output-keep-for", DefaultOutputKeepFor, "age up to which output is kept")

@@ -26,9 +26,14 @@ type Spec struct {
 	Trajectory uint64
 	// MemoryBytes limits all processes of the attempt together; 0: no limit.
 	MemoryBytes uint64
+	// HiddenDevices are what the attempt may not open, where Description.HidesDevices.
+	HiddenDevices []Device
 	// Timeout after which the attempt is killed with ReasonTimeout; 0: none.
 	Timeout time.Duration
 }
+
+// Device is a character device, by its numbers.
+type Device struct{ Major, Minor uint32 }
 
 // Runtime runs attempts. It is implemented by Client, which talks to the
 // supervisor process, and by fakes in tests of the agent.
@@ -81,4 +86,6 @@ type Description struct {
 	NotEnforced []string
 	// Resizes says that it can change the CPUs of attempts that run.
 	Resizes bool
+	// HidesDevices says that it can keep attempts from opening devices.
+	HidesDevices bool
 }

@@ -236,7 +236,7 @@ func (s *supervisor) attach() (*session, *supervisorv1.Supervisor, error) {
 	return s.session, &supervisorv1.Supervisor{
 		Session: s.session.id, Pid: int32(os.Getpid()), Running: uint32(s.running),
 		Mode: s.confine.mode(), NotEnforced: s.notEnforced(), Args: SuperviseArgs(s.opts),
-		Resizes: s.confine.resizes(),
+		Resizes: s.confine.resizes(), HidesDevices: s.confine.hidesDevices(),
 	}, nil
 }
 

@@ -86,6 +86,9 @@ func wireSpec(s *Spec) *supervisorv1.Spec {
 		Key: wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
 		Cpus: wireCPUs(s.CPUs), Follows: s.Follows, Throttles: s.Throttles,
 		Trajectory: s.Trajectory, MemoryBytes: s.MemoryBytes, Timeout: durationpb.New(s.Timeout),
+		HiddenDevices: mapped(s.HiddenDevices, func(d Device) *supervisorv1.Device {
+			return &supervisorv1.Device{Major: d.Major, Minor: d.Minor}
+		}),
 	}
 }
 
@@ -94,6 +97,9 @@ func specOf(s *supervisorv1.Spec) *Spec {
 		Key: keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
 		CPUs: cpusOf(s.GetCpus()), Follows: s.GetFollows(), Throttles: s.GetThrottles(),
 		Trajectory: s.GetTrajectory(), MemoryBytes: s.GetMemoryBytes(), Timeout: s.GetTimeout().AsDuration(),
+		HiddenDevices: mapped(s.GetHiddenDevices(), func(d *supervisorv1.Device) Device {
+			return Device{Major: d.GetMajor(), Minor: d.GetMinor()}
+		}),
 	}
 }
 

@@ -30,6 +30,7 @@ func TestMessagesCarryEverything(t *testing.T) {
 			Key: key.Draw(t, "key"), Argv: []string{rapid.String().Draw(t, "argv")}, Env: []string{rapid.String().Draw(t, "env")},
 			Dir: rapid.String().Draw(t, "dir"), CPUs: rapid.SliceOf(rapid.IntRange(0, 4095)).Draw(t, "cpus"),
 			Trajectory: rapid.Uint64().Draw(t, "trajectory"), MemoryBytes: rapid.Uint64().Draw(t, "memory"), Timeout: duration.Draw(t, "timeout"),
+			HiddenDevices: rapid.SliceOf(rapid.Make[Device]()).Draw(t, "devices"),
 		}
 		if got := specOf(wireSpec(spec)); !reflect.DeepEqual(got, spec) {
 			t.Fatalf("%+v became %+v", spec, got)

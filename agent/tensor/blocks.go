@@ -82,22 +82,35 @@ func (f folder) block(h hash) string {
 	return filepath.Join(f.dir, blocksName, hex.EncodeToString(h[:]))
 }
 
-// put makes sure that a block is in the folder, whole and durable but for its name, and
-// says whether it had to be written. page is the block with what fills its last page. A file
-// that is there is read and compared: it may have rotted, and the memory is given up next.
-// It fails with ErrDisk or ErrCorrupt.
-func (f folder) put(h hash, page []byte, n uint64) (wrote bool, err error) {
-	if err := matches(page[:n], h); err != nil {
-		return false, fmt.Errorf("in memory: %w", err)
+// written is a block that is in a folder under another name than its own, and may not be durable.
+type written struct {
+	file *os.File
+	path string // empty: it has got its own name
+}
+
+// discard closes the file, and removes it unless it has its own name.
+func (w *written) discard() {
+	if w == nil {
+		return
 	}
+	_ = w.file.Close()
+	if w.path != "" {
+		_ = os.Remove(w.path)
+	}
+}
+
+// write writes a block that is not in the folder yet under another name; nil if it is there. page
+// is the block with what fills its last page. A file that is there is read and compared: it may
+// have rotted, and the memory is given up next. It fails with ErrDisk, or as the file does.
+func (f folder) write(h hash, page []byte, n uint64) (*written, error) {
 	if f.holds(h, n) {
-		return false, nil
+		return nil, nil
 	}
-	err = diskError(f.write(h, page, n))
-	if errors.Is(err, ErrDisk) && f.spares.trim(0) > 0 {
-		err = diskError(f.write(h, page, n))
+	w, err := f.writeApart(h, page, n)
+	if errors.Is(diskError(err), ErrDisk) && f.spares.trim(0) > 0 {
+		w, err = f.writeApart(h, page, n)
 	}
-	return err == nil, err
+	return w, diskError(err)
 }
 
 // holds says whether a block is in the folder and every byte of it is right.
@@ -110,42 +123,52 @@ func (f folder) holds(h hash, n uint64) bool {
 	return f.get(h, buffer, n) == nil
 }
 
-// write makes the file of a block under another name, and then gives it its own.
-func (f folder) write(h hash, page []byte, n uint64) error {
-	path := f.block(h)
-	from, flags := f.spares.take(n), os.O_WRONLY|f.direct
-	if from == "" {
-		from = fmt.Sprintf("%s%s%d.%d", path, newMark, os.Getpid(), names.Add(1))
+// writeApart writes a block over a spare file, or into a new one.
+func (f folder) writeApart(h hash, page []byte, n uint64) (*written, error) {
+	path, flags := f.spares.take(n), os.O_WRONLY|f.direct
+	if path == "" {
+		path = fmt.Sprintf("%s%s%d.%d", f.block(h), newMark, os.Getpid(), names.Add(1))
 		flags |= os.O_CREATE | os.O_EXCL
 	}
-	err := writeFile(from, flags, page, n)
-	if err == nil {
-		err = os.Rename(from, path)
-	}
-	if err != nil {
-		_ = os.Remove(from)
-	}
-	return err
-}
-
-func writeFile(path string, flags int, page []byte, n uint64) error {
 	file, err := directio.Open(path, flags)
 	if err != nil {
-		return err
+		_ = os.Remove(path)
+		return nil, err
 	}
-	defer file.Close()
-	if _, err := file.WriteAt(page, 0); err != nil {
-		return err
+	w := &written{file, path}
+	if _, err = file.WriteAt(page, 0); err == nil && n != uint64(len(page)) {
+		err = file.Truncate(int64(n))
 	}
-	if n != uint64(len(page)) {
-		if err := file.Truncate(int64(n)); err != nil {
-			return err
+	if err != nil {
+		w.discard()
+		return nil, err
+	}
+	return w, nil
+}
+
+// syncFile makes a file durable but for its name.
+var syncFile = func(file *os.File) error { return unix.Fdatasync(int(file.Fd())) }
+
+// sync makes written blocks durable but for their names.
+func (f folder) sync(blocks []*written) error {
+	return each(len(blocks), func(i int) error {
+		if blocks[i] == nil {
+			return nil
 		}
+		if err := syncFile(blocks[i].file); err != nil {
+			return diskError(fmt.Errorf("sync %s: %w", blocks[i].path, err))
+		}
+		return nil
+	})
+}
+
+// name gives a written block that is durable its own name.
+func (f folder) name(h hash, w *written) error {
+	if err := os.Rename(w.path, f.block(h)); err != nil {
+		return diskError(err)
 	}
-	if err := unix.Fdatasync(int(file.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return file.Close()
+	w.path = ""
+	return nil
 }
 
 // get reads a block of n bytes into page. It fails with ErrCorrupt, or as the file does.

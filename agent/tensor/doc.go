@@ -22,7 +22,13 @@
 // Every state that is on disk has a manifest: a file of package record that appears whole, by
 // a rename, once the blocks that it names are durable. A crash therefore leaves a whole state
 // or none, and files that no manifest names, which the next Open removes. Blocks are compared
-// with their hashes whenever the agent reads them, from memory or from disk.
+// with their hashes whenever the agent reads them, from memory or from disk. To write memory of a
+// state that was committed here, their CRC-32C is enough: it is as old as the hash, and hashing
+// again would take longer than a fast disk.
+//
+// Blocks are written under other names, some at a time, synced together, and only then get the
+// names that say what is in them. To sync each by itself would have the disk wait for its cache
+// and the journal of the file system with each block.
 //
 // Locks: Store.mu guards the maps and counts, and no I/O runs under it. state.moving makes
 // the operations that move one state follow each other. block.mu guards one file.

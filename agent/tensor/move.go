@@ -69,12 +69,8 @@ func (s *Store) toDisk(st *state) (Moved, error) {
 		return Moved{}, err
 	}
 	pieces := st.pieces()
-	wrote := make([]bool, len(pieces))
-	err = s.each(pieces, func(i int, p piece) (err error) {
-		blocks[i].mu.Lock()
-		defer blocks[i].mu.Unlock()
-		wrote[i], err = s.folder.put(p.hash(), pages(st.segments[p.group].mem, p.at, p.tensor.bytes(), p.i), p.bytes())
-		return err
+	wrote, err := s.putAll(*s.folder, pieces, blocks, func(p piece) ([]byte, func(), error) {
+		return pages(st.segments[p.group].mem, p.at, p.tensor.bytes(), p.i), func() {}, nil
 	})
 	if err == nil {
 		err = s.folder.publish(st.key, st.tensors)
@@ -267,16 +263,7 @@ func (s *Store) Checkpoint(k Key, dir string) (Moved, error) {
 	}
 	defer src.close()
 	pieces := st.pieces()
-	wrote := make([]bool, len(pieces))
-	err = s.each(pieces, func(i int, p piece) error {
-		page, free, err := src.page(p)
-		if err != nil {
-			return err
-		}
-		defer free()
-		wrote[i], err = f.put(p.hash(), page, p.bytes())
-		return err
-	})
+	wrote, err := s.putAll(f, pieces, nil, src.page)
 	if err == nil {
 		err = f.publish(k, st.tensors)
 	}

@@ -273,7 +273,12 @@ func TestMemoryIsFilledAgain(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	must(t, s.ToHost(b, true, true))
+	s.mu.Lock()
+	for s.freeing > 0 { // the memory that workers wrote is unpinned when it goes
+		s.freed.Wait()
+	}
 	g := s.states[b].segments[0]
+	s.mu.Unlock()
 	if g.file != file || d.pins.Load() != 1 {
 		t.Errorf("other memory was taken, %d pins", d.pins.Load())
 	}

@@ -139,7 +139,20 @@ func (v *Value) Release() {
 	}
 }
 
+// Retain lets another caller use the value, who releases it too.
+func (v *Value) Retain() *Value { return v.retain() }
+
 func (v *Value) retain() *Value {
 	v.refs.Add(1)
 	return v
+}
+
+// Shrink cuts a value that nobody else has yet to its first n bytes, and gives the pages
+// behind them back.
+func (v *Value) Shrink(n int) {
+	had, has := padded(v.size), padded(n)
+	v.size = n
+	if has < had {
+		v.arena.free(v.offset+has, had-has)
+	}
 }

@@ -65,6 +65,17 @@ func story(t *testing.T, dir string) (steps [][]byte, keys []map[string]hash) {
 	note()
 	s.Expire("d", time.Now().Add(time.Hour))
 	note()
+	put("e", 4)
+	note()
+	for _, to := range []string{"f", "d"} { // to a key that is not there, and to one that is
+		from := map[string]string{"f": "e", "d": "f"}[to]
+		if !s.Rename(from, to) {
+			t.Fatal(from, "was not renamed")
+		}
+		now[to] = now[from]
+		delete(now, from)
+		note()
+	}
 	must(t, s.Close())
 	return steps, keys
 }

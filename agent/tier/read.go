@@ -148,6 +148,29 @@ func (s *Store) Expire(key string, at time.Time) bool {
 	return true
 }
 
+// Rename gives the value of a key another key, in place of the value that this one may have
+// had, without an expiry. It reports false if the key does not exist.
+func (s *Store) Rename(from, to string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.find(from)
+	if e == nil || s.closed || len(to) > KeyBytesMax {
+		return false
+	}
+	if from == to {
+		return true
+	}
+	b, there := e.block, s.find(to)
+	if there == nil {
+		there = s.index.add(to)
+	}
+	s.link(there, b, 0) // before the old key goes, which would take the block with it
+	s.remove(e)
+	s.touch(b)
+	s.boundIndex()
+	return true
+}
+
 // Remaining returns how long a key will exist; negative: until it is evicted.
 func (s *Store) Remaining(key string) (left time.Duration, exists bool) {
 	s.mu.Lock()

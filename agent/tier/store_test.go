@@ -422,9 +422,21 @@ func TestModel(t *testing.T) {
 			},
 			"get":    func(rt *rapid.T) { look(rt, key.Draw(rt, "key")) },
 			"delete": func(rt *rapid.T) { k := key.Draw(rt, "key"); s.Delete(k); delete(model, k) },
-			"clear":  func(rt *rapid.T) { s.Clear(); clear(model) },
-			"wait":   func(rt *rapid.T) { c.advance(20 * time.Second) },
-			"flush":  func(rt *rapid.T) { forgetMemory(t, s) },
+			"rename": func(rt *rapid.T) {
+				from, to := key.Draw(rt, "from"), key.Draw(rt, "to")
+				m, there := model[from]
+				there = there && (m.expires.IsZero() || m.expires.After(c.Now()))
+				switch renamed := s.Rename(from, to); {
+				case renamed && !there, there && !renamed && o.DiskBytes > 1<<20:
+					rt.Fatalf("%s renamed to %s: %v", from, to, renamed)
+				case renamed && from != to:
+					model[to] = known{value: m.value}
+					delete(model, from)
+				}
+			},
+			"clear": func(rt *rapid.T) { s.Clear(); clear(model) },
+			"wait":  func(rt *rapid.T) { c.advance(20 * time.Second) },
+			"flush": func(rt *rapid.T) { forgetMemory(t, s) },
 			"reopen": func(rt *rapid.T) {
 				must(t, s.Close())
 				s, err = Open(o)
@@ -441,6 +453,27 @@ func TestModel(t *testing.T) {
 			look(rt, k)
 		}
 	})
+}
+
+func TestShrunkValuesGiveTheirPagesBack(t *testing.T) {
+	s := open(t, Options{MemoryBytes: 4 << 20})
+	v, err := s.NewValue(1 << 20)
+	must(t, err)
+	copy(v.Bytes(), text(1, 5000))
+	v.Shrink(5000)
+	if n := s.Stat().MemoryBytes; n != 8192 {
+		t.Errorf("%d bytes for two pages", n)
+	}
+	_, err = s.Set("a", v.Retain(), time.Time{}, Always)
+	must(t, err)
+	s.Delete("a")
+	if !bytes.Equal(v.Bytes(), text(1, 5000)) {
+		t.Error("a value that is retained has changed")
+	}
+	v.Release()
+	if n := s.Stat().MemoryBytes; n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
 }
 
 func TestManyAtOnce(t *testing.T) {

@@ -65,6 +65,8 @@ type Client struct {
 	Engines    rotav1connect.EngineServiceClient
 	Residency  rotav1connect.ResidencyServiceClient
 	Migrations rotav1connect.MigrationServiceClient
+	Workers    rotav1connect.WorkerServiceClient
+	Rollouts   rotav1connect.RolloutServiceClient
 	Operator   rotav1connect.OperatorServiceClient
 
 	config  Config
@@ -116,6 +118,8 @@ func New(config Config) (*Client, error) {
 	c.Engines = rotav1connect.NewEngineServiceClient(c.servers, base, options...)
 	c.Residency = rotav1connect.NewResidencyServiceClient(c.servers, base, options...)
 	c.Migrations = rotav1connect.NewMigrationServiceClient(c.servers, base, options...)
+	c.Workers = rotav1connect.NewWorkerServiceClient(c.servers, base, options...)
+	c.Rollouts = rotav1connect.NewRolloutServiceClient(c.servers, base, options...)
 	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
 	return c, nil
 }

@@ -169,6 +169,10 @@ func repeatable(req connect.AnyRequest, remembered bool) bool {
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.RequestMigrationRequest:
 		return known(m.RequestId, m.ExpireTime)
+	case *rotav1.ReportGenerationsRequest:
+		return known(m.RequestId, m.ExpireTime)
+	case *rotav1.CreateRolloutRequest:
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.BatchSubmitActionsRequest:
 		for _, r := range m.Requests {
 			if !known(r.RequestId, r.ExpireTime) {

@@ -33,7 +33,10 @@ func (s *State) CheckRows() error {
 		s.checkMeta, s.checkNamespaces, s.checkPools, s.checkNodes, s.checkTrajectories, s.checkActions,
 		s.checkAttempts, s.checkRequests, s.checkWork, s.checkParked, s.checkClasses, s.checkQuotas, s.checkReturns,
 		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
-		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLevels,
+		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLengths, s.checkLevels,
+		s.checkPolicies,
+		s.checkWorkers, s.checkGenerations,
+		s.checkRollouts, s.checkRolloutGroups, s.checkSamples, s.checkBatches,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -188,6 +191,9 @@ func (s *State) checkIndexes(fresh *State) error {
 	}
 	if a, b := db(fresh).index.migrationCounts, db(s).index.migrationCounts; a != b {
 		return fmt.Errorf("counts of migrations are %+v, rows say %+v", b, a)
+	}
+	if a, b := db(fresh).index.rolloutTotals, db(s).index.rolloutTotals; a != b {
+		return fmt.Errorf("totals of rollouts are %+v, rows say %+v", b, a)
 	}
 	for _, i := range indexed {
 		if !i.same(&db(fresh).index, &db(s).index) {

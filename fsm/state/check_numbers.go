@@ -60,6 +60,10 @@ func (s *State) checkRequests() (err error) {
 			newest = uint64(s.meta.LastTurn)
 		case VerbRequestMigration:
 			newest = uint64(s.meta.LastMigration)
+		case VerbReportGenerations:
+			newest = 1
+		case VerbCreateRollout:
+			newest = uint64(s.meta.LastRollout)
 		}
 		if r.Verb == 0 || r.FirstID == 0 || r.Count == 0 || r.FirstID+uint64(r.Count)-1 > newest {
 			err = fmt.Errorf("request %q stands for %d from %d on, the newest is %d", r.ID, r.Count, r.FirstID, newest)

@@ -77,6 +77,28 @@ type indexes struct {
 	endedMigrations      *btree.BTreeG[endedMigration]
 	migrationCounts      MigrationCounts
 
+	// policyWorkers has the workers of each policy, leavingWorkers those of them whose idle
+	// trajectories go to others, workerDues those to which something happens by log time.
+	policyWorkers, leavingWorkers *btree.BTreeG[policyWorker]
+	workerDues                    *btree.BTreeG[workerDue]
+	workerLoads                   *btree.Map[string, WorkerLoad]
+	// workerGenerations has the trajectories of each worker, the other two those of each policy
+	// that wait for one.
+	workerGenerations  *btree.BTreeG[workerGeneration]
+	waitingGenerations *btree.BTreeG[waitingGeneration]
+	oldestGenerations  *btree.BTreeG[oldestGeneration]
+	// lengthsLearned has the classes of lengths, the one that learned longest ago first.
+	lengthsLearned *btree.BTreeG[learned]
+	// policyRollouts has the rollouts of a policy that have not ended, completeGroups its groups
+	// that wait for a step, begun counts members of a rollout by the version that they began
+	// with. The others count by policy.
+	policyRollouts                 *btree.BTreeG[policyRollout]
+	endedRollouts                  *btree.BTreeG[endedRollout]
+	completeGroups                 *btree.BTreeG[completeGroup]
+	begun                          *btree.BTreeG[begun]
+	policyComplete, policyBuffered *btree.Map[string, int]
+	rolloutTotals                  RolloutTotals
+
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
 	queuedBytes, endedBytes uint64
@@ -206,6 +228,20 @@ var indexed = [...]index{
 	ordered("endpoints", func(x *indexes) **btree.BTreeG[endpoint] { return &x.endpoints }, endpoint.less),
 	ordered("trajectoryMigrations", func(x *indexes) **btree.BTreeG[trajectoryMigration] { return &x.trajectoryMigrations }, trajectoryMigration.less),
 	ordered("endedMigrations", func(x *indexes) **btree.BTreeG[endedMigration] { return &x.endedMigrations }, endedMigration.less),
+	ordered("policyWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.policyWorkers }, policyWorker.less),
+	ordered("leavingWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.leavingWorkers }, policyWorker.less),
+	ordered("workerDues", func(x *indexes) **btree.BTreeG[workerDue] { return &x.workerDues }, workerDue.less),
+	mapped("workerLoads", func(x *indexes) **btree.Map[string, WorkerLoad] { return &x.workerLoads }),
+	ordered("workerGenerations", func(x *indexes) **btree.BTreeG[workerGeneration] { return &x.workerGenerations }, workerGeneration.less),
+	ordered("waitingGenerations", func(x *indexes) **btree.BTreeG[waitingGeneration] { return &x.waitingGenerations }, waitingGeneration.less),
+	ordered("oldestGenerations", func(x *indexes) **btree.BTreeG[oldestGeneration] { return &x.oldestGenerations }, oldestGeneration.less),
+	ordered("lengthsLearned", func(x *indexes) **btree.BTreeG[learned] { return &x.lengthsLearned }, learned.less),
+	ordered("policyRollouts", func(x *indexes) **btree.BTreeG[policyRollout] { return &x.policyRollouts }, policyRollout.less),
+	ordered("endedRollouts", func(x *indexes) **btree.BTreeG[endedRollout] { return &x.endedRollouts }, endedRollout.less),
+	ordered("completeGroups", func(x *indexes) **btree.BTreeG[completeGroup] { return &x.completeGroups }, completeGroup.less),
+	ordered("begun", func(x *indexes) **btree.BTreeG[begun] { return &x.begun }, begun.less),
+	mapped("policyComplete", func(x *indexes) **btree.Map[string, int] { return &x.policyComplete }),
+	mapped("policyBuffered", func(x *indexes) **btree.Map[string, int] { return &x.policyBuffered }),
 	ordered("jobNames", func(x *indexes) **btree.BTreeG[jobName] { return &x.jobNames }, jobName.less),
 	ordered("groupJobs", func(x *indexes) **btree.BTreeG[groupJob] { return &x.groupJobs }, groupJob.less),
 	ordered("jobTurns", func(x *indexes) **btree.BTreeG[jobTurn] { return &x.jobTurns }, jobTurn.less),

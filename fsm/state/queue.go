@@ -40,6 +40,11 @@ const (
 	NodeTeardown
 	// NodeDivision is a node whose cores are to be divided again among what runs there.
 	NodeDivision
+	// GenerationQueue has the trajectories that wait for a worker: there is one.
+	GenerationQueue
+	// RolloutReview is a rollout whose groups are to be looked at: it was closed, or a version
+	// was published.
+	RolloutReview
 
 	queueKinds // how many there are
 )
@@ -90,5 +95,5 @@ func (q Queue) Beside() (Queue, bool) { return Queue{q.Kind &^ asideBit, q.ID}, 
 // known reports whether the queue is of a kind that exists.
 func (q Queue) known() bool {
 	q, _ = q.Beside()
-	return q.Kind < queueKinds && (q.Kind != JobQueue || q.ID == 0)
+	return q.Kind < queueKinds && (q.Kind != JobQueue && q.Kind != GenerationQueue || q.ID == 0)
 }

@@ -194,7 +194,13 @@ type Trajectory struct {
 	// Spec is the encoded rota.v1.TrajectorySpec; empty: none. The state machine does not
 	// read it. It is text so that rows can be compared.
 	Spec string
+	// Rollout and Group are its place in a rollout; 0: it has none.
+	Rollout RolloutID
+	Group   uint32
 }
+
+// GroupKey returns the key of the group that it was opened for.
+func (r *Trajectory) GroupKey() GroupKey { return KeyOfGroup(r.Rollout, r.Group) }
 
 // TrajectorySpecBytesMax bounds the encoded specification of a trajectory.
 const TrajectorySpecBytesMax = 4 << 10
@@ -328,6 +334,9 @@ const (
 	VerbSubmitJob
 	VerbAcquireTurn
 	VerbRequestMigration
+	VerbCreateRollout
+	// VerbReportGenerations makes nothing: its first ID and its count are 1.
+	VerbReportGenerations
 )
 
 // Request is the memory of an accepted request, kept until it expires.
@@ -426,6 +435,7 @@ type Meta struct {
 	// LastGeneration is the newest generation of an engine's declaration.
 	LastGeneration uint64
 	LastMigration  MigrationID
+	LastRollout    RolloutID
 	nextMeta
 }
 

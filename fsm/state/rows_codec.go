@@ -74,6 +74,8 @@ func (r *Trajectory) code(c *codec) {
 	trailing(c, &r.Aside, (*codec).flag)
 	trailing(c, &r.Objective, number)
 	trailing(c, &r.Spec, (*codec).text)
+	trailing(c, &r.Rollout, number)
+	trailing(c, &r.Group, number)
 }
 
 func (r *Action) code(c *codec) {
@@ -196,6 +198,7 @@ func (r *Meta) code(c *codec) {
 	trailing(c, &r.Release, (*codec).text)
 	trailing(c, &r.LastGeneration, number)
 	trailing(c, &r.LastMigration, number)
+	trailing(c, &r.LastRollout, number)
 	r.nextMeta.code(c)
 }
 

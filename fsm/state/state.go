@@ -33,7 +33,16 @@ type containers struct {
 	engines      table[string, Engine, *Engine]
 	nodeEngines  table[NodeID, NodeEngines, *NodeEngines]
 	migrations   table[MigrationID, Migration, *Migration]
-	nextState    //nolint:unused // empty but in a build for the fault suite
+	policies     table[string, Policy, *Policy]
+	workers      table[string, Worker, *Worker]
+	generations  table[TrajectoryID, Generation, *Generation]
+	lengths      table[string, LengthClass, *LengthClass]
+	rollouts     table[RolloutID, Rollout, *Rollout]
+	samples      table[TrajectoryID, Sample, *Sample]
+	batches      table[string, Batch, *Batch]
+
+	rolloutGroups table[GroupKey, RolloutGroup, *RolloutGroup]
+	nextState     //nolint:unused // empty but in a build for the fault suite
 
 	index indexes
 	enc   *codec

@@ -364,6 +364,9 @@ func FuzzRow(f *testing.F) {
 		f.Add(tableActions, c.buf)
 		f.Add(tableNodes, c.buf)
 	}
+	c := codec{}
+	c.row(lengths("p", "c", 5))
+	f.Add(tableLengths, c.buf)
 	f.Fuzz(func(t *testing.T, table byte, data []byte) {
 		r := rowOfTable(table)
 		if r == nil {

@@ -28,6 +28,14 @@ const (
 	tableEngines      byte = 22
 	tableNodeEngines  byte = 23
 	tableMigrations   byte = 24
+	tablePolicies     byte = 25
+	tableWorkers      byte = 30
+	tableGenerations  byte = 31
+	tableLengths      byte = 32
+	tableRollouts     byte = 26
+	tableGroups       byte = 27
+	tableSamples      byte = 28
+	tableBatches      byte = 29
 )
 
 // tables lists the tables in the order in which snapshots have them, a table behind
@@ -55,6 +63,14 @@ var tables = append([]tableDef{
 	sinceLevel(LevelResizing, defineTable(tableEngines, func(d *containers) *table[string, Engine, *Engine] { return &d.engines }, (*State).PutEngine)),
 	sinceLevel(LevelResizing, defineTable(tableNodeEngines, func(d *containers) *table[NodeID, NodeEngines, *NodeEngines] { return &d.nodeEngines }, (*State).PutNodeEngines)),
 	sinceLevel(LevelResizing, defineTable(tableMigrations, func(d *containers) *table[MigrationID, Migration, *Migration] { return &d.migrations }, (*State).PutMigration)),
+	sinceLevel(LevelResizing, defineTable(tablePolicies, func(d *containers) *table[string, Policy, *Policy] { return &d.policies }, (*State).PutPolicy)),
+	sinceLevel(LevelResizing, defineTable(tableWorkers, func(d *containers) *table[string, Worker, *Worker] { return &d.workers }, (*State).PutWorker)),
+	sinceLevel(LevelResizing, defineTable(tableGenerations, func(d *containers) *table[TrajectoryID, Generation, *Generation] { return &d.generations }, (*State).PutGeneration)),
+	sinceLevel(LevelResizing, defineTable(tableLengths, func(d *containers) *table[string, LengthClass, *LengthClass] { return &d.lengths }, (*State).PutLengthClass)),
+	sinceLevel(LevelResizing, defineTable(tableRollouts, func(d *containers) *table[RolloutID, Rollout, *Rollout] { return &d.rollouts }, (*State).PutRollout)),
+	sinceLevel(LevelResizing, defineTable(tableGroups, func(d *containers) *table[GroupKey, RolloutGroup, *RolloutGroup] { return &d.rolloutGroups }, (*State).PutRolloutGroup)),
+	sinceLevel(LevelResizing, defineTable(tableSamples, func(d *containers) *table[TrajectoryID, Sample, *Sample] { return &d.samples }, (*State).PutSample)),
+	sinceLevel(LevelResizing, defineTable(tableBatches, func(d *containers) *table[string, Batch, *Batch] { return &d.batches }, (*State).PutBatch)),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.

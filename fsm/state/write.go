@@ -46,6 +46,8 @@ const (
 	TimerPause
 	// TimerMigration bounds the wait, the transfer and the retention of a migration.
 	TimerMigration
+	// TimerRollout ends the retention of a rollout.
+	TimerRollout
 )
 
 // SetMeta replaces the row of the whole cluster.

@@ -88,6 +88,7 @@ func All() []Checker {
 		{Name: "gpus", Promise: "a GPU has one user, an action or a turn, and an action that has several has an aligned chunk", find: gpus},
 		{Name: "engines", Promise: "an action is answered by the engine of its model on its own GPUs; engines that are awake fit, and none outlives its node's lease or its declaration", find: engines},
 		{Name: "files", Promise: "what an action leaves in the directory of its trajectory, later ones find", find: lastingFiles},
+		{Name: "samples", Promise: "a sample is given to one step, whole with its group and of an allowed version, and none that was accepted is lost", find: samples},
 		{Name: "quotas", Promise: "no more is in use at once than a provider allows", find: quotas},
 		{Name: "windows", Promise: "no more falls into any window than a provider allows", find: windows},
 		{Name: "turns", Promise: "a node group is held by one turn at a time, in order and with growing tokens, and every turn ends", find: turns},

@@ -58,6 +58,7 @@ func healthy(t testing.TB, rounds int) *history.Record {
 	}
 	p.finish()
 	beside(p.rec)
+	trainedBeside(p.rec)
 	return p.rec
 }
 

@@ -41,8 +41,8 @@ type Summary struct {
 	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
-	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late int `json:"-"`
-	Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads         int `json:"-"`
+	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late                      int `json:"-"`
+	Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads, Batches, Samples, Generated int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -107,6 +107,9 @@ func (s *Summary) add(o Outcome) {
 	s.TurnsLost += o.TurnsLost
 	s.Hooks += o.Hooks
 	s.Transfers += o.Transfers
+	s.Batches += o.Batches
+	s.Samples += o.Samples
+	s.Generated += o.Generated
 	s.SharedTurns += o.SharedTurns
 	s.Stops += o.Stops
 	for kind, n := range o.Happened {

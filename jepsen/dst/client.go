@@ -80,6 +80,10 @@ func repeatable(c *logv1.Command) bool {
 		return v.AcquireTurn.Request != nil
 	case *logv1.Command_RequestMigration:
 		return v.RequestMigration.Request != nil
+	case *logv1.Command_CreateRollout:
+		return v.CreateRollout.Request != nil
+	case *logv1.Command_ReportGenerations:
+		return v.ReportGenerations.Request != nil
 	}
 	return true
 }

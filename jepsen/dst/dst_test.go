@@ -47,6 +47,12 @@ func TestSeeds(t *testing.T) {
 	if sum.Transfers < 10*sum.Seeds {
 		t.Errorf("nodes were told to pull %d times: too few", sum.Transfers)
 	}
+	if sum.Batches < 5*sum.Seeds || sum.Samples < 10*sum.Seeds {
+		t.Errorf("%d batches were taken, with %d samples: too few", sum.Batches, sum.Samples)
+	}
+	if sum.Generated < 100*sum.Seeds {
+		t.Errorf("%d reports of what a trajectory generated: too few", sum.Generated)
+	}
 	if seeds == 12 && sum.SharedTurns < 12 {
 		t.Errorf("%d turns held GPUs that actions use between turns: too few", sum.SharedTurns)
 	}

@@ -29,6 +29,14 @@ func (w *World) carryOut(e Event) {
 		c.reportEngines(e.On, e.Luck)
 	case Migrate:
 		c.migrate(e)
+	case RollOut:
+		c.rollOut(e)
+	case TrainPolicy:
+		c.trainPolicy(e)
+	case Worker:
+		c.changeWorker(e.Luck)
+	case Generate:
+		c.reportGenerations(e)
 	case SickGPUs:
 		c.reportGPUs(e.On, e.Luck)
 		w.undoAfter(e.For, func() { c.healGPUs(e.On, triesMax) })

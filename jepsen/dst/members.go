@@ -18,7 +18,7 @@ type usedGPUs struct {
 // spares now and then, or none any more.
 func (c *client) changeMembers(i int, luck uint64) {
 	d := sim.Draws(luck).Of(9, 0)
-	if d.Chance(850_000) {
+	if d.Chance(700_000) {
 		return
 	}
 	set := &logv1.SetGroupMembers{Name: groupName(i), Nodes: d.Between(1, 6)}

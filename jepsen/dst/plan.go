@@ -40,6 +40,11 @@ const (
 	Engine    Kind = "change an engine"
 	Engines   Kind = "report engines"
 	Migrate   Kind = "migrate"
+	RollOut   Kind = "roll out"
+	// A policy is published, or given a batch.
+	TrainPolicy Kind = "train a policy"
+	Worker      Kind = "change a worker"
+	Generate    Kind = "report what was generated"
 	// GPUs are sick, or out of use, for a while.
 	SickGPUs    Kind = "report sick GPUs"
 	DisableGPUs Kind = "disable GPUs"
@@ -174,6 +179,8 @@ func newPlan(c config, length int64) Plan {
 	p.quotaChanges(c)
 	p.engines(c)
 	p.migrations(c)
+	p.rollouts(c)
+	p.workers(c)
 	p.gpuHealth(c)
 	p.trainings(c)
 	p.faults(&d, c)

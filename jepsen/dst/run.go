@@ -79,6 +79,10 @@ type Outcome struct {
 	Hooks int
 	// Transfers that nodes were told to pull.
 	Transfers int
+	// Batches that trainers were given, and the samples in them.
+	Batches, Samples int
+	// Reports of what a trajectory generated that were accepted.
+	Generated int
 	// SharedTurns held a group whose members' GPUs actions use between turns.
 	SharedTurns int
 	// Upgrades of a server to a newer build; Stops at a feature level
@@ -159,7 +163,8 @@ func (w *World) outcome(p Plan) Outcome {
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
-		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, Transfers: w.witness.transfers, SharedTurns: w.witness.shared,
+		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, Transfers: w.witness.transfers,
+		Batches: len(w.witness.batches), Samples: len(w.witness.sampled), Generated: w.witness.generated, SharedTurns: w.witness.shared,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
 	}
 	w.servers[0].rep.View(func(s *state.State) {

@@ -17,6 +17,7 @@ type witness struct {
 	busyGPUs   map[string]state.GPUSet
 	began      int
 	transfers  int // that nodes were told to pull
+	generated  int // reports of what a trajectory generated that were accepted
 	resized    int // times that one was given other cores
 	// groups has who holds what now, as the holders see it. The newest token of a
 	// group and the newest turn of a deployment only ever grow.
@@ -33,6 +34,9 @@ type witness struct {
 	hooks  int
 	// handovers are the changes of hands by token.
 	handovers map[uint64]*handover
+	// batches has the samples that each step was given, sampled the step by the trajectory.
+	batches map[policyStep][]state.TrajectoryID
+	sampled map[state.TrajectoryID]policyStep
 }
 
 type token struct {
@@ -54,6 +58,7 @@ func newWitness(fail func(string, ...any)) *witness {
 		groups: map[state.GroupID]*hold{}, tokens: map[state.GroupID]uint64{}, inOrder: map[state.DeploymentID]state.TurnID{},
 		turnGPUs: map[string]state.GPUSet{},
 		hookOf:   map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
+		batches: map[policyStep][]state.TrajectoryID{}, sampled: map[state.TrajectoryID]policyStep{},
 	}
 }
 

@@ -40,6 +40,12 @@ const (
 	Acquire         Verb = "acquire"         // Inputs RequestID, Deployment; outputs IDs (one, of a turn), Replayed, State
 	RegisterEngine  Verb = "register-engine" // Inputs Model, Declaration
 	RemoveEngine    Verb = "remove-engine"   // Input Model
+	CreateRollout   Verb = "create-rollout"  // Inputs RequestID, Policy, Need, Staleness; outputs IDs (one), Replayed
+	CloseRollout    Verb = "close-rollout"   // Input Target
+	OpenMember      Verb = "open-member"     // Inputs RequestID, Target (a rollout), Prompt; outputs IDs (one), Replayed
+	PutSample       Verb = "put-sample"      // Inputs Target (a trajectory), Reward; outputs Accepted, State
+	GetBatch        Verb = "get-batch"       // Inputs Policy, Step, Need; outputs Batch, Replayed
+	PublishVersion  Verb = "publish-version" // Inputs Policy, Version
 )
 
 // Changes of a job.
@@ -81,6 +87,21 @@ type Op struct {
 	Model       string `json:"model,omitempty"`
 	Declaration string `json:"declaration,omitempty"`
 
+	// Policy that is trained, a version of it, and a step of its training.
+	Policy  string `json:"policy,omitempty"`
+	Version uint64 `json:"version,omitempty"`
+	Step    uint64 `json:"step,omitempty"`
+	// Need is how many samples complete a group, or how many groups a batch has. Staleness is
+	// how many versions too old a sample may be.
+	Need      uint32 `json:"need,omitempty"`
+	Staleness uint32 `json:"staleness,omitempty"`
+	// Prompt is the number of a group of a rollout.
+	Prompt uint32  `json:"prompt,omitempty"`
+	Reward float64 `json:"reward,omitempty"`
+	// Accepted: the sample is in the buffer.
+	Accepted bool          `json:"accepted,omitempty"`
+	Batch    []TrainSample `json:"batch,omitempty"`
+
 	IDs         []uint64 `json:"ids,omitempty"`
 	Replayed    bool     `json:"replayed,omitempty"`
 	State       string   `json:"state,omitempty"` // QUEUED, RUNNING, SUCCEEDED, ..., without prefix
@@ -89,6 +110,15 @@ type Op struct {
 	Revision    uint64   `json:"revision,omitempty"`
 	// Deleting: the job goes with the last of its turns.
 	Deleting bool `json:"deleting,omitempty"`
+}
+
+// TrainSample is a sample as a trainer was given it.
+type TrainSample struct {
+	Trajectory uint64  `json:"trajectory"`
+	Rollout    uint64  `json:"rollout"`
+	Prompt     uint32  `json:"prompt"`
+	Version    uint64  `json:"version"` // with which its trajectory began
+	Reward     float64 `json:"reward"`
 }
 
 // Execution is one execution of a command as the witness saw it: alive from

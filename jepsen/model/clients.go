@@ -227,7 +227,7 @@ func (m *Model) cancelActions(c *logv1.CancelActions, got *logv1.Result) error {
 }
 
 func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
-	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0) {
+	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.Rollout != nil || c.Generation != nil) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
@@ -241,6 +241,9 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
 	m.asksToSpread(&v, c)
 	v.refuse(c.Objective > 1 || len(c.Spec) > 4096, "INVALID")
+	r, group := m.joins(&v, ns, c.Rollout)
+	m.generates(&v, c.Generation)
+	v.refuse(r != nil && c.Generation != nil && r.Policy != c.Generation.Policy, "INVALID")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
@@ -250,15 +253,19 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 		ID: m.lastTrajectory, Namespace: ns, Pool: p.id, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: m.now, OpenedAt: m.now,
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
-		Spec: string(c.Spec),
+		Spec: string(c.Spec), Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
 	}}
 	m.trajectories[t.ID] = t
 	p.pending = append(p.pending, t)
 	m.counts.OpenTrajectories++
+	m.openGeneration(t.ID, c.Generation)
 	m.watchIdle(t)
 	m.touchTrajectory(t)
 	m.touchPool(p)
 	if err := m.expect(t.event()); err != nil {
+		return err
+	}
+	if err := m.joinRollout(r, group, t); err != nil {
 		return err
 	}
 	m.remember(c.Request, state.VerbOpenTrajectory, uint64(t.ID), 1)

@@ -85,6 +85,12 @@ func (m *Model) engineCommand(c *logv1.Command, got *logv1.Result) error {
 	if known, err := m.migrationCommand(c, got); known {
 		return err
 	}
+	if known, err := m.workerCommand(c, got); known {
+		return err
+	}
+	if known, err := m.rolloutCommand(c, got); known {
+		return err
+	}
 	return m.ledgerCommand(c, got)
 }
 
@@ -146,7 +152,11 @@ var codes = map[string]uint32{
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
 	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "LEVEL_ACTIVE": 9, "LEVEL_NOT_ACTIVE": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,
+	"WORKER_NOT_FOUND": 5, "TOO_MANY_WORKERS": 8, "NO_GENERATION": 9,
 	"MIGRATION_NOT_FOUND": 5, "TOO_MANY_MIGRATIONS": 8, "NO_CACHE": 9,
+	"ROLLOUT_NOT_FOUND": 5, "POLICY_NOT_FOUND": 5, "TOO_MANY_ROLLOUTS": 8, "TOO_MANY_POLICIES": 8, "TOO_MANY_SAMPLES": 8, "BATCH_TOO_LARGE": 3,
+	"ROLLOUT_CLOSED": 9, "GROUP_COMPLETE": 9, "GROUP_FULL": 9, "NO_ROLLOUT": 9, "VERSION_OLD": 9, "STEP_WRONG": 9, "GROUPS_MISSING": 9,
+	"ROLLOUT_HALTED": 9, "REVIEW_PENDING": 14,
 	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
 }
 

@@ -65,6 +65,12 @@ func (m *Model) finish() error {
 	if err := m.compareMigrations(); err != nil {
 		return err
 	}
+	if err := m.compareWorkers(); err != nil {
+		return err
+	}
+	if err := m.compareRollouts(); err != nil {
+		return err
+	}
 	if err := m.compareEngines(m.touchedEngines); err != nil {
 		return err
 	}
@@ -287,6 +293,22 @@ func (m *Model) Compare(s *state.State) error {
 		if err != nil {
 			return err
 		}
+	}
+	for id := range m.workers.generations {
+		m.workers.touched[id] = true
+	}
+	m.workers.lengths.touchAll()
+	if err := m.compareWorkers(); err != nil {
+		return err
+	}
+	for id := range m.rollouts.all {
+		m.rollouts.touched[id] = true
+	}
+	for name := range m.rollouts.policies {
+		m.rollouts.policiesTouched[name] = true
+	}
+	if err := m.compareRollouts(); err != nil {
+		return err
 	}
 	for id, r := range m.requests {
 		if err := m.compareRequest(id, r); err != nil {

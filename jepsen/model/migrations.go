@@ -55,13 +55,8 @@ func (m *Model) requestMigration(c *logv1.RequestMigration, got *logv1.Result) e
 	ns := m.namespaces[orDefault(c.Namespace)]
 	from, to := m.nodes[c.Source], m.nodes[c.Target]
 	t := m.trajectories[state.TrajectoryID(c.TrajectoryId)]
-	live, selectors := 0, len(c.Selector)
-	for _, o := range m.migrations.all {
-		if o.State <= state.MigrationRunning {
-			live++
-			selectors += len(o.Selector)
-		}
-	}
+	live, selectors := m.liveMigrations()
+	selectors += len(c.Selector)
 	var v verdict
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
 	v.refuse(len(c.Selector) == 0 || len(c.Selector) > selectorBytesMax || c.Source == c.Target, "INVALID")
@@ -74,12 +69,20 @@ func (m *Model) requestMigration(c *logv1.RequestMigration, got *logv1.Result) e
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
-	m.migrations.last++
 	row := &state.Migration{
-		ID: m.migrations.last, Namespace: ns, Trajectory: state.TrajectoryID(c.TrajectoryId), Source: from.ID, Target: to.ID,
+		Namespace: ns, Trajectory: state.TrajectoryID(c.TrajectoryId), Source: from.ID, Target: to.ID,
 		State: state.MigrationQueued, Selector: c.Selector, Length: c.Length, RequestedAt: m.now,
 		QueueTimeoutNS: c.QueueTimeoutNs, RunTimeoutNS: c.RunTimeoutNs,
 	}
+	m.queueMigration(row)
+	m.remember(c.Request, state.VerbRequestMigration, uint64(row.ID), 1)
+	return result(got, &logv1.Result{FirstId: uint64(row.ID), Count: 1})
+}
+
+// queueMigration numbers a migration, which has the usual bounds if it has none.
+func (m *Model) queueMigration(row *state.Migration) {
+	m.migrations.last++
+	row.ID = m.migrations.last
 	if row.QueueTimeoutNS == 0 {
 		row.QueueTimeoutNS = migrationQueueDefault
 	}
@@ -88,8 +91,17 @@ func (m *Model) requestMigration(c *logv1.RequestMigration, got *logv1.Result) e
 	}
 	m.migrations.all[row.ID] = row
 	m.touchMigration(row)
-	m.remember(c.Request, state.VerbRequestMigration, uint64(row.ID), 1)
-	return result(got, &logv1.Result{FirstId: uint64(row.ID), Count: 1})
+}
+
+// liveMigrations are those that are queued or run, and the bytes of their selectors.
+func (m *Model) liveMigrations() (live, selectors int) {
+	for _, o := range m.migrations.all {
+		if o.State <= state.MigrationRunning {
+			live++
+			selectors += len(o.Selector)
+		}
+	}
+	return live, selectors
 }
 
 func (m *Model) cancelMigration(c *logv1.CancelMigration, got *logv1.Result) error {

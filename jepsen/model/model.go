@@ -43,6 +43,8 @@ type Model struct {
 	classes      map[className]*class
 	engines      map[string]*engine // by model
 	migrations   migrations
+	rollouts     rollouts
+	workers      workers
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
@@ -90,6 +92,8 @@ func New() *Model {
 		classes:      make(map[className]*class),
 		engines:      make(map[string]*engine),
 		migrations:   migrations{all: make(map[state.MigrationID]*state.Migration)},
+		rollouts:     newRollouts(),
+		workers:      newWorkers(),
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},
@@ -124,6 +128,10 @@ func (m *Model) Step(index, term uint64, e *logv1.Entry, results []*logv1.Result
 	if err := m.schedule(); err != nil {
 		return fmt.Errorf("entry %d, scheduling: %w", index, err)
 	}
+	if err := m.endReviews(); err != nil {
+		return fmt.Errorf("entry %d, rollouts: %w", index, err)
+	}
+	m.placeGenerations()
 	m.transmit()
 	if err := m.finish(); err != nil {
 		return fmt.Errorf("entry %d, afterwards: %w", index, err)
@@ -154,6 +162,8 @@ func (m *Model) begin(index uint64, e *logv1.Entry, results []*logv1.Result, s *
 		touchedRequests: m.touchedRequests[:0], touchedEngines: m.touchedEngines[:0],
 	}
 	m.beginLedger()
+	m.beginWorkers()
+	m.beginRollouts()
 	m.migrations.touched = m.migrations.touched[:0]
 	if len(results) != len(e.Commands) {
 		return fmt.Errorf("%d commands have %d results", len(e.Commands), len(results))
@@ -185,6 +195,7 @@ func (m *Model) expect(want state.Event) error {
 	case got != want:
 		return fmt.Errorf("event %d is %s, must be %s", m.revision, describe(got), describe(want))
 	}
+	m.learnEnd(want)
 	return nil
 }
 

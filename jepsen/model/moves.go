@@ -178,6 +178,8 @@ func (m *Model) beginClose(t *trajectory, reason state.EndReason) state.Event {
 		t.pool.pending = remove(t.pool.pending, t)
 	}
 	t.State, t.EndReason = state.TrajectoryClosing, reason
+	m.endGeneration(t, reason)
+	m.leave(t)
 	m.touchTrajectory(t)
 	m.touchPool(t.pool)
 	return t.event()

@@ -66,6 +66,11 @@ func (m *Model) namespaceUsed(ns state.NamespaceID) bool {
 			return true
 		}
 	}
+	for _, r := range m.rollouts.all {
+		if r.Namespace == ns {
+			return true
+		}
+	}
 	for name := range m.jobs {
 		if name.namespace == ns {
 			return true

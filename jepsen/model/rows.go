@@ -229,6 +229,7 @@ const (
 	dropTurn
 	dropJob
 	migrationDue
+	dropRollout
 )
 
 // deadlines is a heap, earliest first and among equals the smallest ID.

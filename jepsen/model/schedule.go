@@ -26,6 +26,8 @@ func (m *Model) schedule() error {
 			err = m.cancelWithTrajectory(e)
 		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State) == state.TrajectoryOpen:
 			err = m.place(e)
+		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State) == state.TrajectoryClosing:
+			err = m.reviewed(e)
 		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State).Ended():
 			err = m.closed(e)
 		case e.Kind == state.EventJob && state.JobState(e.State) == state.JobRunning:

@@ -10,6 +10,7 @@ import (
 // stepsPerEntry of it; what is left is due at once with the next.
 func (m *Model) fireTimers() error {
 	due, left := m.takeDue()
+	m.dropRollouts(left)
 	var events []deadline
 	for _, d := range due {
 		switch d.kind {
@@ -34,6 +35,11 @@ func (m *Model) fireTimers() error {
 				m.due.push(d)
 				continue
 			}
+		case dropRollout:
+			if !m.fireRollout(m.rollouts.all[state.RolloutID(d.id)], left) {
+				m.due.push(d)
+				continue
+			}
 		case dropTurn:
 			if err := m.fireLedger(d, left); err != nil {
 				return err
@@ -41,6 +47,7 @@ func (m *Model) fireTimers() error {
 		}
 		m.budget--
 	}
+	m.fireWorkers(left)
 	if err := m.fireEvents(events, left); err != nil {
 		return err
 	}
@@ -58,6 +65,11 @@ func (m *Model) takeDue() (due []deadline, left bool) {
 		}
 	}
 	n := len(due)
+	for _, d := range due {
+		if d.kind == dropRollout {
+			n += len(m.rollouts.all[state.RolloutID(d.id)].groups)
+		}
+	}
 	for _, d := range m.ended {
 		if n > m.budget {
 			break
@@ -81,6 +93,8 @@ func (m *Model) stillDue(d deadline) bool {
 	case migrationDue:
 		row := m.migrations.all[state.MigrationID(d.id)]
 		return row != nil && m.dueAt(row) == d.at
+	case dropRollout:
+		return m.rollouts.all[state.RolloutID(d.id)] != nil
 	case closeIdle:
 		t := m.trajectories[state.TrajectoryID(d.id)]
 		return t != nil && t.State < state.TrajectoryClosing && len(t.live) == 0 && t.IdleSince+t.IdleTimeoutNS == d.at
@@ -100,6 +114,8 @@ func (m *Model) forget(d deadline, left bool) bool {
 
 func (m *Model) dropTrajectory(id state.TrajectoryID) error {
 	delete(m.trajectories, id)
+	delete(m.workers.generations, id) // its trace went when it ended
+	m.workers.touched[id] = true
 	if m.s.Trajectory(id) != nil {
 		return fmt.Errorf("trajectory %d ended more than %d ns ago and is still kept", id, m.settings.RetentionNS)
 	}

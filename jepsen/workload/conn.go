@@ -21,6 +21,7 @@ type conn struct {
 	jobs         rotav1connect.JobServiceClient
 	turns        rotav1connect.TurnServiceClient
 	ledger       rotav1connect.LedgerServiceClient
+	rollouts     rotav1connect.RolloutServiceClient
 	operator     rotav1connect.OperatorServiceClient
 
 	trouble atomic.Int64 // when it last did not answer, in nanoseconds of the record's clock
@@ -53,6 +54,7 @@ func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 			jobs:         rotav1connect.NewJobServiceClient(http, base, codec),
 			turns:        rotav1connect.NewTurnServiceClient(http, base, codec),
 			ledger:       rotav1connect.NewLedgerServiceClient(http, base, codec),
+			rollouts:     rotav1connect.NewRolloutServiceClient(http, base, codec),
 			operator:     rotav1connect.NewOperatorServiceClient(http, base, codec),
 		})
 	}

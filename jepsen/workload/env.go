@@ -43,6 +43,8 @@ type Env struct {
 	clients, watchers atomic.Int64
 	// serves: engines were declared, which are to be brought to rest.
 	serves atomic.Bool
+	// trains: there were rollouts, whose groups are to be given to steps.
+	trains atomic.Bool
 }
 
 // Workload is one kind of load.
@@ -70,6 +72,7 @@ func All() []Workload {
 		{"gpus", "submits actions on GPUs, of which some leave models behind", 8, gpus},
 		{"engines", "declares engines of models, some of which misbehave, calls them by actions, changes and removes them", 6, engines},
 		{"jobs", "submits training jobs, holds their turns, loses some, and operates the jobs meanwhile", 3, jobs},
+		{"rollouts", "opens trajectories of rollouts, puts their samples, and takes batches of them while versions are published", 12, rollouts},
 		{"drains", "takes nodes out of use and back, and reads them", 10, drains},
 		{"watches", "follows all events at every server, and goes on after a loss", 0, watches},
 		{"observers", "samples status and state hash of every server", 5, observers},

@@ -27,7 +27,8 @@ func TestAllWorkloadsTogether(t *testing.T) {
 	t.Logf("%.0f calls a second for %.0f%% of a core", float64(loaded)/duration.Seconds(), 100*spent.Seconds()/duration.Seconds())
 	unknown := checkCalls(t, rec, history.Submit, history.Get, history.GetStale, history.Cancel, history.OpenTrajectory,
 		history.CloseTrajectory, history.GetTrajectory, history.Drain, history.GetNode, history.List, history.Status,
-		history.CreateQuota, history.GetQuota, history.CreateGroup, history.SubmitJob, history.GetJob, history.Acquire)
+		history.CreateQuota, history.GetQuota, history.CreateGroup, history.SubmitJob, history.GetJob, history.Acquire,
+		history.CreateRollout, history.OpenMember, history.PutSample, history.GetBatch)
 	if unknown > len(rec.Ops)/10 {
 		t.Errorf("%d of %d calls have an unknown outcome without any fault", unknown, len(rec.Ops))
 	}
@@ -36,6 +37,23 @@ func TestAllWorkloadsTogether(t *testing.T) {
 	checkScarce(t, rec)
 	checkTurns(t, rec)
 	checkEngines(t, rec)
+	checkBatches(t, rec)
+}
+
+// checkBatches: trainers got samples, as they were put.
+func checkBatches(t *testing.T, rec *history.Record) {
+	t.Helper()
+	given := 0
+	for _, op := range rec.Ops {
+		for _, s := range op.Batch {
+			if given++; s.Reward != float64(s.Trajectory)+0.5 {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	if given == 0 {
+		t.Error("no trainer got a sample")
+	}
 }
 
 // checkEngines: there were engines, those that answered did so on the GPUs of the action that called

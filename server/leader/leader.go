@@ -84,6 +84,7 @@ func New(c Config, now Time) *Leader {
 		{duty: &contextSwitches{machine: c.Machine, logger: c.Logger, refused: map[hookKey]refusal{}}, pace: int64(hookPace)},
 		{duty: &prefetches{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(prefetchEvery)},
 		{duty: &moves{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(repackEvery)},
+		{duty: &generations{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(generationsEvery)},
 	}}
 }
 

@@ -169,11 +169,15 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 	if p := st.Pool(t.Pool); p != nil {
 		m.Pool = p.Name
 	}
+	m.Generation = generationMessage(st, t.ID)
 	if spec := new(rotav1.TrajectorySpec); t.Spec != "" && spec.UnmarshalVT([]byte(t.Spec)) == nil {
 		for name := range spec.Env {
 			spec.Env[name] = redacted
 		}
 		m.Spec = spec
+	}
+	if t.Rollout != 0 {
+		m.Rollout = &rotav1.RolloutMembership{RolloutId: uint64(t.Rollout), Group: t.Group}
 	}
 	return m
 }

@@ -21,6 +21,8 @@ type Hub struct {
 	seen   uint64 // revision
 	every  map[*subscriber]struct{}
 	single map[subject]map[*subscriber]struct{}
+
+	policies news
 }
 
 // subject is what events are about.
@@ -49,6 +51,35 @@ func (h *Hub) Notify() {
 	select {
 	case h.kick <- struct{}{}:
 	default:
+	}
+}
+
+// NotifyPolicies says that a policy changed, that groups became complete, or that the state was
+// replaced. It does not block and may be called from within Apply.
+func (h *Hub) NotifyPolicies() { h.policies.tell() }
+
+// news wakes all who wait for the same thing. They look at the state by themselves.
+type news struct {
+	mu   sync.Mutex
+	next chan struct{} // nil: nothing waits
+}
+
+// wait returns a channel that is closed with the next news. What is told after the call is news.
+func (n *news) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next == nil {
+		n.next = make(chan struct{})
+	}
+	return n.next
+}
+
+func (n *news) tell() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.next != nil {
+		close(n.next)
+		n.next = nil
 	}
 }
 

@@ -38,6 +38,8 @@ var operatorOnly = map[string]bool{
 	rotav1connect.ClassServiceDeleteClassProcedure:           true,
 	rotav1connect.EngineServiceRegisterEngineProcedure:       true,
 	rotav1connect.EngineServiceRemoveEngineProcedure:         true,
+	rotav1connect.WorkerServiceRegisterWorkerProcedure:       true,
+	rotav1connect.WorkerServiceRemoveWorkerProcedure:         true,
 }
 
 // checkRole lets only agents call AgentService; servers, operators and

@@ -19,6 +19,9 @@ var clientCalls = map[string]bool{
 	"SubmitJob": true, "SuspendJob": true, "ResumeJob": true, "CompleteJob": true, "DeleteJob": true,
 	"AcquireTurn": true, "RenewTurn": true, "YieldTurn": true,
 	"RequestMigration": true, "CancelMigration": true,
+	// A trainer says which version a worker has, and a gateway that one failed.
+	"UpdateWorker": true, "SuspendTrajectory": true, "ResumeTrajectory": true, "ReportGenerations": true,
+	"CreateRollout": true, "CloseRollout": true, "PutSample": true, "SuspendPolicy": true, "ResumePolicy": true, "PublishVersion": true,
 }
 
 // A call that is added must be given to a role: what only reads is for clients, all else

@@ -95,6 +95,8 @@ type Deps struct {
 	Cluster  Cluster
 	Dispatch Dispatcher
 	Events   *Hub
+	// Routes tells gateways what changed.
+	Routes *Routes
 	// Renew renews a node's lease at the leader.
 	Renew func(ctx context.Context, name string, incarnation uint64) (fenced bool, err error)
 	// RenewTurn renews the lease of a turn at the leader. Not renewed: the turn has
@@ -180,6 +182,8 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewEngineServiceHandler(s, options...))
 	mount(rotav1connect.NewResidencyServiceHandler(s, options...))
 	mount(rotav1connect.NewMigrationServiceHandler(s, options...))
+	mount(rotav1connect.NewWorkerServiceHandler(s, options...))
+	mount(rotav1connect.NewRolloutServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
@@ -187,6 +191,8 @@ func New(deps Deps) *Server {
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,
+		rotav1connect.WorkerServiceName,
+		rotav1connect.RolloutServiceName,
 		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)

@@ -35,6 +35,11 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 			if len(spec) > 0 {
 				digestText(d, string(spec))
 			}
+			digestGeneration(d, req.Generation)
+			if r := req.Rollout; r != nil {
+				digestNumber(d, r.RolloutId)
+				digestNumber(d, uint64(r.Group))
+			}
 		}),
 		Namespace:     orDefault(req.Namespace),
 		Name:          req.Name,
@@ -45,6 +50,8 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		SpreadLabel:   req.SpreadLabel,
 		Objective:     uint32(objectiveOf(req.Objective)),
 		Spec:          spec,
+		Generation:    generationCommand(req.Generation),
+		Rollout:       membership(req.Rollout),
 	}}})
 	if err != nil {
 		return nil, err

@@ -16,6 +16,8 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkSpread(r.SpreadGroup, r.SpreadLabel),
 		checkObjective(r.Objective),
 		checkTrajectorySpec(r.Spec),
+		checkGenerationSpec(r.Generation).in("generation"),
+		checkMembership(r.Rollout),
 	)
 }
 

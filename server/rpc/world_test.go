@@ -39,6 +39,7 @@ type world struct {
 	events  *rpc.Hub
 	hub     *dispatch.Hub
 	server  *rpc.Server
+	routes  *rpc.Routes
 	http    *http.Client
 	url     string
 	addr    string
@@ -65,9 +66,10 @@ func newWorldOf(t testing.TB, settings *logv1.Settings, change ...func(*rpc.Deps
 	w := &world{t: t, start: time.Now(), http: httpx.NewClient(nil)}
 	w.machine = fsm.New(fsm.Options{OnEffects: w.effects, OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	w.events = rpc.NewHub(w.machine)
+	w.routes = rpc.NewRoutes()
 	w.hub = dispatch.New(w.machine, hclog.NewNullLogger())
 	deps := rpc.Deps{
-		Machine: w.machine, Replica: w, Cluster: w, Dispatch: w.hub, Events: w.events,
+		Machine: w.machine, Replica: w, Cluster: w, Dispatch: w.hub, Events: w.events, Routes: w.routes,
 		Renew: func(context.Context, string, uint64) (bool, error) { return false, nil },
 		RenewTurn: func(_ context.Context, turn, _ uint64) (bool, error) {
 			live := false
@@ -146,12 +148,15 @@ func refusal(err error) *logv1.Refusal {
 }
 
 func (w *world) effects(all []fsm.Effect) {
+	w.routes.Notify(rpc.RouteChangesOf(all))
 	for _, e := range all {
 		switch e.Kind {
 		case fsm.EffectNode:
 			w.hub.Dirty(e.Node)
 		case fsm.EffectEvents:
 			w.events.Notify()
+		case fsm.EffectPolicies:
+			w.events.NotifyPolicies()
 		}
 	}
 }

@@ -1,11 +1,15 @@
 package unixsocket
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // pathBytesMax is the longest path that the kernel takes.
@@ -34,13 +38,13 @@ func Listen(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = l.Close()
-		return nil, err
-	}
-	return l, nil
+	return (&net.ListenConfig{Control: private}).Listen(context.Background(), "unix", path)
+}
+
+// private has the path of a socket made with a mode that lets in nobody but its owner: set
+// afterwards, it would come too late for whoever was quick.
+func private(_, _ string, socket syscall.RawConn) error {
+	var failed error
+	err := socket.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
+	return errors.Join(err, failed)
 }

@@ -41,6 +41,10 @@ func info(c *conn, _ *command) {
 		"disk_items", st.DiskItems, "disk_segments", st.Segments, "memory_hits", st.MemoryHits, "disk_hits", st.DiskHits,
 		"misses", st.Misses, "demoted", st.Demoted, "evicted", st.Evicted, "expired", st.Expired,
 		"corrupt", st.Corrupt, "lost", st.Lost)
+	if files := c.server.Files; files != nil {
+		directory, mounted := files()
+		section("Files", "files_directory", directory, "files_mounted", mounted)
+	}
 	section("Keyspace", "db0", fmt.Sprintf("keys=%d,expires=0,avg_ttl=0", st.Keys))
 	c.bulk(b.String())
 }

@@ -56,7 +56,9 @@ type Server struct {
 	Store *tier.Store
 	// Password has to be given by clients; empty: none is asked for.
 	Password string
-	Logger   hclog.Logger // nil: none
+	// Files says where the store can be used as files, and whether it can now; nil: nowhere.
+	Files  func() (directory string, mounted bool)
+	Logger hclog.Logger // nil: none
 
 	started time.Time
 	mu      sync.Mutex

@@ -29,6 +29,8 @@ var documented = []string{
 	"rota/v1/engine.proto",
 	"rota/v1/residency.proto",
 	"rota/v1/migration.proto",
+	"rota/v1/worker.proto",
+	"rota/v1/rollout.proto",
 	"rota/v1/agent.proto",
 }
 

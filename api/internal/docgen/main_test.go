@@ -32,6 +32,8 @@ func descriptorSet(t *testing.T) []byte {
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_engine_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_file_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_migration_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_worker_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_rollout_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_agent_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_quota_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_class_proto),

@@ -23,34 +23,59 @@ A call that fails for want of a leader, or of a server, is repeated with other
 servers. Submissions carry a request ID, so that repeating them queues nothing twice.
 """
 
-from .aio import AsyncClient, AsyncFiles, AsyncTrajectory, AsyncTurn
+from .aio import AsyncClient, AsyncCluster, AsyncEpisode, AsyncFiles, AsyncRollout, AsyncTrajectory, AsyncTurn, async_batches
 from .client import Client, Trajectory
+from .cluster import Cluster, Resources, Serverless, WorkerError
+from .episode import Batch, Episode, Model, ModelError, Rollout, Summary, batches
 from .errors import ActionFailed, Error, TurnLost, UnknownOutcome
 from .files import File, Files
 from .job import Job
+from .rollout import Sample
 from .spec import Action, StartEstimate, Submission, spec
 from .throttle import throttled
 from .usage import used
 from .turn import Turn
+from .process import Layout, Worker, hw_mapping, register, register_serverless
 
 __all__ = [
     "Action",
     "ActionFailed",
     "AsyncClient",
+    "AsyncCluster",
+    "AsyncEpisode",
     "AsyncFiles",
+    "AsyncRollout",
     "AsyncTrajectory",
     "AsyncTurn",
+    "Batch",
     "Client",
+    "Cluster",
+    "Episode",
     "Error",
     "File",
     "Files",
     "Job",
+    "Layout",
+    "Model",
+    "ModelError",
+    "Resources",
+    "Rollout",
+    "Sample",
+    "Serverless",
     "StartEstimate",
     "Submission",
+    "Summary",
     "Trajectory",
     "Turn",
     "TurnLost",
     "UnknownOutcome",
+    "Worker",
+    "WorkerError",
+    "async_batches",
+    "batches",
+    "hw_mapping",
+    "register",
+    "register_serverless",
     "spec",
     "throttled",
     "used",

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
-from typing import Any, Callable, Sequence
+from typing import Any, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from .client import Client
+from .cluster import Cluster
+from .episode import Batch, Episode, Rollout, Summary, _batches
 from .errors import ActionFailed, TurnLost
 from .files import File, Files
 from .job import Cycle, Job
+from .rollout import Sample
 from .spec import Action, Size, Submission, spec
 from .turn import Turn
 
@@ -100,6 +104,72 @@ class AsyncClient:
     async def cancel_migration(self, migration: int) -> None:
         await asyncio.to_thread(self.blocking.cancel_migration, migration)
 
+    async def create_rollout(self, policy: str, groups: int, samples_per_group: int, **about: Any) -> dict:
+        return await asyncio.to_thread(lambda: self.blocking.create_rollout(policy, groups, samples_per_group, **about))
+
+    async def close_rollout(self, rollout: int) -> dict:
+        return await asyncio.to_thread(self.blocking.close_rollout, rollout)
+
+    async def rollout(self, rollout: int) -> dict:
+        return await asyncio.to_thread(self.blocking.rollout, rollout)
+
+    async def rollouts(self, policy: str = "", include_ended: bool = False) -> list[dict]:
+        return await asyncio.to_thread(self.blocking.rollouts, policy, include_ended)
+
+    async def open_member(self, rollout: int, group: int, **about: Any) -> int:
+        return await asyncio.to_thread(lambda: self.blocking.open_member(rollout, group, **about))
+
+    async def put_sample(self, trajectory: int, **about: Any) -> tuple[bool, str]:
+        return await asyncio.to_thread(lambda: self.blocking.put_sample(trajectory, **about))
+
+    async def get_batch(self, policy: str, step: int, groups: int, wait_s: float | None = None) -> list[Sample]:
+        """As Client.get_batch. A thread waits; one that is canceled waits for ten seconds more."""
+        canceled = threading.Event()
+        try:
+            return await asyncio.to_thread(self.blocking.get_batch, policy, step, groups, wait_s, canceled)
+        except asyncio.CancelledError:
+            canceled.set()
+            raise
+
+    async def publish_version(self, policy: str, version: int) -> int:
+        return await asyncio.to_thread(self.blocking.publish_version, policy, version)
+
+    async def suspend_policy(self, policy: str) -> None:
+        await asyncio.to_thread(self.blocking.suspend_policy, policy)
+
+    async def resume_policy(self, policy: str) -> None:
+        await asyncio.to_thread(self.blocking.resume_policy, policy)
+
+    async def policy(self, policy: str) -> dict:
+        return await asyncio.to_thread(self.blocking.policy, policy)
+
+    async def policies(self) -> list[dict]:
+        return await asyncio.to_thread(self.blocking.policies)
+
+    async def register_worker(self, name: str, policy: str, url: str, token_s: Mapping[int, float], **about: Any) -> dict:
+        return await asyncio.to_thread(lambda: self.blocking.register_worker(name, policy, url, token_s, **about))
+
+    async def update_worker(self, name: str, **about: Any) -> dict:
+        return await asyncio.to_thread(lambda: self.blocking.update_worker(name, **about))
+
+    async def remove_worker(self, name: str) -> None:
+        await asyncio.to_thread(self.blocking.remove_worker, name)
+
+    async def worker(self, name: str) -> dict:
+        return await asyncio.to_thread(self.blocking.worker, name)
+
+    async def workers(self, policy: str = "") -> list[dict]:
+        return await asyncio.to_thread(self.blocking.workers, policy)
+
+    async def open_generation(self, policy: str, **about: Any) -> int:
+        return await asyncio.to_thread(lambda: self.blocking.open_generation(policy, **about))
+
+    async def suspend_trajectory(self, trajectory: int) -> None:
+        await asyncio.to_thread(self.blocking.suspend_trajectory, trajectory)
+
+    async def resume_trajectory(self, trajectory: int) -> None:
+        await asyncio.to_thread(self.blocking.resume_trajectory, trajectory)
+
     def turn(self, deployment: str, **about: Any) -> AsyncTurn:
         """A turn of "job/deployment", for ``async with``. See Turn for the arguments."""
         return AsyncTurn(self, deployment, **about)
@@ -175,6 +245,128 @@ class AsyncTrajectory:
 
     async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         return await self.client.run(argv, check=check, trajectory=self.id, **fields)
+
+
+class AsyncEpisode:
+    """As Episode, for ``async with``. Its requests to the model wait in threads of the rollout."""
+
+    def __init__(self, client: AsyncClient, episode: Episode, threads: concurrent.futures.Executor | None = None):
+        self.blocking = episode
+        self._threads = threads
+        self.client = client
+        self.id, self.group, self.prompt = episode.id, episode.group, episode.prompt
+        self.files = AsyncFiles(client, episode.id)
+
+    async def chat(self, messages: Sequence[Any], **body: Any) -> dict:
+        return await self._thread(lambda: self.blocking.chat(messages, **body))
+
+    async def ask(self, path: str, **body: Any) -> dict:
+        return await self._thread(lambda: self.blocking.ask(path, **body))
+
+    async def _thread(self, ask: Callable[[], dict]) -> dict:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+
+    async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
+        return await self.client.run(argv, check=check, trajectory=self.id, **fields)
+
+    async def sample(self, reward: float, reference: str = "", tokens: int = 0) -> bool:
+        return await asyncio.to_thread(self.blocking.sample, reward, reference, tokens)
+
+    async def __aenter__(self) -> AsyncEpisode:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await asyncio.to_thread(self.blocking.close)
+
+
+class AsyncRollout:
+    """As Rollout, for ``async with``: its loops are coroutines."""
+
+    def __init__(self, client: AsyncClient, policy: str, prompts: Sequence[Any], **about: Any):
+        self.client = client
+        self.blocking = Rollout(client.blocking, policy, prompts, **about)
+
+    async def __aenter__(self) -> AsyncRollout:
+        await asyncio.to_thread(self.blocking.__enter__)
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await asyncio.to_thread(self.blocking.__exit__)
+
+    async def get(self) -> dict:
+        return await asyncio.to_thread(self.blocking.get)
+
+    async def episode(self, group: int, **fields: Any) -> AsyncEpisode:
+        return AsyncEpisode(self.client, await asyncio.to_thread(lambda: self.blocking.episode(group, **fields)))
+
+    async def run(self, loop: Callable[[AsyncEpisode], Awaitable[float | None]], *, parallel: int = 32, tries: int = 2) -> Summary:
+        """As Rollout.run. Each episode is a coroutine in the caller's event loop.
+
+        If it is canceled, so are the loops that run, and their episodes are closed.
+        """
+        caller, stop = asyncio.get_running_loop(), threading.Event()
+        tasks: set[Any] = set()
+        threads = concurrent.futures.ThreadPoolExecutor(max(1, parallel))
+
+        async def in_loop(episode: Episode) -> float | None:
+            if stop.is_set():
+                raise asyncio.CancelledError
+            task = asyncio.current_task()
+            tasks.add(task)
+            try:
+                return await loop(AsyncEpisode(self.client, episode, threads))
+            finally:
+                tasks.discard(task)
+
+        def one(episode: Episode) -> float | None:
+            return asyncio.run_coroutine_threadsafe(in_loop(episode), caller).result()
+
+        episodes = asyncio.ensure_future(asyncio.to_thread(self.blocking._run, one, parallel, tries, stop))
+        try:
+            return await asyncio.shield(episodes)
+        except asyncio.CancelledError:
+            stop.set()
+            for task in list(tasks):
+                task.cancel()
+            await asyncio.wait([episodes])
+            if not episodes.cancelled():
+                episodes.exception()  # nobody is told
+            raise
+        finally:
+            threads.shutdown(wait=False)
+
+
+class AsyncCluster:
+    """As Cluster, for ``async with``: the methods of its workers are coroutines."""
+
+    def __init__(self, client: AsyncClient, *args: Any, **about: Any):
+        self.blocking = Cluster(client.blocking, *args, **about)
+
+    async def __aenter__(self) -> AsyncCluster:
+        await asyncio.to_thread(self.blocking.__enter__)
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await asyncio.to_thread(self.blocking.close)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self.blocking, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(lambda: method(*args, **kwargs))
+
+        return call
+
+
+async def async_batches(client: AsyncClient, policy: str, groups: int, **about: Any) -> AsyncIterator[Batch]:
+    """As batches, for ``async for``. A thread waits; one that is canceled waits for ten seconds more."""
+    canceled = threading.Event()
+    one_by_one = _batches(client.blocking, policy, groups, canceled, **about)
+    try:
+        while True:
+            yield await asyncio.to_thread(next, one_by_one)
+    finally:
+        canceled.set()
 
 
 class AsyncTurn(Turn):

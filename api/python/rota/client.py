@@ -16,8 +16,10 @@ from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
 from .files import Files
 from .job import Cycle, Job, submission
+from .rollout import Rollouts
 from .spec import Action, Size, StartEstimate, Submission, size, spec
 from .turn import Turn
+from .worker import Workers
 
 _LEADER = "Rota-Leader"
 _SERVER = "rota://role/server"
@@ -25,14 +27,14 @@ _SERVER = "rota://role/server"
 #: Methods that begin so may be repeated although they carry no request ID.
 _HARMLESS = (
     "RegisterEngine", "Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete", "Set",
-    "Stat", "Read", "Write", "Make",
+    "Stat", "Read", "Write", "Make", "PutSample", "PublishVersion",
 )
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
 _REMEMBERED_S = 240.0
 
 
-class Client:
+class Client(Rollouts, Workers):
     """Talks to one cluster. Threads may share it.
 
     servers: host:port of one server or more. One is enough to find the leader; all

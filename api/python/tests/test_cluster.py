@@ -9,6 +9,9 @@ import unittest
 
 import rota
 
+from tests.test_client import Server
+from tests.workers import Adder
+
 SERVERS = os.environ.get("ROTA_SERVERS", "").split()
 
 
@@ -55,6 +58,47 @@ class Cluster(unittest.TestCase):
         with self.assertRaises(rota.Error) as caught:
             trajectory.run(["true"])
         self.assertTrue(caught.exception.reason.startswith("TRAJECTORY_"), caught.exception.reason)
+
+    def test_workers_answer_calls(self):
+        kinds = {"compute": {"memory": "64MiB"}, "bandwidth": {"memory": "64MiB"}}
+        with rota.Cluster(self.client, Adder, kinds, args={"start": 5}, timeout_s=120) as cluster:
+            self.assertEqual(cluster.add(1), [[0, 6], [1, 6]])
+            self.assertEqual(cluster.add(number=2), [[0, 8], [1, 8]])
+            self.assertEqual(cluster.generate("x", tag_name="FrozenLake"), "compute 0/2: x")
+            self.assertEqual(cluster.generate("y", tag_name="WebShop"), "bandwidth 1/2: y")
+            self.assertEqual(cluster.double([1, 2, 3]), [2, 4, 6])
+            with self.assertRaises(rota.WorkerError) as caught:
+                cluster.fail()
+            self.assertIn("as it was told", str(caught.exception))
+            with self.assertRaises(rota.WorkerError) as caught:
+                cluster.leave()
+            self.assertIn("its process ended", str(caught.exception))
+            ids = [worker.trajectory.id for worker in cluster.workers]
+        for trajectory in ids:
+            state = self.client.call("TrajectoryService/GetTrajectory", {"id": str(trajectory)})["trajectory"]["state"]
+            self.assertIn(state, ("TRAJECTORY_STATE_CLOSING", "TRAJECTORY_STATE_CLOSED"))
+
+    def test_a_deployment_of_workers_takes_turns(self):
+        self.group("python")
+        self.client.submit_job("python-workers", 4)
+        layout = rota.Layout(dp=1, tp=2)
+        with rota.Cluster(
+            self.client, Adder, {"cpu": {"workers": 2, "memory": "64MiB"}}, layout=layout, deployment="python-workers/actor", timeout_s=120
+        ) as cluster:
+            cluster.step = 1
+            self.assertEqual(cluster.double(list(range(5))), [0, 2, 4, 6, 8])
+            turns = self.client.call("TurnService/ListTurns", {"job": "python-workers", "includeEnded": True}).get("turns", [])
+        self.assertEqual([turn["operation"] for turn in turns], ["OPERATION_FORWARD_BACKWARD"])
+        self.client.delete_job("python-workers")
+
+    def test_a_reward_is_a_function_of_a_url(self):
+        def reward(body):
+            return 200, {}, {"reward": len(body["answer"])}
+
+        with Server(None) as service:
+            service.answer = lambda path, body: reward(body)
+            ask = rota.Serverless(self.client, f"http://{service.address}/score", timeout_s=60)
+            self.assertEqual([ask(answer="four"), ask({"answer": "six"})], [{"reward": 4}, {"reward": 3}])
 
     def test_files_of_a_trajectory_last(self):
         big = os.urandom(2_500_000)

@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"rota/agent/engine/simulated"
 	"rota/api/backoff"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
@@ -155,8 +154,8 @@ func (b *teachers) start(ctx context.Context) (err error) {
 	for t, port := range ports {
 		name, addr := "static-"+teacher(t), "127.0.0.1:"+strconv.Itoa(port)
 		service := b.o.Service * time.Duration(b.sharers(t))
-		p := devcluster.NewProcess(name, addr, b.dir, b.binary, simulated.Command,
-			"--port="+strconv.Itoa(port), "--model="+teacher(t), "--service="+service.String())
+		p := devcluster.NewProcess(name, addr, b.dir, b.binary,
+			"engine", "simulate", "--listen="+addr, "--model="+teacher(t), "--step="+service.String(), "--tokens=1")
 		if err := p.Start(); err != nil {
 			return err
 		}
@@ -202,9 +201,9 @@ func (b *teachers) stop() {
 func (b *teachers) register(ctx context.Context, t int) error {
 	_, err := b.h.api.Engines.RegisterEngine(ctx, &rotav1.RegisterEngineRequest{Engine: &rotav1.EngineSpec{
 		Model: teacher(t), Driver: rotav1.EngineDriver_ENGINE_DRIVER_VLLM,
-		Command: &rotav1.Command{Argv: []string{b.binary, simulated.Command, "--port={{port}}", "--model=" + teacher(t),
+		Command: &rotav1.Command{Argv: []string{b.binary, "engine", "simulate", "--listen=127.0.0.1:{{port}}", "--model=" + teacher(t),
 			"--devices={{devices}}", "--account=" + b.dir, fmt.Sprintf("--memory=%d", uint64(gpuBytes)), fmt.Sprintf("--capacity=%d", uint64(gpuBytes)),
-			"--load=" + b.o.Start.String(), "--wake=" + b.o.Wake.String(), "--service=" + b.o.Service.String()}},
+			"--load=" + b.o.Start.String(), "--wake=" + b.o.Wake.String(), "--step=" + b.o.Service.String(), "--tokens=1"}},
 	}})
 	return err
 }

@@ -28,7 +28,7 @@ type lister func(context.Context, *client.Client, *settings) ([]string, error)
 func (a *app) completed(noun *cobra.Command, list lister) *cobra.Command {
 	for _, cmd := range noun.Commands() {
 		_, argument, _ := strings.Cut(cmd.Use, " ")
-		if isNew := cmd.Name() == "create" || cmd.Name() == "submit"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
+		if isNew := cmd.Name() == "create" || cmd.Name() == "submit" || noun.Name() == "worker" && cmd.Name() == "register"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
 			continue
 		}
 		several := strings.HasSuffix(argument, "...")
@@ -103,6 +103,22 @@ func listMigrationIDs(ctx context.Context, c *client.Client, s *settings) (all [
 	resp, err := c.Migrations.ListMigrations(ctx, &rotav1.ListMigrationsRequest{Namespace: s.namespace, PageSize: completionsMax, AllowStale: true})
 	for _, m := range resp.GetMigrations() {
 		all = append(all, strconv.FormatUint(m.Id, 10)+"\t"+migrationState(m)+" to "+m.Target)
+	}
+	return all, err
+}
+
+func listRolloutIDs(ctx context.Context, c *client.Client, s *settings) (all []string, err error) {
+	resp, err := c.Rollouts.ListRollouts(ctx, &rotav1.ListRolloutsRequest{Namespace: s.namespace, PageSize: completionsMax, AllowStale: true})
+	for _, r := range resp.GetRollouts() {
+		all = append(all, strconv.FormatUint(r.Id, 10)+"\t"+rolloutState(r)+" "+printable(r.Spec.GetPolicy()+" "+r.Spec.GetName()))
+	}
+	return all, err
+}
+
+func listPolicyNames(ctx context.Context, c *client.Client, _ *settings) (all []string, err error) {
+	resp, err := c.Rollouts.ListPolicies(ctx, &rotav1.ListPoliciesRequest{PageSize: completionsMax, AllowStale: true})
+	for _, p := range resp.GetPolicies() {
+		all = append(all, p.Name)
 	}
 	return all, err
 }

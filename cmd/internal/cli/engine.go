@@ -16,7 +16,7 @@ import (
 
 func (a *app) engineCmd() *cobra.Command {
 	return group("engine", "Declare how models are served, and see their engines",
-		a.engineRegisterCmd(), a.reads(a.engineListCmd()), a.reads(a.engineGetCmd()), a.engineRemoveCmd())
+		a.engineRegisterCmd(), a.reads(a.engineListCmd()), a.reads(a.engineGetCmd()), a.engineRemoveCmd(), a.engineSimulateCmd())
 }
 
 // engineFlags are the flags of the declaration of an engine.

@@ -53,9 +53,10 @@ func (a *app) root() *cobra.Command {
 		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(),
 		a.completed(a.engineCmd(), listEngineModels), a.completed(a.modelCmd(), listModelNames), a.completed(a.residencyCmd(), listModelNames),
 		a.stateCmd(), a.tierCmd(), a.completed(a.migrationCmd(), listMigrationIDs),
+		a.completed(a.workerCmd(), listWorkerNames), a.completed(a.rolloutCmd(), listRolloutIDs), a.sampleCmd(), a.batchCmd(), a.completed(a.policyCmd(), listPolicyNames),
 		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
 		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
-		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.superviseCmd(), a.httpCallCmd(), a.simulatedEngineCmd(),
+		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.gatewayCmd(), a.superviseCmd(), a.httpCallCmd(), a.guardCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and with how many cores and GPUs every action of an RL cluster
 runs. Raft replicates the decisions, and agents run the actions.
@@ -71,7 +72,7 @@ See a cluster that loses its leader:  rota demo`
 	root.SilenceUsage = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.DisableFlagParsing {
-			return nil // supervise, http-call, simulated-engine: their agent passes everything
+			return nil // supervise, http-call, kv-files-guard: their agent passes everything
 		}
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err

@@ -20,7 +20,8 @@ import (
 
 func (a *app) simCmd() *cobra.Command {
 	return group("sim", "Simulate workloads on the real state machine and on the baselines",
-		a.simRunCmd(), a.simCompareCmd(), a.simLogCmd(), a.simFiguresCmd(), a.simDocumentCmd())
+		a.simRunCmd(), a.simCompareCmd(), a.simLogCmd(), a.simFiguresCmd(), a.simDocumentCmd(),
+		a.simLengthsCmd(), a.simPlaceCmd(), a.simRolloutsCmd())
 }
 
 // simFlags are those of every simulation.

@@ -182,6 +182,7 @@ type simBar struct {
 	mu   sync.Mutex
 	last time.Time
 	done bool
+	what string // is counted
 }
 
 const (
@@ -190,7 +191,7 @@ const (
 )
 
 func newSimBar(w io.Writer) *simBar {
-	return &simBar{w: w, done: !isTerminal(w)}
+	return &simBar{w: w, done: !isTerminal(w), what: "trajectories"}
 }
 
 // progress returns the function that draws the bar, or nil without a bar.
@@ -204,7 +205,7 @@ func (b *simBar) progress() evaluate.Progress {
 		if now := time.Now(); !b.done && now.Sub(b.last) > simBarInterval {
 			b.last = now
 			full := int(over * simBarWidth / max(1, all))
-			fmt.Fprintf(b.w, "\r[%s%s] %d of %d trajectories", strings.Repeat("=", full), strings.Repeat(" ", simBarWidth-full), over, all)
+			fmt.Fprintf(b.w, "\r[%s%s] %d of %d %s", strings.Repeat("=", full), strings.Repeat(" ", simBarWidth-full), over, all, b.what)
 		}
 	}
 }

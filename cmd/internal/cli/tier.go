@@ -12,6 +12,7 @@ import (
 
 	"rota/agent"
 	"rota/agent/tier"
+	"rota/agent/tier/kvfs"
 	"rota/agent/tier/resp"
 )
 
@@ -20,8 +21,8 @@ const tierStatMax = 10 * time.Second
 
 // kvFlags are the flags of an agent about its KV cache.
 type kvFlags struct {
-	memory, diskSize, rate     size
-	disk, listen, passwordFile string
+	memory, diskSize, rate            size
+	disk, listen, files, passwordFile string
 }
 
 func (f *kvFlags) addTo(cmd *cobra.Command) {
@@ -30,12 +31,13 @@ func (f *kvFlags) addTo(cmd *cobra.Command) {
 	fs.StringVar(&f.disk, "kv-disk", "", "folder of the KV cache's disk tier (default: memory only)")
 	fs.Var(&f.diskSize, "kv-disk-size", "maximum size of the KV cache's disk tier, such as 100GiB")
 	fs.StringVar(&f.listen, "kv-listen", agent.DefaultKVListen, "address of the KV cache for Redis clients: loopback or unix:/path")
+	fs.StringVar(&f.files, "kv-files", "", "directory whose files are the values of the KV cache, for SGLang HiCache; needs root and FUSE (default: none)")
 	fs.StringVar(&f.passwordFile, "kv-password-file", "", "file with the password that clients of the KV cache need (default: no password)")
 	fs.Var(&f.rate, "kv-migration-rate", "maximum rate of copies from other nodes' KV caches in bytes a second, such as 1GiB; 0: no limit")
 }
 
 func (f *kvFlags) apply(cfg *agent.Config) (err error) {
-	cfg.KV = agent.KV{MemoryBytes: uint64(f.memory), Dir: f.disk, DiskBytes: uint64(f.diskSize), Listen: f.listen, MigrationBytesPerSecond: uint64(f.rate)}
+	cfg.KV = agent.KV{MemoryBytes: uint64(f.memory), Dir: f.disk, DiskBytes: uint64(f.diskSize), Listen: f.listen, Files: f.files, MigrationBytesPerSecond: uint64(f.rate)}
 	cfg.KV.Password, err = readPassword("--kv-password-file", f.passwordFile)
 	return err
 }
@@ -54,6 +56,19 @@ func readPassword(flag, path string) (string, error) {
 		return "", usageErrorf("%s: %s is empty; write a password into it", flag, path)
 	}
 	return password, nil
+}
+
+// guardCmd is started by agents that serve their KV cache as files.
+func (a *app) guardCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: kvfs.GuardCommand, Short: "Unmount the files of a KV cache when their agent has died", Hidden: true, DisableFlagParsing: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageErrorf("%s takes the directory", kvfs.GuardCommand)
+			}
+			return kvfs.Guard(args[0], os.Stdin, os.Stdout)
+		},
+	}
 }
 
 func (a *app) tierCmd() *cobra.Command {
@@ -104,6 +119,9 @@ type tierStat struct {
 	Expired     uint64  `json:"expired"`
 	Corrupt     uint64  `json:"corrupt"`
 	Lost        uint64  `json:"lost"`
+	// Files is the directory of --kv-files; empty without it.
+	Files        string `json:"files,omitempty"`
+	FilesMounted bool   `json:"files_mounted,omitempty"`
 }
 
 type tierLine struct {
@@ -126,6 +144,7 @@ func readTier(fields map[string]string) tierStat {
 		DiskState: fields["disk"], DiskWhy: fields["disk_why"], DirectIO: fields["disk_direct"] == "true",
 		LogicalBytes: n("logical_bytes"), UniqueBytes: n("unique_bytes"), DedupeRatio: 1,
 		Misses: n("misses"), Evicted: n("evicted"), Expired: n("expired"), Corrupt: n("corrupt"), Lost: n("lost"),
+		Files: fields["files_directory"], FilesMounted: fields["files_mounted"] == "true",
 	}
 	if st.UniqueBytes > 0 {
 		st.DedupeRatio = float64(st.LogicalBytes) / float64(st.UniqueBytes)
@@ -153,10 +172,21 @@ func (a *app) printTier(st tierStat) error {
 		disk += ": " + st.DiskWhy
 	}
 	fmt.Fprintln(a.out)
-	return a.printFields(nil, []field{
+	return a.printFields(nil, append([]field{
 		{"Keys", fmt.Sprint(st.Keys)}, {"Disk", disk},
 		{"Deduplication", fmt.Sprintf("%.2f (%s of values, %s stored)", st.DedupeRatio, formatSize(st.LogicalBytes), formatSize(st.UniqueBytes))},
 		{"Misses", fmt.Sprint(st.Misses)}, {"Evicted", fmt.Sprint(st.Evicted)}, {"Expired", fmt.Sprint(st.Expired)},
 		{"Corrupt", fmt.Sprint(st.Corrupt)}, {"Lost", fmt.Sprint(st.Lost)},
-	})
+	}, st.filesField()...))
+}
+
+// filesField says where the cache can be used as files; nothing without --kv-files.
+func (st tierStat) filesField() []field {
+	switch {
+	case st.Files == "":
+		return nil
+	case st.FilesMounted:
+		return []field{{"Files", st.Files}}
+	}
+	return []field{{"Files", st.Files + ", not mounted; the log of the agent says why"}}
 }

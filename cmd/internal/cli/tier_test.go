@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,5 +78,22 @@ func TestTierStat(t *testing.T) {
 	}
 	if st.Keys != 2 || st.Memory.Items != 1 || st.Memory.Hits != 2 || st.Misses != 1 || st.DedupeRatio != 2 || st.Disk.BytesMax != 64<<20 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestTheFilesOfACache are shown where there are any.
+func TestTheFilesOfACache(t *testing.T) {
+	for mounted, want := range map[string]string{"": "", "true": "[{Files /kv}]", "false": "[{Files /kv, not mounted; the log of the agent says why}]"} {
+		fields := map[string]string{}
+		if mounted != "" {
+			fields = map[string]string{"files_directory": "/kv", "files_mounted": mounted}
+		}
+		got := ""
+		if f := readTier(fields).filesField(); f != nil {
+			got = fmt.Sprint(f)
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s", mounted, got, want)
+		}
 	}
 }

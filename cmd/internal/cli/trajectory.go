@@ -18,7 +18,8 @@ import (
 
 func (a *app) trajectoryCmd() *cobra.Command {
 	return group("trajectory", "Open, close and see trajectories: sessions with a node and reserved memory",
-		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()))
+		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()),
+		a.trajectorySuspendCmd(), a.trajectoryResumeCmd())
 }
 
 func (a *app) trajectoryOpenCmd() *cobra.Command {
@@ -30,6 +31,9 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		objective    string
 		dir          string
 		env          []string
+		generation   generationFlags
+		rollout      uint64
+		member       uint32
 	)
 	cmd := &cobra.Command{
 		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
@@ -37,7 +41,9 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			"  rota run --trajectory $id -- pytest -x\n" +
 			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone\n" +
 			"  rota trajectory open --memory 512MiB --objective step\n" +
-			"  rota trajectory open --memory 512MiB --env CI=1 --dir project",
+			"  rota trajectory open --memory 512MiB --env CI=1 --dir project\n" +
+			"  rota trajectory open --policy math-7b --class gsm8k --prompt-tokens 900 --hardware h800,h20\n" +
+			"  rota trajectory open --rollout 3 --group 0",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
@@ -57,6 +63,13 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 				}
 				req.Spec = &rotav1.TrajectorySpec{Dir: dir, Env: variables}
 			}
+			var err error
+			if req.Rollout, err = membership(rollout, member); err != nil {
+				return err
+			}
+			if req.Generation, err = generation.spec(); err != nil {
+				return err
+			}
 			if idle > 0 {
 				req.IdleTimeout = durationpb.New(idle)
 			}
@@ -67,6 +80,7 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			return a.printTrajectory(t)
 		}),
 	}
+	generation.addTo(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "free text for humans")
 	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
 	cmd.Flags().Var(&memory, "memory", "memory to reserve for the life of the trajectory, such as 512MiB")
@@ -74,6 +88,8 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 	cmd.Flags().StringVar(&dir, "dir", "", "working directory of commands that name none: a path below the directory of the trajectory, or an absolute path that exists on the node")
 	cmd.Flags().StringVar(&group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
 	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes; its values are the failure domains, such as zone")
+	cmd.Flags().Uint64Var(&rollout, "rollout", 0, "rollout that the trajectory makes a sample for")
+	cmd.Flags().Uint32Var(&member, "group", 0, "prompt group of the rollout, from 0; only with --rollout")
 	cmd.Flags().StringVar(&objective, "objective", "mean", "what cores are divided for: mean (actions complete soon) or step (the last trajectory of a step ends soon)")
 	words(cmd, "objective", "mean", "step")
 	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close the trajectory after this time without an action; 0: never")
@@ -138,7 +154,7 @@ func (a *app) trajectoryListCmd() *cobra.Command {
 }
 
 func (a *app) printTrajectory(t *rotav1.Trajectory) error {
-	return a.printFields(t, []field{
+	return a.printFields(t, append([]field{
 		{"trajectory", optionalID(t.GetId())},
 		{"name", t.GetName()},
 		{"namespace", t.GetNamespace()},
@@ -147,6 +163,7 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"node", t.GetNode()},
 		{"spread group", t.GetSpreadGroup()},
 		{"spread domain", spreadDomain(t)},
+		{"rollout", membershipText(t.GetRollout())},
 		{"objective", enumWord(t.GetObjective(), "OBJECTIVE_")},
 		{"memory", formatSize(t.GetMemoryBytes())},
 		{"directory", t.GetSpec().GetDir()},
@@ -154,7 +171,7 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"live actions", fmt.Sprint(t.GetLiveActions())},
 		{"opened", formatTime(t.GetOpenTime())},
 		{"ended", formatTime(t.GetEndTime())},
-	})
+	}, generationFields(t.GetGeneration())...))
 }
 
 // spreadDomain is the failure domain as LABEL=VALUE.
@@ -167,4 +184,23 @@ func spreadDomain(t *rotav1.Trajectory) string {
 
 func trajectoryState(t *rotav1.Trajectory) string {
 	return enumWord(t.GetState(), "TRAJECTORY_STATE_")
+}
+
+// membership is the place of a trajectory in a rollout; nil without a rollout.
+func membership(rollout uint64, group uint32) (*rotav1.RolloutMembership, error) {
+	switch {
+	case rollout != 0:
+		return &rotav1.RolloutMembership{RolloutId: rollout, Group: group}, nil
+	case group != 0:
+		return nil, usageErrorf("--group %d is of a rollout; give --rollout ID too", group)
+	}
+	return nil, nil
+}
+
+// membershipText is "3, group 0"; empty without a rollout.
+func membershipText(m *rotav1.RolloutMembership) string {
+	if m == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d, group %d", m.RolloutId, m.Group)
 }

@@ -9,10 +9,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"rota/agent/engine/simulated"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/cmd/internal/devcluster"
 	"rota/cmd/internal/rotatest"
+	"rota/internal/engine/simulated"
 )
 
 // oneGPU is what each agent declares; a model takes all of it.
@@ -24,7 +24,7 @@ func (w *world) serve(model string) {
 	_, err := w.api.Engines.RegisterEngine(w.Context(), &rotav1.RegisterEngineRequest{Engine: &rotav1.EngineSpec{
 		Model: model, Driver: rotav1.EngineDriver_ENGINE_DRIVER_VLLM,
 		Command: &rotav1.Command{
-			Argv: []string{rotatest.Binary(w), simulated.Command, "--port={{port}}", "--model=" + model, "--devices={{devices}}",
+			Argv: []string{rotatest.Binary(w), "engine", "simulate", "--listen=127.0.0.1:{{port}}", "--step=0s", "--model=" + model, "--devices={{devices}}",
 				"--account=" + w.dir, "--memory=" + strconv.Itoa(oneGPU), "--capacity=" + strconv.Itoa(oneGPU)},
 			Env: map[string]string{"ENGINE": model, "E2E_WORLD": w.dir},
 		},

@@ -61,7 +61,7 @@ func (w *Witness) Command(request string, asked history.Asked, work Work) *rotav
 // spaces, and holds so many bytes of each of its GPUs while it is awake; 0: all. flags are of
 // the simulated engine that it is.
 func (w *Witness) Serve(model, declaration string, memoryBytes uint64, flags ...string) *rotav1.Command {
-	argv := append([]string{w.Engine, "serve", "--port", "{{port}}", "--devices", "{{devices}}", "--model", model + "@" + declaration}, flags...)
+	argv := append([]string{w.Engine, "serve", "--listen", "127.0.0.1:{{port}}", "--step", "0s", "--tokens", "1", "--devices", "{{devices}}", "--model", model + "@" + declaration}, flags...)
 	return &rotav1.Command{Argv: argv, Env: map[string]string{
 		envSocket: w.path, envDeclaration: declaration, envMemory: strconv.FormatUint(memoryBytes, 10),
 	}}

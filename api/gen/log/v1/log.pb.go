@@ -255,6 +255,18 @@ type Command struct {
 	//	*Command_RequestMigration
 	//	*Command_CancelMigration
 	//	*Command_ReportMigrations
+	//	*Command_CreateRollout
+	//	*Command_CloseRollout
+	//	*Command_PutSample
+	//	*Command_TakeBatch
+	//	*Command_PublishVersion
+	//	*Command_SuspendPolicy
+	//	*Command_RegisterWorker
+	//	*Command_UpdateWorker
+	//	*Command_RemoveWorker
+	//	*Command_ReportGenerations
+	//	*Command_SuspendTrajectory
+	//	*Command_MoveGenerations
 	Verb          isCommand_Verb `protobuf_oneof:"verb"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -657,6 +669,114 @@ func (x *Command) GetReportMigrations() *ReportMigrations {
 	return nil
 }
 
+func (x *Command) GetCreateRollout() *CreateRollout {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CreateRollout); ok {
+			return x.CreateRollout
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCloseRollout() *CloseRollout {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CloseRollout); ok {
+			return x.CloseRollout
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPutSample() *PutSample {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_PutSample); ok {
+			return x.PutSample
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetTakeBatch() *TakeBatch {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_TakeBatch); ok {
+			return x.TakeBatch
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPublishVersion() *PublishVersion {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_PublishVersion); ok {
+			return x.PublishVersion
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSuspendPolicy() *SuspendPolicy {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SuspendPolicy); ok {
+			return x.SuspendPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRegisterWorker() *RegisterWorker {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RegisterWorker); ok {
+			return x.RegisterWorker
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetUpdateWorker() *UpdateWorker {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_UpdateWorker); ok {
+			return x.UpdateWorker
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveWorker() *RemoveWorker {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RemoveWorker); ok {
+			return x.RemoveWorker
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportGenerations() *ReportGenerations {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportGenerations); ok {
+			return x.ReportGenerations
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSuspendTrajectory() *SuspendTrajectory {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SuspendTrajectory); ok {
+			return x.SuspendTrajectory
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetMoveGenerations() *MoveGenerations {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_MoveGenerations); ok {
+			return x.MoveGenerations
+		}
+	}
+	return nil
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -821,6 +941,54 @@ type Command_ReportMigrations struct {
 	ReportMigrations *ReportMigrations `protobuf:"bytes,55,opt,name=report_migrations,json=reportMigrations,proto3,oneof"`
 }
 
+type Command_CreateRollout struct {
+	CreateRollout *CreateRollout `protobuf:"bytes,57,opt,name=create_rollout,json=createRollout,proto3,oneof"`
+}
+
+type Command_CloseRollout struct {
+	CloseRollout *CloseRollout `protobuf:"bytes,58,opt,name=close_rollout,json=closeRollout,proto3,oneof"`
+}
+
+type Command_PutSample struct {
+	PutSample *PutSample `protobuf:"bytes,59,opt,name=put_sample,json=putSample,proto3,oneof"`
+}
+
+type Command_TakeBatch struct {
+	TakeBatch *TakeBatch `protobuf:"bytes,60,opt,name=take_batch,json=takeBatch,proto3,oneof"`
+}
+
+type Command_PublishVersion struct {
+	PublishVersion *PublishVersion `protobuf:"bytes,61,opt,name=publish_version,json=publishVersion,proto3,oneof"`
+}
+
+type Command_SuspendPolicy struct {
+	SuspendPolicy *SuspendPolicy `protobuf:"bytes,62,opt,name=suspend_policy,json=suspendPolicy,proto3,oneof"`
+}
+
+type Command_RegisterWorker struct {
+	RegisterWorker *RegisterWorker `protobuf:"bytes,63,opt,name=register_worker,json=registerWorker,proto3,oneof"`
+}
+
+type Command_UpdateWorker struct {
+	UpdateWorker *UpdateWorker `protobuf:"bytes,64,opt,name=update_worker,json=updateWorker,proto3,oneof"`
+}
+
+type Command_RemoveWorker struct {
+	RemoveWorker *RemoveWorker `protobuf:"bytes,65,opt,name=remove_worker,json=removeWorker,proto3,oneof"`
+}
+
+type Command_ReportGenerations struct {
+	ReportGenerations *ReportGenerations `protobuf:"bytes,66,opt,name=report_generations,json=reportGenerations,proto3,oneof"`
+}
+
+type Command_SuspendTrajectory struct {
+	SuspendTrajectory *SuspendTrajectory `protobuf:"bytes,67,opt,name=suspend_trajectory,json=suspendTrajectory,proto3,oneof"`
+}
+
+type Command_MoveGenerations struct {
+	MoveGenerations *MoveGenerations `protobuf:"bytes,68,opt,name=move_generations,json=moveGenerations,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -900,6 +1068,30 @@ func (*Command_RequestMigration) isCommand_Verb() {}
 func (*Command_CancelMigration) isCommand_Verb() {}
 
 func (*Command_ReportMigrations) isCommand_Verb() {}
+
+func (*Command_CreateRollout) isCommand_Verb() {}
+
+func (*Command_CloseRollout) isCommand_Verb() {}
+
+func (*Command_PutSample) isCommand_Verb() {}
+
+func (*Command_TakeBatch) isCommand_Verb() {}
+
+func (*Command_PublishVersion) isCommand_Verb() {}
+
+func (*Command_SuspendPolicy) isCommand_Verb() {}
+
+func (*Command_RegisterWorker) isCommand_Verb() {}
+
+func (*Command_UpdateWorker) isCommand_Verb() {}
+
+func (*Command_RemoveWorker) isCommand_Verb() {}
+
+func (*Command_ReportGenerations) isCommand_Verb() {}
+
+func (*Command_SuspendTrajectory) isCommand_Verb() {}
+
+func (*Command_MoveGenerations) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -1795,7 +1987,11 @@ type OpenTrajectory struct {
 	Objective uint32 `protobuf:"varint,9,opt,name=objective,proto3" json:"objective,omitempty"`
 	// Encoded rota.v1.TrajectorySpec, which the state machine does not read. Since feature
 	// level 3.
-	Spec          []byte `protobuf:"bytes,10,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec []byte `protobuf:"bytes,10,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Its group of a rollout. Since feature level 3.
+	Rollout *RolloutMembership `protobuf:"bytes,11,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// What it generates. Since feature level 3.
+	Generation    *GenerationSpec `protobuf:"bytes,12,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1896,6 +2092,20 @@ func (x *OpenTrajectory) GetObjective() uint32 {
 func (x *OpenTrajectory) GetSpec() []byte {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *OpenTrajectory) GetRollout() *RolloutMembership {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+func (x *OpenTrajectory) GetGeneration() *GenerationSpec {
+	if x != nil {
+		return x.Generation
 	}
 	return nil
 }
@@ -5242,6 +5452,1212 @@ func (x *MigrationReport) GetPresentBytes() uint64 {
 	return 0
 }
 
+// RolloutMembership is the group of a trajectory.
+type RolloutMembership struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId     uint64                 `protobuf:"varint,1,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
+	Group         uint32                 `protobuf:"varint,2,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutMembership) Reset() {
+	*x = RolloutMembership{}
+	mi := &file_log_v1_log_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutMembership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutMembership) ProtoMessage() {}
+
+func (x *RolloutMembership) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutMembership.ProtoReflect.Descriptor instead.
+func (*RolloutMembership) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *RolloutMembership) GetRolloutId() uint64 {
+	if x != nil {
+		return x.RolloutId
+	}
+	return 0
+}
+
+func (x *RolloutMembership) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+// CreateRollout declares prompt groups.
+type CreateRollout struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Request         *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Namespace       string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name            string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Policy          string                 `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
+	Groups          uint32                 `protobuf:"varint,5,opt,name=groups,proto3" json:"groups,omitempty"`
+	SamplesPerGroup uint32                 `protobuf:"varint,6,opt,name=samples_per_group,json=samplesPerGroup,proto3" json:"samples_per_group,omitempty"`
+	Redundant       uint32                 `protobuf:"varint,7,opt,name=redundant,proto3" json:"redundant,omitempty"`
+	// Versions.
+	Staleness     uint32 `protobuf:"varint,8,opt,name=staleness,proto3" json:"staleness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateRollout) Reset() {
+	*x = CreateRollout{}
+	mi := &file_log_v1_log_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateRollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateRollout) ProtoMessage() {}
+
+func (x *CreateRollout) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateRollout.ProtoReflect.Descriptor instead.
+func (*CreateRollout) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *CreateRollout) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *CreateRollout) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *CreateRollout) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateRollout) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *CreateRollout) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *CreateRollout) GetSamplesPerGroup() uint32 {
+	if x != nil {
+		return x.SamplesPerGroup
+	}
+	return 0
+}
+
+func (x *CreateRollout) GetRedundant() uint32 {
+	if x != nil {
+		return x.Redundant
+	}
+	return 0
+}
+
+func (x *CreateRollout) GetStaleness() uint32 {
+	if x != nil {
+		return x.Staleness
+	}
+	return 0
+}
+
+// CloseRollout closes what has made no sample.
+type CloseRollout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseRollout) Reset() {
+	*x = CloseRollout{}
+	mi := &file_log_v1_log_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseRollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseRollout) ProtoMessage() {}
+
+func (x *CloseRollout) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseRollout.ProtoReflect.Descriptor instead.
+func (*CloseRollout) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *CloseRollout) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+// PutSample puts the sample of a trajectory into the buffer.
+type PutSample struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TrajectoryId uint64                 `protobuf:"varint,1,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	// IEEE 754 bits of the reward, which the state machine does not read.
+	Reward        uint64 `protobuf:"fixed64,2,opt,name=reward,proto3" json:"reward,omitempty"`
+	Tokens        uint64 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Reference     string `protobuf:"bytes,4,opt,name=reference,proto3" json:"reference,omitempty"`
+	KeepOpen      bool   `protobuf:"varint,5,opt,name=keep_open,json=keepOpen,proto3" json:"keep_open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSample) Reset() {
+	*x = PutSample{}
+	mi := &file_log_v1_log_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSample) ProtoMessage() {}
+
+func (x *PutSample) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSample.ProtoReflect.Descriptor instead.
+func (*PutSample) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *PutSample) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *PutSample) GetReward() uint64 {
+	if x != nil {
+		return x.Reward
+	}
+	return 0
+}
+
+func (x *PutSample) GetTokens() uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *PutSample) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *PutSample) GetKeepOpen() bool {
+	if x != nil {
+		return x.KeepOpen
+	}
+	return false
+}
+
+// TakeBatch gives complete groups to a step, or the step's batch again.
+type TakeBatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Groups        uint32                 `protobuf:"varint,3,opt,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TakeBatch) Reset() {
+	*x = TakeBatch{}
+	mi := &file_log_v1_log_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TakeBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakeBatch) ProtoMessage() {}
+
+func (x *TakeBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakeBatch.ProtoReflect.Descriptor instead.
+func (*TakeBatch) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *TakeBatch) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *TakeBatch) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *TakeBatch) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+// PublishVersion makes a version of a policy the current one.
+type PublishVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishVersion) Reset() {
+	*x = PublishVersion{}
+	mi := &file_log_v1_log_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishVersion) ProtoMessage() {}
+
+func (x *PublishVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishVersion.ProtoReflect.Descriptor instead.
+func (*PublishVersion) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *PublishVersion) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PublishVersion) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// SuspendPolicy holds the requests of a policy, or lets them go on.
+type SuspendPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Resume        bool                   `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendPolicy) Reset() {
+	*x = SuspendPolicy{}
+	mi := &file_log_v1_log_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendPolicy) ProtoMessage() {}
+
+func (x *SuspendPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendPolicy.ProtoReflect.Descriptor instead.
+func (*SuspendPolicy) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *SuspendPolicy) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *SuspendPolicy) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+// WorkerProfilePoint is as in rota.v1.
+type WorkerProfilePoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	BatchSize     uint32                 `protobuf:"varint,1,opt,name=batch_size,json=batchSize,proto3" json:"batch_size,omitempty"`
+	TokenNs       int64                  `protobuf:"varint,2,opt,name=token_ns,json=tokenNs,proto3" json:"token_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerProfilePoint) Reset() {
+	*x = WorkerProfilePoint{}
+	mi := &file_log_v1_log_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerProfilePoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerProfilePoint) ProtoMessage() {}
+
+func (x *WorkerProfilePoint) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerProfilePoint.ProtoReflect.Descriptor instead.
+func (*WorkerProfilePoint) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *WorkerProfilePoint) GetBatchSize() uint32 {
+	if x != nil {
+		return x.BatchSize
+	}
+	return 0
+}
+
+func (x *WorkerProfilePoint) GetTokenNs() int64 {
+	if x != nil {
+		return x.TokenNs
+	}
+	return 0
+}
+
+// RegisterWorker declares a worker, or changes it.
+type RegisterWorker struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Policy string                 `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	Url    string                 `protobuf:"bytes,3,opt,name=url,proto3" json:"url,omitempty"`
+	// As rota.v1.WorkerDialect.
+	Dialect       uint32                `protobuf:"varint,4,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	Node          string                `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	Degree        uint32                `protobuf:"varint,6,opt,name=degree,proto3" json:"degree,omitempty"`
+	Hardware      string                `protobuf:"bytes,7,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	Cost          uint64                `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`
+	Slots         uint32                `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
+	Profile       []*WorkerProfilePoint `protobuf:"bytes,10,rep,name=profile,proto3" json:"profile,omitempty"`
+	Prefill_1KNs  int64                 `protobuf:"varint,11,opt,name=prefill_1k_ns,json=prefill1kNs,proto3" json:"prefill_1k_ns,omitempty"`
+	Version       uint64                `protobuf:"varint,12,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterWorker) Reset() {
+	*x = RegisterWorker{}
+	mi := &file_log_v1_log_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterWorker) ProtoMessage() {}
+
+func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
+func (*RegisterWorker) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *RegisterWorker) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetDialect() uint32 {
+	if x != nil {
+		return x.Dialect
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetDegree() uint32 {
+	if x != nil {
+		return x.Degree
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetHardware() string {
+	if x != nil {
+		return x.Hardware
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetCost() uint64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetProfile() []*WorkerProfilePoint {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+func (x *RegisterWorker) GetPrefill_1KNs() int64 {
+	if x != nil {
+		return x.Prefill_1KNs
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// UpdateWorker changes how a worker is used.
+type UpdateWorker struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Draining      *bool                  `protobuf:"varint,2,opt,name=draining,proto3,oneof" json:"draining,omitempty"`
+	Version       *uint64                `protobuf:"varint,3,opt,name=version,proto3,oneof" json:"version,omitempty"`
+	Up            bool                   `protobuf:"varint,4,opt,name=up,proto3" json:"up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateWorker) Reset() {
+	*x = UpdateWorker{}
+	mi := &file_log_v1_log_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateWorker) ProtoMessage() {}
+
+func (x *UpdateWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateWorker.ProtoReflect.Descriptor instead.
+func (*UpdateWorker) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *UpdateWorker) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateWorker) GetDraining() bool {
+	if x != nil && x.Draining != nil {
+		return *x.Draining
+	}
+	return false
+}
+
+func (x *UpdateWorker) GetVersion() uint64 {
+	if x != nil && x.Version != nil {
+		return *x.Version
+	}
+	return 0
+}
+
+func (x *UpdateWorker) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+// RemoveWorker forgets a worker.
+type RemoveWorker struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWorker) Reset() {
+	*x = RemoveWorker{}
+	mi := &file_log_v1_log_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWorker) ProtoMessage() {}
+
+func (x *RemoveWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWorker.ProtoReflect.Descriptor instead.
+func (*RemoveWorker) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *RemoveWorker) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// GenerationSpec is as in rota.v1.
+type GenerationSpec struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	TaskClass     string                 `protobuf:"bytes,2,opt,name=task_class,json=taskClass,proto3" json:"task_class,omitempty"`
+	PromptTokens  uint32                 `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	Hardware      []string               `protobuf:"bytes,4,rep,name=hardware,proto3" json:"hardware,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GenerationSpec) Reset() {
+	*x = GenerationSpec{}
+	mi := &file_log_v1_log_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GenerationSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GenerationSpec) ProtoMessage() {}
+
+func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GenerationSpec.ProtoReflect.Descriptor instead.
+func (*GenerationSpec) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *GenerationSpec) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *GenerationSpec) GetTaskClass() string {
+	if x != nil {
+		return x.TaskClass
+	}
+	return ""
+}
+
+func (x *GenerationSpec) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *GenerationSpec) GetHardware() []string {
+	if x != nil {
+		return x.Hardware
+	}
+	return nil
+}
+
+// GenerationReport is what a trajectory generated since the report before.
+type GenerationReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrajectoryId  uint64                 `protobuf:"varint,1,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	Turns         uint32                 `protobuf:"varint,3,opt,name=turns,proto3" json:"turns,omitempty"`
+	OutputTokens  uint64                 `protobuf:"varint,4,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	ContextTokens uint64                 `protobuf:"varint,5,opt,name=context_tokens,json=contextTokens,proto3" json:"context_tokens,omitempty"`
+	GenerateNs    int64                  `protobuf:"varint,6,opt,name=generate_ns,json=generateNs,proto3" json:"generate_ns,omitempty"`
+	ToolNs        int64                  `protobuf:"varint,7,opt,name=tool_ns,json=toolNs,proto3" json:"tool_ns,omitempty"`
+	FinishReason  string                 `protobuf:"bytes,8,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	Generating    bool                   `protobuf:"varint,9,opt,name=generating,proto3" json:"generating,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GenerationReport) Reset() {
+	*x = GenerationReport{}
+	mi := &file_log_v1_log_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GenerationReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GenerationReport) ProtoMessage() {}
+
+func (x *GenerationReport) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GenerationReport.ProtoReflect.Descriptor instead.
+func (*GenerationReport) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *GenerationReport) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *GenerationReport) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *GenerationReport) GetTurns() uint32 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *GenerationReport) GetOutputTokens() uint64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *GenerationReport) GetContextTokens() uint64 {
+	if x != nil {
+		return x.ContextTokens
+	}
+	return 0
+}
+
+func (x *GenerationReport) GetGenerateNs() int64 {
+	if x != nil {
+		return x.GenerateNs
+	}
+	return 0
+}
+
+func (x *GenerationReport) GetToolNs() int64 {
+	if x != nil {
+		return x.ToolNs
+	}
+	return 0
+}
+
+func (x *GenerationReport) GetFinishReason() string {
+	if x != nil {
+		return x.FinishReason
+	}
+	return ""
+}
+
+func (x *GenerationReport) GetGenerating() bool {
+	if x != nil {
+		return x.Generating
+	}
+	return false
+}
+
+// WorkerReport is what a gateway saw of a worker.
+type WorkerReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Failed        bool                   `protobuf:"varint,2,opt,name=failed,proto3" json:"failed,omitempty"`
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerReport) Reset() {
+	*x = WorkerReport{}
+	mi := &file_log_v1_log_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerReport) ProtoMessage() {}
+
+func (x *WorkerReport) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerReport.ProtoReflect.Descriptor instead.
+func (*WorkerReport) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *WorkerReport) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *WorkerReport) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+func (x *WorkerReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// ReportGenerations is a report of a gateway.
+type ReportGenerations struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Generations   []*GenerationReport    `protobuf:"bytes,2,rep,name=generations,proto3" json:"generations,omitempty"`
+	Workers       []*WorkerReport        `protobuf:"bytes,3,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportGenerations) Reset() {
+	*x = ReportGenerations{}
+	mi := &file_log_v1_log_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportGenerations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportGenerations) ProtoMessage() {}
+
+func (x *ReportGenerations) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportGenerations.ProtoReflect.Descriptor instead.
+func (*ReportGenerations) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *ReportGenerations) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ReportGenerations) GetGenerations() []*GenerationReport {
+	if x != nil {
+		return x.Generations
+	}
+	return nil
+}
+
+func (x *ReportGenerations) GetWorkers() []*WorkerReport {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// SuspendTrajectory holds the requests of a trajectory, or lets them go on.
+type SuspendTrajectory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Resume        bool                   `protobuf:"varint,2,opt,name=resume,proto3" json:"resume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuspendTrajectory) Reset() {
+	*x = SuspendTrajectory{}
+	mi := &file_log_v1_log_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuspendTrajectory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuspendTrajectory) ProtoMessage() {}
+
+func (x *SuspendTrajectory) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuspendTrajectory.ProtoReflect.Descriptor instead.
+func (*SuspendTrajectory) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *SuspendTrajectory) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SuspendTrajectory) GetResume() bool {
+	if x != nil {
+		return x.Resume
+	}
+	return false
+}
+
+// GenerationMove is one move of a plan. It is made only if the trajectory is still at the worker
+// that the plan saw.
+type GenerationMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TrajectoryId  uint64                 `protobuf:"varint,1,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GenerationMove) Reset() {
+	*x = GenerationMove{}
+	mi := &file_log_v1_log_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GenerationMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GenerationMove) ProtoMessage() {}
+
+func (x *GenerationMove) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GenerationMove.ProtoReflect.Descriptor instead.
+func (*GenerationMove) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *GenerationMove) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *GenerationMove) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *GenerationMove) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+// MoveGenerations is a plan of the leader: trajectories that go to other workers (Heddle §5).
+type MoveGenerations struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Moves         []*GenerationMove      `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveGenerations) Reset() {
+	*x = MoveGenerations{}
+	mi := &file_log_v1_log_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveGenerations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveGenerations) ProtoMessage() {}
+
+func (x *MoveGenerations) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveGenerations.ProtoReflect.Descriptor instead.
+func (*MoveGenerations) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *MoveGenerations) GetMoves() []*GenerationMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 var File_log_v1_log_proto protoreflect.FileDescriptor
 
 const file_log_v1_log_proto_rawDesc = "" +
@@ -5251,7 +6667,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf7\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xfa\x18\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -5305,7 +6721,21 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"reportGpus\x12G\n" +
 	"\x11request_migration\x185 \x01(\v2\x18.log.v1.RequestMigrationH\x00R\x10requestMigration\x12D\n" +
 	"\x10cancel_migration\x186 \x01(\v2\x17.log.v1.CancelMigrationH\x00R\x0fcancelMigration\x12G\n" +
-	"\x11report_migrations\x187 \x01(\v2\x18.log.v1.ReportMigrationsH\x00R\x10reportMigrationsB\x06\n" +
+	"\x11report_migrations\x187 \x01(\v2\x18.log.v1.ReportMigrationsH\x00R\x10reportMigrations\x12>\n" +
+	"\x0ecreate_rollout\x189 \x01(\v2\x15.log.v1.CreateRolloutH\x00R\rcreateRollout\x12;\n" +
+	"\rclose_rollout\x18: \x01(\v2\x14.log.v1.CloseRolloutH\x00R\fcloseRollout\x122\n" +
+	"\n" +
+	"put_sample\x18; \x01(\v2\x11.log.v1.PutSampleH\x00R\tputSample\x122\n" +
+	"\n" +
+	"take_batch\x18< \x01(\v2\x11.log.v1.TakeBatchH\x00R\ttakeBatch\x12A\n" +
+	"\x0fpublish_version\x18= \x01(\v2\x16.log.v1.PublishVersionH\x00R\x0epublishVersion\x12>\n" +
+	"\x0esuspend_policy\x18> \x01(\v2\x15.log.v1.SuspendPolicyH\x00R\rsuspendPolicy\x12A\n" +
+	"\x0fregister_worker\x18? \x01(\v2\x16.log.v1.RegisterWorkerH\x00R\x0eregisterWorker\x12;\n" +
+	"\rupdate_worker\x18@ \x01(\v2\x14.log.v1.UpdateWorkerH\x00R\fupdateWorker\x12;\n" +
+	"\rremove_worker\x18A \x01(\v2\x14.log.v1.RemoveWorkerH\x00R\fremoveWorker\x12J\n" +
+	"\x12report_generations\x18B \x01(\v2\x19.log.v1.ReportGenerationsH\x00R\x11reportGenerations\x12J\n" +
+	"\x12suspend_trajectory\x18C \x01(\v2\x19.log.v1.SuspendTrajectoryH\x00R\x11suspendTrajectory\x12D\n" +
+	"\x10move_generations\x18D \x01(\v2\x17.log.v1.MoveGenerationsH\x00R\x0fmoveGenerationsB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -5380,7 +6810,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xc4\x02\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xb1\x03\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -5392,7 +6822,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\fspread_label\x18\b \x01(\tR\vspreadLabel\x12\x1c\n" +
 	"\tobjective\x18\t \x01(\rR\tobjective\x12\x12\n" +
 	"\x04spec\x18\n" +
-	" \x01(\fR\x04spec\"!\n" +
+	" \x01(\fR\x04spec\x123\n" +
+	"\arollout\x18\v \x01(\v2\x19.log.v1.RolloutMembershipR\arollout\x126\n" +
+	"\n" +
+	"generation\x18\f \x01(\v2\x16.log.v1.GenerationSpecR\n" +
+	"generation\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\"\xb0\x03\n" +
 	"\fRegisterNode\x12\x12\n" +
@@ -5652,7 +7086,102 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"totalBytes\x12\x1f\n" +
 	"\vmoved_bytes\x18\x06 \x01(\x04R\n" +
 	"movedBytes\x12#\n" +
-	"\rpresent_bytes\x18\a \x01(\x04R\fpresentBytes*\x86\x01\n" +
+	"\rpresent_bytes\x18\a \x01(\x04R\fpresentBytes\"H\n" +
+	"\x11RolloutMembership\x12\x1d\n" +
+	"\n" +
+	"rollout_id\x18\x01 \x01(\x04R\trolloutId\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\rR\x05group\"\x84\x02\n" +
+	"\rCreateRollout\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06policy\x18\x04 \x01(\tR\x06policy\x12\x16\n" +
+	"\x06groups\x18\x05 \x01(\rR\x06groups\x12*\n" +
+	"\x11samples_per_group\x18\x06 \x01(\rR\x0fsamplesPerGroup\x12\x1c\n" +
+	"\tredundant\x18\a \x01(\rR\tredundant\x12\x1c\n" +
+	"\tstaleness\x18\b \x01(\rR\tstaleness\"\x1e\n" +
+	"\fCloseRollout\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"\x9b\x01\n" +
+	"\tPutSample\x12#\n" +
+	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x16\n" +
+	"\x06reward\x18\x02 \x01(\x06R\x06reward\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\x04R\x06tokens\x12\x1c\n" +
+	"\treference\x18\x04 \x01(\tR\treference\x12\x1b\n" +
+	"\tkeep_open\x18\x05 \x01(\bR\bkeepOpen\"O\n" +
+	"\tTakeBatch\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x16\n" +
+	"\x06groups\x18\x03 \x01(\rR\x06groups\"B\n" +
+	"\x0ePublishVersion\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"?\n" +
+	"\rSuspendPolicy\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
+	"\x06resume\x18\x02 \x01(\bR\x06resume\"N\n" +
+	"\x12WorkerProfilePoint\x12\x1d\n" +
+	"\n" +
+	"batch_size\x18\x01 \x01(\rR\tbatchSize\x12\x19\n" +
+	"\btoken_ns\x18\x02 \x01(\x03R\atokenNs\"\xce\x02\n" +
+	"\x0eRegisterWorker\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x10\n" +
+	"\x03url\x18\x03 \x01(\tR\x03url\x12\x18\n" +
+	"\adialect\x18\x04 \x01(\rR\adialect\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\x12\x16\n" +
+	"\x06degree\x18\x06 \x01(\rR\x06degree\x12\x1a\n" +
+	"\bhardware\x18\a \x01(\tR\bhardware\x12\x12\n" +
+	"\x04cost\x18\b \x01(\x04R\x04cost\x12\x14\n" +
+	"\x05slots\x18\t \x01(\rR\x05slots\x124\n" +
+	"\aprofile\x18\n" +
+	" \x03(\v2\x1a.log.v1.WorkerProfilePointR\aprofile\x12\"\n" +
+	"\rprefill_1k_ns\x18\v \x01(\x03R\vprefill1kNs\x12\x18\n" +
+	"\aversion\x18\f \x01(\x04R\aversion\"\x8b\x01\n" +
+	"\fUpdateWorker\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\bdraining\x18\x02 \x01(\bH\x00R\bdraining\x88\x01\x01\x12\x1d\n" +
+	"\aversion\x18\x03 \x01(\x04H\x01R\aversion\x88\x01\x01\x12\x0e\n" +
+	"\x02up\x18\x04 \x01(\bR\x02upB\v\n" +
+	"\t_drainingB\n" +
+	"\n" +
+	"\b_version\"\"\n" +
+	"\fRemoveWorker\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x88\x01\n" +
+	"\x0eGenerationSpec\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
+	"\n" +
+	"task_class\x18\x02 \x01(\tR\ttaskClass\x12#\n" +
+	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12\x1a\n" +
+	"\bhardware\x18\x04 \x03(\tR\bhardware\"\xb0\x02\n" +
+	"\x10GenerationReport\x12#\n" +
+	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x14\n" +
+	"\x05turns\x18\x03 \x01(\rR\x05turns\x12#\n" +
+	"\routput_tokens\x18\x04 \x01(\x04R\foutputTokens\x12%\n" +
+	"\x0econtext_tokens\x18\x05 \x01(\x04R\rcontextTokens\x12\x1f\n" +
+	"\vgenerate_ns\x18\x06 \x01(\x03R\n" +
+	"generateNs\x12\x17\n" +
+	"\atool_ns\x18\a \x01(\x03R\x06toolNs\x12#\n" +
+	"\rfinish_reason\x18\b \x01(\tR\ffinishReason\x12\x1e\n" +
+	"\n" +
+	"generating\x18\t \x01(\bR\n" +
+	"generating\"X\n" +
+	"\fWorkerReport\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06failed\x18\x02 \x01(\bR\x06failed\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xaa\x01\n" +
+	"\x11ReportGenerations\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12:\n" +
+	"\vgenerations\x18\x02 \x03(\v2\x18.log.v1.GenerationReportR\vgenerations\x12.\n" +
+	"\aworkers\x18\x03 \x03(\v2\x14.log.v1.WorkerReportR\aworkers\";\n" +
+	"\x11SuspendTrajectory\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
+	"\x06resume\x18\x02 \x01(\bR\x06resume\"Y\n" +
+	"\x0eGenerationMove\x12#\n" +
+	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\"?\n" +
+	"\x0fMoveGenerations\x12,\n" +
+	"\x05moves\x18\x01 \x03(\v2\x16.log.v1.GenerationMoveR\x05moves*\x86\x01\n" +
 	"\tJobChange\x12\x1a\n" +
 	"\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12JOB_CHANGE_SUSPEND\x10\x01\x12\x15\n" +
@@ -5678,73 +7207,91 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_log_v1_log_proto_goTypes = []any{
-	(JobChange)(0),           // 0: log.v1.JobChange
-	(TurnEnd)(0),             // 1: log.v1.TurnEnd
-	(*Entry)(nil),            // 2: log.v1.Entry
-	(*Command)(nil),          // 3: log.v1.Command
-	(*Request)(nil),          // 4: log.v1.Request
-	(*Bootstrap)(nil),        // 5: log.v1.Bootstrap
-	(*Settings)(nil),         // 6: log.v1.Settings
-	(*SubmitActions)(nil),    // 7: log.v1.SubmitActions
-	(*Action)(nil),           // 8: log.v1.Action
-	(*Needs)(nil),            // 9: log.v1.Needs
-	(*Profile)(nil),          // 10: log.v1.Profile
-	(*Point)(nil),            // 11: log.v1.Point
-	(*Gpus)(nil),             // 12: log.v1.Gpus
-	(*QuotaUse)(nil),         // 13: log.v1.QuotaUse
-	(*CancelActions)(nil),    // 14: log.v1.CancelActions
-	(*OpenTrajectory)(nil),   // 15: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil),  // 16: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),     // 17: log.v1.RegisterNode
-	(*GpuInventory)(nil),     // 18: log.v1.GpuInventory
-	(*NumaNode)(nil),         // 19: log.v1.NumaNode
-	(*Label)(nil),            // 20: log.v1.Label
-	(*ReportAttempts)(nil),   // 21: log.v1.ReportAttempts
-	(*AttemptReport)(nil),    // 22: log.v1.AttemptReport
-	(*ExpireNode)(nil),       // 23: log.v1.ExpireNode
-	(*DrainNode)(nil),        // 24: log.v1.DrainNode
-	(*ReportDisk)(nil),       // 25: log.v1.ReportDisk
-	(*ReportGpus)(nil),       // 26: log.v1.ReportGpus
-	(*RemoveNode)(nil),       // 27: log.v1.RemoveNode
-	(*RegisterEngine)(nil),   // 28: log.v1.RegisterEngine
-	(*RemoveEngine)(nil),     // 29: log.v1.RemoveEngine
-	(*ReportEngines)(nil),    // 30: log.v1.ReportEngines
-	(*EngineReport)(nil),     // 31: log.v1.EngineReport
-	(*CreateNamespace)(nil),  // 32: log.v1.CreateNamespace
-	(*DeletePool)(nil),       // 33: log.v1.DeletePool
-	(*DeleteNamespace)(nil),  // 34: log.v1.DeleteNamespace
-	(*ResumePool)(nil),       // 35: log.v1.ResumePool
-	(*DeleteClass)(nil),      // 36: log.v1.DeleteClass
-	(*CreateQuota)(nil),      // 37: log.v1.CreateQuota
-	(*UpdateQuota)(nil),      // 38: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),      // 39: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),  // 40: log.v1.CreateNodeGroup
-	(*GroupMember)(nil),      // 41: log.v1.GroupMember
-	(*MemberSelector)(nil),   // 42: log.v1.MemberSelector
-	(*SetGroupMembers)(nil),  // 43: log.v1.SetGroupMembers
-	(*DeleteNodeGroup)(nil),  // 44: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),     // 45: log.v1.ResumeLedger
-	(*SubmitJob)(nil),        // 46: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),  // 47: log.v1.DeploymentHooks
-	(*Cycle)(nil),            // 48: log.v1.Cycle
-	(*Segment)(nil),          // 49: log.v1.Segment
-	(*ChangeJob)(nil),        // 50: log.v1.ChangeJob
-	(*MoveJob)(nil),          // 51: log.v1.MoveJob
-	(*AcquireTurn)(nil),      // 52: log.v1.AcquireTurn
-	(*EndTurn)(nil),          // 53: log.v1.EndTurn
-	(*SubmitHook)(nil),       // 54: log.v1.SubmitHook
-	(*EndContextSwitch)(nil), // 55: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),       // 56: log.v1.RaiseLevel
-	(*QuoteHash)(nil),        // 57: log.v1.QuoteHash
-	(*Tick)(nil),             // 58: log.v1.Tick
-	(*Result)(nil),           // 59: log.v1.Result
-	(*Refusal)(nil),          // 60: log.v1.Refusal
-	(*RequestMigration)(nil), // 61: log.v1.RequestMigration
-	(*CancelMigration)(nil),  // 62: log.v1.CancelMigration
-	(*ReportMigrations)(nil), // 63: log.v1.ReportMigrations
-	(*MigrationReport)(nil),  // 64: log.v1.MigrationReport
+	(JobChange)(0),             // 0: log.v1.JobChange
+	(TurnEnd)(0),               // 1: log.v1.TurnEnd
+	(*Entry)(nil),              // 2: log.v1.Entry
+	(*Command)(nil),            // 3: log.v1.Command
+	(*Request)(nil),            // 4: log.v1.Request
+	(*Bootstrap)(nil),          // 5: log.v1.Bootstrap
+	(*Settings)(nil),           // 6: log.v1.Settings
+	(*SubmitActions)(nil),      // 7: log.v1.SubmitActions
+	(*Action)(nil),             // 8: log.v1.Action
+	(*Needs)(nil),              // 9: log.v1.Needs
+	(*Profile)(nil),            // 10: log.v1.Profile
+	(*Point)(nil),              // 11: log.v1.Point
+	(*Gpus)(nil),               // 12: log.v1.Gpus
+	(*QuotaUse)(nil),           // 13: log.v1.QuotaUse
+	(*CancelActions)(nil),      // 14: log.v1.CancelActions
+	(*OpenTrajectory)(nil),     // 15: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil),    // 16: log.v1.CloseTrajectory
+	(*RegisterNode)(nil),       // 17: log.v1.RegisterNode
+	(*GpuInventory)(nil),       // 18: log.v1.GpuInventory
+	(*NumaNode)(nil),           // 19: log.v1.NumaNode
+	(*Label)(nil),              // 20: log.v1.Label
+	(*ReportAttempts)(nil),     // 21: log.v1.ReportAttempts
+	(*AttemptReport)(nil),      // 22: log.v1.AttemptReport
+	(*ExpireNode)(nil),         // 23: log.v1.ExpireNode
+	(*DrainNode)(nil),          // 24: log.v1.DrainNode
+	(*ReportDisk)(nil),         // 25: log.v1.ReportDisk
+	(*ReportGpus)(nil),         // 26: log.v1.ReportGpus
+	(*RemoveNode)(nil),         // 27: log.v1.RemoveNode
+	(*RegisterEngine)(nil),     // 28: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),       // 29: log.v1.RemoveEngine
+	(*ReportEngines)(nil),      // 30: log.v1.ReportEngines
+	(*EngineReport)(nil),       // 31: log.v1.EngineReport
+	(*CreateNamespace)(nil),    // 32: log.v1.CreateNamespace
+	(*DeletePool)(nil),         // 33: log.v1.DeletePool
+	(*DeleteNamespace)(nil),    // 34: log.v1.DeleteNamespace
+	(*ResumePool)(nil),         // 35: log.v1.ResumePool
+	(*DeleteClass)(nil),        // 36: log.v1.DeleteClass
+	(*CreateQuota)(nil),        // 37: log.v1.CreateQuota
+	(*UpdateQuota)(nil),        // 38: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),        // 39: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),    // 40: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),        // 41: log.v1.GroupMember
+	(*MemberSelector)(nil),     // 42: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),    // 43: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),    // 44: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),       // 45: log.v1.ResumeLedger
+	(*SubmitJob)(nil),          // 46: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),    // 47: log.v1.DeploymentHooks
+	(*Cycle)(nil),              // 48: log.v1.Cycle
+	(*Segment)(nil),            // 49: log.v1.Segment
+	(*ChangeJob)(nil),          // 50: log.v1.ChangeJob
+	(*MoveJob)(nil),            // 51: log.v1.MoveJob
+	(*AcquireTurn)(nil),        // 52: log.v1.AcquireTurn
+	(*EndTurn)(nil),            // 53: log.v1.EndTurn
+	(*SubmitHook)(nil),         // 54: log.v1.SubmitHook
+	(*EndContextSwitch)(nil),   // 55: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),         // 56: log.v1.RaiseLevel
+	(*QuoteHash)(nil),          // 57: log.v1.QuoteHash
+	(*Tick)(nil),               // 58: log.v1.Tick
+	(*Result)(nil),             // 59: log.v1.Result
+	(*Refusal)(nil),            // 60: log.v1.Refusal
+	(*RequestMigration)(nil),   // 61: log.v1.RequestMigration
+	(*CancelMigration)(nil),    // 62: log.v1.CancelMigration
+	(*ReportMigrations)(nil),   // 63: log.v1.ReportMigrations
+	(*MigrationReport)(nil),    // 64: log.v1.MigrationReport
+	(*RolloutMembership)(nil),  // 65: log.v1.RolloutMembership
+	(*CreateRollout)(nil),      // 66: log.v1.CreateRollout
+	(*CloseRollout)(nil),       // 67: log.v1.CloseRollout
+	(*PutSample)(nil),          // 68: log.v1.PutSample
+	(*TakeBatch)(nil),          // 69: log.v1.TakeBatch
+	(*PublishVersion)(nil),     // 70: log.v1.PublishVersion
+	(*SuspendPolicy)(nil),      // 71: log.v1.SuspendPolicy
+	(*WorkerProfilePoint)(nil), // 72: log.v1.WorkerProfilePoint
+	(*RegisterWorker)(nil),     // 73: log.v1.RegisterWorker
+	(*UpdateWorker)(nil),       // 74: log.v1.UpdateWorker
+	(*RemoveWorker)(nil),       // 75: log.v1.RemoveWorker
+	(*GenerationSpec)(nil),     // 76: log.v1.GenerationSpec
+	(*GenerationReport)(nil),   // 77: log.v1.GenerationReport
+	(*WorkerReport)(nil),       // 78: log.v1.WorkerReport
+	(*ReportGenerations)(nil),  // 79: log.v1.ReportGenerations
+	(*SuspendTrajectory)(nil),  // 80: log.v1.SuspendTrajectory
+	(*GenerationMove)(nil),     // 81: log.v1.GenerationMove
+	(*MoveGenerations)(nil),    // 82: log.v1.MoveGenerations
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -5788,44 +7335,64 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	61, // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
 	62, // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
 	63, // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
-	6,  // 41: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,  // 42: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,  // 43: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,  // 44: log.v1.Action.needs:type_name -> log.v1.Needs
-	10, // 45: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12, // 46: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13, // 47: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11, // 48: log.v1.Profile.points:type_name -> log.v1.Point
-	4,  // 49: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	19, // 50: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20, // 51: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18, // 52: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22, // 53: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	13, // 54: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
-	31, // 55: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
-	41, // 56: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
-	42, // 57: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
-	20, // 58: log.v1.MemberSelector.labels:type_name -> log.v1.Label
-	41, // 59: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
-	42, // 60: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
-	4,  // 61: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	48, // 62: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	47, // 63: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,  // 64: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,  // 65: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,  // 66: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	49, // 67: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,  // 68: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,  // 69: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,  // 70: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	60, // 71: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	4,  // 72: log.v1.RequestMigration.request:type_name -> log.v1.Request
-	64, // 73: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	66, // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
+	67, // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
+	68, // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
+	69, // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
+	70, // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
+	71, // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
+	73, // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
+	74, // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
+	75, // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
+	79, // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
+	80, // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
+	82, // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
+	6,  // 53: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,  // 54: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,  // 55: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,  // 56: log.v1.Action.needs:type_name -> log.v1.Needs
+	10, // 57: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12, // 58: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13, // 59: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11, // 60: log.v1.Profile.points:type_name -> log.v1.Point
+	4,  // 61: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	65, // 62: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
+	76, // 63: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
+	19, // 64: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20, // 65: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18, // 66: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22, // 67: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	13, // 68: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
+	31, // 69: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	41, // 70: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	42, // 71: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	20, // 72: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	41, // 73: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	42, // 74: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,  // 75: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	48, // 76: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	47, // 77: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,  // 78: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,  // 79: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,  // 80: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	49, // 81: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,  // 82: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,  // 83: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,  // 84: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	60, // 85: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	4,  // 86: log.v1.RequestMigration.request:type_name -> log.v1.Request
+	64, // 87: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
+	4,  // 88: log.v1.CreateRollout.request:type_name -> log.v1.Request
+	72, // 89: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
+	4,  // 90: log.v1.ReportGenerations.request:type_name -> log.v1.Request
+	77, // 91: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
+	78, // 92: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
+	81, // 93: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
+	94, // [94:94] is the sub-list for method output_type
+	94, // [94:94] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -5874,15 +7441,28 @@ func file_log_v1_log_proto_init() {
 		(*Command_RequestMigration)(nil),
 		(*Command_CancelMigration)(nil),
 		(*Command_ReportMigrations)(nil),
+		(*Command_CreateRollout)(nil),
+		(*Command_CloseRollout)(nil),
+		(*Command_PutSample)(nil),
+		(*Command_TakeBatch)(nil),
+		(*Command_PublishVersion)(nil),
+		(*Command_SuspendPolicy)(nil),
+		(*Command_RegisterWorker)(nil),
+		(*Command_UpdateWorker)(nil),
+		(*Command_RemoveWorker)(nil),
+		(*Command_ReportGenerations)(nil),
+		(*Command_SuspendTrajectory)(nil),
+		(*Command_MoveGenerations)(nil),
 	}
 	file_log_v1_log_proto_msgTypes[36].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[72].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   63,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

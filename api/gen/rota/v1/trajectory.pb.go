@@ -152,7 +152,8 @@ type Trajectory struct {
 	EndTime     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
 	// Actions that are queued or running.
 	LiveActions uint32 `protobuf:"varint,10,opt,name=live_actions,json=liveActions,proto3" json:"live_actions,omitempty"`
-	// Closed by itself after this long without a live action; 0: never.
+	// Closed by itself after this long without a live action, and without a report of what was
+	// generated for it; 0: never.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,11,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	// As in OpenTrajectoryRequest.
 	SpreadGroup string `protobuf:"bytes,12,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
@@ -162,7 +163,11 @@ type Trajectory struct {
 	SpreadDomain string    `protobuf:"bytes,14,opt,name=spread_domain,json=spreadDomain,proto3" json:"spread_domain,omitempty"`
 	Objective    Objective `protobuf:"varint,15,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
 	// As in OpenTrajectoryRequest, with "[redacted]" for each value.
-	Spec          *TrajectorySpec `protobuf:"bytes,16,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec *TrajectorySpec `protobuf:"bytes,16,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Its place in a rollout.
+	Rollout *RolloutMembership `protobuf:"bytes,17,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// What it generates, at which worker.
+	Generation    *Generation `protobuf:"bytes,18,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -309,6 +314,20 @@ func (x *Trajectory) GetSpec() *TrajectorySpec {
 	return nil
 }
 
+func (x *Trajectory) GetRollout() *RolloutMembership {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+func (x *Trajectory) GetGeneration() *Generation {
+	if x != nil {
+		return x.Generation
+	}
+	return nil
+}
+
 // TrajectorySpec is what the commands of a trajectory have in common. Encoded it may be at most
 // 4 KiB.
 type TrajectorySpec struct {
@@ -389,7 +408,11 @@ type OpenTrajectoryRequest struct {
 	// OBJECTIVE_MEAN if unspecified. OBJECTIVE_STEP needs feature level 3.
 	Objective Objective `protobuf:"varint,10,opt,name=objective,proto3,enum=rota.v1.Objective" json:"objective,omitempty"`
 	// Needs feature level 3.
-	Spec          *TrajectorySpec `protobuf:"bytes,11,opt,name=spec,proto3" json:"spec,omitempty"`
+	Spec *TrajectorySpec `protobuf:"bytes,11,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Makes it a member of a rollout. Needs feature level 3.
+	Rollout *RolloutMembership `protobuf:"bytes,12,opt,name=rollout,proto3" json:"rollout,omitempty"`
+	// It generates with a policy, at a worker that the cluster chooses. Needs feature level 3.
+	Generation    *GenerationSpec `protobuf:"bytes,13,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +520,20 @@ func (x *OpenTrajectoryRequest) GetObjective() Objective {
 func (x *OpenTrajectoryRequest) GetSpec() *TrajectorySpec {
 	if x != nil {
 		return x.Spec
+	}
+	return nil
+}
+
+func (x *OpenTrajectoryRequest) GetRollout() *RolloutMembership {
+	if x != nil {
+		return x.Rollout
+	}
+	return nil
+}
+
+func (x *OpenTrajectoryRequest) GetGeneration() *GenerationSpec {
+	if x != nil {
+		return x.Generation
 	}
 	return nil
 }
@@ -870,7 +907,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x04\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\xcf\x05\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -889,13 +926,17 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\fspread_label\x18\r \x01(\tR\vspreadLabel\x12#\n" +
 	"\rspread_domain\x18\x0e \x01(\tR\fspreadDomain\x120\n" +
 	"\tobjective\x18\x0f \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\x12+\n" +
-	"\x04spec\x18\x10 \x01(\v2\x17.rota.v1.TrajectorySpecR\x04spec\"\x8e\x01\n" +
+	"\x04spec\x18\x10 \x01(\v2\x17.rota.v1.TrajectorySpecR\x04spec\x124\n" +
+	"\arollout\x18\x11 \x01(\v2\x1a.rota.v1.RolloutMembershipR\arollout\x123\n" +
+	"\n" +
+	"generation\x18\x12 \x01(\v2\x13.rota.v1.GenerationR\n" +
+	"generation\"\x8e\x01\n" +
 	"\x0eTrajectorySpec\x122\n" +
 	"\x03env\x18\x01 \x03(\v2 .rota.v1.TrajectorySpec.EnvEntryR\x03env\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xae\x04\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -910,7 +951,11 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\fspread_label\x18\t \x01(\tR\vspreadLabel\x120\n" +
 	"\tobjective\x18\n" +
 	" \x01(\x0e2\x12.rota.v1.ObjectiveR\tobjective\x12+\n" +
-	"\x04spec\x18\v \x01(\v2\x17.rota.v1.TrajectorySpecR\x04spec\"i\n" +
+	"\x04spec\x18\v \x01(\v2\x17.rota.v1.TrajectorySpecR\x04spec\x124\n" +
+	"\arollout\x18\f \x01(\v2\x1a.rota.v1.RolloutMembershipR\arollout\x127\n" +
+	"\n" +
+	"generation\x18\r \x01(\v2\x17.rota.v1.GenerationSpecR\n" +
+	"generation\"i\n" +
 	"\x16OpenTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
@@ -988,6 +1033,9 @@ var file_rota_v1_trajectory_proto_goTypes = []any{
 	nil,                              // 12: rota.v1.TrajectorySpec.EnvEntry
 	(*timestamppb.Timestamp)(nil),    // 13: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),      // 14: google.protobuf.Duration
+	(*RolloutMembership)(nil),        // 15: rota.v1.RolloutMembership
+	(*Generation)(nil),               // 16: rota.v1.Generation
+	(*GenerationSpec)(nil),           // 17: rota.v1.GenerationSpec
 }
 var file_rota_v1_trajectory_proto_depIdxs = []int32{
 	0,  // 0: rota.v1.Trajectory.state:type_name -> rota.v1.TrajectoryState
@@ -996,28 +1044,32 @@ var file_rota_v1_trajectory_proto_depIdxs = []int32{
 	14, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
 	1,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
 	3,  // 5: rota.v1.Trajectory.spec:type_name -> rota.v1.TrajectorySpec
-	12, // 6: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
-	13, // 7: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
-	14, // 8: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
-	1,  // 9: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
-	3,  // 10: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
-	2,  // 11: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 12: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 13: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 14: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
-	4,  // 15: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
-	6,  // 16: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
-	8,  // 17: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
-	10, // 18: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
-	5,  // 19: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
-	7,  // 20: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
-	9,  // 21: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
-	11, // 22: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	15, // 6: rota.v1.Trajectory.rollout:type_name -> rota.v1.RolloutMembership
+	16, // 7: rota.v1.Trajectory.generation:type_name -> rota.v1.Generation
+	12, // 8: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
+	13, // 9: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
+	14, // 10: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
+	1,  // 11: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
+	3,  // 12: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
+	15, // 13: rota.v1.OpenTrajectoryRequest.rollout:type_name -> rota.v1.RolloutMembership
+	17, // 14: rota.v1.OpenTrajectoryRequest.generation:type_name -> rota.v1.GenerationSpec
+	2,  // 15: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 16: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 17: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	2,  // 18: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
+	4,  // 19: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
+	6,  // 20: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
+	8,  // 21: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
+	10, // 22: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
+	5,  // 23: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
+	7,  // 24: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
+	9,  // 25: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
+	11, // 26: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_trajectory_proto_init() }
@@ -1025,6 +1077,8 @@ func file_rota_v1_trajectory_proto_init() {
 	if File_rota_v1_trajectory_proto != nil {
 		return
 	}
+	file_rota_v1_rollout_proto_init()
+	file_rota_v1_worker_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

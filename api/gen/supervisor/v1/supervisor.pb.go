@@ -133,7 +133,9 @@ type Supervisor struct {
 	// The arguments that it was started with.
 	Args []string `protobuf:"bytes,6,rep,name=args,proto3" json:"args,omitempty"`
 	// It can change the CPUs of attempts that run.
-	Resizes       bool `protobuf:"varint,7,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	Resizes bool `protobuf:"varint,7,opt,name=resizes,proto3" json:"resizes,omitempty"`
+	// It can keep attempts from opening devices.
+	HidesDevices  bool `protobuf:"varint,8,opt,name=hides_devices,json=hidesDevices,proto3" json:"hides_devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +219,13 @@ func (x *Supervisor) GetResizes() bool {
 	return false
 }
 
+func (x *Supervisor) GetHidesDevices() bool {
+	if x != nil {
+		return x.HidesDevices
+	}
+	return false
+}
+
 // Key is the fencing token of an attempt.
 type Key struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -292,7 +301,9 @@ type Spec struct {
 	// The CPUs may change while it runs.
 	Follows bool `protobuf:"varint,9,opt,name=follows,proto3" json:"follows,omitempty"`
 	// It uses quotas, and may say that their provider refused calls.
-	Throttles     bool `protobuf:"varint,10,opt,name=throttles,proto3" json:"throttles,omitempty"`
+	Throttles bool `protobuf:"varint,10,opt,name=throttles,proto3" json:"throttles,omitempty"`
+	// Character devices that it may not open, where the supervisor can see to that.
+	HiddenDevices []*Device `protobuf:"bytes,11,rep,name=hidden_devices,json=hiddenDevices,proto3" json:"hidden_devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +408,66 @@ func (x *Spec) GetThrottles() bool {
 	return false
 }
 
+func (x *Spec) GetHiddenDevices() []*Device {
+	if x != nil {
+		return x.HiddenDevices
+	}
+	return nil
+}
+
+// Device is a character device, by its numbers.
+type Device struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Major         uint32                 `protobuf:"varint,1,opt,name=major,proto3" json:"major,omitempty"`
+	Minor         uint32                 `protobuf:"varint,2,opt,name=minor,proto3" json:"minor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Device) Reset() {
+	*x = Device{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Device) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Device) ProtoMessage() {}
+
+func (x *Device) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Device.ProtoReflect.Descriptor instead.
+func (*Device) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Device) GetMajor() uint32 {
+	if x != nil {
+		return x.Major
+	}
+	return 0
+}
+
+func (x *Device) GetMinor() uint32 {
+	if x != nil {
+		return x.Minor
+	}
+	return 0
+}
+
 type Exit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
@@ -422,7 +493,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +505,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +518,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Exit) GetKey() *Key {
@@ -551,7 +622,7 @@ type QuotaUse struct {
 
 func (x *QuotaUse) Reset() {
 	*x = QuotaUse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +634,7 @@ func (x *QuotaUse) String() string {
 func (*QuotaUse) ProtoMessage() {}
 
 func (x *QuotaUse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +647,7 @@ func (x *QuotaUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaUse.ProtoReflect.Descriptor instead.
 func (*QuotaUse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QuotaUse) GetQuota() string {
@@ -603,7 +674,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +686,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +699,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartRequest) GetSession() uint64 {
@@ -653,7 +724,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +736,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +749,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 type ResizeRequest struct {
@@ -693,7 +764,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +776,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +789,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResizeRequest) GetSession() uint64 {
@@ -750,7 +821,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +833,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +846,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 type KillRequest struct {
@@ -790,7 +861,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +873,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +886,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *KillRequest) GetSession() uint64 {
@@ -847,7 +918,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +930,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +943,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 type ListRequest struct {
@@ -884,7 +955,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +967,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +980,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListRequest) GetSession() uint64 {
@@ -931,7 +1002,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1014,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1027,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListResponse) GetRunning() []*Key {
@@ -989,7 +1060,7 @@ type Cpus struct {
 
 func (x *Cpus) Reset() {
 	*x = Cpus{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1072,7 @@ func (x *Cpus) String() string {
 func (*Cpus) ProtoMessage() {}
 
 func (x *Cpus) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1085,7 @@ func (x *Cpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cpus.ProtoReflect.Descriptor instead.
 func (*Cpus) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Cpus) GetCpus() []uint32 {
@@ -1034,7 +1105,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1117,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1130,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForgetRequest) GetSession() uint64 {
@@ -1084,7 +1155,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1167,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1180,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 type KeepTrajectoriesRequest struct {
@@ -1122,7 +1193,7 @@ type KeepTrajectoriesRequest struct {
 
 func (x *KeepTrajectoriesRequest) Reset() {
 	*x = KeepTrajectoriesRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1205,7 @@ func (x *KeepTrajectoriesRequest) String() string {
 func (*KeepTrajectoriesRequest) ProtoMessage() {}
 
 func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1218,7 @@ func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTrajectoriesRequest.ProtoReflect.Descriptor instead.
 func (*KeepTrajectoriesRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *KeepTrajectoriesRequest) GetSession() uint64 {
@@ -1172,7 +1243,7 @@ type KeepTrajectoriesResponse struct {
 
 func (x *KeepTrajectoriesResponse) Reset() {
 	*x = KeepTrajectoriesResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1255,7 @@ func (x *KeepTrajectoriesResponse) String() string {
 func (*KeepTrajectoriesResponse) ProtoMessage() {}
 
 func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1268,7 @@ func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTrajectoriesResponse.ProtoReflect.Descriptor instead.
 func (*KeepTrajectoriesResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 type MakeTrajectoryRequest struct {
@@ -1210,7 +1281,7 @@ type MakeTrajectoryRequest struct {
 
 func (x *MakeTrajectoryRequest) Reset() {
 	*x = MakeTrajectoryRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1293,7 @@ func (x *MakeTrajectoryRequest) String() string {
 func (*MakeTrajectoryRequest) ProtoMessage() {}
 
 func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1306,7 @@ func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*MakeTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MakeTrajectoryRequest) GetSession() uint64 {
@@ -1260,7 +1331,7 @@ type MakeTrajectoryResponse struct {
 
 func (x *MakeTrajectoryResponse) Reset() {
 	*x = MakeTrajectoryResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1343,7 @@ func (x *MakeTrajectoryResponse) String() string {
 func (*MakeTrajectoryResponse) ProtoMessage() {}
 
 func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1356,7 @@ func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*MakeTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
 }
 
 type SetDeadlineRequest struct {
@@ -1299,7 +1370,7 @@ type SetDeadlineRequest struct {
 
 func (x *SetDeadlineRequest) Reset() {
 	*x = SetDeadlineRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1382,7 @@ func (x *SetDeadlineRequest) String() string {
 func (*SetDeadlineRequest) ProtoMessage() {}
 
 func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1395,7 @@ func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
 func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetDeadlineRequest) GetSession() uint64 {
@@ -1349,7 +1420,7 @@ type SetDeadlineResponse struct {
 
 func (x *SetDeadlineResponse) Reset() {
 	*x = SetDeadlineResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1432,7 @@ func (x *SetDeadlineResponse) String() string {
 func (*SetDeadlineResponse) ProtoMessage() {}
 
 func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1445,7 @@ func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineResponse.ProtoReflect.Descriptor instead.
 func (*SetDeadlineResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
 }
 
 type StopRequest struct {
@@ -1386,7 +1457,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1469,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1482,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StopRequest) GetSession() uint64 {
@@ -1429,7 +1500,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1512,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1525,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{26}
 }
 
 var File_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
@@ -1468,7 +1539,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
 	"supervisor\x18\x01 \x01(\v2\x19.supervisor.v1.SupervisorR\n" +
 	"supervisor\x12)\n" +
-	"\x05exits\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05exits\"\xb7\x01\n" +
+	"\x05exits\x18\x02 \x03(\v2\x13.supervisor.v1.ExitR\x05exits\"\xdc\x01\n" +
 	"\n" +
 	"Supervisor\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x10\n" +
@@ -1477,11 +1548,12 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x04mode\x18\x04 \x01(\tR\x04mode\x12!\n" +
 	"\fnot_enforced\x18\x05 \x03(\tR\vnotEnforced\x12\x12\n" +
 	"\x04args\x18\x06 \x03(\tR\x04args\x12\x18\n" +
-	"\aresizes\x18\a \x01(\bR\aresizes\"Y\n" +
+	"\aresizes\x18\a \x01(\bR\aresizes\x12#\n" +
+	"\rhides_devices\x18\b \x01(\bR\fhidesDevices\"Y\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\x04R\x06action\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xa8\x02\n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xe6\x02\n" +
 	"\x04Spec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -1495,7 +1567,11 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\atimeout\x18\b \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\afollows\x18\t \x01(\bR\afollows\x12\x1c\n" +
 	"\tthrottles\x18\n" +
-	" \x01(\bR\tthrottles\"\xd4\x03\n" +
+	" \x01(\bR\tthrottles\x12<\n" +
+	"\x0ehidden_devices\x18\v \x03(\v2\x15.supervisor.v1.DeviceR\rhiddenDevices\"4\n" +
+	"\x06Device\x12\x14\n" +
+	"\x05major\x18\x01 \x01(\rR\x05major\x12\x14\n" +
+	"\x05minor\x18\x02 \x01(\rR\x05minor\"\xd4\x03\n" +
 	"\x04Exit\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\rR\x06reason\x12\x1b\n" +
@@ -1583,78 +1659,80 @@ func file_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*AttachRequest)(nil),            // 0: supervisor.v1.AttachRequest
 	(*AttachResponse)(nil),           // 1: supervisor.v1.AttachResponse
 	(*Supervisor)(nil),               // 2: supervisor.v1.Supervisor
 	(*Key)(nil),                      // 3: supervisor.v1.Key
 	(*Spec)(nil),                     // 4: supervisor.v1.Spec
-	(*Exit)(nil),                     // 5: supervisor.v1.Exit
-	(*QuotaUse)(nil),                 // 6: supervisor.v1.QuotaUse
-	(*StartRequest)(nil),             // 7: supervisor.v1.StartRequest
-	(*StartResponse)(nil),            // 8: supervisor.v1.StartResponse
-	(*ResizeRequest)(nil),            // 9: supervisor.v1.ResizeRequest
-	(*ResizeResponse)(nil),           // 10: supervisor.v1.ResizeResponse
-	(*KillRequest)(nil),              // 11: supervisor.v1.KillRequest
-	(*KillResponse)(nil),             // 12: supervisor.v1.KillResponse
-	(*ListRequest)(nil),              // 13: supervisor.v1.ListRequest
-	(*ListResponse)(nil),             // 14: supervisor.v1.ListResponse
-	(*Cpus)(nil),                     // 15: supervisor.v1.Cpus
-	(*ForgetRequest)(nil),            // 16: supervisor.v1.ForgetRequest
-	(*ForgetResponse)(nil),           // 17: supervisor.v1.ForgetResponse
-	(*KeepTrajectoriesRequest)(nil),  // 18: supervisor.v1.KeepTrajectoriesRequest
-	(*KeepTrajectoriesResponse)(nil), // 19: supervisor.v1.KeepTrajectoriesResponse
-	(*MakeTrajectoryRequest)(nil),    // 20: supervisor.v1.MakeTrajectoryRequest
-	(*MakeTrajectoryResponse)(nil),   // 21: supervisor.v1.MakeTrajectoryResponse
-	(*SetDeadlineRequest)(nil),       // 22: supervisor.v1.SetDeadlineRequest
-	(*SetDeadlineResponse)(nil),      // 23: supervisor.v1.SetDeadlineResponse
-	(*StopRequest)(nil),              // 24: supervisor.v1.StopRequest
-	(*StopResponse)(nil),             // 25: supervisor.v1.StopResponse
-	(*durationpb.Duration)(nil),      // 26: google.protobuf.Duration
+	(*Device)(nil),                   // 5: supervisor.v1.Device
+	(*Exit)(nil),                     // 6: supervisor.v1.Exit
+	(*QuotaUse)(nil),                 // 7: supervisor.v1.QuotaUse
+	(*StartRequest)(nil),             // 8: supervisor.v1.StartRequest
+	(*StartResponse)(nil),            // 9: supervisor.v1.StartResponse
+	(*ResizeRequest)(nil),            // 10: supervisor.v1.ResizeRequest
+	(*ResizeResponse)(nil),           // 11: supervisor.v1.ResizeResponse
+	(*KillRequest)(nil),              // 12: supervisor.v1.KillRequest
+	(*KillResponse)(nil),             // 13: supervisor.v1.KillResponse
+	(*ListRequest)(nil),              // 14: supervisor.v1.ListRequest
+	(*ListResponse)(nil),             // 15: supervisor.v1.ListResponse
+	(*Cpus)(nil),                     // 16: supervisor.v1.Cpus
+	(*ForgetRequest)(nil),            // 17: supervisor.v1.ForgetRequest
+	(*ForgetResponse)(nil),           // 18: supervisor.v1.ForgetResponse
+	(*KeepTrajectoriesRequest)(nil),  // 19: supervisor.v1.KeepTrajectoriesRequest
+	(*KeepTrajectoriesResponse)(nil), // 20: supervisor.v1.KeepTrajectoriesResponse
+	(*MakeTrajectoryRequest)(nil),    // 21: supervisor.v1.MakeTrajectoryRequest
+	(*MakeTrajectoryResponse)(nil),   // 22: supervisor.v1.MakeTrajectoryResponse
+	(*SetDeadlineRequest)(nil),       // 23: supervisor.v1.SetDeadlineRequest
+	(*SetDeadlineResponse)(nil),      // 24: supervisor.v1.SetDeadlineResponse
+	(*StopRequest)(nil),              // 25: supervisor.v1.StopRequest
+	(*StopResponse)(nil),             // 26: supervisor.v1.StopResponse
+	(*durationpb.Duration)(nil),      // 27: google.protobuf.Duration
 }
 var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	2,  // 0: supervisor.v1.AttachResponse.supervisor:type_name -> supervisor.v1.Supervisor
-	5,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
+	6,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
 	3,  // 2: supervisor.v1.Spec.key:type_name -> supervisor.v1.Key
-	26, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
-	3,  // 4: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
-	26, // 5: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
-	26, // 6: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
-	26, // 7: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
-	6,  // 8: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
-	4,  // 9: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
-	3,  // 10: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
-	3,  // 11: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
-	3,  // 12: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
-	15, // 13: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
-	5,  // 14: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
-	3,  // 15: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
-	0,  // 16: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	7,  // 17: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	9,  // 18: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
-	11, // 19: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	13, // 20: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	16, // 21: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	18, // 22: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
-	20, // 23: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
-	22, // 24: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	24, // 25: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 26: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	8,  // 27: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	10, // 28: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
-	12, // 29: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	14, // 30: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	17, // 31: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	19, // 32: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
-	21, // 33: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
-	23, // 34: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	25, // 35: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	26, // [26:36] is the sub-list for method output_type
-	16, // [16:26] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	27, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
+	5,  // 4: supervisor.v1.Spec.hidden_devices:type_name -> supervisor.v1.Device
+	3,  // 5: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
+	27, // 6: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
+	27, // 7: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
+	27, // 8: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
+	7,  // 9: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
+	4,  // 10: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
+	3,  // 11: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
+	3,  // 12: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
+	3,  // 13: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
+	16, // 14: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
+	6,  // 15: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
+	3,  // 16: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
+	0,  // 17: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	8,  // 18: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	10, // 19: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	12, // 20: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	14, // 21: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	17, // 22: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	19, // 23: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
+	21, // 24: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
+	23, // 25: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	25, // 26: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 27: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	9,  // 28: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	11, // 29: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	13, // 30: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	15, // 31: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	18, // 32: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	20, // 33: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
+	22, // 34: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
+	24, // 35: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	26, // 36: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	27, // [27:37] is the sub-list for method output_type
+	17, // [17:27] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }
@@ -1668,7 +1746,7 @@ func file_supervisor_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_supervisor_proto_rawDesc), len(file_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,7 +1,7 @@
 // Command engine is what serves models under test, and what calls them. Whatever it does, the
 // witness knows.
 //
-// `engine serve` is a simulated engine (agent/engine/simulated) that tells the witness that it
+// `engine serve` is a simulated engine (internal/engine/simulated) that tells the witness that it
 // is alive, and holds a connection to it for as long as it holds memory of its GPUs. It answers
 // a call to sleep only when that connection is closed. `engine call` is the command of an
 // action: it calls the engine whose address it is told, and tells the witness who answered.
@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"rota/agent/engine/simulated"
+	"rota/internal/engine/simulated"
 	"rota/jepsen/workload/witness/speak"
 )
 
@@ -157,15 +157,15 @@ func ask(engine string) (string, error) {
 		return "", errors.Join(fmt.Errorf("status %d: %s", resp.StatusCode, bytes.TrimSpace(body)), err)
 	}
 	var answer struct {
-		Model string
-		GPUs  []int
+		Model     string
+		Simulated struct{ GPUs []int }
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return "", err
 	}
 	model, declaration, _ := strings.Cut(answer.Model, "@")
 	var gpus []string
-	for _, gpu := range answer.GPUs {
+	for _, gpu := range answer.Simulated.GPUs {
 		gpus = append(gpus, strconv.Itoa(gpu))
 	}
 	return fmt.Sprintf("answered %s %s %s\n", model, cmp.Or(declaration, speak.Nothing), cmp.Or(strings.Join(gpus, ","), speak.Nothing)), nil

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// WatchRoutes returns what servers say about routes: first all of it, then what changes. When
+// a server is lost, it asks another one, whose first message is a reset again. It
+// ends with an error: that of ctx, or the last one after RetryFor without hearing from any server.
+func (c *Client) WatchRoutes(ctx context.Context, req *rotav1.WatchRoutesRequest) iter.Seq2[*rotav1.WatchRoutesResponse, error] {
+	return func(yield func(*rotav1.WatchRoutesResponse, error) bool) {
+		w := &routeWatch{c: c, req: req, p: c.persist()}
+		if err := w.run(ctx, yield); err != nil && !errors.Is(err, errStopped) {
+			yield(nil, fmt.Errorf("watch routes: %w", err))
+		}
+	}
+}
+
+type routeWatch struct {
+	c   *Client
+	req *rotav1.WatchRoutesRequest
+	p   *persistence // since the last message
+}
+
+func (w *routeWatch) run(ctx context.Context, yield func(*rotav1.WatchRoutesResponse, error) bool) error {
+	for {
+		try, to := withAttempt(ctx)
+		err := w.stream(try, yield)
+		if errors.Is(err, errStopped) {
+			return err
+		}
+		if err == nil { // the server ended the stream, to shut down
+			err = errCut
+		}
+		if err := w.p.again(ctx, to.addr, err); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// stream follows one stream to its end.
+func (w *routeWatch) stream(ctx context.Context, yield func(*rotav1.WatchRoutesResponse, error) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := w.c.Workers.WatchRoutes(ctx, w.req)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for first := true; stream.Receive(); first = false {
+		w.p = w.c.persist() // counted from here on
+		msg := proto.CloneOf(stream.Msg())
+		msg.Reset_ = msg.Reset_ || first
+		if !yield(msg, nil) {
+			return errStopped
+		}
+	}
+	return stream.Err()
+}
+
+// ReportGenerations sends a report. A request without an ID is given one, in place: the same
+// request may then be sent again after an error, and counts once all the same.
+func (c *Client) ReportGenerations(ctx context.Context, req *rotav1.ReportGenerationsRequest) error {
+	if req.RequestId == "" {
+		expiry, err := c.expiry(ctx)
+		if err != nil {
+			return fmt.Errorf("report generations: %w", err)
+		}
+		req.RequestId, req.ExpireTime = c.requestID(), expiry
+	}
+	if _, err := c.Workers.ReportGenerations(ctx, req); err != nil {
+		return fmt.Errorf("report generations: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// TestEveryStateOfARolloutIsExplained: with words that say what to do.
+func TestEveryStateOfARolloutIsExplained(t *testing.T) {
+	const open, closing, closed = rotav1.RolloutState_ROLLOUT_STATE_OPEN, rotav1.RolloutState_ROLLOUT_STATE_CLOSING, rotav1.RolloutState_ROLLOUT_STATE_CLOSED
+	for want, r := range map[string]*rotav1.Rollout{
+		"4 groups are not complete, and no trajectory runs: open some with rota trajectory open --rollout 3 --group N": {State: open},
+		"1 group is not complete: 1 trajectory runs and 9 have made a sample":                                          {State: open, Counts: &rotav1.RolloutCounts{Running: 1, Sampled: 9, CompleteGroups: 1, DeliveredGroups: 2}},
+		"a step of training has yet to take 2 complete groups: rota batch get --policy p":                              {State: open, Counts: &rotav1.RolloutCounts{CompleteGroups: 2, DeliveredGroups: 2}},
+		"it was closed, and 2 trajectories are still to be closed":                                                     {State: closing, Counts: &rotav1.RolloutCounts{Running: 2}},
+		"a step of training has yet to take 1 complete group: rota batch get --policy p":                               {State: closing, Counts: &rotav1.RolloutCounts{CompleteGroups: 1}},
+		"it has ended: steps were given 3 groups, and 1 was dropped":                                                   {State: closed, Counts: &rotav1.RolloutCounts{DeliveredGroups: 3, DroppedGroups: 1}},
+	} {
+		r.Id, r.Spec = 3, &rotav1.RolloutSpec{Policy: "p", Groups: 4}
+		if got := explainRollout(r); got != want {
+			t.Errorf("%v is explained with %q, want %q", r, got, want)
+		}
+	}
+}
+
+func TestGroupsInOneLine(t *testing.T) {
+	g := &rotav1.RolloutGroup{Complete: true, Members: []*rotav1.RolloutMember{
+		{TrajectoryId: 5, Version: 2, State: rotav1.RolloutMemberState_ROLLOUT_MEMBER_STATE_SAMPLED},
+		{TrajectoryId: 6, Version: 3, State: rotav1.RolloutMemberState_ROLLOUT_MEMBER_STATE_REDUNDANT},
+	}}
+	if got := groupText(g); got != "complete: 5 sampled (version 2), 6 redundant (version 3)" {
+		t.Error(got)
+	}
+	if g.Step = 9; !strings.HasPrefix(groupText(g), "given to step 9: ") {
+		t.Error(groupText(g))
+	}
+}
+
+// A group without its rollout would open a trajectory that makes no sample.
+func TestAGroupNeedsItsRollout(t *testing.T) {
+	if m, err := membership(0, 2); exitCode(err) != exitUsage || m != nil || !strings.Contains(err.Error(), "give --rollout ID") {
+		t.Errorf("%v, %v", m, err)
+	}
+	if m, err := membership(0, 0); m != nil || err != nil {
+		t.Errorf("%v, %v", m, err)
+	}
+	if m, err := membership(3, 0); err != nil || m.GetRolloutId() != 3 {
+		t.Errorf("%v, %v", m, err)
+	}
+}

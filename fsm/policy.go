@@ -1,0 +1,87 @@
+package fsm
+
+import (
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+)
+
+// policy finds a policy, or makes it: it exists from the first that names it.
+func (x *execution) policy(name string) (*state.Policy, *logv1.Result) {
+	switch p := x.s.Policy(name); {
+	case p != nil:
+		return p, nil
+	case name == "" || len(name) > state.PolicyNameBytesMax:
+		return nil, refuse(codeInvalidArgument, "INVALID", "a policy needs a name of 1 to %d bytes; this one has %d", state.PolicyNameBytesMax, len(name))
+	case x.s.PolicyCount() >= state.PoliciesMax:
+		return nil, refuse(codeResourceExhausted, "TOO_MANY_POLICIES", "there are %d policies already, which is the limit; use one of them again", state.PoliciesMax)
+	}
+	p := &state.Policy{Name: name}
+	x.s.PutPolicy(p)
+	return p, nil
+}
+
+// existingPolicy finds a policy that something has named.
+func (x *execution) existingPolicy(name string) (*state.Policy, *logv1.Result) {
+	p := x.s.Policy(name)
+	if p == nil {
+		return nil, refuse(codeNotFound, "POLICY_NOT_FOUND", "policy %q does not exist: no rollout, worker or version has named it yet; see: rota policy list", name)
+	}
+	return p, nil
+}
+
+// publishVersion makes a version the current one.
+func (x *execution) publishVersion(c *logv1.PublishVersion) *logv1.Result {
+	if c.Version == 0 {
+		return refuse(codeInvalidArgument, "INVALID", "a version must be 1 or more; publish the number of the weights")
+	}
+	p, r := x.policy(c.Policy)
+	switch {
+	case r != nil:
+		return r
+	case c.Version < p.Version:
+		return refuse(codeFailedPrecondition, "VERSION_OLD", "policy %q has version %d already; versions only grow, and %d is less", p.Name, p.Version, c.Version)
+	case c.Version == p.Version:
+		return &logv1.Result{Replayed: true}
+	}
+	u := *p
+	u.Version, u.PublishedAt = c.Version, x.now()
+	x.s.PutPolicy(&u)
+	x.versionPublished(u.Name)
+	x.policiesChanged = true
+	return &logv1.Result{Count: x.outdate(&u)}
+}
+
+// outdate has the rollouts looked at that have something too old for the version of a policy, and
+// returns how many trajectories are closed by that.
+func (x *execution) outdate(p *state.Policy) (closed uint32) {
+	var outdated []state.RolloutID
+	x.s.RolloutsOf(p.Name, func(r *state.Rollout) bool {
+		running, buffered := x.s.BegunBefore(r.ID, r.Least(p.Version))
+		if running+buffered > 0 {
+			outdated = append(outdated, r.ID)
+		}
+		closed += running
+		return true
+	})
+	for _, id := range outdated {
+		x.reviewLater(id)
+	}
+	return closed
+}
+
+// suspendPolicy holds the requests of a policy, or lets them go on. Said again, nothing changes.
+func (x *execution) suspendPolicy(c *logv1.SuspendPolicy) *logv1.Result {
+	p, r := x.existingPolicy(c.Policy)
+	switch {
+	case r != nil:
+		return r
+	case p.Suspended != c.Resume:
+		return &logv1.Result{}
+	}
+	u := *p
+	u.Suspended = !c.Resume
+	x.s.PutPolicy(&u)
+	x.routes.suspensions.add(u.Name)
+	x.policiesChanged = true
+	return &logv1.Result{Count: 1}
+}

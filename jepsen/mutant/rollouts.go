@@ -1,0 +1,81 @@
+package mutant
+
+// rollouts are bugs of what trainers are given: samples twice, of versions that are too old, or
+// not at all.
+var rollouts = []Mutant{
+	{
+		Name: "batch-taken-twice",
+		Bug:  "a group stays in the buffer when a step was given it, so the next step is given it again",
+		Edits: []Edit{{"fsm/state/rollout.go",
+			"func (r *RolloutGroup) waits() bool { return r.Complete && r.Step == 0 }\n",
+			"func (r *RolloutGroup) waits() bool { return r.Complete }\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestSamplesAreDeliveredExactlyOnce"}},
+	},
+	{
+		Name: "step-again-is-another-batch",
+		Bug:  "a trainer that was killed and asks for its step again is given other groups",
+		Edits: []Edit{{"fsm/sample.go",
+			"	case c.Step == last.Step:\n",
+			"	case c.Step == last.Step && x.s.CompleteCount(p.Name) < int(c.Groups):\n"},
+			{"fsm/sample.go",
+				"	case c.Step != last.Step+1:\n",
+				"	case c.Step != last.Step && c.Step != last.Step+1:\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "stale-sample-accepted",
+		Bug:  "a sample is accepted though its trajectory began too many versions ago",
+		Edits: []Edit{{"fsm/rollout.go",
+			"	least, open := e.r.Least(e.current), e.r.State == state.RolloutOpen\n",
+			"	least, open := e.r.Least(e.current)-min(1, e.r.Least(e.current)), e.r.State == state.RolloutOpen\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestSamplesAreDeliveredExactlyOnce"}},
+	},
+	{
+		Name: "stale-sample-stays-in-the-buffer",
+		Bug:  "a version does not drop the samples that are too old, and a step is given them",
+		Edits: []Edit{{"fsm/policy.go",
+			"		if running+buffered > 0 {\n",
+			"		if running+0*buffered > 0 {\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "batch-before-the-review",
+		Bug:  "a batch is taken before its samples were compared with a version of the same entry",
+		Edits: []Edit{{"fsm/rollout.go",
+			"	return x.dirty.has(q) || x.s.WorkLeft(q)\n",
+			"	return x.s.WorkLeft(q)\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/rollouts-versions"}},
+	},
+	{
+		Name: "redundant-not-closed",
+		Bug:  "when a group is complete, the trajectories that it does not need go on",
+		Edits: []Edit{{"fsm/rollout.go",
+			"			e.close(m.Trajectory, state.MemberRedundant)\n",
+			"			e.move(m.Trajectory, state.MemberRedundant)\n"}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "failed-member-keeps-its-place",
+		Bug:  "a trajectory that ends without a sample keeps its place in the group",
+		Edits: []Edit{{"fsm/trajectory.go",
+			"	x.leaveRollout(t)\n",
+			""}},
+		Hunt: simulate(),
+	},
+	{
+		Name: "waiters-not-told",
+		Bug:  "a trainer that waits is not told that its groups are complete",
+		Edits: []Edit{{"fsm/rollout.go",
+			"	e.x.policiesChanged = true\n",
+			""}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestWaitersAreToldOfPolicies"}},
+	},
+	{
+		Name: "samples-of-a-dropped-group-stay",
+		Bug:  "the samples of groups that are dropped with their rollout are kept for ever",
+		Edits: []Edit{{"fsm/rollout.go",
+			"	e.g.Dropped, e.changed = true, true\n",
+			"	e.g.Dropped, e.changed = true, true\n	return\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/rollouts-versions"}},
+	},
+}

@@ -1,0 +1,138 @@
+package gateway
+
+// chunk is one event of a stream of completions, as far as the gateway reads it. Spans are
+// offsets in the event.
+type chunk struct {
+	ev                 []byte
+	id, created, model span
+	usage              span
+	usageMember        span
+	// failure is what the engine says went wrong.
+	failure span
+	choices int
+	// content is the text of the first choice, still escaped; role is its member in the delta.
+	content, role span
+	finish, ids   span
+	// other: there is something in the delta that no engine can go on behind.
+	other bool
+}
+
+// parseChunk reads the data of an event.
+func parseChunk(ev []byte, at span, end endpoint) (c chunk, err error) {
+	c.ev = ev
+	b := ev[:at.end]
+	m := object(b, at.start)
+	for m.next() {
+		switch string(m.key) {
+		case "id":
+			c.id = m.val
+		case "created":
+			c.created = m.val
+		case "model":
+			c.model = m.val
+		case "usage":
+			c.usage, c.usageMember = m.val, m.member
+		case "error":
+			if !isNull(m.val.of(b)) {
+				c.failure = m.val
+			}
+		case "choices":
+			c.readChoices(b, m.val.start, end)
+		}
+	}
+	return c, m.err
+}
+
+func (c *chunk) readChoices(b []byte, at int, end endpoint) {
+	for e := array(b, at); e.next(); {
+		if c.choices++; c.choices > 1 {
+			c.other = true
+			continue
+		}
+		for m := object(b, e.val.start); m.next(); {
+			switch string(m.key) {
+			case "delta":
+				c.readDelta(b, m.val.start)
+			case "text":
+				if end == completions {
+					c.content = m.val
+				}
+			case "finish_reason":
+				c.finish = m.val
+			case "token_ids":
+				c.ids = m.val
+			case "index":
+				c.other = c.other || string(m.val.of(b)) != "0"
+			}
+		}
+	}
+}
+
+func (c *chunk) readDelta(b []byte, at int) {
+	for m := object(b, at); m.next(); {
+		switch string(m.key) {
+		case "content":
+			c.content = m.val
+		case "role":
+			c.role = m.member
+		default:
+			switch string(m.val.of(b)) {
+			case "null", `""`, "[]", "{}":
+			default:
+				c.other = true
+			}
+		}
+	}
+}
+
+// text is the generated text, still escaped.
+func (c *chunk) text() []byte {
+	inside, _ := isString(c.content.of(c.ev))
+	return inside
+}
+
+// finishReason is empty before the end.
+func (c *chunk) finishReason() []byte {
+	inside, _ := isString(c.finish.of(c.ev))
+	return inside
+}
+
+// usage are the token counts of an answer, and where they are.
+type usage struct {
+	prompt, completion, total       uint64
+	promptAt, completionAt, totalAt span
+}
+
+// readUsage reads an object such as {"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}.
+// The API of responses calls them input_tokens and output_tokens.
+func readUsage(b []byte, at span) (u usage, ok bool) {
+	if at.empty() || isNull(at.of(b)) {
+		return u, false
+	}
+	for m := object(b[:at.end], at.start); m.next(); {
+		n, whole := unsigned(m.val.of(b))
+		if !whole {
+			continue
+		}
+		switch string(m.key) {
+		case "prompt_tokens", "input_tokens":
+			u.prompt, u.promptAt, ok = n, m.val, true
+		case "completion_tokens", "output_tokens":
+			u.completion, u.completionAt, ok = n, m.val, true
+		case "total_tokens":
+			u.total, u.totalAt = n, m.val
+		}
+	}
+	return u, ok
+}
+
+// cut is the part of a text to remove so that a member is gone, and one comma with it.
+func cut(b []byte, member span) span {
+	if b[member.start] == ',' {
+		return member
+	}
+	if next := skipSpace(b, member.end); next < len(b) && b[next] == ',' {
+		member.end = next + 1
+	}
+	return member
+}

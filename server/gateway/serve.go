@@ -1,0 +1,265 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// offered is what a refusal says that there is.
+const offered = "POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, GET /v1/models, GET /health and GET /metrics"
+
+// handler is all that clients see.
+func (g *Gateway) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, e := range []endpoint{chat, completions, responses} {
+		mux.HandleFunc("POST "+e.path(), func(w http.ResponseWriter, r *http.Request) { g.generate(w, r, e) })
+		mux.HandleFunc(e.path(), func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", http.MethodPost)
+			(&refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: e.path() + " takes POST"}).answer(w)
+		})
+	}
+	mux.HandleFunc("GET /v1/models", g.models)
+	mux.HandleFunc("GET /v1/models/{name...}", g.models)
+	mux.HandleFunc("GET /health", g.health)
+	figures := g.metrics.handler()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if _, no := g.keys.authorize(r); no != nil {
+			no.answer(w)
+			return
+		}
+		figures.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		(&refusal{status: http.StatusNotFound, code: "not_offered",
+			message: fmt.Sprintf("the gateway does not offer %s %s; it offers %s", r.Method, r.URL.Path, offered)}).answer(w)
+	})
+	return g.bounded(mux)
+}
+
+// bounded gives each answer its own time. A connection keeps the deadline of the answer before.
+func (g *Gateway) bounded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		g.limitWrites(rc)
+		h.ServeHTTP(w, r)
+		g.limitWrites(rc) // the end of the answer is written when the handler has returned
+	})
+}
+
+// limitWrites begins the time that a client has to read what is written next.
+func (g *Gateway) limitWrites(rc *http.ResponseController) {
+	_ = rc.SetWriteDeadline(time.Now().Add(g.cfg.ClientTimeout)) // not all writers have one
+}
+
+// generate serves one request.
+func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, e endpoint) {
+	status, took := http.StatusOK, int64(0)
+	if no := g.admit(); no != nil {
+		g.refuse(w, no, &status)
+	} else {
+		took = g.admitted(w, r, e, &status)
+		g.bytes.Add(-took)
+		g.requests.Add(-1)
+	}
+	g.metrics.requests.WithLabelValues(e.path(), strconv.Itoa(status)).Inc()
+}
+
+func (g *Gateway) refuse(w http.ResponseWriter, no *refusal, status *int) {
+	g.metrics.refused.WithLabelValues(no.code).Inc()
+	*status = no.status
+	no.answer(w)
+}
+
+// admit counts a request, if there is room for it.
+func (g *Gateway) admit() *refusal {
+	if g.draining.Load() {
+		return &refusal{status: http.StatusServiceUnavailable, code: "stopping", retryAfter: 1,
+			message: "this gateway is stopping; send the request to another one"}
+	}
+	if g.requests.Add(1) > g.cfg.RequestsMax {
+		g.requests.Add(-1)
+		return &refusal{status: http.StatusTooManyRequests, code: "too_many_requests", retryAfter: 1,
+			message: fmt.Sprintf("%d requests run or wait at this gateway already; send the request again later, or to another gateway", g.cfg.RequestsMax)}
+	}
+	return nil
+}
+
+// admitted serves a request that was counted, and returns the bytes that it counts for.
+func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, status *int) (took int64) {
+	byKey, no := g.keys.authorize(r)
+	if no == nil {
+		no = checkHeader(r.Header)
+	}
+	if no == nil {
+		no = checkQuery(r.URL.RawQuery)
+	}
+	if no != nil {
+		g.refuse(w, no, status)
+		return 0
+	}
+	raw, took, no := g.read(w, r)
+	if no != nil {
+		g.refuse(w, no, status)
+		return took
+	}
+	c, no := g.newCall(w, r, raw, e, byKey)
+	if no != nil {
+		g.refuse(w, no, status)
+		return took
+	}
+	buf := buffers.Get().(*[]byte)
+	c.message = (*buf)[:0]
+	_ = c.rc.SetWriteDeadline(time.Time{}) // it may wait for a worker
+	c.run()
+	*buf = c.message[:0]
+	putBuffer(buf)
+	*status = c.status
+	return took
+}
+
+// checkHeader refuses bodies that the gateway could not read.
+func checkHeader(h http.Header) *refusal {
+	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return &refusal{status: http.StatusUnsupportedMediaType, code: "compressed", message: fmt.Sprintf("the body is compressed with %q; send it as it is", enc)}
+	}
+	if kind, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || kind != "application/json" {
+		return &refusal{status: http.StatusUnsupportedMediaType, code: "not_json", message: fmt.Sprintf("the Content-Type is %q; send application/json", h.Get("Content-Type"))}
+	}
+	return nil
+}
+
+// checkQuery refuses what would break the first line of a request to a worker. HTTP/2 has no such
+// line, so its queries may have spaces.
+func checkQuery(query string) *refusal {
+	if strings.ContainsFunc(query, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		return &refusal{status: http.StatusBadRequest, code: "invalid_query", message: "the query of the URL has a character that must be escaped, as %20 for a space"}
+	}
+	return nil
+}
+
+// read reads the body of a request, and returns how many bytes it was counted for.
+func (g *Gateway) read(w http.ResponseWriter, r *http.Request) (raw []byte, took int64, no *refusal) {
+	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, code: "body_too_large",
+		message: fmt.Sprintf("the body has more than %d bytes, the limit of this gateway", g.cfg.BodyBytesMax)}
+	if r.ContentLength > g.cfg.BodyBytesMax {
+		return nil, 0, tooLarge
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(g.cfg.ClientTimeout)) // not all readers have one
+	body := http.MaxBytesReader(w, r.Body, g.cfg.BodyBytesMax)
+	raw = make([]byte, 0, max(min(r.ContentLength, 1<<20), 4096)+1)
+	for {
+		if need := int64(cap(raw)) - took; need > 0 {
+			took += need
+			if g.bytes.Add(need) > g.cfg.BytesMax {
+				return nil, took, &refusal{status: http.StatusTooManyRequests, code: "too_many_bytes", retryAfter: 1,
+					message: "the requests at this gateway have too many bytes together; send the request again later, or to another gateway"}
+			}
+		}
+		n, err := body.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		var large *http.MaxBytesError
+		switch {
+		case errors.Is(err, io.EOF):
+			_ = rc.SetReadDeadline(time.Time{}) // as above
+			return raw, took, nil
+		case errors.As(err, &large):
+			return nil, took, tooLarge
+		case err != nil:
+			return nil, took, &refusal{status: http.StatusBadRequest, code: "body_cut", message: "the body of the request did not arrive: " + err.Error()}
+		}
+		if len(raw) == cap(raw) {
+			raw = slices.Grow(raw, len(raw))
+		}
+	}
+}
+
+// newCall reads what the request says.
+func (g *Gateway) newCall(w http.ResponseWriter, r *http.Request, raw []byte, e endpoint, byKey uint64) (*call, *refusal) {
+	b, err := parseBody(raw, e)
+	if err != nil {
+		return nil, &refusal{status: http.StatusBadRequest, code: "invalid_body", message: err.Error()}
+	}
+	id, no := trajectory(r, byKey, b.user)
+	if no != nil {
+		return nil, no
+	}
+	f := &flight{id: id, limit: max(g.cfg.TokenTimeout, 0)}
+	if id == 0 {
+		if !g.cfg.LeastLoaded {
+			return nil, unnamed
+		}
+		if json.Unmarshal(b.value(fModel), &f.policy) != nil || f.policy == "" {
+			return nil, &refusal{status: http.StatusBadRequest, code: "model_missing",
+				message: "a request without a trajectory needs a model; GET /v1/models names all policies"}
+		}
+	}
+	if !b.stream {
+		f.probe = g.probe
+	}
+	c := &call{g: g, w: w, r: r, rc: http.NewResponseController(w), b: b, f: f, status: http.StatusOK,
+		gen: generation{b: b}, prefix: g.prefix + strconv.FormatUint(g.named.Add(1), 36) + "-", header: passedOn(r.Header, g.workerKey)}
+	if rid, ok := isString(b.value(fRID)); ok && len(rid) > 0 {
+		c.rid = string(rid)
+	}
+	c.gen.held = func() bool { return g.table.isHeld(f) }
+	return c, nil
+}
+
+// models lists the policies, as engines list their models.
+func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
+	if _, no := g.keys.authorize(r); no != nil {
+		no.answer(w)
+		return
+	}
+	type model struct {
+		ID      string `json:"id"`
+		Object  string `json:"object"`
+		Created int64  `json:"created"`
+		OwnedBy string `json:"owned_by"`
+	}
+	registered, ready := g.table.policies()
+	list := make([]model, 0, len(registered))
+	for name, at := range registered {
+		list = append(list, model{name, "model", at, "rota"})
+	}
+	slices.SortFunc(list, func(a, b model) int { return strings.Compare(a.ID, b.ID) })
+	name := r.PathValue("name")
+	at := slices.IndexFunc(list, func(m model) bool { return m.ID == name })
+	switch {
+	case !ready:
+		refusalOf(errNoRoutes, "").answer(w)
+	case name == "":
+		writeJSON(w, map[string]any{"object": "list", "data": list})
+	case at < 0:
+		refusalOf(fmt.Errorf("%w: %q", errNoPolicy, name), "").answer(w)
+	default:
+		writeJSON(w, list[at])
+	}
+}
+
+// health says whether requests may be sent here.
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+	routes, workers, ready := g.table.counts()
+	switch {
+	case g.draining.Load():
+		(&refusal{status: http.StatusServiceUnavailable, code: "stopping", message: "this gateway is stopping", retryAfter: 1}).answer(w)
+	case !ready:
+		refusalOf(errNoRoutes, "").answer(w)
+	default:
+		writeJSON(w, map[string]any{"status": "ok", "routes": routes, "workers": workers, "watch_live": g.live.Load()})
+	}
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client has it, or is gone
+}

@@ -1,0 +1,96 @@
+package rpc
+
+import (
+	"context"
+	"encoding/base64"
+
+	logv1 "rota/api/gen/log/v1"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
+)
+
+// SuspendPolicy holds the requests of a policy at the gateways.
+func (s *Server) SuspendPolicy(ctx context.Context, req *rotav1.SuspendPolicyRequest) (*rotav1.SuspendPolicyResponse, error) {
+	return &rotav1.SuspendPolicyResponse{}, s.setSuspended(ctx, req.Policy, true)
+}
+
+// ResumePolicy lets them go on.
+func (s *Server) ResumePolicy(ctx context.Context, req *rotav1.ResumePolicyRequest) (*rotav1.ResumePolicyResponse, error) {
+	return &rotav1.ResumePolicyResponse{}, s.setSuspended(ctx, req.Policy, false)
+}
+
+func (s *Server) setSuspended(ctx context.Context, policy string, suspended bool) error {
+	if err := requirePolicy("policy", policy).err(); err != nil {
+		return err
+	}
+	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_SuspendPolicy{SuspendPolicy: &logv1.SuspendPolicy{Policy: policy, Resume: !suspended}}})
+	return err
+}
+
+// PublishVersion makes a version the current one.
+func (s *Server) PublishVersion(ctx context.Context, req *rotav1.PublishVersionRequest) (*rotav1.PublishVersionResponse, error) {
+	if err := firstOf(requirePolicy("policy", req.Policy), requireID("version", req.Version)).err(); err != nil {
+		return nil, err
+	}
+	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_PublishVersion{PublishVersion: &logv1.PublishVersion{Policy: req.Policy, Version: req.Version}}})
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.policy(req.Policy)
+	return &rotav1.PublishVersionResponse{Policy: p, ClosedTrajectories: result.Count}, err
+}
+
+// GetPolicy returns a policy.
+func (s *Server) GetPolicy(ctx context.Context, req *rotav1.GetPolicyRequest) (*rotav1.GetPolicyResponse, error) {
+	if err := requirePolicy("policy", req.Policy).err(); err != nil {
+		return nil, err
+	}
+	if err := s.catchUp(ctx, req.AllowStale); err != nil {
+		return nil, err
+	}
+	p, err := s.policy(req.Policy)
+	return &rotav1.GetPolicyResponse{Policy: p}, err
+}
+
+func (s *Server) policy(name string) (m *rotav1.Policy, err error) {
+	s.Machine.View(func(st *state.State) {
+		if p := st.Policy(name); p != nil {
+			m = policyMessage(st, p)
+		} else {
+			err = notFound("POLICY_NOT_FOUND", "there is no policy %q: it exists from the first rollout, worker or version that names it", name)
+		}
+	})
+	return m, err
+}
+
+// ListPolicies returns a page of policies, by name. A token is the name of the last one.
+func (s *Server) ListPolicies(ctx context.Context, req *rotav1.ListPoliciesRequest) (*rotav1.ListPoliciesResponse, error) {
+	p, v := newPage(req.PageSize, "")
+	after, err := base64.RawURLEncoding.Strict().DecodeString(req.PageToken)
+	if err != nil {
+		v = firstOf(v, wrong("page_token", "is not one that a list has returned"))
+	}
+	if err := firstOf(v, checkText("page_token", string(after), state.PolicyNameBytesMax)).err(); err != nil {
+		return nil, err
+	}
+	if err := s.catchUp(ctx, req.AllowStale); err != nil {
+		return nil, err
+	}
+	st, resp := s.Machine.Fork(), &rotav1.ListPoliciesResponse{}
+	st.Policies(string(after), func(row *state.Policy) bool {
+		if n := len(resp.Policies); n == p.size {
+			resp.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(resp.Policies[n-1].Name))
+			return false
+		}
+		resp.Policies = append(resp.Policies, policyMessage(st, row))
+		return true
+	})
+	return resp, nil
+}
+
+func policyMessage(st *state.State, p *state.Policy) *rotav1.Policy {
+	return &rotav1.Policy{
+		Name: p.Name, Version: p.Version, Suspended: p.Suspended, Step: p.Step, PublishTime: wallOf(st).timestamp(p.PublishedAt),
+		CompleteGroups: uint32(st.CompleteCount(p.Name)), BufferedSamples: uint32(st.BufferedCount(p.Name)),
+	}
+}
