@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,10 +37,9 @@ func moveWhenFailed(t *testing.T, c *fakeCluster, from, to string) {
 
 // once does something before one token of the first request, and nothing else.
 func once(at int, what action) func(*http.Request, int) action {
-	done := false
+	var done atomic.Bool // requests may come at the same time
 	return func(_ *http.Request, i int) action {
-		if i == at && !done {
-			done = true
+		if i == at && done.CompareAndSwap(false, true) {
 			return what
 		}
 		return goOn

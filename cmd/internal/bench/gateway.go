@@ -306,12 +306,21 @@ func (c *gatewayClient) close() {
 	}
 }
 
+// until sends one request after the other. A connection that is closed is opened again, once.
 func (c *gatewayClient) until(ctx context.Context, until time.Time) error {
+	failed := false
 	for time.Now().Before(until) && ctx.Err() == nil {
 		first, all, err := c.once()
+		if err != nil && !failed && c.conn != nil {
+			failed = true
+			c.close()
+			c.conn = nil
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		failed = false
 		c.firsts, c.all = append(c.firsts, first), append(c.all, all)
 	}
 	return nil
