@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"slices"
+
 	"rota/fsm/state"
 	"rota/sched/place/worker"
 )
@@ -65,14 +67,7 @@ func (x *execution) placeGenerations() {
 
 // policy reports whether placing the trajectories of a policy panicked in an earlier try. They
 // wait until something of the policy changes.
-func (f *faults) policy(name string) bool {
-	for _, p := range f.policies {
-		if p == name {
-			return true
-		}
-	}
-	return false
-}
+func (f *faults) policy(name string) bool { return slices.Contains(f.policies, name) }
 
 // placeFor places the trajectories of a policy, and reports whether it came to the end: those of
 // workers that failed leave them, those that wait get one, and those that are idle leave workers

@@ -30,21 +30,7 @@ type routeWatch struct {
 }
 
 func (w *routeWatch) run(ctx context.Context, yield func(*rotav1.WatchRoutesResponse, error) bool) error {
-	for {
-		try, to := withAttempt(ctx)
-		err := w.stream(try, yield)
-		if errors.Is(err, errStopped) {
-			return err
-		}
-		if err == nil { // the server ended the stream, to shut down
-			err = errCut
-		}
-		if err := w.p.again(ctx, to.addr, err); ctx.Err() != nil {
-			return ctx.Err()
-		} else if err != nil {
-			return err
-		}
-	}
+	return follow(ctx, &w.p, func(ctx context.Context) error { return w.stream(ctx, yield) })
 }
 
 // stream follows one stream to its end.

@@ -34,16 +34,22 @@ type watch struct {
 }
 
 func (w *watch) run(ctx context.Context, yield func(*rotav1.ActionEvent, error) bool) error {
+	return follow(ctx, &w.p, func(ctx context.Context) error { return w.stream(ctx, yield) })
+}
+
+// follow begins a stream again wherever it ends, until it says errStopped or p, which each stream
+// may replace, gives up.
+func follow(ctx context.Context, p **persistence, stream func(context.Context) error) error {
 	for {
 		try, to := withAttempt(ctx)
-		err := w.stream(try, yield)
+		err := stream(try)
 		if errors.Is(err, errStopped) {
 			return err
 		}
 		if err == nil { // the server ended the stream, to shut down
 			err = errCut
 		}
-		if err := w.p.again(ctx, to.addr, err); ctx.Err() != nil {
+		if err := (*p).again(ctx, to.addr, err); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
 			return err
