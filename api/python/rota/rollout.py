@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from .calls import Calls
 from .errors import Error
 from .spec import Size, seconds, size
 
@@ -45,19 +46,8 @@ def _sample(message: dict) -> Sample:
     )
 
 
-class Rollouts:
+class Rollouts(Calls):
     """The methods of Client about rollouts."""
-
-    namespace: str
-
-    def call(self, method: str, request: dict | None = None, *, try_s: float | None = None) -> dict:
-        raise NotImplementedError  # of Client
-
-    def request_id(self) -> str:
-        raise NotImplementedError  # of Client
-
-    def _pages(self, method: str, request: dict, field: str) -> list[dict]:
-        raise NotImplementedError  # of Client
 
     def create_rollout(
         self, policy: str, groups: int, samples_per_group: int, *, redundant: int = 0, staleness: int = 0, name: str = ""

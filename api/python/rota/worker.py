@@ -8,22 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .calls import Calls
 from .spec import Size, seconds, size
 
 
-class Workers:
+class Workers(Calls):
     """The methods of Client about workers and what trajectories generate."""
-
-    namespace: str
-
-    def call(self, method: str, request: dict | None = None, *, try_s: float | None = None) -> dict:
-        raise NotImplementedError  # of Client
-
-    def request_id(self) -> str:
-        raise NotImplementedError  # of Client
-
-    def _pages(self, method: str, request: dict, field: str) -> list[dict]:
-        raise NotImplementedError  # of Client
 
     def register_worker(
         self, name: str, policy: str, url: str, token_s: Mapping[int, float], *, dialect: str = "openai", prefill_1k_s: float = 0.0,
