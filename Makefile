@@ -101,6 +101,16 @@ test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_
 	if command -v cc > /dev/null; then CGO_ENABLED=1 go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
 	if command -v cc > /dev/null; then go test -vet=off -timeout 2m -tags cuda -run CUDA ./agent/tensor/...; fi
 
+# One package at a time: they look at what is in use of the same GPU.
+.PHONY: test-gpu
+test-gpu: ## Run the tests that need a GPU, a Python whose torch sees it, and a C compiler
+	CGO_ENABLED=1 ROTA_REQUIRE=$${ROTA_REQUIRE:-gpu} go test -vet=off -count=1 -p 1 -timeout 10m -tags nvml,cuda -run GPU \
+		./agent/inventory ./agent/engine ./agent/runtime ./agent/tensor/... ./cmd/rota
+
+.PHONY: bench-gpu
+bench-gpu: ## Measure copies of states to a GPU and back, beside plain copies of the driver
+	CGO_ENABLED=1 ROTA_REQUIRE=gpu go test -vet=off -timeout 10m -tags cuda -run '^$$' -bench GPU -benchtime 5x ./agent/tensor
+
 # Compilers beside tests with real processes would make leases late, so all is
 # compiled before anything runs: what tests build, and, as `go list -export` does
 # it without linking, the tests.
@@ -169,7 +179,7 @@ check-vet:
 	go vet ./...
 	go vet -tags faults ./...
 	go vet -tags nextlevel ./fsm/... ./server
-	if command -v cc > /dev/null; then CGO_ENABLED=1 go vet -tags nvml ./agent/...; fi
+	if command -v cc > /dev/null; then CGO_ENABLED=1 go vet -tags nvml ./agent/... ./cmd/rota; fi
 	go vet -tags cuda ./agent/tensor/...
 	cd cmd/etcd-bench && go vet .
 

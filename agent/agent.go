@@ -47,6 +47,7 @@ type agent struct {
 	recorded []plan.Engine
 	servers  *servers
 	disk     *disk
+	cluster  string    // that the node registered with last; only register uses it
 	gpus     *gpuWatch // nil: no GPUs
 	kv       *kv       // nil: no cache
 	mover    *mover
@@ -56,6 +57,8 @@ type agent struct {
 	runtime  string // what the runtime can and cannot enforce
 	resizes  bool   // attempts can get other CPUs while they run
 	address  string
+	metrics  *metrics
+	traces   *traces
 	dial     func(context.Context) (runtime.Runtime, error)
 }
 
@@ -78,6 +81,13 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer listener.Close()
+	status, err := a.listenStatus()
+	if err != nil {
+		return err
+	}
+	if status != nil {
+		defer status.Close()
+	}
 	if a.kv, err = a.openKV(); err != nil {
 		return err
 	}
@@ -102,7 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 	a.runtime = short(a.describeRuntime(first), runtimeMax)
 	a.resizes = a.inv.Pinned && first.Describe().Resizes
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)
-	if err := a.run(ctx, listener, first); ctx.Err() == nil {
+	if err := a.run(ctx, listener, status, first); ctx.Err() == nil {
 		return err
 	}
 	return nil
@@ -110,7 +120,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // open reads what is on the machine and on disk.
 func open(cfg Config) (*agent, error) {
-	a := &agent{cfg: cfg, log: cfg.Logger, disk: newDisk(&cfg), dial: cfg.dial}
+	a := &agent{cfg: cfg, log: cfg.Logger, disk: newDisk(&cfg), dial: cfg.dial, metrics: newMetrics(), traces: newTraces(cfg.Tracer)}
 	var err error
 	if a.inv, err = cfg.inventory(); err != nil {
 		return nil, err
@@ -129,6 +139,10 @@ func open(cfg Config) (*agent, error) {
 	a.servers = newServers(a.log, client, cfg.TLS.Enabled(), cfg.Servers, cfg.Name)
 	if err := a.openJournal(); err != nil {
 		return nil, err
+	}
+	attempts := a.journal.Attempts()
+	if a.specs.ports, err = openPorts(filepath.Join(cfg.Dir, "ports"), func(key plan.Key) bool { _, known := attempts[key]; return known }); err != nil {
+		return nil, errors.Join(err, a.journal.Close())
 	}
 	if err := a.openEngines(); err != nil {
 		return nil, errors.Join(err, a.journal.Close())
@@ -273,7 +287,7 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 }
 
 // run works until the context is done or a part of the agent fails.
-func (a *agent) run(ctx context.Context, listener net.Listener, first connection) error {
+func (a *agent) run(ctx context.Context, listener, status net.Listener, first connection) error {
 	// The runtime's side outlives the work for the cluster, so that attempts can still be
 	// killed and their ends be seen at the very end.
 	inner, outer := newGroup(context.WithoutCancel(ctx)), newGroup(ctx)
@@ -287,6 +301,9 @@ func (a *agent) run(ctx context.Context, listener net.Listener, first connection
 	outer.Go(a.engines.Watch)
 	outer.Go(a.homes.keep)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
+	if status != nil {
+		outer.Go(func(ctx context.Context) error { return a.serveStatus(ctx, status) })
+	}
 	if a.kv != nil {
 		outer.Go(a.kv.serve)
 		if a.kv.files != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"rota/api/pki"
+	"rota/internal/telemetry"
+	"rota/internal/telemetry/tracing"
 
 	"rota/agent/inventory"
 	"rota/agent/runtime"
@@ -21,8 +23,9 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultListen = "127.0.0.1:7410"
-	DefaultPool   = "default"
+	DefaultListen  = "127.0.0.1:7410"
+	DefaultMetrics = "127.0.0.1:7412"
+	DefaultPool    = "default"
 	// DefaultEnginesAsleepMax is how many engines of models sleep at once on a node.
 	DefaultEnginesAsleepMax = 4
 )
@@ -61,6 +64,9 @@ type Config struct {
 	// Listen is where servers read output; "127.0.0.1:7410" if empty. Port 0
 	// takes a free one.
 	Listen string
+	// Metrics is where Prometheus reads metrics, and operators ask for health, profiles and the
+	// log; empty: nowhere.
+	Metrics string
 	// Advertise is the address that is told to servers; that of Listen if empty.
 	Advertise string
 	// Labels are added to those of the machine and win over them.
@@ -98,6 +104,13 @@ type Config struct {
 	// next agent, if it comes before the lease ends.
 	KillOnExit bool
 	Logger     hclog.Logger
+	// Recent remembers the newest lines of the log; nil: none. Settings are the flags that the
+	// agent runs with, for operators. Version is that of the program.
+	Recent   *telemetry.Recent
+	Settings map[string]string
+	// Tracer makes spans; nil: none.
+	Tracer  *tracing.Tracer
+	Version string
 
 	// dial replaces the process runtime in tests.
 	dial func(context.Context) (runtime.Runtime, error)

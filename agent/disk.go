@@ -49,6 +49,7 @@ type disk struct {
 	mu      sync.Mutex
 	changed chan struct{}
 	low     bool
+	free    uint64    // bytes, when it was last read
 	least   room      // while it was low
 	lowAt   time.Time // when it was last seen low; zero: never
 	failed  bool      // it could not be read, which was said
@@ -72,6 +73,13 @@ func (d *disk) watch(ctx context.Context) error {
 	}
 }
 
+// space returns the free space when it was last read, and whether the disk is low.
+func (d *disk) space() (free uint64, low bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.free, d.low
+}
+
 // look reads once. A disk that is low has to get a tenth more than the floor to be
 // another, so that it does not change with each file.
 func (d *disk) look() {
@@ -85,7 +93,7 @@ func (d *disk) look() {
 		d.failed = true
 		return
 	}
-	d.failed = false
+	d.failed, d.free = false, now.bytes
 	floor := d.floorOf(now)
 	low := belowFloor(now, floor)
 	if d.low {

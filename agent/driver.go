@@ -157,7 +157,7 @@ type steps struct {
 func (s *steps) do(step plan.Step, conn runtime.Runtime) {
 	switch step := step.(type) {
 	case plan.Note:
-		s.log.Warn(step.Text, "attempt", step.Key)
+		s.log.Warn(step.Text, "action", step.Key.Action, "attempt", step.Key.Attempt)
 	case plan.Open:
 		s.open(step)
 	case plan.Close:
@@ -198,6 +198,7 @@ func (s *steps) open(step plan.Open) {
 	s.inSession, s.session = context.WithCancel(s.work)
 	ctx, lease := s.inSession, time.Duration(step.LeaseNS)
 	s.renewals = newRounds(lease/200, lease/12)
+	s.traces.keep(step.Incarnation)
 	older := s.engines.Open(step.Incarnation)
 	s.driver.tellEngines(func(c *chunks.Chunks, _ int64) { c.Kill(older) })
 	s.doing.Go(func() { s.reportEngines(ctx, step.Incarnation) })
@@ -223,10 +224,12 @@ func (s *steps) write(step plan.Journal) {
 		return
 	}
 	if len(step.Accept) > 0 {
+		began := time.Now()
 		if err := s.journal.Accept(step.Accept); err != nil {
 			s.fail(fmt.Errorf("accept attempts: %w", err))
 			return
 		}
+		s.metrics.took(phaseJournal, began)
 		failpoint.Hit(failpoint.AttemptsJournaled)
 	}
 	s.driver.tell(func(p *plan.Plan, _ int64) { p.Journaled() })
@@ -234,6 +237,7 @@ func (s *steps) write(step plan.Journal) {
 
 // start hands an attempt to the runtime and tells what it answered.
 func (s *steps) start(step plan.Start, conn runtime.Runtime) {
+	began := time.Now()
 	err := runtime.ErrStopping // so nothing is started
 	if s.work.Err() == nil {
 		failpoint.Hit(failpoint.StartSending)
@@ -245,10 +249,20 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 		failpoint.Hit(failpoint.StartAnswered)
 	}
 	answer, text := answerOf(err)
+	s.metrics.starts.WithLabelValues(answerNames[answer]).Inc()
+	if answer == plan.OK {
+		s.traces.startTook(step.Key, began, time.Now())
+		s.metrics.took(phaseStart, began)
+	}
 	s.driver.tell(func(p *plan.Plan, now int64) { p.Started(step.Key, answer, text, now) })
 	if errors.Is(err, runtime.ErrJournal) {
 		s.fail(fmt.Errorf("start attempts: %w", err))
 	}
+}
+
+// answerNames are the labels of answers.
+var answerNames = map[plan.Answer]string{
+	plan.OK: "ok", plan.Disarmed: "disarmed", plan.Full: "full", plan.Impossible: "impossible", plan.Unknown: "unknown",
 }
 
 // answerOf is what an error of Start means.
@@ -278,6 +292,7 @@ func (s *steps) ask(step plan.Step, conn runtime.Runtime) {
 	case plan.Kill:
 		s.kill(step, conn)
 	case plan.Forget:
+		s.specs.ports.forget(step.Keys)
 		failpoint.Hit(failpoint.ReportJournaled)
 		if err := conn.Forget(s.ctx, step.Keys); err != nil {
 			s.log.Debug("the supervisor did not forget; it will be told again", "error", err)
@@ -310,8 +325,9 @@ func (s *steps) resize(step plan.Resize, conn runtime.Runtime) {
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
 	err := conn.Resize(ctx, step.Key, step.CPUs)
+	s.metrics.resizes.WithLabelValues(result(err)).Inc()
 	if err != nil && ctx.Err() == nil {
-		s.log.Error("the CPUs of an attempt were not changed; trying on", "attempt", step.Key, "error", err)
+		s.log.Error("the CPUs of an attempt were not changed; trying on", "action", step.Key.Action, "attempt", step.Key.Attempt, "error", err)
 	}
 	if ctx.Err() != nil {
 		_ = conn.Close()
@@ -324,6 +340,6 @@ func (s *steps) kill(step plan.Kill, conn runtime.Runtime) {
 	ctx, cancel := context.WithTimeout(s.ctx, callTimeout)
 	defer cancel()
 	if err := conn.Kill(ctx, step.Key, step.Reason); err != nil && ctx.Err() == nil {
-		s.log.Error("kill failed; trying on", "attempt", step.Key, "error", err)
+		s.log.Error("kill failed; trying on", "action", step.Key.Action, "attempt", step.Key.Attempt, "error", err)
 	}
 }

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -40,7 +42,7 @@ func (a *agent) openEngines() error {
 	a.engines, err = engine.New(engine.Options{
 		Record: filepath.Join(a.cfg.Dir, "engines.record"), Logger: a.log.Named("engines"),
 		Runtime: a.driver.connection, Describe: func(l engine.Launch) (runtime.Spec, error) { return a.specs.engine(l) }, Tell: a.driver.tellEngines,
-		GPUMemory: a.inv.GPUMemory(), WatchEvery: a.cfg.watchEnginesEvery,
+		GPUMemory: lessOwn(a.inv.GPUMemory(), a.stateBytes), GPUUsers: a.gpuUsers, WatchEvery: a.cfg.watchEnginesEvery,
 	})
 	if err != nil {
 		return err
@@ -48,6 +50,39 @@ func (a *agent) openEngines() error {
 	a.recorded = a.engines.Recorded()
 	a.driver.engines, a.driver.engineURL = chunks.New(limits), a.engines.URL
 	return nil
+}
+
+// lessOwn takes what the state manager of this agent has of a GPU from what is in use: it has a
+// limit of its own, and no engine will ever get it.
+func lessOwn(read func(gpu int) (used, total uint64, err error), own func(gpu int) uint64) func(gpu int) (used, total uint64, err error) {
+	if read == nil {
+		return nil
+	}
+	return func(gpu int) (used, total uint64, err error) {
+		used, total, err = read(gpu)
+		return used - min(used, own(gpu)), total, err
+	}
+}
+
+// stateBytes is what the state manager has of a GPU.
+func (a *agent) stateBytes(gpu int) uint64 {
+	if a.states == nil {
+		return 0
+	}
+	return a.states.store.DeviceBytes(a.inv.GPUs.UUIDs[gpu])
+}
+
+// gpuUsers says which processes have memory of a GPU, as far as the driver tells.
+func (a *agent) gpuUsers(gpu int) string {
+	users, err := a.inv.GPUUsers(gpu)
+	if err != nil {
+		return ""
+	}
+	var words []string
+	for _, u := range users {
+		words = append(words, fmt.Sprintf("process %d (%d MiB)", u.PID, u.Bytes>>20))
+	}
+	return strings.Join(words, ", ")
 }
 
 // connection is the one in use; nil: there is none.

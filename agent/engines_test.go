@@ -236,3 +236,24 @@ func TestASetUpIsToldOnce(t *testing.T) {
 		t.Fatalf("%+v", gone)
 	}
 }
+
+// TestEnginesDoNotWaitForStates: what the state manager of the agent has of a GPU is not in use by
+// an engine that has to give it back.
+func TestEnginesDoNotWaitForStates(t *testing.T) {
+	read := func(gpu int) (used, total uint64, err error) {
+		if gpu == 2 {
+			return 0, 0, errors.New("fallen off the bus")
+		}
+		return 50, 80, nil
+	}
+	less := lessOwn(read, func(gpu int) uint64 { return []uint64{0, 40, 60}[gpu] })
+	for gpu, want := range []uint64{50, 10, 0} {
+		used, total, err := less(gpu)
+		if used != want || (err == nil) != (total == 80) || (err != nil) != (gpu == 2) {
+			t.Errorf("GPU %d: %d of %d, %v", gpu, used, total, err)
+		}
+	}
+	if lessOwn(nil, nil) != nil {
+		t.Error("somebody can say what is in use of simulated GPUs")
+	}
+}

@@ -104,6 +104,13 @@ func (w *gpuWatch) remember() error {
 	return nil
 }
 
+// sickCount is how many GPUs are sick.
+func (w *gpuWatch) sickCount() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.sick)
+}
+
 // watch looks until the context ends.
 func (w *gpuWatch) watch(ctx context.Context) error {
 	every := gpuReadEvery

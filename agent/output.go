@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"rota/agent/plan"
 	"rota/agent/tier/transfer"
@@ -38,8 +39,8 @@ const (
 	outputCloseMax = time.Second
 )
 
-// listen opens the port of the agent. With TLS only servers get in, which read output and work with files, and
-// agents, which pull KV caches. Others are turned away before anything they send is decoded.
+// listen opens the port of the agent. With TLS only servers get in, which read output and work with files,
+// agents, which pull KV caches, and clients: gateways call replicas of reward functions. Others are turned away before anything they send is decoded.
 // Without TLS only this machine gets in.
 func (a *agent) listen() (net.Listener, error) {
 	l, err := net.Listen("tcp", a.cfg.Listen)
@@ -54,7 +55,7 @@ func (a *agent) listen() (net.Listener, error) {
 		}
 		return l, nil
 	}
-	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer, pki.RoleAgent)
+	conf, err := pki.ServerConfig(a.cfg.TLS, pki.RoleServer, pki.RoleAgent, pki.RoleClient)
 	if err != nil {
 		l.Close()
 		return nil, fmt.Errorf("%w: output server: %w", ErrConfig, err)
@@ -71,7 +72,7 @@ func (a *agent) listen() (net.Listener, error) {
 func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	path, handler := rotav1connect.NewOutputServiceHandler(&outputService{
-		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx,
+		dir: a.cfg.Process.Dir, incarnation: a.journal.Incarnation, stop: ctx, served: a.metrics.output,
 	}, intake.ForHandler(), connect.WithReadMaxBytes(requestBytesMax))
 	mux.Handle(path, onlyFor(pki.RoleServer, intake.Handler(handler, intake.Limits{
 		MessageBytes: requestBytesMax, Budget: intake.NewBudget(decodingMax),
@@ -79,6 +80,7 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	files, fileHandler := newFileHandler(a)
 	mux.Handle(files, onlyFor(pki.RoleServer, fileHandler))
 	mux.Handle(transfer.Path, onlyFor(pki.RoleAgent, a.source()))
+	mux.Handle(httpx.ReplicaPath, onlyFor(pki.RoleClient, newReplicaHandler(a)))
 	srv := httpx.NewServer(mux)
 	srv.ErrorLog = a.log.Named("output").StandardLogger(nil)
 	stopped := context.AfterFunc(ctx, func() {
@@ -113,6 +115,7 @@ type outputService struct {
 	dir         string          // the supervisor's
 	incarnation func() uint64   // of the node, now
 	stop        context.Context // done when the agent stops
+	served      prometheus.Counter
 }
 
 // ReadOutput implements rotav1connect.OutputServiceHandler.
@@ -147,6 +150,7 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 		case err != nil:
 			return err
 		}
+		s.served.Add(float64(len(chunk.Data)))
 		err = stream.Send(&rotav1.ReadOutputResponse{Chunk: &rotav1.OutputChunk{
 			Stream: rotav1.OutputStream(chunk.Stream), Data: chunk.Data, Offset: uint64(chunk.Offset),
 		}})

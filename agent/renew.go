@@ -21,17 +21,19 @@ func (a *agent) renew(ctx context.Context, step plan.Renew, pause *rounds) {
 	if step.All {
 		ask = callAll[*rotav1.RenewLeaseResponse]
 	}
-	sent := clock.Boottime()
+	sent, began := clock.Boottime(), time.Now()
 	resp, err := ask(ctx, a.servers, time.Duration(step.WithinNS), func(ctx context.Context, c rotav1connect.AgentServiceClient) (*rotav1.RenewLeaseResponse, error) {
 		return c.RenewLease(ctx, req)
 	})
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
+		a.metrics.renewals.WithLabelValues("failed").Inc()
 		a.log.Debug("lease not renewed", "error", err)
 		wait := pause.next(a.servers.count())
 		a.driver.tell(func(p *plan.Plan, now int64) { p.NotRenewed(step.Number, now+int64(wait)) })
 	default:
+		a.metrics.renewed(resp.GetFenced(), began)
 		pause.reset()
 		failpoint.Hit(failpoint.LeaseRenewed)
 		a.driver.tell(func(p *plan.Plan, now int64) { p.Renewed(step.Number, sent, resp.GetFenced(), now) })

@@ -51,7 +51,7 @@ func TestALeaseIsKeptThoughMostServersHang(t *testing.T) {
 	s := newServers(hclog.NewNullLogger(), httpx.NewClient(nil), false, append(addresses, c.addresses...), "node-1")
 	defer s.http.CloseIdleConnections()
 	s.use(s.all[0])
-	a := &agent{log: hclog.NewNullLogger(), servers: s, driver: newDriver(registered(lease, margin))}
+	a := &agent{log: hclog.NewNullLogger(), servers: s, driver: newDriver(registered(lease, margin)), metrics: newMetrics(), traces: newTraces(nil)}
 	pause := newRounds(lease/200, lease/12)
 	begin := time.Now()
 	for renewed := false; !renewed; {

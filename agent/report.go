@@ -27,11 +27,13 @@ func (a *agent) report(ctx context.Context, step plan.Report, pause *rounds) {
 	for i := range step.Exits {
 		step.Exits[i] = a.disk.explain(step.Exits[i])
 	}
+	began := time.Now()
 	err := a.reportBatch(ctx, step.Incarnation, step.Exits)
 	switch {
 	case ctx.Err() != nil:
 		return
 	case err == nil:
+		a.metrics.took(phaseReport, began)
 		pause.reset()
 	default:
 		a.log.Warn("ends not reported yet; trying on", "attempts", len(step.Exits), "error", err)
@@ -61,7 +63,7 @@ func (a *agent) reportBatch(ctx context.Context, incarnation uint64, exits []pla
 // reportBare reports the end of an attempt whose full report was refused: without
 // output, and with the refusal as its message.
 func (a *agent) reportBare(ctx context.Context, incarnation uint64, exit plan.Exit, refusal error) error {
-	a.log.Error("a report was refused; reporting the end without its output", "attempt", exit.Key, "error", refusal)
+	a.log.Error("a report was refused; reporting the end without its output", "action", exit.Key.Action, "attempt", exit.Key.Attempt, "error", refusal)
 	bare := plan.Exit{
 		Key: exit.Key, Reason: exit.Reason, ExitCode: exit.ExitCode, Signal: exit.Signal,
 		Throttled: exit.Throttled, RetryAfter: exit.RetryAfter, Usage: exit.Usage,
@@ -80,6 +82,8 @@ func (a *agent) reported(exits []plan.Exit, index uint64) {
 	keys := make([]plan.Key, len(exits))
 	for i, exit := range exits {
 		keys[i] = exit.Key
+		a.metrics.ended(exit)
+		a.traces.reported(exit, reasonOf(exit))
 	}
 	a.driver.tell(func(p *plan.Plan, _ int64) { p.Reported(keys, index) })
 }

@@ -49,6 +49,7 @@ func (a *agent) register(ctx context.Context, incarnation uint64) (plan.Terms, e
 		var terms plan.Terms
 		if err == nil {
 			if terms, err = checkTerms(resp); err == nil {
+				a.joined(terms.Cluster)
 				return terms, nil
 			}
 		}
@@ -68,6 +69,16 @@ func (a *agent) register(ctx context.Context, incarnation uint64) (plan.Terms, e
 	}
 }
 
+// joined notes which cluster the node is in, and says so when it is another one than before.
+// Whatever ran of that one is dead by the time that anything of the new one starts: its
+// incarnation is another.
+func (a *agent) joined(cluster string) {
+	if old := a.cluster; old != "" && old != cluster {
+		a.log.Warn("this node is in another cluster now: what ran of the old one is killed and not reported", "old", old, "new", cluster)
+	}
+	a.cluster = cluster
+}
+
 // checkTerms returns what a registration grants.
 func checkTerms(resp *rotav1.RegisterNodeResponse) (plan.Terms, error) {
 	lease, margin := resp.GetLeaseDuration().AsDuration(), resp.GetLeaseMargin().AsDuration()
@@ -76,7 +87,7 @@ func checkTerms(resp *rotav1.RegisterNodeResponse) (plan.Terms, error) {
 			resp.GetIncarnation(), lease, margin)
 	}
 	return plan.Terms{
-		Incarnation: resp.GetIncarnation(), Index: resp.GetIndex(), LeaseNS: int64(lease), MarginNS: int64(margin),
+		Cluster: resp.GetClusterId(), Incarnation: resp.GetIncarnation(), Index: resp.GetIndex(), LeaseNS: int64(lease), MarginNS: int64(margin),
 	}, nil
 }
 
@@ -171,16 +182,17 @@ func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignme
 	}
 	if out.Stop || p.Knows(out.Key) {
 		if err != nil {
-			a.log.Error("the CPUs of an attempt are left as they are", "attempt", out.Key, "error", err)
+			a.log.Error("the CPUs of an attempt are left as they are", "action", out.Key.Action, "attempt", out.Key.Attempt, "error", err)
 		}
 		return out
 	}
+	as.Traceparent = a.traces.begin(out.Key, as.GetTraceparent(), a.cfg.Name)
 	spec, err := a.specs.spec(out.Key, as)
 	if err == nil && as.GetEngine() != "" && out.Engine == (plan.Engine{}) {
 		err = errors.New("the server named an engine and gave no GPUs; report this as a bug")
 	}
 	if err != nil {
-		a.log.Error("attempt refused", "attempt", out.Key, "error", err)
+		a.log.Error("attempt refused", "action", out.Key.Action, "attempt", out.Key.Attempt, "error", err)
 		out.Refused = err.Error()
 		return out
 	}

@@ -37,6 +37,8 @@ type specifier struct {
 	runtimeDir string
 	// self is the program whose "http-call" command makes HTTP calls.
 	self string
+	// ports are given to commands that ask for one; nil: none is.
+	ports *ports
 	// refuse says why nothing is started on this node; empty: it is.
 	refuse string
 }
@@ -65,6 +67,9 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 		return runtime.Spec{}, err
 	}
 	if spec.Env, err = s.env(spec, as, cpus); err != nil {
+		return runtime.Spec{}, err
+	}
+	if err := s.listens(&spec); err != nil {
 		return runtime.Spec{}, err
 	}
 	spec.HiddenDevices = s.hidden(as.GetGpus())
@@ -161,6 +166,9 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	}
 	env["ROTA_NAMESPACE"] = as.GetNamespace()
 	env["ROTA_NODE"] = s.node
+	if context := as.GetTraceparent(); context != "" {
+		env["TRACEPARENT"] = context
+	}
 	for _, q := range as.GetQuotaKeys() {
 		env[quotaVariable(q.GetQuota())] = strconv.FormatUint(uint64(q.GetKey()), 10)
 	}

@@ -48,6 +48,8 @@ type stage struct {
 	migration state.MigrationID
 	// policy is one whose trajectories are given workers.
 	policy string
+	// reward is a function whose replicas are decided about.
+	reward string
 	// rollout: its groups are looked at.
 	rollout state.RolloutID
 	// placement: queued jobs are placed.
@@ -64,6 +66,8 @@ type faults struct {
 	migrations []migrationFault
 	// policies are those for which placing trajectories panicked.
 	policies []string
+	// rewards are those reward functions whose replicas were decided about with a panic.
+	rewards []string
 }
 
 type migrationFault struct {
@@ -88,7 +92,7 @@ func apply(fork func() *state.State, index uint64, e *logv1.Entry, known decider
 	for tries := 0; ; tries++ {
 		s := fork()
 		// Each try excludes one thing more than the one before.
-		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+state.MigrationsMax+state.PoliciesMax+state.RolloutsMax+4, "entry %d panics whatever is left out", index)
+		state.Assert(tries <= len(e.Commands)+int(s.Meta().LastPool)+int(s.Meta().LastQuota)+int(s.Meta().LastGroup)+state.MigrationsMax+state.PoliciesMax+state.RewardsMax+state.RolloutsMax+4, "entry %d panics whatever is left out", index)
 		x := &execution{s: s, index: index, faults: f, deciders: known, budget: workBudget}
 		if x.run(e, fail) {
 			return x.s, x.results, x.effects
@@ -116,6 +120,7 @@ func (x *execution) run(e *logv1.Entry, fail func(stage)) (done bool) {
 		x.results = append(x.results, x.command(i, c))
 	}
 	x.halt() // last: a command of this entry may have resumed one
+	x.scaleRewards()
 	x.schedule()
 	x.placeGenerations()
 	x.transmit()
@@ -139,6 +144,8 @@ func (f *faults) add(s stage, reason string) {
 		f.migrations = append(f.migrations, migrationFault{s.migration, reason[:min(len(reason), state.MigrationMessageBytesMax)]})
 	case s.policy != "":
 		f.policies = append(f.policies, s.policy)
+	case s.reward != "":
+		f.rewards = append(f.rewards, s.reward)
 	case s.command >= 0:
 		f.commands[s.command] = reason
 	default:
@@ -199,6 +206,9 @@ func (x *execution) command(i int, c *logv1.Command) *logv1.Result {
 		}
 	}
 	if r := Premature(c, func() state.Level { return x.s.Meta().Level }); r != nil {
+		return x.stamp(r)
+	}
+	if r := x.checkToken(c.Token); r != nil {
 		return x.stamp(r)
 	}
 	return x.stamp(x.verb(c))

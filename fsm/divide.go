@@ -82,4 +82,5 @@ func (x *execution) resize(r sched.Resize) {
 	x.s.PutNode(&n)
 	x.s.PutAttempt(&t)
 	x.dirtyNodes.add(n.ID)
+	x.effects = append(x.effects, Effect{Kind: EffectResized, Node: n.ID})
 }

@@ -23,6 +23,10 @@ const (
 	EffectPolicy
 	// EffectPolicies says that a policy changed, or that groups of one became complete.
 	EffectPolicies
+	// EffectResized says that a running attempt of Node was given other cores.
+	EffectResized
+	// EffectReward says that the reward function Name or one of its replicas changed.
+	EffectReward
 )
 
 // Effect names something that became dirty.

@@ -39,8 +39,9 @@ func since(c *logv1.Command) state.Level {
 		c.GetRegisterEngine() != nil, c.GetRemoveEngine() != nil, c.GetReportEngines() != nil,
 		c.GetRequestMigration() != nil, c.GetCancelMigration() != nil, c.GetReportMigrations() != nil,
 		c.GetRegisterWorker() != nil, c.GetUpdateWorker() != nil, c.GetRemoveWorker() != nil, c.GetReportGenerations() != nil,
-		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
-		isRollouts(c),
+		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetChangeWorkerPool() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
+		isRollouts(c), isAccess(c), c.Token != "", c.GetStageRestore() != nil, c.GetCommitRestore() != nil, c.GetRefound() != nil,
+		c.GetRegisterReward() != nil, c.GetRemoveReward() != nil, c.GetReportRewards() != nil,
 		c.GetSetGroupMembers() != nil, len(c.GetCreateNodeGroup().GetMembers()) > 0, c.GetCreateNodeGroup().GetSelector() != nil:
 		return sched.LevelResizing
 	}

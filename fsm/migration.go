@@ -14,7 +14,7 @@ const (
 	migrationReportsMax   = 256
 )
 
-// otherVerb carries out a command about migrations, or of the next feature level; nil if it is
+// otherVerb carries out a command about migrations or restoring, or of the next feature level; nil if it is
 // none of these.
 func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 	switch v := c.Verb.(type) {
@@ -24,11 +24,23 @@ func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 		return x.cancelMigration(v.CancelMigration)
 	case *logv1.Command_ReportMigrations:
 		return x.reportMigrations(v.ReportMigrations)
+	case *logv1.Command_StageRestore:
+		return x.stageRestore(v.StageRestore)
+	case *logv1.Command_CommitRestore:
+		return x.commitRestore(v.CommitRestore)
+	case *logv1.Command_Refound:
+		return x.recover(v.Refound)
 	}
 	if r := x.rolloutVerb(c); r != nil {
 		return r
 	}
 	if r := x.workerVerb(c); r != nil {
+		return r
+	}
+	if r := x.accessVerb(c); r != nil {
+		return r
+	}
+	if r := x.rewardVerb(c); r != nil {
 		return r
 	}
 	return x.nextVerb(c)

@@ -276,6 +276,9 @@ func (x *execution) tearDownNode(n *state.Node, why string) (done bool) {
 	if a := x.s.Action(n.ReservedFor); a != nil {
 		x.unreserve(a)
 	}
+	if n.Incarnation <= x.s.Meta().Origin.Incarnation {
+		why = x.whyFenced()
+	}
 	for _, t := range x.openOn(n.ID, x.budget) {
 		x.budget--
 		x.beginClose(t, state.EndNodeLost)

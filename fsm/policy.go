@@ -85,3 +85,49 @@ func (x *execution) suspendPolicy(c *logv1.SuspendPolicy) *logv1.Result {
 	x.policiesChanged = true
 	return &logv1.Result{Count: 1}
 }
+
+// deletePolicy forgets a policy that nothing names, with the batch of its last step and what was
+// learned of its trajectories.
+func (x *execution) deletePolicy(c *logv1.DeletePolicy) *logv1.Result {
+	p, r := x.existingPolicy(c.Policy)
+	if r != nil {
+		return r
+	}
+	if why := x.policyUsers(p.Name); why != "" {
+		return refuse(codeFailedPrecondition, "POLICY_IN_USE", "policy %q has %s; it can be deleted when there are none", p.Name, why)
+	}
+	if b := x.s.Batch(p.Name); b != nil {
+		for _, id := range b.Samples {
+			x.s.DeleteSample(id)
+		}
+		x.s.DeleteBatch(p.Name)
+	}
+	for _, class := range x.s.LengthClassesOf(p.Name) {
+		x.s.DeleteLengthClass(p.Name, class)
+	}
+	x.s.DeletePolicy(p.Name)
+	x.routes.suspensions.add(p.Name)
+	x.policiesChanged = true
+	return &logv1.Result{Count: 1}
+}
+
+// policyUsers says what names a policy; empty: nothing does.
+func (x *execution) policyUsers(name string) (what string) {
+	x.s.WorkersOf(name, func(*state.Worker) bool { what = "workers: see rota worker list"; return false })
+	x.s.WorkerPools(func(p *state.WorkerPool) bool {
+		if p.Policy == name {
+			what = "a worker pool: see rota worker pool list"
+		}
+		return what == ""
+	})
+	x.s.Rollouts(0, func(r *state.Rollout) bool { // those that have ended are as many as are kept: a thousand
+		if r.Policy == name {
+			what = "rollouts, or such that ended and are kept for the retention time: see rota rollout list"
+		}
+		return what == ""
+	})
+	if x.s.GeneratingOf(name) > 0 {
+		what = "open trajectories: see rota trajectory list"
+	}
+	return what
+}

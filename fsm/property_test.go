@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -54,7 +55,9 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 41) {
+	switch n("verb", 49) {
+	case 45, 46:
+		return cmp.Or(rewardLine(n, s), "tick")
 	case 21, 22, 23:
 		return engineLine(n, s, node)
 	case 27, 28, 29:
@@ -63,6 +66,10 @@ func randomLine(r *rapid.T, s *story) string {
 		return rolloutLine(n, s)
 	case 36, 37, 38, 39, 40, 41:
 		return workerLine(n, s)
+	case 42, 43, 44:
+		return accessLine(n)
+	case 47, 48, 49:
+		return poolLine(n, s)
 	case 17, 18, 19, 20:
 		return gpuLine(n)
 	case 25, 26:

@@ -17,6 +17,7 @@ const (
 	codeUnimplemented      = 12
 	codeInternal           = 13
 	codeUnavailable        = 14
+	codeUnauthenticated    = 16
 )
 
 // refuse is the result of a command that is not carried out. The message says

@@ -23,6 +23,8 @@ func (x *execution) rolloutVerb(c *logv1.Command) *logv1.Result {
 		return x.publishVersion(v.PublishVersion)
 	case *logv1.Command_SuspendPolicy:
 		return x.suspendPolicy(v.SuspendPolicy)
+	case *logv1.Command_DeletePolicy:
+		return x.deletePolicy(v.DeletePolicy)
 	}
 	return nil
 }
@@ -31,7 +33,7 @@ func (x *execution) rolloutVerb(c *logv1.Command) *logv1.Result {
 // one feature level.
 func isRollouts(c *logv1.Command) bool {
 	return c.GetCreateRollout() != nil || c.GetCloseRollout() != nil || c.GetPutSample() != nil || c.GetTakeBatch() != nil ||
-		c.GetPublishVersion() != nil || c.GetSuspendPolicy() != nil || c.GetOpenTrajectory().GetRollout() != nil
+		c.GetPublishVersion() != nil || c.GetSuspendPolicy() != nil || c.GetDeletePolicy() != nil || c.GetOpenTrajectory().GetRollout() != nil
 }
 
 // createRollout declares groups, for which trajectories are opened then.

@@ -17,6 +17,7 @@ type pendingRoutes struct {
 	generations orderedSet[state.TrajectoryID]
 	workers     orderedSet[string]
 	suspensions orderedSet[string]
+	rewards     orderedSet[string]
 	looks       int
 }
 
@@ -122,10 +123,10 @@ func (x *execution) leaveWorkers(policy string, v worker.View) (done bool) {
 	})
 	for _, w := range leaving {
 		for _, g := range x.generationsAt(w.Name) {
-			switch {
-			case x.routes.looks <= 0:
+			if x.routes.looks <= 0 {
 				return false
-			case g.Generating:
+			}
+			if x.routes.looks--; g.Generating {
 				continue
 			}
 			u := *g
@@ -151,6 +152,9 @@ func (x *execution) routeEffects() {
 	}
 	for _, name := range x.routes.suspensions.items {
 		x.effects = append(x.effects, Effect{Kind: EffectPolicy, Name: name})
+	}
+	for _, name := range x.routes.rewards.items {
+		x.effects = append(x.effects, Effect{Kind: EffectReward, Name: name})
 	}
 }
 

@@ -28,6 +28,10 @@ func (x *execution) fireOne() bool {
 		x.forgetGroup(id)
 		return true
 	}
+	if due, accessor, ok := x.s.TokenDue(); ok && due <= now {
+		x.s.DeleteAccessToken(accessor)
+		return true
+	}
 	due, kind, id, ok := x.s.Timer()
 	if !ok || due > now {
 		return x.workerDue()
@@ -83,6 +87,12 @@ func nextDue(s *state.State) (ns int64, ok bool) {
 		earliest(due)
 	}
 	if due, _, found := s.WorkerDue(); found {
+		earliest(due)
+	}
+	if due, _, found := s.TokenDue(); found {
+		earliest(due)
+	}
+	if due, _, found := s.RewardDue(); found {
 		earliest(due)
 	}
 	return max(ns, m.Now), ok

@@ -42,6 +42,9 @@ func parseRolloutCommand(verb string, a args) *logv1.Command {
 	case "suspend-policy":
 		return &logv1.Command{Verb: &logv1.Command_SuspendPolicy{SuspendPolicy: &logv1.SuspendPolicy{Policy: policy, Resume: a.text("undo") != ""}}}
 	}
+	if c := parseRewardCommand(verb, a); c != nil {
+		return c
+	}
 	return parseWorkerCommand(verb, a)
 }
 

@@ -125,6 +125,7 @@ func (s *story) entry(t *testing.T, commands []*logv1.Command) string {
 	out.WriteString(s.migrations(were))
 	out.WriteString(s.rollouts(were))
 	out.WriteString(s.routes(were))
+	out.WriteString(s.rewards(were))
 	if due, ok := nextDue(s.state); ok {
 		fmt.Fprintf(&out, "due at %v\n", time.Duration(due))
 	}

@@ -21,13 +21,14 @@ import (
 //	suspend-trajectory id=1 resume=yes
 //	move-generation traj=1 from=w to=v
 //
-// and returns nil for another verb.
+// and leaves other verbs to parseAccessCommand.
 func parseWorkerCommand(verb string, a args) *logv1.Command {
 	switch verb {
 	case "worker":
 		return &logv1.Command{Verb: &logv1.Command_RegisterWorker{RegisterWorker: &logv1.RegisterWorker{
 			Name: a.text("name"), Policy: a.text("policy"), Url: "http://" + a.text("name"), Slots: uint32(a.num("slots", 0)), Profile: a.points(),
 			Prefill_1KNs: a.dur("prefill"), Hardware: a.text("hardware"), Version: a.num("version", 0), Node: a.text("node"),
+			Pool: a.text("pool"), StartNs: a.dur("start"),
 		}}}
 	case "update-worker":
 		c := &logv1.UpdateWorker{Name: a.text("name"), Up: a.text("up") != ""}
@@ -51,7 +52,10 @@ func parseWorkerCommand(verb string, a args) *logv1.Command {
 			TrajectoryId: a.num("traj", 0), From: a.text("from"), To: a.text("to"),
 		}}}}}
 	}
-	return nil
+	if c := parsePoolCommand(verb, a); c != nil {
+		return c
+	}
+	return parseAccessCommand(verb, a)
 }
 
 func (a args) generated() *logv1.ReportGenerations {
@@ -129,7 +133,7 @@ func (s *story) routes(were *state.State) string {
 		}
 		return true
 	})
-	return out.String()
+	return out.String() + s.showPools(were)
 }
 
 func (s *story) explainGeneration(t *testing.T, d *datadriven.TestData) string {

@@ -52,6 +52,7 @@ func (x *execution) grant(d sched.Decision) {
 	x.putAction(&b)
 	x.s.PutAttempt(t)
 	x.dirtyNodes.add(n.ID)
+	x.replicaStarted(b.ID)
 	x.divides(&m, cores)
 }
 
@@ -75,6 +76,7 @@ func (x *execution) release(t *state.Attempt) {
 	n.Running--
 	x.releaseGPUs(&n, t)
 	x.s.PutNode(&n)
+	x.countAttempt(t)
 	x.s.DeleteAttempt(t.Action)
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
@@ -118,7 +120,9 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	x.giveBack(&b)
 	b.State, b.Result, b.EndedAt = s, r, x.now()
 	x.putAction(&b)
+	x.countEnded(&b)
 	x.hookEnded(&b)
+	x.replicaEnded(&b)
 	if b.Trajectory == 0 {
 		return
 	}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
 )
 
 // EntryWeight is what the commands of one entry should weigh together, so that applying
@@ -15,6 +16,10 @@ const ReportWeight = 8
 // engineWeight is what a change of an engine's declaration weighs: it looks at what is resident
 // on all nodes.
 const engineWeight = EntryWeight / 4
+
+// rewardWeight is what it weighs to say something of a reward function or a replica: the function
+// is stored anew, with what was declared.
+const rewardWeight = 16
 
 // Weight is what a command costs to apply. The unit is an action submitted, which takes
 // about a microsecond. What a command leaves to the scheduler is not among it: the budget
@@ -31,8 +36,14 @@ func Weight(c *logv1.Command) int {
 		return 4 + len(v.ReportEngines.Reports)
 	case *logv1.Command_RegisterEngine, *logv1.Command_RemoveEngine:
 		return engineWeight
+	case *logv1.Command_ReportRewards:
+		return min(EntryWeight, 4+rewardWeight*(len(v.ReportRewards.Demands)+len(v.ReportRewards.Replicas)))
+	case *logv1.Command_RemoveReward:
+		return state.RewardReplicasMax // it cancels as many actions
 	case *logv1.Command_MoveJob:
 		return placeCost // the ledger of two groups is built; a plan has 8 at most
+	case *logv1.Command_CommitRestore, *logv1.Command_Refound:
+		return EntryWeight // alone: nothing that was decided before it in its entry may count
 	case *logv1.Command_QuoteHash, *logv1.Command_Tick:
 		return 1
 	}

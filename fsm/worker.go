@@ -37,11 +37,14 @@ func (x *execution) workerVerb(c *logv1.Command) *logv1.Result {
 		return x.suspendTrajectory(v.SuspendTrajectory)
 	case *logv1.Command_MoveGenerations:
 		return x.moveGenerations(v.MoveGenerations)
+	case *logv1.Command_ChangeWorkerPool:
+		return x.changeWorkerPool(v.ChangeWorkerPool)
 	}
 	return nil
 }
 
-// registerWorker declares a worker, or changes it. Either way it is tried at once.
+// registerWorker declares a worker, or changes it. Either way it is tried at once, unless its engine
+// is said to start.
 func (x *execution) registerWorker(c *logv1.RegisterWorker) *logv1.Result {
 	if r := checkWorkerSpec(c); r != nil {
 		return r
@@ -57,6 +60,10 @@ func (x *execution) registerWorker(c *logv1.RegisterWorker) *logv1.Result {
 	w := &state.Worker{
 		Name: c.Name, Policy: p.Name, URL: c.Url, Dialect: uint8(max(1, c.Dialect)), Node: c.Node, Degree: max(1, c.Degree),
 		Hardware: c.Hardware, Cost: c.Cost, Slots: c.Slots, Prefill1kNS: c.Prefill_1KNs, Version: c.Version, RegisteredAt: x.now(),
+		Pool: c.Pool,
+	}
+	if c.StartNs > 0 {
+		w.Starting, w.RetryAt, w.Message = true, x.now()+c.StartNs, "its engine starts"
 	}
 	for _, point := range c.Profile {
 		w.Profile = append(w.Profile, state.WorkerPoint{Batch: point.BatchSize, TokenNS: point.TokenNs})
@@ -77,22 +84,31 @@ func (x *execution) registerWorker(c *logv1.RegisterWorker) *logv1.Result {
 // checkWorkerSpec refuses what no worker can be.
 func checkWorkerSpec(c *logv1.RegisterWorker) *logv1.Result {
 	switch {
-	case c.Name == "" || max(len(c.Name), len(c.Node), len(c.Hardware)) > state.WorkerNameBytesMax:
-		return refuse(codeInvalidArgument, "INVALID", "a worker needs a name; name, node and hardware may have at most %d bytes", state.WorkerNameBytesMax)
+	case c.Name == "" || max(len(c.Name), len(c.Node), len(c.Hardware), len(c.Pool)) > state.WorkerNameBytesMax:
+		return refuse(codeInvalidArgument, "INVALID", "a worker needs a name; name, node, hardware and pool may have at most %d bytes", state.WorkerNameBytesMax)
 	case c.Url == "" || len(c.Url) > state.WorkerURLBytesMax:
 		return refuse(codeInvalidArgument, "INVALID", "worker %q needs a URL of at most %d bytes", c.Name, state.WorkerURLBytesMax)
 	case c.Dialect > workerDialectMax:
 		return refuse(codeInvalidArgument, "INVALID", "worker %q speaks dialect %d, which is none", c.Name, c.Dialect)
 	case c.Slots > state.WorkerSlotsMax:
 		return refuse(codeInvalidArgument, "INVALID", "worker %q has %d slots; at most %d are allowed, and 0 stands for these", c.Name, c.Slots, state.WorkerSlotsMax)
-	case len(c.Profile) == 0 || len(c.Profile) > state.WorkerPointsMax:
-		return refuse(codeInvalidArgument, "INVALID", "the profile of worker %q has %d points; it must have 1 to %d", c.Name, len(c.Profile), state.WorkerPointsMax)
-	case c.Prefill_1KNs < 0 || c.Prefill_1KNs > workerPrefillMax:
-		return refuse(codeInvalidArgument, "INVALID", "prefill_1k of worker %q must not be negative nor longer than an hour", c.Name)
+	case c.StartNs < 0 || c.StartNs > workerPrefillMax:
+		return refuse(codeInvalidArgument, "INVALID", "the engine of worker %q must not take a negative time to start, nor more than an hour", c.Name)
 	}
-	for i, p := range c.Profile {
-		if p.BatchSize == 0 || p.TokenNs <= 0 || p.TokenNs > workerTokenMax || i > 0 && p.BatchSize <= c.Profile[i-1].BatchSize {
-			return refuse(codeInvalidArgument, "INVALID", "the profile of worker %q must have ascending batch sizes from 1 on, and token times above 0 and of at most a minute", c.Name)
+	return checkWorkerProfile("worker "+c.Name, c.Profile, c.Prefill_1KNs)
+}
+
+// checkWorkerProfile refuses what cannot be measured of an engine.
+func checkWorkerProfile(of string, points []*logv1.WorkerProfilePoint, prefillNS int64) *logv1.Result {
+	switch {
+	case len(points) == 0 || len(points) > state.WorkerPointsMax:
+		return refuse(codeInvalidArgument, "INVALID", "the profile of %s has %d points; it must have 1 to %d", of, len(points), state.WorkerPointsMax)
+	case prefillNS < 0 || prefillNS > workerPrefillMax:
+		return refuse(codeInvalidArgument, "INVALID", "prefill_1k of %s must not be negative nor longer than an hour", of)
+	}
+	for i, p := range points {
+		if p.BatchSize == 0 || p.TokenNs <= 0 || p.TokenNs > workerTokenMax || i > 0 && p.BatchSize <= points[i-1].BatchSize {
+			return refuse(codeInvalidArgument, "INVALID", "the profile of %s must have ascending batch sizes from 1 on, and token times above 0 and of at most a minute", of)
 		}
 	}
 	return nil
@@ -149,7 +165,10 @@ func (x *execution) updateWorker(c *logv1.UpdateWorker) *logv1.Result {
 		w.Version = *c.Version
 	}
 	if c.Up {
-		w.RetryAt, w.Message, w.Failures = 0, "", 0
+		if w.Starting {
+			x.measureStart(&w)
+		}
+		w.RetryAt, w.Message, w.Failures, w.Starting = 0, "", 0, false
 	}
 	x.putWorker(&w)
 	return &logv1.Result{Count: 1}
@@ -192,7 +211,7 @@ func (x *execution) workerDue() bool {
 	}
 	w := *x.s.Worker(name)
 	if w.RetryAt == at {
-		w.RetryAt, w.Message = 0, ""
+		w.RetryAt, w.Message, w.Starting = 0, "", false
 	}
 	if w.LeaveAt == at {
 		w.LeaveAt, w.Overdue = 0, true

@@ -11,6 +11,9 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/api/pki"
+	"rota/internal/telemetry"
+	"rota/internal/telemetry/tracing"
+	"rota/server/audit"
 	"rota/server/gossip"
 	"rota/server/replica"
 )
@@ -52,10 +55,17 @@ type Config struct {
 	// DiskHangLimit is how long one write to disk may take before the server ends:
 	// 10 s if zero.
 	DiskHangLimit time.Duration
-	// Profile serves net/http/pprof under /debug/pprof/.
-	Profile bool
+	// Audit is the audit log; nil: there is none. Its owner closes it after the server has
+	// stopped.
+	Audit   *audit.Log
 	Version string
 	Logger  hclog.Logger
+	// Recent remembers the newest lines of the log; nil: none. Flags are those that the server
+	// runs with, for operators.
+	Recent *telemetry.Recent
+	Flags  map[string]string
+	// Tracer makes spans; nil: none.
+	Tracer *tracing.Tracer
 	// Exit ends the process on a condition under which it must not go on. The
 	// default logs the reason and exits with status 1 at once, so that nothing is
 	// acknowledged any more.

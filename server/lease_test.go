@@ -13,6 +13,7 @@ import (
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/fsm"
 	"rota/fsm/state"
+	"rota/internal/telemetry"
 	"rota/server/lease"
 )
 
@@ -62,7 +63,7 @@ func newLeader(t *testing.T, n int, now func() time.Time) (*alone, *leases) {
 			t.Fatal(r.Refusal)
 		}
 	}
-	ls := newLeases(lease.New(l.machine.View, now), l)
+	ls := newLeases(lease.New(l.machine.View, now), l, telemetry.LeaseRenewals.Counters())
 	ls.table.Lead()
 	return l, ls
 }

@@ -1,80 +1,52 @@
 package server
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
+	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
+	"rota/internal/telemetry"
 )
 
-// ledgerMetrics are gauges of jobs, turns and node groups, read from the state when
-// asked for. How much of the time a group is held is the average of whether it is.
-type ledgerMetrics struct{ s *Server }
-
-var (
-	ledgerJobs    = prometheus.NewDesc("rota_jobs", "Training jobs, by state.", []string{"state"}, nil)
-	ledgerTurns   = prometheus.NewDesc("rota_turns", "Turns that are not over, by state.", []string{"state"}, nil)
-	ledgerHeld    = prometheus.NewDesc("rota_node_group_held", "1 while a turn holds the group.", []string{"group"}, nil)
-	ledgerHalted  = prometheus.NewDesc("rota_node_group_halted", "1 while nothing is granted because a decision failed.", []string{"group"}, nil)
-	ledgerSeconds = prometheus.NewDesc("rota_job_held_seconds_total",
-		"For how long a job has held node groups, in turns that are over.", []string{"namespace", "job"}, nil)
-)
-
-var (
-	jobStates = map[state.JobState]string{
-		state.JobQueued: "queued", state.JobRunning: "running", state.JobSuspended: "suspended", state.JobCompleted: "completed",
-	}
-	turnStates = map[state.TurnState]string{state.TurnWaiting: "waiting", state.TurnHeld: "held"}
-)
-
-// Describe implements prometheus.Collector.
-func (ledgerMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ledgerJobs, ledgerTurns, ledgerHeld, ledgerHalted, ledgerSeconds} {
-		out <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (m ledgerMetrics) Collect(out chan<- prometheus.Metric) {
-	var all []prometheus.Metric
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
-	}
-	m.s.machine.View(func(st *state.State) {
-		jobs, turns := map[state.JobState]int{}, map[state.TurnState]int{}
+// ledgerMetrics are of jobs, turns and node groups. How much of the time a group is held is
+// the average of whether it is.
+var ledgerMetrics = part{
+	[]*telemetry.Def{
+		telemetry.Jobs, telemetry.Turns, telemetry.GroupsInTotal, telemetry.GroupHeld, telemetry.GroupHalted,
+		telemetry.JobHeld, telemetry.LedgerHalted,
+	},
+	func(st *state.State, _ int64, emit emitter) {
+		emit(telemetry.LedgerHalted.Value(telemetry.One(st.Meta().PlacementHalted != "")))
+		emit(telemetry.GroupsInTotal.Value(float64(st.NodeGroupCount())))
+		groups := 0
 		st.NodeGroups(func(g *state.NodeGroup) bool {
-			gauge(ledgerHeld, one(g.Turn != 0), g.Name)
-			gauge(ledgerHalted, one(g.Halted != ""), g.Name)
-			return true
+			emit(telemetry.GroupHeld.Value(telemetry.One(g.Turn != 0), g.Name))
+			emit(telemetry.GroupHalted.Value(telemetry.One(g.Halted != ""), g.Name))
+			groups++
+			return groups < telemetry.GroupsMax
 		})
+		jobs := map[state.JobState]int{}
+		named := 0
 		st.Jobs(0, func(j *state.Job) bool {
 			jobs[j.State]++
+			if named++; named > telemetry.JobsMax {
+				return true
+			}
 			namespace := ""
 			if n := st.Namespace(j.Namespace); n != nil {
 				namespace = n.Name
 			}
-			all = append(all, prometheus.MustNewConstMetric(ledgerSeconds, prometheus.CounterValue,
-				float64(j.HeldNS)/1e9, namespace, j.Name))
+			emit(telemetry.JobHeld.Value(float64(j.HeldNS)/1e9, namespace, j.Name))
 			return true
 		})
+		for s := state.JobQueued; s <= state.JobCompleted; s++ {
+			emit(telemetry.Jobs.Value(float64(jobs[s]), word(rotav1.JobState(s), "JOB_STATE_")))
+		}
+		turns := map[state.TurnState]int{}
 		st.LiveTurns(func(t *state.Turn) bool {
 			turns[t.State]++
 			return true
 		})
-		for s, name := range jobStates {
-			gauge(ledgerJobs, float64(jobs[s]), name)
+		for _, s := range []state.TurnState{state.TurnWaiting, state.TurnHeld} {
+			emit(telemetry.Turns.Value(float64(turns[s]), word(rotav1.TurnState(s), "TURN_STATE_")))
 		}
-		for s, name := range turnStates {
-			gauge(ledgerTurns, float64(turns[s]), name)
-		}
-	})
-	for _, metric := range all {
-		out <- metric
-	}
-}
-
-func one(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
+	},
 }

@@ -28,6 +28,7 @@ import (
 	"rota/server/mux"
 	"rota/server/replica"
 	"rota/server/rpc"
+	"rota/server/ui"
 )
 
 // shutdownGrace bounds how long a stopping server waits for calls under way.
@@ -48,9 +49,12 @@ type Server struct {
 	http    *http.Server
 	leases  *leases
 	metrics *metrics
+	ui      *ui.UI
 	dial    dialer
 	// peers is what requests of other servers share while they are decoded.
 	peers *intake.Budget
+	// stopping: it does not take new work.
+	stopping atomic.Bool
 
 	// opened is replica, for what Raft may call before Open has returned it.
 	opened atomic.Pointer[replica.Replica]
@@ -119,6 +123,7 @@ func (s *Server) listen() error {
 	if s.mux, err = mux.New(l, conf, s.logger); err != nil {
 		return errors.Join(err, l.Close())
 	}
+	s.mux.LetIn(s.letsIn)
 	return nil
 }
 
@@ -134,31 +139,36 @@ func (s *Server) open() error {
 	s.hub = rpc.NewHub(s.machine)
 	s.routes = rpc.NewRoutes()
 	s.streams = dispatch.New(s.machine, s.logger.Named("dispatch"))
+	s.streams.Trace = s.trace
+	s.metrics = newMetrics(s)
 	s.replica, err = replica.Open(replica.Config{
 		ServerID: s.cfg.ID, Dir: s.cfg.DataDir, Address: s.cfg.Advertise, Machine: s.machine,
 		Stream:     mux.NewStreamLayer(s.mux, advertise, s.dial.raft),
 		PeerClient: s.dial.peer, Bootstrap: s.cfg.Bootstrap, ClusterID: s.clusterID,
 		Logger: s.logger, Exit: s.cfg.Exit, LogStore: s.cfg.LogStore,
 		HeartbeatTimeout: s.cfg.HeartbeatTimeout, SnapshotThreshold: s.cfg.SnapshotThreshold,
-		TrailingLogs: s.cfg.TrailingLogs, DiskHangLimit: s.cfg.DiskHangLimit,
+		TrailingLogs: s.cfg.TrailingLogs, DiskHangLimit: s.cfg.DiskHangLimit, Timings: s.metrics.timings(),
 	})
 	if err != nil {
 		return err
 	}
 	s.opened.Store(s.replica)
-	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica)
-	s.metrics = newMetrics(s)
+	s.metrics.meter.from = s.replica.Status().LastIndex
+	s.leases = newLeases(lease.New(s.machine.View, clock.Now), s.replica, s.metrics.renewals)
 	s.rpc = rpc.New(rpc.Deps{
 		Machine: s.machine, Replica: s.replica, Cluster: cluster{s.replica, s.machine}, Dispatch: s.streams, Events: s.hub, Routes: s.routes,
 		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn,
 		EstimateStarts: estimateStarts, EstimateRoom: sched.EstimateRoom, ReservedIntervals: sched.ReservedIntervals,
 		ExplainSpared: explainSpared,
 		LogTime:       s.logTime, Output: s.dial.output, Files: s.dial.files, Operator: s.dial.operator,
-		Refusal: refusal, Observe: s.metrics.observe, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
+		JWT: newJWT(), AccessReset: s.accessReset, Audit: s.auditor(),
+		Refusal: refusal, Observe: s.metrics.observe, Tracer: s.cfg.Tracer, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
 		Version: s.cfg.Version, LevelMax: s.machine.LevelMax(), Logger: s.logger.Named("rpc"),
 	})
-	s.metrics.decoding("clients", s.rpc.Clients)
-	s.metrics.decoding("agents", s.rpc.Agents)
+	s.ui = ui.New(ui.Options{
+		API: s.rpc, Counts: s.uiCounts, ServerID: s.cfg.ID, Version: s.cfg.Version, Logger: s.logger.Named("ui"),
+	})
+	s.metrics.decoders = append(s.metrics.decoders, decoder{"clients", s.rpc.Clients}, decoder{"agents", s.rpc.Agents})
 	return nil
 }
 
@@ -166,13 +176,12 @@ func (s *Server) open() error {
 func (s *Server) serve() {
 	root := http.NewServeMux()
 	root.Handle("/", s.rpc)
-	root.Handle("/metrics", s.only(s.metrics.handler(), pki.RoleServer, pki.RoleOperator, pki.RoleClient))
+	root.Handle(ui.Root, s.only(s.ui, pki.RoleServer, pki.RoleOperator, pki.RoleClient))
+	root.Handle("GET /{$}", http.RedirectHandler(ui.Root, http.StatusFound))
 	root.Handle(s.peerHandler())
 	s.nextRoutes(root)
-	if s.cfg.Profile {
-		root.Handle("/debug/pprof/", s.only(profiles(), pki.RoleServer, pki.RoleOperator))
-	}
-	s.http = httpx.NewServer(root)
+	s.statusRoutes(root)
+	s.http = httpx.NewServer(s.refuseRebound(root))
 	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.http.RegisterOnShutdown(cancel)
@@ -183,8 +192,22 @@ func (s *Server) serve() {
 		}
 	})
 	s.start(func() { s.hub.Run(ctx) })
+	s.start(func() { s.metrics.meter.run(ctx) })
 	s.start(func() { s.lead(ctx) })
 	s.start(func() { s.quote(ctx) })
+	s.start(func() { s.ui.Run(ctx) })
+}
+
+// uiCounts are the numbers of the charts of the page.
+func (s *Server) uiCounts() (c ui.Counts) {
+	s.machine.View(func(st *state.State) {
+		n := st.Counts()
+		c = ui.Counts{
+			Queued: uint64(n.Queued), Running: uint64(n.Running), Trajectories: uint64(n.OpenTrajectories),
+			Submitted: uint64(st.Meta().LastAction),
+		}
+	})
+	return c
 }
 
 func (s *Server) start(fn func()) {
@@ -220,6 +243,7 @@ func (s *Server) join() error {
 func (s *Server) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
+	s.stopping.Store(true)
 	s.logger.Info("server is stopping", "id", s.cfg.ID)
 	if s.gossip != nil {
 		s.gossip.Stop()
@@ -247,8 +271,12 @@ func (s *Server) onEffects(effects []fsm.Effect) {
 		case fsm.EffectRestored:
 			s.streams.AllDirty()
 			s.hub.NotifyPolicies()
+			s.metrics.meter.notify(true)
 		case fsm.EffectEvents:
 			s.hub.Notify()
+			s.metrics.meter.notify(false)
+		case fsm.EffectResized:
+			s.metrics.meter.resized.Inc()
 		case fsm.EffectPolicies:
 			s.hub.NotifyPolicies()
 		case fsm.EffectCheckpoint:

@@ -43,6 +43,9 @@ type Options struct {
 	// GPUMemory returns how much memory of a GPU is in use, by anything, and how much it has;
 	// nil: nobody can say.
 	GPUMemory func(gpu int) (used, total uint64, err error)
+	// GPUUsers says in words which processes have memory of a GPU; nil or an empty answer: nobody
+	// can say.
+	GPUUsers func(gpu int) string
 	// WatchEvery is how often an engine that is ready is probed, ProbesMax how many probes in a
 	// row have to fail before it is restarted. 0: 2 s and 3.
 	WatchEvery time.Duration

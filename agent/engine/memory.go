@@ -23,12 +23,23 @@ func (m *Manager) untilFree(ctx context.Context, p *process) error {
 				return err
 			}
 			if allowed := m.given(gpu, p) + total/slackPart; used > allowed {
-				return fmt.Errorf("GPU %d has %d MiB in use, and engines were given %d MiB: the memory is not free yet, or another program has it",
-					gpu, used>>20, m.given(gpu, p)>>20)
+				return fmt.Errorf("GPU %d has %d MiB in use, and engines were given %d MiB: the memory is not free yet, or another program has it%s",
+					gpu, used>>20, m.given(gpu, p)>>20, m.users(gpu))
 			}
 		}
 		return nil
 	})
+}
+
+// users names the processes that have memory of a GPU, to follow a sentence.
+func (m *Manager) users(gpu int) string {
+	if m.GPUUsers == nil {
+		return ""
+	}
+	if users := m.GPUUsers(gpu); users != "" {
+		return "; in use by " + users
+	}
+	return ""
 }
 
 // given is the memory of a GPU that engines have, or may be taking, but one.

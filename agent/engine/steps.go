@@ -54,9 +54,9 @@ func (m *Manager) do(ctx context.Context, step chunks.Step, conn runtime.Runtime
 	}
 	name := actionNames[step.Action]
 	if outcome.Failed {
-		log.Warn("an engine failed", "action", name, "error", outcome.Message, "after", time.Since(began))
+		log.Warn("an engine failed", "step", name, "error", outcome.Message, "after", time.Since(began))
 	} else {
-		log.Info("an engine did as it was told", "action", name, "after", time.Since(began))
+		log.Info("an engine did as it was told", "step", name, "after", time.Since(began))
 	}
 	m.Tell(func(c *chunks.Chunks, now int64) { c.Done(e, step.Number, outcome, now) })
 }

@@ -94,17 +94,47 @@ func className(product string) string {
 func nvmlMemory(uuid string) (used, total uint64, err error) { return memoryOf(nvml.New(), uuid) }
 
 func memoryOf(lib nvml.Interface, uuid string) (used, total uint64, err error) {
+	err = withGPU(lib, uuid, "memory", func(device nvml.Device) nvml.Return {
+		memory, r := device.GetMemoryInfo()
+		used, total = memory.Used, memory.Total
+		return r
+	})
+	return used, total, err
+}
+
+// nvmlUsers asks the driver which processes have memory of a GPU.
+func nvmlUsers(uuid string) ([]GPUUser, error) { return usersOf(nvml.New(), uuid) }
+
+func usersOf(lib nvml.Interface, uuid string) (users []GPUUser, err error) {
+	err = withGPU(lib, uuid, "processes", func(device nvml.Device) nvml.Return {
+		processes, r := device.GetComputeRunningProcesses()
+		for _, p := range processes {
+			u := GPUUser{PID: int(p.Pid), Bytes: p.UsedGpuMemory}
+			if p.UsedGpuMemory == notAvailable {
+				u.Bytes = 0
+			}
+			users = append(users, u)
+		}
+		return r
+	})
+	return users, err
+}
+
+// notAvailable is NVML_VALUE_NOT_AVAILABLE of 64 bits.
+const notAvailable = ^uint64(0)
+
+// withGPU asks something of a GPU.
+func withGPU(lib nvml.Interface, uuid, what string, ask func(nvml.Device) nvml.Return) error {
 	if r := lib.Init(); r != nvml.SUCCESS {
-		return 0, 0, fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
+		return fmt.Errorf("%w: %s", errNoDriver, lib.ErrorString(r))
 	}
 	defer lib.Shutdown()
 	device, r := lib.DeviceGetHandleByUUID(uuid)
 	if r != nvml.SUCCESS {
-		return 0, 0, fmt.Errorf("inventory: GPU %s: %s", uuid, lib.ErrorString(r))
+		return fmt.Errorf("inventory: GPU %s: %s", uuid, lib.ErrorString(r))
 	}
-	memory, r := device.GetMemoryInfo()
-	if r != nvml.SUCCESS {
-		return 0, 0, fmt.Errorf("inventory: memory of GPU %s: %s", uuid, lib.ErrorString(r))
+	if r := ask(device); r != nvml.SUCCESS {
+		return fmt.Errorf("inventory: %s of GPU %s: %s", what, uuid, lib.ErrorString(r))
 	}
-	return memory.Used, memory.Total, nil
+	return nil
 }

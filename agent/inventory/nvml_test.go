@@ -70,9 +70,14 @@ func TestMemoryInUse(t *testing.T) {
 			if uuid != "GPU-1" {
 				return nil, nvml.ERROR_NOT_FOUND
 			}
-			return &mock.Device{GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
-				return nvml.Memory{Total: 80 << 30, Used: 3 << 30}, nvml.SUCCESS
-			}}, nvml.SUCCESS
+			return &mock.Device{
+				GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
+					return nvml.Memory{Total: 80 << 30, Used: 3 << 30}, nvml.SUCCESS
+				},
+				GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
+					return []nvml.ProcessInfo{{Pid: 7, UsedGpuMemory: 3 << 30}, {Pid: 8, UsedGpuMemory: notAvailable}}, nvml.SUCCESS
+				},
+			}, nvml.SUCCESS
 		},
 	}
 	if used, total, err := memoryOf(lib, "GPU-1"); err != nil || used != 3<<30 || total != 80<<30 {
@@ -80,5 +85,8 @@ func TestMemoryInUse(t *testing.T) {
 	}
 	if _, _, err := memoryOf(lib, "GPU-2"); err == nil {
 		t.Error("a GPU that is not there has memory")
+	}
+	if users, err := usersOf(lib, "GPU-1"); err != nil || !slices.Equal(users, []GPUUser{{7, 3 << 30}, {8, 0}}) {
+		t.Errorf("%+v, %v", users, err)
 	}
 }

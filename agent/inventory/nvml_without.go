@@ -7,4 +7,6 @@ func nvmlGPUs() (*GPUs, error) { return nil, ErrNoNVML }
 
 func nvmlMemory(string) (used, total uint64, err error) { return 0, 0, ErrNoNVML }
 
+func nvmlUsers(string) ([]GPUUser, error) { return nil, ErrNoNVML }
+
 func nvmlProbe([]string) (Probe, error) { return nil, ErrNoNVML }

@@ -140,6 +140,13 @@ func (j *Journal) Incarnation() uint64 {
 	return j.content.incarnation
 }
 
+// Size is how many bytes the journal has.
+func (j *Journal) Size() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.size
+}
+
 // Attempts returns every attempt that was accepted and not forgotten.
 func (j *Journal) Attempts() map[plan.Key]State {
 	j.mu.Lock()

@@ -83,3 +83,13 @@ func (p *Plan) Incarnation() uint64 { return p.table.incarnation }
 
 // Knows says whether the plan has an attempt, so that its work need not be told again.
 func (p *Plan) Knows(k Key) bool { return p.table.byKey[k] != nil }
+
+// Runs returns the key of an attempt of the current incarnation whose processes may exist.
+func (p *Plan) Runs(action uint64, attempt uint32) (Key, bool) {
+	for _, a := range p.table.byAction[action] {
+		if a.key.Attempt == attempt && a.key.Incarnation == p.table.incarnation && a.phase.live() {
+			return a.key, true
+		}
+	}
+	return Key{}, false
+}

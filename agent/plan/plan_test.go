@@ -22,6 +22,8 @@ type node struct {
 	done []Step
 	// cut: no renewal is answered.
 	cut bool
+	// answer is what a registration is answered with, if it has an incarnation.
+	answer Terms
 }
 
 // newNode is registered in incarnation 7 at index 100, and armed.
@@ -49,8 +51,11 @@ func (n *node) settle() {
 func (n *node) do(step Step) {
 	switch step := step.(type) {
 	case Register:
-		incarnation := max(step.Incarnation, 7)
-		n.Registered(Terms{Incarnation: incarnation, Index: 100, LeaseNS: leaseNS, MarginNS: marginNS})
+		terms := n.answer
+		if terms.Incarnation == 0 {
+			terms = Terms{Incarnation: max(step.Incarnation, 7), Index: 100, LeaseNS: leaseNS, MarginNS: marginNS}
+		}
+		n.Registered(terms)
 	case Journal:
 		n.Journaled()
 		n.done = append(n.done, step)
@@ -565,5 +570,26 @@ func TestQuitKillsEverything(t *testing.T) {
 	n.settle()
 	if !n.Dead() || len(take[Register](n)) != 0 {
 		t.Error("not dead, or registered again")
+	}
+}
+
+// TestAnotherClusterHasIndexesOfItsOwn: its log may be far shorter than that of the cluster
+// which the node was in before.
+func TestAnotherClusterHasIndexesOfItsOwn(t *testing.T) {
+	n := newNode()
+	n.Desire(Desired{Index: 5000, Incarnation: 7})
+	n.settle()
+	for _, c := range []struct {
+		cluster     string
+		incarnation uint64
+		want        uint64
+	}{{"", 8, 5000}, {"other", 9, 100}} {
+		n.Desire(Desired{Index: 6000, Incarnation: n.table.incarnation, Fenced: true})
+		n.table.index = 5000
+		n.answer = Terms{Cluster: c.cluster, Incarnation: c.incarnation, Index: 100, LeaseNS: leaseNS, MarginNS: marginNS}
+		n.settle()
+		if got := n.SeenIndex(); got != c.want {
+			t.Errorf("in cluster %q the newest index is %d, must be %d", c.cluster, got, c.want)
+		}
 	}
 }

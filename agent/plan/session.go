@@ -32,6 +32,8 @@ type session struct {
 
 // Terms are the answer to a registration.
 type Terms struct {
+	// Cluster is the ID of the cluster that answered.
+	Cluster            string
 	Incarnation, Index uint64
 	LeaseNS, MarginNS  int64
 }
@@ -110,6 +112,9 @@ func (p *Plan) openSession(now int64) {
 			p.drop(a)
 		}
 	})
+	if t.cluster != s.terms.Cluster { // another log: its indexes say nothing about those of the other
+		t.cluster, t.index = s.terms.Cluster, 0
+	}
 	t.incarnation, t.index = s.terms.Incarnation, max(t.index, s.terms.Index)
 	s.stage, s.renewing, s.failed, s.renewAt = open, false, false, now
 	p.add(Open{s.terms.Incarnation, s.terms.LeaseNS, s.terms.MarginNS})

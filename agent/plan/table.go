@@ -74,6 +74,8 @@ type table struct {
 	// incarnation that may run attempts and whose ends are reported; 0 before the
 	// first registration.
 	incarnation uint64
+	// cluster that the incarnation is of; empty before the first registration.
+	cluster string
 	// index is the newest desired state seen, or the registration.
 	index uint64
 	// round counts desired states.

@@ -252,7 +252,7 @@ func (r *runner) wait(c child) (order *killOrder, e childExit) {
 		}
 		if time.Since(warned) > 10*time.Second {
 			warned = time.Now()
-			r.sup.log.Warn("killed attempt does not end; a process may hang in the kernel", "attempt", r.a.spec.Key)
+			r.sup.log.Warn("killed attempt does not end; a process may hang in the kernel", "action", r.a.spec.Key.Action, "attempt", r.a.spec.Key.Attempt)
 		}
 	}
 	return order, e

@@ -55,6 +55,6 @@ func (c *coresFiles) put(k plan.Key, cpus []int) error {
 // all the same.
 func (c *coresFiles) change(k plan.Key, cpus []int) {
 	if err := c.put(k, cpus); err != nil {
-		c.log.Warn("an attempt cannot be told which cores it has now", "attempt", k, "error", err)
+		c.log.Warn("an attempt cannot be told which cores it has now", "action", k.Action, "attempt", k.Attempt, "error", err)
 	}
 }

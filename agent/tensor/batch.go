@@ -1,5 +1,7 @@
 package tensor
 
+import "fmt"
+
 // batchBlocks is how many blocks are written before they are synced: with each sync the disk writes
 // its cache and the file system its journal. It also bounds how many files are open at once.
 const batchBlocks = 64
@@ -57,8 +59,11 @@ func (b *batch) put() error {
 			return err
 		}
 		defer free()
-		if err := p.check(page[:p.bytes()]); err != nil || !b.first[i] {
-			return err
+		if err := p.check(page[:p.bytes()]); err != nil {
+			return fmt.Errorf("in memory: %w", err)
+		}
+		if !b.first[i] {
+			return nil
 		}
 		return b.locked(i, func() error {
 			made[i], err = b.folder.write(p.hash(), page, p.bytes())

@@ -172,12 +172,21 @@ func TestAFullFileSystem(t *testing.T) {
 // The test binary is also a process that moves states until it is killed.
 const dirEnv = "ROTA_TEST_TENSOR"
 
+// storyOnGPU is what the process does instead if gpuEnv is set.
+const gpuEnv = "ROTA_TEST_TENSOR_GPU"
+
+var storyOnGPU func(dir string, out io.Writer) error
+
 func TestMain(m *testing.M) {
 	dir := os.Getenv(dirEnv)
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	if err := moveForever(dir, os.Stdout); err != nil {
+	story := moveForever
+	if os.Getenv(gpuEnv) != "" {
+		story = storyOnGPU
+	}
+	if err := story(dir, os.Stdout); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}

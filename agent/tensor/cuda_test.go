@@ -14,7 +14,7 @@ import (
 
 // simulatedCUDA opens a GPU of a library that stands for the driver. It has the name by which
 // the driver is loaded, and is there before.
-func simulatedCUDA(t *testing.T) device.Device {
+func simulatedCUDA(t *testing.T) (d device.Device, pins func() int32) {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
 	if err != nil {
@@ -28,33 +28,47 @@ func simulatedCUDA(t *testing.T) device.Device {
 	library, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	must(t, err)
 	t.Cleanup(func() { _ = purego.Dlclose(library) })
-	d, _, err := device.Open(device.Spec{Kind: device.CUDA, Bytes: 32 << 20})
+	purego.RegisterLibFunc(&pins, library, "simulated_cuda_pins")
+	d, _, err = device.Open(device.Spec{Kind: device.CUDA, Bytes: 32 << 20})
 	must(t, err)
-	return d
+	return d, pins
 }
 
 // A state goes through the functions of the driver, as the stand-in has them, and its memory
 // is passed to a worker by a handle.
 func TestStatesOnSimulatedCUDA(t *testing.T) {
 	o := roomy(scratch(t))
-	o.Device = simulatedCUDA(t)
+	d, pins := simulatedCUDA(t)
+	o.Device = d
 	s := open(t, o)
 	k := Key{"a", 1, 0}
 	contents := []content{{"w", "w", text(1, BlockBytes+100)}, {"b", "b", text(2, 5)}}
 	must(t, put(t, s, k, contents...))
+	if n := pins(); n != 2 {
+		t.Errorf("%d groups of 2 are pinned by the commit", n)
+	}
+	offload(t, s, k)
+	until(t, "memory that was given up", func() bool { return pins() == 0 })
+	must(t, s.Restore(k))
+	if n := pins(); n != 2 {
+		t.Errorf("%d groups of 2 are pinned by restore", n)
+	}
 	for range 3 {
 		must(t, s.ToDevice(k, false))
 		must(t, s.ToHost(k, false, true))
 	}
 	wantState(t, s, k, contents...)
 	must(t, s.ToDevice(k, false))
-	if st := s.Stat(); st.Device != "cuda:0" || st.DeviceBytes != BlockBytes+2*4096 {
+	if st := s.Stat(); st.Device != "cuda:0" || st.DeviceBytes != 4*(2<<20) {
 		t.Errorf("%+v", st)
+	}
+	if n, other := s.DeviceBytes(o.Device.UUID()), s.DeviceBytes(""); n != 4*(2<<20) || other != 0 {
+		t.Errorf("%d bytes of the GPU and %d of another", n, other)
 	}
 	address, _ := serve(t, s)
 	c := dial(t, address)
 	a := c.must(t, request{Op: "open_device", Key: k})
-	if len(a.Handles) != 2 || len(a.Handles[0]) != device.HandleBytes || len(a.Tensors) != 2 || a.Tensors[1].FD != 1 {
+	if a.GPU != o.Device.UUID() || len(a.Handles) != 2 || len(a.Handles[0]) != device.HandleBytes || len(a.Tensors) != 2 || a.Tensors[1].FD != 1 {
 		t.Errorf("%+v", a)
 	}
 	_, _, err := c.call(request{Op: "open_device", Key: k})

@@ -17,14 +17,14 @@
 //
 // A state may also be in memory of a device (package device), copied from its memfds and back
 // in one copy. Memfds that the agent alone has seen are filled again, as finding and pinning
-// their pages takes longer than the copy (ready.go).
+// their pages takes longer than the copy (ready.go). Others are pinned while they are hashed or read.
 //
 // Every state that is on disk has a manifest: a file of package record that appears whole, by
 // a rename, once the blocks that it names are durable. A crash therefore leaves a whole state
 // or none, and files that no manifest names, which the next Open removes. Blocks are compared
 // with their hashes whenever the agent reads them, from memory or from disk. To write memory of a
-// state that was committed here, their CRC-32C is enough: it is as old as the hash, and hashing
-// again would take longer than a fast disk.
+// state that was committed here, or to take it back from a device, their CRC-32C is enough: it is as
+// old as the hash, and hashing again would take longer than a fast disk or a link to a GPU.
 //
 // Blocks are written under other names, some at a time, synced together, and only then get the
 // names that say what is in them. To sync each by itself would have the disk wait for its cache

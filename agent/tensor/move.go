@@ -202,7 +202,9 @@ func (s *Store) fill(st *state, read func(target []*segment) error) (segments []
 // reader reads the blocks of a state from a folder.
 func (s *Store) reader(f folder, st *state) func(target []*segment) error {
 	return func(target []*segment) error {
-		return s.fillBlocks(st, target, func(p piece, page []byte) error { return f.get(p.hash(), page, p.bytes()) })
+		return s.whilePinning(target, func() error {
+			return s.fillBlocks(st, target, func(p piece, page []byte) error { return f.get(p.hash(), page, p.bytes()) })
+		})
 	}
 }
 

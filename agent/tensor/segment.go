@@ -20,6 +20,10 @@ type hash [32]byte
 // for a disk, so there may be more of them than cores.
 const workersMax = 8
 
+// hugeBytesMin is the least size of memory for which huge pages are asked for: the last one may be
+// used in part only.
+const hugeBytesMin = 64 << 20
+
 // segment is a memfd: the tensors of a group of a state.
 type segment struct {
 	file  *os.File // its descriptor is for workers; read-only once sealed
@@ -61,6 +65,9 @@ func newSegment(bytes uint64, fill bool) (*segment, error) {
 			s.close()
 			return nil, fmt.Errorf("map a memfd: %w", err)
 		}
+		if bytes >= hugeBytesMin { // pages that are larger are fewer to find and to pin
+			_ = unix.Madvise(s.mem, unix.MADV_HUGEPAGE)
+		}
 	}
 	return s, nil
 }
@@ -69,6 +76,10 @@ func newSegment(bytes uint64, fill bool) (*segment, error) {
 // worker still maps it for writing; it may be called again then.
 func (s *segment) seal() error {
 	fd := int(s.file.Fd())
+	if s.unpin != nil { // an earlier commit has pinned it, and failed
+		s.unpin()
+		s.unpin = nil
+	}
 	if s.mem != nil {
 		if err := unix.Munmap(s.mem); err != nil {
 			return err
@@ -166,14 +177,17 @@ func pages(mem []byte, at, n uint64, i int) []byte {
 }
 
 // each calls f for 0 to n-1 on several goroutines and returns the first error.
-func each(n int, f func(i int) error) error {
+func each(n int, f func(i int) error) error { return eachOf(n, workersMax, f) }
+
+// eachOf is each with a number of goroutines.
+func eachOf(n, workers int, f func(i int) error) error {
 	var (
 		next  atomic.Int64
 		wg    sync.WaitGroup
 		once  sync.Once
 		first error
 	)
-	for range min(n, workersMax) {
+	for range min(n, workers) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 				if err := f(int(i)); err != nil {

@@ -252,7 +252,7 @@ func (c *session) openDevice(k Key) (a answer, err error) {
 	}
 	c.onDevice[k] = v
 	a, _ = describe(v.state, nil)
-	a.Handles = v.Handles
+	a.Handles, a.GPU = v.Handles, c.store.device.UUID()
 	return a, nil
 }
 

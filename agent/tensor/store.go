@@ -113,12 +113,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (p piece) check(block []byte) error {
 	if p.sums == nil {
 		if err := matches(block, p.hash()); err != nil {
-			return fmt.Errorf("in memory: %w", err)
+			return err
 		}
 		return nil
 	}
 	if crc32.Checksum(block, castagnoli) != p.sums[p.i] {
-		return fmt.Errorf("in memory: %w: its bytes do not match their checksum", ErrCorrupt)
+		return fmt.Errorf("%w: they do not match their checksum", ErrCorrupt)
 	}
 	return nil
 }
@@ -340,11 +340,13 @@ func (c *Creation) Commit() (Info, error) {
 	for _, t := range c.state.tensors {
 		t.hashes, t.sums = make([]hash, blocksOf(t.bytes())), make([]uint32, blocksOf(t.bytes()))
 	}
-	err := c.store.each(c.state.pieces(), func(_ int, p piece) error {
-		page := pages(c.segments[p.group].mem, p.at, p.tensor.bytes(), p.i)
-		_ = unix.Madvise(page, unix.MADV_POPULATE_READ) // it maps pages faster than reading them does
-		p.hashes[p.i], p.sums[p.i] = blake3.Sum256(page[:p.bytes()]), crc32.Checksum(page[:p.bytes()], castagnoli)
-		return nil
+	err := c.store.whilePinning(c.segments, func() error {
+		return c.store.each(c.state.pieces(), func(_ int, p piece) error {
+			page := pages(c.segments[p.group].mem, p.at, p.tensor.bytes(), p.i)
+			_ = unix.Madvise(page, unix.MADV_POPULATE_READ) // it maps pages faster than reading them does
+			p.hashes[p.i], p.sums[p.i] = blake3.Sum256(page[:p.bytes()]), crc32.Checksum(page[:p.bytes()], castagnoli)
+			return nil
+		})
 	})
 	if err != nil {
 		return Info{}, err

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"rota/agent/tensor/device"
 )
-
-// copyBytes is how much is copied at once between host and device.
-const copyBytes = 16 << 20
 
 // deviceCopy is a group of a state in memory of the device. Equal groups share one.
 type deviceCopy struct {
@@ -94,7 +92,7 @@ func (s *Store) copyIn(k Key, g *segment) (*deviceCopy, error) {
 		return nil, s.describeFull(k, g.bytes, deviceError(err))
 	}
 	s.pin(g)
-	err = s.eachPart(g.mem, func(at uint64, part []byte) error { return memory.CopyIn(at, part) })
+	err = s.eachCopy(g.mem, memory.CopyIn)
 	if err != nil {
 		return nil, errors.Join(deviceError(err), memory.Free())
 	}
@@ -147,21 +145,39 @@ func (s *Store) pin(g *segment) {
 	})
 }
 
-// eachPart calls f for parts of memory until the store is closed.
-func (s *Store) eachPart(mem []byte, f func(at uint64, part []byte) error) error {
-	n := (len(mem) + copyBytes - 1) / copyBytes
-	return each(n, func(i int) error {
+// whilePinning pins memory for copies beside f, which hashes it or fills it: to pin pages takes longer
+// than to copy them, so a copy that comes soon would wait. Without a device it only calls f.
+func (s *Store) whilePinning(segments []*segment, f func() error) error {
+	if s.device == nil {
+		return f()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		for _, g := range segments {
+			if g != nil {
+				s.pin(g)
+			}
+		}
+	})
+	return f()
+}
+
+// eachCopy calls f for the parts of memory that the device copies best, until the store is closed.
+func (s *Store) eachCopy(mem []byte, f func(at uint64, part []byte) error) error {
+	bytes, atOnce := s.device.Copies()
+	return eachOf((len(mem)+bytes-1)/bytes, atOnce, func(i int) error {
 		if s.closing.Load() {
 			return ErrClosed
 		}
-		at := i * copyBytes
-		return f(uint64(at), mem[at:min(at+copyBytes, len(mem))])
+		at := i * bytes
+		return f(uint64(at), mem[at:min(at+bytes, len(mem))])
 	})
 }
 
 // ToHost copies a state from the device to host memory, unless it is there, and frees the
-// memory of the device unless it is to be kept. Bytes are compared with their hashes as they
-// come, unless the caller does without; they are compared when they are written or sliced in
+// memory of the device unless it is to be kept. Bytes are compared with their checksums, or else
+// their hashes, as they come, unless the caller does without; they are compared when they are written or sliced in
 // any case. It fails with ErrNoDevice, ErrNotFound, ErrOffloaded, ErrMemory, ErrDeviceFailed
 // or ErrCorrupt; the state stays where it is then.
 func (s *Store) ToHost(k Key, keep, verify bool) error {
@@ -215,19 +231,20 @@ func (s *Store) toHost(st *state, verify bool) error {
 // preparePages has the kernel find the pages of new memory on several cores, and pins them.
 func (s *Store) preparePages(g *segment) {
 	if !g.warm {
-		_ = s.eachPart(g.mem, func(_ uint64, part []byte) error { g.populate(part); return nil })
+		_ = each(blocksOf(g.bytes), func(i int) error { g.populate(pages(g.mem, 0, g.bytes, i)); return nil })
 	}
 	s.pin(g)
 }
 
-// copyBlocks copies and verifies block after block, while they are in the cache of a core.
+// copyBlocks copies and verifies block after block, while they are in the cache of a core. To verify
+// behind one large copy took longer on a GPU: the bytes then come from memory once more.
 func (s *Store) copyBlocks(st *state, target []*segment) error {
 	return s.fillBlocks(st, target, func(p piece, page []byte) error {
 		at := p.at + uint64(p.i)*BlockBytes
 		if err := st.copies[p.group].memory.CopyOut(page, at); err != nil {
 			return err
 		}
-		return matches(page[:p.bytes()], p.hash())
+		return p.check(page[:p.bytes()])
 	})
 }
 
@@ -237,7 +254,7 @@ func (s *Store) copyAll(st *state, target []*segment) error {
 			continue
 		}
 		memory := st.copies[i].memory
-		if err := s.eachPart(g.mem, func(at uint64, part []byte) error { return memory.CopyOut(part, at) }); err != nil {
+		if err := s.eachCopy(g.mem, func(at uint64, part []byte) error { return memory.CopyOut(part, at) }); err != nil {
 			return err
 		}
 	}
@@ -258,6 +275,14 @@ func (s *Store) giveUp(st *state, host, onDevice bool) {
 	s.mu.Unlock()
 	s.release(segments)
 	s.releaseDevice(copies)
+}
+
+// DeviceBytes is what the store has of a GPU with a UUID.
+func (s *Store) DeviceBytes(uuid string) uint64 {
+	if s.device == nil || uuid == "" || s.device.UUID() != uuid {
+		return 0
+	}
+	return s.device.UsedBytes()
 }
 
 // holdCopies takes references to what a state has on the device. Store.mu is held.

@@ -43,6 +43,8 @@ type answer struct {
 	Sizes []uint64 `json:"sizes,omitempty"`
 	// Handles are those of the groups in memory of the device, for another process.
 	Handles [][]byte `json:"handles,omitempty"`
+	// GPU is the UUID of the device that the handles are of.
+	GPU string `json:"gpu,omitempty"`
 }
 
 // WireTensor says where a tensor is in the memfds of an answer.

@@ -30,6 +30,10 @@ type Config struct {
 	Addrs []string
 	// TLS of the connections, such as pki.ClientConfig makes; nil for none.
 	TLS *tls.Config
+	// Token returns the secret of a token, or a JWT, for a call; nil or an empty text: none. It is
+	// asked for each call, so that a token can be replaced. It is sent with TLS only, or to
+	// loopback addresses. See rights.FromEnvironment.
+	Token func() (string, error)
 	// HTTP replaces the HTTP client that is otherwise made for TLS.
 	HTTP connect.HTTPClient
 	// RetryFor is how long a call is repeated before its last error is returned;
@@ -66,8 +70,10 @@ type Client struct {
 	Residency  rotav1connect.ResidencyServiceClient
 	Migrations rotav1connect.MigrationServiceClient
 	Workers    rotav1connect.WorkerServiceClient
+	Rewards    rotav1connect.RewardServiceClient
 	Rollouts   rotav1connect.RolloutServiceClient
 	Operator   rotav1connect.OperatorServiceClient
+	Access     rotav1connect.AccessServiceClient
 
 	config  Config
 	servers *servers
@@ -100,6 +106,9 @@ func New(config Config) (*Client, error) {
 		config.HTTP = httpx.NewClient(config.TLS)
 	}
 	c := &Client{config: config, servers: newServers(config), clock: newClock(), idPrefix: randomPrefix()}
+	if err := c.servers.checkToken(); err != nil {
+		return nil, err
+	}
 	c.closing, c.close = context.WithCancel(context.Background())
 	c.batcher = &batcher{client: c}
 	c.waits.client = c
@@ -119,8 +128,10 @@ func New(config Config) (*Client, error) {
 	c.Residency = rotav1connect.NewResidencyServiceClient(c.servers, base, options...)
 	c.Migrations = rotav1connect.NewMigrationServiceClient(c.servers, base, options...)
 	c.Workers = rotav1connect.NewWorkerServiceClient(c.servers, base, options...)
+	c.Rewards = rotav1connect.NewRewardServiceClient(c.servers, base, options...)
 	c.Rollouts = rotav1connect.NewRolloutServiceClient(c.servers, base, options...)
 	c.Operator = rotav1connect.NewOperatorServiceClient(c.servers, base, options...)
+	c.Access = rotav1connect.NewAccessServiceClient(c.servers, base, options...)
 	return c, nil
 }
 

@@ -171,6 +171,8 @@ func repeatable(req connect.AnyRequest, remembered bool) bool {
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.ReportGenerationsRequest:
 		return known(m.RequestId, m.ExpireTime)
+	case *rotav1.ReportRewardsRequest:
+		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.CreateRolloutRequest:
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.BatchSubmitActionsRequest:

@@ -68,3 +68,18 @@ func (c *Client) ReportGenerations(ctx context.Context, req *rotav1.ReportGenera
 	}
 	return nil
 }
+
+// ReportRewards sends a report about reward functions, as ReportGenerations does.
+func (c *Client) ReportRewards(ctx context.Context, req *rotav1.ReportRewardsRequest) error {
+	if req.RequestId == "" {
+		expiry, err := c.expiry(ctx)
+		if err != nil {
+			return fmt.Errorf("report rewards: %w", err)
+		}
+		req.RequestId, req.ExpireTime = c.requestID(), expiry
+	}
+	if _, err := c.Rewards.ReportRewards(ctx, req); err != nil {
+		return fmt.Errorf("report rewards: %w", err)
+	}
+	return nil
+}

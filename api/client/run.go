@@ -34,7 +34,7 @@ func (c *Client) Run(ctx context.Context, spec *rotav1.ActionSpec, update Update
 	}
 	f := newFollower(c, update)
 	req := &rotav1.RunActionRequest{
-		Namespace: c.config.Namespace, RequestId: c.requestID(), ExpireTime: expiry, Action: spec,
+		Namespace: c.config.Namespace, RequestId: c.requestID(), ExpireTime: expiry, Action: inTrace(ctx, []*rotav1.ActionSpec{spec})[0],
 	}
 	p, began, unsure := c.persist(), time.Now(), false
 	for {

@@ -2,6 +2,9 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -22,6 +25,7 @@ const leaderAvoid = 3 * time.Second
 type servers struct {
 	http   connect.HTTPClient
 	scheme string
+	token  func() (string, error)
 
 	mu      sync.Mutex
 	addrs   []string // as configured
@@ -33,7 +37,7 @@ type servers struct {
 
 func newServers(config Config) *servers {
 	s := &servers{
-		http: config.HTTP, scheme: "http",
+		http: config.HTTP, scheme: "http", token: config.Token,
 		addrs: slices.Clone(config.Addrs), current: config.Addrs[0],
 		avoid: map[string]time.Time{}, known: map[string]bool{},
 	}
@@ -60,6 +64,9 @@ func (s *servers) Do(r *http.Request) (*http.Response, error) {
 		a.addr = addr
 	}
 	r.URL.Host, r.Host = addr, addr
+	if err := s.identify(r, addr); err != nil {
+		return nil, err
+	}
 	resp, err := s.http.Do(r)
 	if err != nil {
 		if r.Context().Err() == nil {
@@ -72,6 +79,50 @@ func (s *servers) Do(r *http.Request) (*http.Response, error) {
 		s.leaderIs(leader)
 	}
 	return resp, nil
+}
+
+// errTokenInClear: who sees the token on its way can use it.
+var errTokenInClear = errors.New("a token is only sent with TLS or to a loopback address: give the CA of the servers")
+
+// identify puts the token of the client into a request.
+func (s *servers) identify(r *http.Request, addr string) error {
+	if s.token == nil {
+		return nil
+	}
+	token, err := s.token()
+	if err != nil || token == "" {
+		return err
+	}
+	if err := s.mayHear(addr); err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	return nil
+}
+
+// mayHear refuses to send a token to an address in clear.
+func (s *servers) mayHear(addr string) error {
+	if host, _, _ := net.SplitHostPort(addr); s.scheme != "https" && host != "localhost" && !net.ParseIP(host).IsLoopback() {
+		return fmt.Errorf("%s: %w", addr, errTokenInClear)
+	}
+	return nil
+}
+
+// checkToken says at once what would go wrong with the token of each call.
+func (s *servers) checkToken() error {
+	if s.token == nil {
+		return nil
+	}
+	token, err := s.token()
+	if err != nil || token == "" {
+		return err
+	}
+	for _, addr := range s.addrs {
+		if err := s.mayHear(addr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *servers) answers(addr string) {

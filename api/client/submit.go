@@ -39,7 +39,7 @@ func (c *Client) Submit(ctx context.Context, specs ...*rotav1.ActionSpec) ([]uin
 // SubmitEstimated is Submit, and returns the whole answer: with it comes when each of the
 // actions is expected to start.
 func (c *Client) SubmitEstimated(ctx context.Context, specs ...*rotav1.ActionSpec) (*rotav1.SubmitActionsResponse, error) {
-	req := &rotav1.SubmitActionsRequest{Namespace: c.config.Namespace, RequestId: c.requestID(), Actions: specs}
+	req := &rotav1.SubmitActionsRequest{Namespace: c.config.Namespace, RequestId: c.requestID(), Actions: inTrace(ctx, specs)}
 	s := &submission{
 		ctx: ctx, req: req, size: req.SizeVT() + 32,
 		giveUp: time.Now().Add(c.config.RetryFor), done: make(chan struct{}),

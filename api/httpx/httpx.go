@@ -18,6 +18,22 @@ const (
 // newest entry in it.
 const IndexHeader = "Rota-Index"
 
+// ReplicaPath is where agents pass calls on to attempts that listen:
+// {action}/{attempt}/call/{path}, and {action}/{attempt}/ready?probe={path}. What an agent says in
+// its own name has ReplicaHeader, with one of the values below.
+const (
+	ReplicaPath   = "/rota.replica/"
+	ReplicaHeader = "Rota-Replica-Error"
+	// ReplicaGone: there is no such attempt here any more.
+	ReplicaGone = "gone"
+	// ReplicaFailed: it did not answer.
+	ReplicaFailed = "failed"
+	// ReplicaStarting: it does not listen yet.
+	ReplicaStarting = "starting"
+	// ReplicaBusy: the agent has too many calls.
+	ReplicaBusy = "busy"
+)
+
 const (
 	dialTimeout      = 3 * time.Second
 	handshakeTimeout = 5 * time.Second

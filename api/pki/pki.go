@@ -29,7 +29,7 @@ func Roles() []Role { return slices.Clone(roles) }
 // Errors of a handshake or a configuration, one for each fact.
 var (
 	// ErrIncomplete: some of the three files are named and some are not.
-	ErrIncomplete = errors.New("a CA, a certificate and a key are needed together: give all three files or none")
+	ErrIncomplete = errors.New("a CA, a certificate and a key are needed together: give all three files or none; a client with a token needs the CA only")
 	// ErrNoCertificate: the peer showed no certificate.
 	ErrNoCertificate = errors.New("peer has no certificate")
 	// ErrUntrusted: the certificate is not from the CA, or is out of date.
@@ -60,6 +60,9 @@ func ServerConfig(f Files, allowed ...Role) (*tls.Config, error) {
 	if len(allowed) == 0 {
 		allowed = roles
 	}
+	if f.Cert == "" {
+		return nil, ErrIncomplete
+	}
 	s, err := newStore(f)
 	if err != nil {
 		return nil, err
@@ -80,7 +83,8 @@ func ServerConfig(f Files, allowed ...Role) (*tls.Config, error) {
 
 // ClientConfig dials TLS 1.3 peers whose certificate is from the CA and in the
 // role that is wanted. Host names are not compared: the role says who the peer
-// is.
+// is. With a CA and neither certificate nor key the peer is checked in the same way, and the
+// client has to say who it is by a token.
 func ClientConfig(f Files, want Role) (*tls.Config, error) {
 	s, err := newStore(f)
 	if err != nil {
@@ -89,7 +93,10 @@ func ClientConfig(f Files, want Role) (*tls.Config, error) {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return s.current().cert, nil
+			if cert := s.current().cert; cert != nil {
+				return cert, nil
+			}
+			return &tls.Certificate{}, nil // none
 		},
 		// Only the default check of host names and system roots is skipped:
 		// VerifyConnection always runs and verifies chain and role.

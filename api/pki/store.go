@@ -34,7 +34,7 @@ type store struct {
 
 // newStore reads the files; every later failure keeps what was good last.
 func newStore(f Files) (*store, error) {
-	if f.CA == "" || f.Cert == "" || f.Key == "" {
+	if f.CA == "" || (f.Cert == "") != (f.Key == "") {
 		return nil, ErrIncomplete
 	}
 	s := &store{files: f}
@@ -77,6 +77,9 @@ func (s *store) current() material {
 func (f Files) stamp() (stamp, error) {
 	var st stamp
 	for i, path := range []string{f.CA, f.Cert, f.Key} {
+		if path == "" {
+			continue // a client without a certificate
+		}
 		info, err := os.Stat(path)
 		if err != nil {
 			return stamp{}, fmt.Errorf("TLS files: %w", err)
@@ -95,6 +98,9 @@ func (f Files) load() (material, error) {
 	ca := x509.NewCertPool()
 	if !ca.AppendCertsFromPEM(pem) {
 		return material{}, fmt.Errorf("TLS files: %s holds no CA certificate in PEM form", f.CA)
+	}
+	if f.Cert == "" {
+		return material{ca: ca}, nil
 	}
 	cert, err := loadPair(f)
 	if err != nil {

@@ -35,8 +35,11 @@ func (s *State) CheckRows() error {
 		s.checkGpuClasses, s.checkResidency, s.checkNodeGroups, s.checkJobs, s.checkReservations, s.checkTurns,
 		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLengths, s.checkLevels,
 		s.checkPolicies,
-		s.checkWorkers, s.checkGenerations,
-		s.checkRollouts, s.checkRolloutGroups, s.checkSamples, s.checkBatches,
+		s.checkWorkers, s.checkGenerations, s.checkWorkerPools,
+		s.checkRollouts, s.checkRolloutGroups, s.checkSamples, s.checkBatches, s.checkUses,
+		s.checkAccessPolicies, s.checkAccessTokens, s.checkAuthMethods,
+		s.checkRestoreParts,
+		s.checkRewards, s.checkReplicas,
 	} {
 		if err := check(); err != nil {
 			return err

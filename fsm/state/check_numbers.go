@@ -60,7 +60,7 @@ func (s *State) checkRequests() (err error) {
 			newest = uint64(s.meta.LastTurn)
 		case VerbRequestMigration:
 			newest = uint64(s.meta.LastMigration)
-		case VerbReportGenerations:
+		case VerbReportGenerations, VerbReportRewards:
 			newest = 1
 		case VerbCreateRollout:
 			newest = uint64(s.meta.LastRollout)

@@ -15,14 +15,14 @@ func (s *State) checkWorkers() (err error) {
 func (s *State) checkWorker(w *Worker) error {
 	stale := s.Stale(w)
 	switch {
-	case w.Name == "" || max(len(w.Name), len(w.Node), len(w.Hardware)) > WorkerNameBytesMax || len(w.URL) > WorkerURLBytesMax || len(w.Message) > WorkerMessageBytesMax:
+	case w.Name == "" || max(len(w.Name), len(w.Node), len(w.Hardware), len(w.Pool)) > WorkerNameBytesMax || len(w.URL) > WorkerURLBytesMax || len(w.Message) > WorkerMessageBytesMax:
 		return fmt.Errorf("worker %q has texts that are too long, or no name", w.Name)
 	case s.Policy(w.Policy) == nil:
 		return fmt.Errorf("worker %s is of policy %q, which does not exist", w.Name, w.Policy)
 	case len(w.Profile) == 0 || len(w.Profile) > WorkerPointsMax || w.Slots > WorkerSlotsMax || w.Degree == 0:
 		return fmt.Errorf("worker %s has %d points, %d slots and %d GPUs", w.Name, len(w.Profile), w.Slots, w.Degree)
-	case (w.RetryAt != 0) != (w.Message != "") || w.RetryAt != 0 && w.Failures == 0:
-		return fmt.Errorf("worker %s is tried again at %d after %d failures: %q", w.Name, w.RetryAt, w.Failures, w.Message)
+	case (w.RetryAt != 0) != (w.Message != "") || w.RetryAt != 0 && w.Failures == 0 && !w.Starting || w.Starting && w.RetryAt == 0:
+		return fmt.Errorf("worker %s is tried again at %d after %d failures, starting %v: %q", w.Name, w.RetryAt, w.Failures, w.Starting, w.Message)
 	case stale != (w.LeaveAt != 0 || w.Overdue) || w.LeaveAt != 0 && w.Overdue:
 		return fmt.Errorf("worker %s has version %d, stale %v, and its trajectories leave at %d, overdue %v", w.Name, w.Version, stale, w.LeaveAt, w.Overdue)
 	case w.RegisteredAt > s.meta.Now:
@@ -69,7 +69,7 @@ func (s *State) checkGeneration(g *Generation) error {
 	switch {
 	case t == nil || (t.State >= TrajectoryClosing) != g.Ended:
 		return fmt.Errorf("trajectory %d has ceased to generate: %v, and is there: %v", g.Trajectory, g.Ended, t != nil)
-	case s.Policy(g.Policy) == nil || len(g.TaskClass) > PolicyNameBytesMax || len(g.Hardware) > HardwaresMax:
+	case !g.Ended && s.Policy(g.Policy) == nil || len(g.TaskClass) > PolicyNameBytesMax || len(g.Hardware) > HardwaresMax:
 		return fmt.Errorf("trajectory %d is of policy %q, which may not exist, and class %q, and prefers %q", g.Trajectory, g.Policy, g.TaskClass, g.Hardware)
 	case g.Priority > GenerationPriorityMax || g.Cause == 0 || g.Cause >= placementCauses:
 		return fmt.Errorf("trajectory %d has priority %d and cause %d", g.Trajectory, g.Priority, g.Cause)

@@ -165,6 +165,13 @@ func (s *State) DeleteGeneration(id TrajectoryID) {
 
 func (s *State) indexGeneration(r *Generation, in bool) {
 	x := &db(s).index
+	if !r.Ended {
+		by := 1
+		if !in {
+			by = -1
+		}
+		count(x.policyGenerations, r.Policy, by)
+	}
 	switch {
 	case r.Ended:
 	case r.Worker != "":
@@ -207,6 +214,12 @@ func (s *State) Generations(after TrajectoryID, fn func(*Generation) bool) {
 
 // GenerationCount returns how many rows there are, those of ended trajectories included.
 func (s *State) GenerationCount() int { return db(s).generations.rows.Len() }
+
+// GeneratingOf returns how many trajectories of a policy have not ended.
+func (s *State) GeneratingOf(policy string) int {
+	n, _ := db(s).index.policyGenerations.Get(policy)
+	return n
+}
 
 // GenerationsAt visits the trajectories of a worker by ID.
 func (s *State) GenerationsAt(worker string, fn func(*Generation) bool) {

@@ -82,6 +82,8 @@ type indexes struct {
 	policyWorkers, leavingWorkers *btree.BTreeG[policyWorker]
 	workerDues                    *btree.BTreeG[workerDue]
 	workerLoads                   *btree.Map[string, WorkerLoad]
+	// policyGenerations counts the trajectories of each policy that have not ended.
+	policyGenerations *btree.Map[string, int]
 	// workerGenerations has the trajectories of each worker, the other two those of each policy
 	// that wait for one.
 	workerGenerations  *btree.BTreeG[workerGeneration]
@@ -98,6 +100,14 @@ type indexes struct {
 	begun                          *btree.BTreeG[begun]
 	policyComplete, policyBuffered *btree.Map[string, int]
 	rolloutTotals                  RolloutTotals
+	// rewardDues has the reward functions that are looked at again by log time, rewardReplicas
+	// the replicas of each.
+	rewardDues     *btree.BTreeG[rewardDue]
+	rewardReplicas *btree.BTreeG[rewardReplica]
+
+	// tokenHashes finds tokens by the hashes of their secrets, tokenDues has those that expire.
+	tokenHashes *btree.Map[string, string]
+	tokenDues   *btree.BTreeG[tokenDue]
 
 	counts Counts
 	// Bytes of the specs of queued actions, and of ended actions with results.
@@ -231,6 +241,7 @@ var indexed = [...]index{
 	ordered("policyWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.policyWorkers }, policyWorker.less),
 	ordered("leavingWorkers", func(x *indexes) **btree.BTreeG[policyWorker] { return &x.leavingWorkers }, policyWorker.less),
 	ordered("workerDues", func(x *indexes) **btree.BTreeG[workerDue] { return &x.workerDues }, workerDue.less),
+	mapped("policyGenerations", func(x *indexes) **btree.Map[string, int] { return &x.policyGenerations }),
 	mapped("workerLoads", func(x *indexes) **btree.Map[string, WorkerLoad] { return &x.workerLoads }),
 	ordered("workerGenerations", func(x *indexes) **btree.BTreeG[workerGeneration] { return &x.workerGenerations }, workerGeneration.less),
 	ordered("waitingGenerations", func(x *indexes) **btree.BTreeG[waitingGeneration] { return &x.waitingGenerations }, waitingGeneration.less),
@@ -242,6 +253,10 @@ var indexed = [...]index{
 	ordered("begun", func(x *indexes) **btree.BTreeG[begun] { return &x.begun }, begun.less),
 	mapped("policyComplete", func(x *indexes) **btree.Map[string, int] { return &x.policyComplete }),
 	mapped("policyBuffered", func(x *indexes) **btree.Map[string, int] { return &x.policyBuffered }),
+	mapped("tokenHashes", func(x *indexes) **btree.Map[string, string] { return &x.tokenHashes }),
+	ordered("tokenDues", func(x *indexes) **btree.BTreeG[tokenDue] { return &x.tokenDues }, tokenDue.less),
+	ordered("rewardDues", func(x *indexes) **btree.BTreeG[rewardDue] { return &x.rewardDues }, rewardDue.less),
+	ordered("rewardReplicas", func(x *indexes) **btree.BTreeG[rewardReplica] { return &x.rewardReplicas }, rewardReplica.less),
 	ordered("jobNames", func(x *indexes) **btree.BTreeG[jobName] { return &x.jobNames }, jobName.less),
 	ordered("groupJobs", func(x *indexes) **btree.BTreeG[groupJob] { return &x.groupJobs }, groupJob.less),
 	ordered("jobTurns", func(x *indexes) **btree.BTreeG[jobTurn] { return &x.jobTurns }, jobTurn.less),

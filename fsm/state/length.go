@@ -210,6 +210,17 @@ func (s *State) LengthClass(policy, name string) *LengthClass {
 // LengthClasses visits all classes of lengths.
 func (s *State) LengthClasses(fn func(*LengthClass) bool) { db(s).lengths.scan("", fn) }
 
+// LengthClassesOf returns the names of the classes of lengths of a policy.
+func (s *State) LengthClassesOf(policy string) (names []string) {
+	s.LengthClasses(func(r *LengthClass) bool {
+		if r.Policy == policy {
+			names = append(names, r.Name)
+		}
+		return true
+	})
+	return names
+}
+
 // LengthClassCount returns how many classes of lengths there are.
 func (s *State) LengthClassCount() int { return db(s).lengths.rows.Len() }
 

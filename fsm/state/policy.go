@@ -1,7 +1,7 @@
 package state
 
 const (
-	// PoliciesMax bounds the policies, which are never forgotten.
+	// PoliciesMax bounds the policies.
 	PoliciesMax = 4096
 	// PolicyNameBytesMax bounds the name of a policy.
 	PolicyNameBytesMax = 128
@@ -32,16 +32,15 @@ func (r *Policy) code(c *codec) {
 // PutPolicy stores a policy.
 func (s *State) PutPolicy(r *Policy) { db(s).policies.put(db(s).enc, r.Name, r) }
 
+// DeletePolicy forgets a policy that nothing names.
+func (s *State) DeletePolicy(name string) { db(s).policies.delete(name) }
+
 // Policy returns a policy, nil if nothing has named it.
 func (s *State) Policy(name string) *Policy { return db(s).policies.get(name) }
 
 // Policies visits the policies whose names are after one, in the order of their names.
 func (s *State) Policies(after string, fn func(*Policy) bool) {
-	first := ""
-	if after != "" {
-		first = after + "\x00"
-	}
-	db(s).policies.scan(first, fn)
+	db(s).policies.scan(following(after), fn)
 }
 
 // PolicyCount returns how many policies there are.

@@ -61,5 +61,6 @@ func (s *State) DeleteNamespace(id NamespaceID) {
 	Assert(s.NamespaceReferrers(id) == 0, "namespace %d is referred to", id)
 	if old := db(s).namespaces.delete(id); old != nil {
 		db(s).index.namespaceNames.Delete(old.Name)
+		db(s).uses.delete(id)
 	}
 }

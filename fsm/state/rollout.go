@@ -1,6 +1,9 @@
 package state
 
-import "cmp"
+import (
+	"cmp"
+	"math"
+)
 
 // RolloutID orders rollouts by creation, over all namespaces.
 type RolloutID uint64
@@ -302,6 +305,17 @@ func (s *State) RolloutsOf(policy string, fn func(*Rollout) bool) {
 	db(s).index.policyRollouts.Ascend(policyRollout{policy, 0}, func(k policyRollout) bool {
 		return k.policy == policy && fn(db(s).rollouts.get(k.id))
 	})
+}
+
+// LastRollout returns the newest rollout of a policy that has not ended; 0: there is none.
+func (s *State) LastRollout(policy string) (id RolloutID) {
+	db(s).index.policyRollouts.Descend(policyRollout{policy, math.MaxUint64}, func(k policyRollout) bool {
+		if k.policy == policy {
+			id = k.id
+		}
+		return false
+	})
+	return id
 }
 
 // RolloutTotals returns totals over the cluster.

@@ -337,6 +337,8 @@ const (
 	VerbCreateRollout
 	// VerbReportGenerations makes nothing: its first ID and its count are 1.
 	VerbReportGenerations
+	// VerbReportRewards is as that.
+	VerbReportRewards
 )
 
 // Request is the memory of an accepted request, kept until it expires.
@@ -436,6 +438,12 @@ type Meta struct {
 	LastGeneration uint64
 	LastMigration  MigrationID
 	LastRollout    RolloutID
+	// AccessEnabled: callers with tokens and JWTs are let in. AccessBootstraps is how often a
+	// first token was created.
+	AccessEnabled    bool
+	AccessBootstraps uint64
+	// Origin is where the state came from.
+	Origin Origin
 	nextMeta
 }
 

@@ -199,6 +199,9 @@ func (r *Meta) code(c *codec) {
 	trailing(c, &r.LastGeneration, number)
 	trailing(c, &r.LastMigration, number)
 	trailing(c, &r.LastRollout, number)
+	trailing(c, &r.AccessEnabled, (*codec).flag)
+	trailing(c, &r.AccessBootstraps, number)
+	r.codeOrigin(c)
 	r.nextMeta.code(c)
 }
 

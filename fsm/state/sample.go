@@ -82,6 +82,9 @@ func (s *State) Samples(fn func(*Sample) bool) { db(s).samples.scan(0, fn) }
 // PutBatch stores what the last step of a policy was given.
 func (s *State) PutBatch(r *Batch) { db(s).batches.put(db(s).enc, r.Policy, r) }
 
+// DeleteBatch forgets what the last step of a policy was given.
+func (s *State) DeleteBatch(policy string) { db(s).batches.delete(policy) }
+
 // Batch returns what the last step of a policy was given, nil if no step was given anything.
 func (s *State) Batch(policy string) *Batch { return db(s).batches.get(policy) }
 

@@ -40,8 +40,17 @@ type containers struct {
 	rollouts     table[RolloutID, Rollout, *Rollout]
 	samples      table[TrajectoryID, Sample, *Sample]
 	batches      table[string, Batch, *Batch]
+	workerPools  table[string, WorkerPool, *WorkerPool]
+	rewards      table[string, Reward, *Reward]
+	replicas     table[ActionID, Replica, *Replica]
+	uses         table[NamespaceID, NamespaceUse, *NamespaceUse]
+
+	accessPolicies table[string, AccessPolicy, *AccessPolicy]
+	accessTokens   table[string, AccessToken, *AccessToken]
+	authMethods    table[string, AuthMethod, *AuthMethod]
 
 	rolloutGroups table[GroupKey, RolloutGroup, *RolloutGroup]
+	restoreParts  table[uint32, RestorePart, *RestorePart]
 	nextState     //nolint:unused // empty but in a build for the fault suite
 
 	index indexes

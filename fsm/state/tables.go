@@ -5,37 +5,45 @@ import "cmp"
 // Numbers of the tables, part of every row's hash and of the snapshot format. A number
 // is never used again. 0 ends a snapshot.
 const (
-	tableMeta         byte = 1
-	tableNamespaces   byte = 2
-	tablePools        byte = 3
-	tableNodes        byte = 4
-	tableTrajectories byte = 5
-	tableActions      byte = 6
-	tableAttempts     byte = 7
-	tableRequests     byte = 8
-	tableWork         byte = 9
-	tableEvents       byte = 10
-	tableParked       byte = 11
-	tableClasses      byte = 12
-	tableQuotas       byte = 13
-	tableReturns      byte = 14
-	tableGPUClasses   byte = 16
-	tableResidency    byte = 17
-	tableNodeGroups   byte = 18
-	tableJobs         byte = 19
-	tableReservations byte = 20
-	tableTurns        byte = 21
-	tableEngines      byte = 22
-	tableNodeEngines  byte = 23
-	tableMigrations   byte = 24
-	tablePolicies     byte = 25
-	tableWorkers      byte = 30
-	tableGenerations  byte = 31
-	tableLengths      byte = 32
-	tableRollouts     byte = 26
-	tableGroups       byte = 27
-	tableSamples      byte = 28
-	tableBatches      byte = 29
+	tableMeta           byte = 1
+	tableNamespaces     byte = 2
+	tablePools          byte = 3
+	tableNodes          byte = 4
+	tableTrajectories   byte = 5
+	tableActions        byte = 6
+	tableAttempts       byte = 7
+	tableRequests       byte = 8
+	tableWork           byte = 9
+	tableEvents         byte = 10
+	tableParked         byte = 11
+	tableClasses        byte = 12
+	tableQuotas         byte = 13
+	tableReturns        byte = 14
+	tableGPUClasses     byte = 16
+	tableResidency      byte = 17
+	tableNodeGroups     byte = 18
+	tableJobs           byte = 19
+	tableReservations   byte = 20
+	tableTurns          byte = 21
+	tableEngines        byte = 22
+	tableNodeEngines    byte = 23
+	tableMigrations     byte = 24
+	tablePolicies       byte = 25
+	tableWorkers        byte = 30
+	tableGenerations    byte = 31
+	tableLengths        byte = 32
+	tableRollouts       byte = 26
+	tableGroups         byte = 27
+	tableSamples        byte = 28
+	tableBatches        byte = 29
+	tableAccessPolicies byte = 38
+	tableAccessTokens   byte = 39
+	tableAuthMethods    byte = 40
+	tableUses           byte = 41
+	tableRestoreParts   byte = 37
+	tableRewards        byte = 34
+	tableReplicas       byte = 35
+	tableWorkerPools    byte = 36
 )
 
 // tables lists the tables in the order in which snapshots have them, a table behind
@@ -71,6 +79,14 @@ var tables = append([]tableDef{
 	sinceLevel(LevelResizing, defineTable(tableGroups, func(d *containers) *table[GroupKey, RolloutGroup, *RolloutGroup] { return &d.rolloutGroups }, (*State).PutRolloutGroup)),
 	sinceLevel(LevelResizing, defineTable(tableSamples, func(d *containers) *table[TrajectoryID, Sample, *Sample] { return &d.samples }, (*State).PutSample)),
 	sinceLevel(LevelResizing, defineTable(tableBatches, func(d *containers) *table[string, Batch, *Batch] { return &d.batches }, (*State).PutBatch)),
+	sinceLevel(LevelResizing, defineTable(tableUses, func(d *containers) *table[NamespaceID, NamespaceUse, *NamespaceUse] { return &d.uses }, (*State).PutUse)),
+	sinceLevel(LevelResizing, defineTable(tableAccessPolicies, func(d *containers) *table[string, AccessPolicy, *AccessPolicy] { return &d.accessPolicies }, (*State).PutAccessPolicy)),
+	sinceLevel(LevelResizing, defineTable(tableAccessTokens, func(d *containers) *table[string, AccessToken, *AccessToken] { return &d.accessTokens }, (*State).PutAccessToken)),
+	sinceLevel(LevelResizing, defineTable(tableAuthMethods, func(d *containers) *table[string, AuthMethod, *AuthMethod] { return &d.authMethods }, (*State).PutAuthMethod)),
+	sinceLevel(LevelResizing, defineTable(tableRestoreParts, func(d *containers) *table[uint32, RestorePart, *RestorePart] { return &d.restoreParts }, (*State).PutRestorePart)),
+	sinceLevel(LevelResizing, defineTable(tableRewards, func(d *containers) *table[string, Reward, *Reward] { return &d.rewards }, (*State).PutReward)),
+	sinceLevel(LevelResizing, defineTable(tableReplicas, func(d *containers) *table[ActionID, Replica, *Replica] { return &d.replicas }, (*State).PutReplica)),
+	sinceLevel(LevelResizing, defineTable(tableWorkerPools, func(d *containers) *table[string, WorkerPool, *WorkerPool] { return &d.workerPools }, (*State).PutWorkerPool)),
 }, nextTables...)
 
 // tableDef is what is done alike with every table.

@@ -62,6 +62,10 @@ type Worker struct {
 	Overdue bool
 	// OutputTokens is what it generated since it was registered.
 	OutputTokens uint64
+	// Pool is the name of the worker pool that started it; empty: none did. Starting: its engine
+	// starts, until RetryAt or until it is said to be up.
+	Pool     string
+	Starting bool
 }
 
 // SlotsOrMax is how many trajectories the worker may have.
@@ -98,6 +102,8 @@ func (r *Worker) code(c *codec) {
 	}
 	c.flag(&r.Draining)
 	c.flag(&r.Overdue)
+	c.text(&r.Pool)
+	c.flag(&r.Starting)
 }
 
 // WorkerLoad is what a worker has to do.
@@ -165,11 +171,7 @@ func (s *State) WorkerCount() int { return db(s).workers.rows.Len() }
 
 // Workers visits the workers whose names are after one, in the order of their names.
 func (s *State) Workers(after string, fn func(*Worker) bool) {
-	first := ""
-	if after != "" {
-		first = after + "\x00"
-	}
-	db(s).workers.scan(first, fn)
+	db(s).workers.scan(following(after), fn)
 }
 
 // WorkersOf visits the workers of a policy in the order of their names.

@@ -73,6 +73,17 @@ func Tool(t testing.TB, names ...string) {
 	}
 }
 
+// Prometheus needs prometheus and promtool, as Debian's package prometheus has them.
+func Prometheus(t testing.TB) {
+	t.Helper()
+	for _, name := range []string{"prometheus", "promtool"} {
+		if _, err := exec.LookPath(name); err != nil {
+			lack(t, "prometheus", name+" is not installed")
+			return
+		}
+	}
+}
+
 // Redis needs redis-server, redis-cli, redis-benchmark and a Python with the module redis,
 // whose path it returns.
 func Redis(t testing.TB) (python string) {
@@ -93,11 +104,66 @@ func Redis(t testing.TB) (python string) {
 	return ""
 }
 
+// NodePackages needs node, npm, and the packages that a folder with a package-lock.json names, which
+// npm downloads. It returns a copy of the folder with the packages in it. ROTA_REQUIRE names all of
+// that as "node".
+func NodePackages(t testing.TB, dir string) string {
+	t.Helper()
+	for _, name := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(name); err != nil {
+			lack(t, "node", name+" is not installed")
+			return ""
+		}
+	}
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatalf("copy %s: %v", dir, err)
+	}
+	install := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
+	install.Dir = to
+	if out, err := install.CombinedOutput(); err != nil {
+		lack(t, "node", fmt.Sprintf("npm ci: %v: %s", err, strings.TrimSpace(string(out))))
+		return ""
+	}
+	return to
+}
+
+// GPU needs a GPU whose driver is installed: its device files, nvidia-smi and its libraries. There
+// is none on most machines that have all else, so "all" does not require it.
+func GPU(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
+		lack(t, gpuNeed, "no driver of GPUs: "+err.Error())
+		return
+	}
+	if out, err := exec.Command("nvidia-smi", "--list-gpus").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "GPU 0:") {
+		lack(t, gpuNeed, fmt.Sprintf("nvidia-smi lists none: %v %s", err, strings.TrimSpace(string(out))))
+	}
+}
+
+// Torch needs a GPU, and a Python whose torch sees it. It returns the path of that Python.
+func Torch(t testing.TB) (python string) {
+	t.Helper()
+	GPU(t)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		lack(t, gpuNeed, "python3 is not installed")
+		return ""
+	}
+	if out, err := exec.Command(python, "-c", "import torch; torch.zeros(1, device='cuda')").CombinedOutput(); err != nil {
+		lack(t, gpuNeed, "torch does not see a GPU: "+strings.TrimSpace(string(out)))
+		return ""
+	}
+	return python
+}
+
+const gpuNeed = "gpu"
+
 // lack skips the test, or fails it where the need is required.
 func lack(t testing.TB, need, why string) {
 	t.Helper()
 	required := strings.Split(os.Getenv(requireEnv), ",")
-	if slices.Contains(required, need) || slices.Contains(required, "all") {
+	if slices.Contains(required, need) || slices.Contains(required, "all") && need != gpuNeed {
 		t.Fatalf("%s requires %q, but %s", requireEnv, need, why)
 	}
 	t.Skipf("needs %s: %s", need, why)

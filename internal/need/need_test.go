@@ -40,6 +40,21 @@ func TestALackSkipsUnlessItIsRequired(t *testing.T) {
 	}
 }
 
+// Few machines that have all else have a GPU, so it is required by its own name only.
+func TestAGPUIsNotPartOfAll(t *testing.T) {
+	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+		t.Skip("this machine has a GPU")
+	}
+	for require, fails := range map[string]bool{"": false, "all": false, "gpu": true, "all,gpu": true} {
+		t.Setenv(requireEnv, require)
+		var r recorder
+		GPU(&r)
+		if (r.failed != "") != fails || r.skipped == "" {
+			t.Errorf("ROTA_REQUIRE=%s: skipped %q, failed %q", require, r.skipped, r.failed)
+		}
+	}
+}
+
 func TestAMetNeedLetsTheTestRun(t *testing.T) {
 	t.Setenv(requireEnv, "all")
 	var r recorder
@@ -78,8 +93,8 @@ func TestControllersAreFoundInEitherHierarchy(t *testing.T) {
 
 func TestThisMachineAnswersEveryNeed(t *testing.T) {
 	t.Setenv(requireEnv, "")
-	for name, ask := range map[string]func(testing.TB){"root": Root, "cgroup": Cgroup, "netns": Netns, "fuse": FUSE, "redis": func(t testing.TB) { Redis(t) }} {
-		var r recorder
+	for name, ask := range map[string]func(testing.TB){"root": Root, "cgroup": Cgroup, "netns": Netns, "fuse": FUSE, "prometheus": Prometheus, "redis": func(t testing.TB) { Redis(t) }, "node": func(t testing.TB) { NodePackages(t, "testdata/node") }} {
+		r := recorder{TB: t}
 		ask(&r)
 		if r.failed != "" {
 			t.Errorf("%s failed without being required: %s", name, r.failed)

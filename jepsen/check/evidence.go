@@ -125,6 +125,7 @@ func describeOp(op history.Op) string {
 		{op.Declaration != "", " declaration " + op.Declaration},
 		{op.Policy != "", " policy " + op.Policy},
 		{op.Version != 0, fmt.Sprintf(" version %d", op.Version)},
+		{len(op.Versions) > 0, fmt.Sprintf(" with versions %v", op.Versions)},
 		{op.Step != 0, fmt.Sprintf(" step %d", op.Step)},
 		{op.Verb == history.OpenMember, fmt.Sprintf(" prompt %d", op.Prompt)},
 		{op.Verb == history.PutSample, fmt.Sprintf(" reward %g", op.Reward)},

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"testing"
 
 	"rota/jepsen/history"
@@ -25,7 +26,8 @@ func trainedBeside(r *history.Record) {
 			var batch []history.TrainSample
 			for n := range uint64(2) {
 				id := 1000*rollout + 10*step + n
-				add(history.Op{Verb: history.OpenMember, RequestID: policy, Target: rollout, Prompt: uint32(step), IDs: []uint64{id}})
+				add(history.Op{Verb: history.OpenMember, RequestID: fmt.Sprint(policy, id), Target: rollout, Prompt: uint32(step), IDs: []uint64{id}})
+				generatedFor(add, policy, id, step)
 				add(history.Op{Verb: history.PutSample, Target: id, Reward: float64(id), Outcome: history.Unknown})
 				add(history.Op{Verb: history.PutSample, Target: id, Reward: float64(id), Accepted: true})
 				batch = append(batch, history.TrainSample{Trajectory: id, Rollout: rollout, Prompt: uint32(step), Version: step, Reward: float64(id)})

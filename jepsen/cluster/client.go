@@ -132,7 +132,7 @@ func (c *Cluster) healthy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range slices.Concat(voters, c.Agents) {
+	for _, m := range slices.Concat(voters, c.Agents, c.Generators, c.Gateways) {
 		if !m.Alive() {
 			return m.Ended()
 		}

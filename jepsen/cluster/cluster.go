@@ -31,6 +31,8 @@ type Config struct {
 	// Standbys are more servers, which run but are no members of the cluster
 	// until AddVoter.
 	Standbys int
+	// Gateways and Generators are processes of `rota gateway` and `rota engine simulate`.
+	Gateways, Generators int
 	// Cores of each agent, 2 if 0. More than this machine has are not pinned.
 	Cores int
 
@@ -77,6 +79,8 @@ type Cluster struct {
 	// Servers are the first voters, then the standbys.
 	Servers []*Member
 	Agents  []*Member
+	// Gateways and Generators listen on loopback: they are reached, and none of them is cut off.
+	Gateways, Generators []*Member
 
 	config  Config
 	keys    keys
@@ -112,10 +116,10 @@ func Start(ctx context.Context, config Config) (c *Cluster, err error) {
 	}
 	c.http = httpx.NewClient(c.tls)
 	c.release = append(c.release, func() error { c.http.CloseIdleConnections(); return nil })
-	if err := c.setCommands(); err != nil {
+	if err := errors.Join(c.setCommands(), c.addStudio()); err != nil {
 		return c, err
 	}
-	for _, m := range c.Members() {
+	for _, m := range slices.Concat(c.Members(), c.Generators, c.Gateways) {
 		if err := errors.Join(ctx.Err(), m.Start()); err != nil {
 			return c, err
 		}
@@ -243,6 +247,7 @@ const stopGrace = 10 * time.Second
 // Stop ends everything: agents first, what they run, then the servers; then the
 // network goes. Data folders stay.
 func (c *Cluster) Stop() error {
+	stopAll(slices.Concat(c.Gateways, c.Generators))
 	stopAll(c.Agents)
 	var errs []error
 	for _, m := range c.Agents {

@@ -22,6 +22,10 @@ type Kind string
 const (
 	Server Kind = "server"
 	Agent  Kind = "agent"
+	// Gateway is a process of `rota gateway`, Generator one of `rota engine simulate`: a worker of
+	// rollouts.
+	Gateway   Kind = "gateway"
+	Generator Kind = "generator"
 )
 
 // Member is one server or agent: a process, its host and its files. Start, Kill,
@@ -138,7 +142,7 @@ func (m *Member) serverArgs(r Route) []string {
 }
 
 func (m *Member) agentArgs() []string {
-	return append([]string{"agent", "--name", m.Name, "--label", "rack=" + m.Name}, m.commonArgs(m.Gossip())...)
+	return append([]string{"agent", "--name", m.Name, "--metrics", "", "--label", "rack=" + m.Name}, m.commonArgs(m.Gossip())...)
 }
 
 // SetBinary makes another rota run from the next start on.

@@ -147,7 +147,7 @@ func (s *member) effects(effects []fsm.Effect) {
 			}
 		case fsm.EffectCheckpoint:
 			s.quote(e.Index, e.Hash)
-		case fsm.EffectEvents, fsm.EffectPolicies, fsm.EffectRoute, fsm.EffectWorker, fsm.EffectPolicy: // watchers ask by themselves
+		case fsm.EffectEvents, fsm.EffectPolicies, fsm.EffectRoute, fsm.EffectWorker, fsm.EffectPolicy, fsm.EffectResized: // watchers ask by themselves
 		}
 	}
 }

@@ -15,6 +15,8 @@ func All() []Fault {
 		{"kill-supervisor", "kill -9 of an agent's supervisor", Briefly, killSupervisor},
 		{"kill-node", "kill -9 of an agent and its supervisor together", Briefly, killNode},
 		{"kill-engine", "kill -9 of an engine that serves a model", AtOnce, killEngine},
+		{"kill-gateway", "kill -9 of a gateway", Briefly, killGateway},
+		{"kill-worker", "kill -9 of an engine that generates for trajectories", Briefly, killWorker},
 		{"crash-point", "a server or an agent dies inside a window narrower than an fsync", AtOnce, crashPoint},
 
 		{"pause-leader", "the leader stands still for longer than every lease", PastLease, pauseLeader},

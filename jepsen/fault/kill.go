@@ -52,6 +52,25 @@ func killAgent(_ context.Context, w *World) (*Injection, error) {
 	return kill(w, pick(w.Rand, w.Cluster.Agents)), nil
 }
 
+// killGateway kills a gateway. Clients go to another one.
+func killGateway(_ context.Context, w *World) (*Injection, error) {
+	if len(w.Cluster.Gateways) == 0 {
+		return nil, errNoStudio
+	}
+	return kill(w, pick(w.Rand, w.Cluster.Gateways)), nil
+}
+
+// killWorker kills an engine in the middle of its answers. It comes back with the weights that it
+// has had.
+func killWorker(_ context.Context, w *World) (*Injection, error) {
+	if len(w.Cluster.Generators) == 0 {
+		return nil, errNoStudio
+	}
+	return kill(w, pick(w.Rand, w.Cluster.Generators)), nil
+}
+
+var errNoStudio = errors.New("the cluster has no gateways and no workers: set Scenario.Gateways")
+
 // kill ends members with SIGKILL until the end of the fault.
 func kill(w *World, members ...*cluster.Member) *Injection {
 	start := w.Record.Now()

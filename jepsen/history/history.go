@@ -46,6 +46,7 @@ const (
 	PutSample       Verb = "put-sample"      // Inputs Target (a trajectory), Reward; outputs Accepted, State
 	GetBatch        Verb = "get-batch"       // Inputs Policy, Step, Need; outputs Batch, Replayed
 	PublishVersion  Verb = "publish-version" // Inputs Policy, Version
+	Generate        Verb = "generate"        // Inputs Target (a trajectory), Policy, Want; outputs Text, Versions
 )
 
 // Changes of a job.
@@ -101,6 +102,11 @@ type Op struct {
 	// Accepted: the sample is in the buffer.
 	Accepted bool          `json:"accepted,omitempty"`
 	Batch    []TrainSample `json:"batch,omitempty"`
+	// Want is the whole text that an engine generates for a prompt. Text is what a client was
+	// streamed of it, and Versions are those of the weights that its parts were generated with.
+	Want     string   `json:"want,omitempty"`
+	Text     string   `json:"text,omitempty"`
+	Versions []uint64 `json:"versions,omitempty"`
 
 	IDs         []uint64 `json:"ids,omitempty"`
 	Replayed    bool     `json:"replayed,omitempty"`

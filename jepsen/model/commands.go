@@ -25,6 +25,12 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 	if _, ok := c.Verb.(*logv1.Command_Bootstrap); !ok && m.cluster == "" {
 		return refused(got, "NOT_BOOTSTRAPPED")
 	}
+	switch {
+	case c.Token != "" && m.level < levelResizing:
+		return refused(got, "LEVEL_NOT_ACTIVE")
+	case !m.valid(c.Token):
+		return refused(got, "TOKEN_INVALID", "LEVEL_NOT_ACTIVE")
+	}
 	switch v := c.Verb.(type) {
 	case *logv1.Command_Bootstrap:
 		return m.bootstrap(v.Bootstrap, got)
@@ -85,10 +91,19 @@ func (m *Model) engineCommand(c *logv1.Command, got *logv1.Result) error {
 	if known, err := m.migrationCommand(c, got); known {
 		return err
 	}
+	if known, err := m.restoreCommand(c, got); known {
+		return err
+	}
 	if known, err := m.workerCommand(c, got); known {
 		return err
 	}
+	if known, err := m.rewardCommand(c, got); known {
+		return err
+	}
 	if known, err := m.rolloutCommand(c, got); known {
+		return err
+	}
+	if known, err := m.accessCommand(c, got); known {
 		return err
 	}
 	return m.ledgerCommand(c, got)
@@ -152,11 +167,17 @@ var codes = map[string]uint32{
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
 	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "LEVEL_ACTIVE": 9, "LEVEL_NOT_ACTIVE": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,
+	"REWARD_NOT_FOUND": 5, "TOO_MANY_REWARDS": 8, "REWARD_CHANGED": 9,
 	"WORKER_NOT_FOUND": 5, "TOO_MANY_WORKERS": 8, "NO_GENERATION": 9,
+	"WORKER_POOL_NOT_FOUND": 5, "TOO_MANY_WORKER_POOLS": 8, "PLAN_OUTDATED": 9, "POLICY_IN_USE": 9,
+	"WORKER_POOL_MEMBER_NOT_FOUND": 5, "WORKER_POOL_MEMBER_LEAVES": 9, "WORKER_POOL_MEMBER_BUSY": 9,
 	"MIGRATION_NOT_FOUND": 5, "TOO_MANY_MIGRATIONS": 8, "NO_CACHE": 9,
 	"ROLLOUT_NOT_FOUND": 5, "POLICY_NOT_FOUND": 5, "TOO_MANY_ROLLOUTS": 8, "TOO_MANY_POLICIES": 8, "TOO_MANY_SAMPLES": 8, "BATCH_TOO_LARGE": 3,
 	"ROLLOUT_CLOSED": 9, "GROUP_COMPLETE": 9, "GROUP_FULL": 9, "NO_ROLLOUT": 9, "VERSION_OLD": 9, "STEP_WRONG": 9, "GROUPS_MISSING": 9,
+	"CLUSTER_IN_USE": 9, "RESTORE_SUPERSEDED": 9, "RESTORE_INCOMPLETE": 9, "BACKUP_UNUSABLE": 3,
 	"ROLLOUT_HALTED": 9, "REVIEW_PENDING": 14,
+	"ACCESS_POLICY_NOT_FOUND": 5, "AUTH_METHOD_NOT_FOUND": 5, "TOKEN_NOT_FOUND": 5, "TOKEN_EXISTS": 6, "TOKEN_INVALID": 16,
+	"TOO_MANY_ACCESS_POLICIES": 8, "TOO_MANY_AUTH_METHODS": 8, "TOO_MANY_TOKENS": 8, "ACCESS_BOOTSTRAPPED": 9, "ACCESS_NOT_BOOTSTRAPPED": 9,
 	"NODE_TEARDOWN": 14, "NOT_BOOTSTRAPPED": 14,
 }
 

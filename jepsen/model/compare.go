@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -62,13 +63,15 @@ func (m *Model) finish() error {
 	if err := m.compareClasses(m.touchedClasses); err != nil {
 		return err
 	}
-	if err := m.compareMigrations(); err != nil {
+	for _, compare := range []func() error{m.compareStaged, m.compareMigrations, m.compareWorkers} {
+		if err := compare(); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(m.compareRollouts(), m.compareAccess()); err != nil {
 		return err
 	}
-	if err := m.compareWorkers(); err != nil {
-		return err
-	}
-	if err := m.compareRollouts(); err != nil {
+	if err := cmp.Or(m.compareUses(), m.compareRewards()); err != nil {
 		return err
 	}
 	if err := m.compareEngines(m.touchedEngines); err != nil {
@@ -308,6 +311,10 @@ func (m *Model) Compare(s *state.State) error {
 		m.rollouts.policiesTouched[name] = true
 	}
 	if err := m.compareRollouts(); err != nil {
+		return err
+	}
+	m.access.touched = true
+	if err := m.compareAccess(); err != nil {
 		return err
 	}
 	for id, r := range m.requests {

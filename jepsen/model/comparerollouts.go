@@ -38,8 +38,9 @@ func (m *Model) compareRollouts() error {
 }
 
 func (m *Model) comparePolicy(name string) error {
-	if got, want := m.s.Policy(name), m.rollouts.policies[name]; got == nil || *got != *want {
-		return fmt.Errorf("policy %s is %+v, must be %+v", name, got, *want)
+	got, want := m.s.Policy(name), m.rollouts.policies[name]
+	if (got == nil) != (want == nil) || got != nil && *got != *want {
+		return fmt.Errorf("policy %s is %+v, must be %+v", name, got, want)
 	}
 	if got, want := m.s.Batch(name), m.rollouts.batches[name]; !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("the batch of policy %s is %+v, must be %+v", name, got, want)

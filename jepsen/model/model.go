@@ -32,6 +32,7 @@ type Model struct {
 	lastGeneration  uint64 // of engines
 
 	namespaces   map[string]state.NamespaceID
+	uses         uses
 	pools        map[string]*pool
 	gpuClasses   map[string]state.GPUClassID
 	gpuAges      map[state.GPUClassID]uint64 // in microseconds of set-up
@@ -45,6 +46,9 @@ type Model struct {
 	migrations   migrations
 	rollouts     rollouts
 	workers      workers
+	access       access
+	staged       staged
+	rewards      rewards
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
@@ -94,6 +98,8 @@ func New() *Model {
 		migrations:   migrations{all: make(map[state.MigrationID]*state.Migration)},
 		rollouts:     newRollouts(),
 		workers:      newWorkers(),
+		access:       newAccess(),
+		rewards:      newRewards(),
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},
@@ -125,6 +131,9 @@ func (m *Model) Step(index, term uint64, e *logv1.Entry, results []*logv1.Result
 	}
 	m.learnHalted()
 	m.learnReservations()
+	if err := m.scaleRewards(); err != nil {
+		return fmt.Errorf("entry %d, scaling: %w", index, err)
+	}
 	if err := m.schedule(); err != nil {
 		return fmt.Errorf("entry %d, scheduling: %w", index, err)
 	}

@@ -155,6 +155,13 @@ func (w *world) rareCommand() *logv1.Command {
 		return &logv1.Command{Verb: &logv1.Command_QuoteHash{QuoteHash: &logv1.QuoteHash{ServerId: "s1", Index: w.index}}}
 	case 6:
 		return &logv1.Command{}
+	case 9:
+		if w.rand.IntN(8) == 0 {
+			return &logv1.Command{Verb: &logv1.Command_CommitRestore{CommitRestore: &logv1.CommitRestore{Id: w.pick("", "u", "v"), Parts: w.rand.Uint32N(3), Force: w.rand.IntN(2) > 0}}}
+		}
+		return &logv1.Command{Verb: &logv1.Command_StageRestore{StageRestore: &logv1.StageRestore{
+			Id: w.pick("", "u", "v"), Number: w.rand.Uint32N(4), Data: []byte(w.pick("", "a", "b")), Force: w.rand.IntN(8) > 0,
+		}}}
 	}
 	return &logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}
 }

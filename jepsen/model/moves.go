@@ -75,6 +75,7 @@ func (m *Model) expectAll(changes []change) error {
 // release gives back what a live attempt holds.
 func (m *Model) release(a *action) {
 	n := m.nodeByID[a.Node]
+	m.usedAttempt(a)
 	n.Free = n.Free.Union(a.cores)
 	if a.follows {
 		n.Spare -= uint32(a.cores.Len()) - a.CoresMin
@@ -102,6 +103,8 @@ func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event
 	m.giveBack(a)
 	a.State, a.Result, a.EndedAt = s, r, m.now
 	m.hookOver(a)
+	m.usedAction(a)
+	m.replicaOver(a)
 	m.counts.Ended++
 	if a.class != nil {
 		a.class.live--

@@ -96,5 +96,6 @@ func (m *Model) deleteNamespace(c *logv1.DeleteNamespace, got *logv1.Result) err
 		return err
 	}
 	delete(m.namespaces, name)
+	delete(m.uses, ns)
 	return result(got, &logv1.Result{Count: 1})
 }

@@ -83,6 +83,8 @@ func (m *Model) rolloutCommand(c *logv1.Command, got *logv1.Result) (known bool,
 		do = func() error { return m.publishVersion(v.PublishVersion, got) }
 	case *logv1.Command_SuspendPolicy:
 		do = func() error { return m.suspendPolicy(v.SuspendPolicy, got) }
+	case *logv1.Command_DeletePolicy:
+		do = func() error { return m.deletePolicy(v.DeletePolicy, got) }
 	default:
 		return false, nil
 	}

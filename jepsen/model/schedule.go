@@ -130,13 +130,22 @@ func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
 		return fmt.Errorf("action %d was granted %d bytes with a limit of %d on node %s, must be %d and %d of %d free", a.ID, at.Reserved, at.Limit, n.Name, reserved, limit, n.FreeMemory)
 	case at.Bandwidth != a.Bandwidth() || at.Bandwidth > n.FreeBandwidth:
 		return fmt.Errorf("action %d was granted %d bit/s on node %s, must be %d of %d free", a.ID, at.Bandwidth, n.Name, a.Bandwidth(), n.FreeBandwidth)
-	case at.Number != a.Attempt+1 || at.Incarnation != n.Incarnation || at.StartedAt != m.now || at.Stop:
+	case at.StartedAt != m.now || at.Stop && !m.endsLater(a):
+		return fmt.Errorf("action %d was granted at %d, and is to stop: %v; must be at %d", a.ID, at.StartedAt, at.Stop, m.now)
+	case at.Number != a.Attempt+1 || at.Incarnation != n.Incarnation:
 		return fmt.Errorf("action %d was granted attempt %d of incarnation %d, must be %d and %d", a.ID, at.Number, at.Incarnation, a.Attempt+1, n.Incarnation)
 	}
 	if n.Resizes { // what others gave up for it is not known
 		return nil
 	}
 	return numaOrder(a, n, at.Cores)
+}
+
+// endsLater: the trajectory of an action is closed further on in the same entry, by the review of
+// its rollout.
+func (m *Model) endsLater(a *action) bool {
+	t := m.s.Trajectory(a.Trajectory)
+	return t != nil && t.Rollout != 0 && t.State != state.TrajectoryOpen
 }
 
 func (a *action) reserves() uint64 {

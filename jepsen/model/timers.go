@@ -47,6 +47,7 @@ func (m *Model) fireTimers() error {
 		}
 		m.budget--
 	}
+	m.fireTokens(left)
 	m.fireWorkers(left)
 	if err := m.fireEvents(events, left); err != nil {
 		return err
@@ -64,7 +65,7 @@ func (m *Model) takeDue() (due []deadline, left bool) {
 			due = append(due, d)
 		}
 	}
-	n := len(due)
+	n := len(due) + m.tokensDue()
 	for _, d := range due {
 		if d.kind == dropRollout {
 			n += len(m.rollouts.all[state.RolloutID(d.id)].groups)

@@ -39,6 +39,7 @@ const (
 // workers is what the model knows of them.
 type workers struct {
 	all         map[string]*state.Worker
+	pools       map[string]*state.WorkerPool
 	generations map[state.TrajectoryID]*state.Generation
 	// traces are what happened to them, lengths what was learned from those that have ended.
 	traces  map[state.TrajectoryID]*lengthTrace
@@ -52,7 +53,7 @@ type workers struct {
 
 func newWorkers() workers {
 	return workers{
-		all: map[string]*state.Worker{}, generations: map[state.TrajectoryID]*state.Generation{},
+		all: map[string]*state.Worker{}, pools: map[string]*state.WorkerPool{}, generations: map[state.TrajectoryID]*state.Generation{},
 		traces: map[state.TrajectoryID]*lengthTrace{}, ending: map[state.TrajectoryID]bool{},
 		touched: map[state.TrajectoryID]bool{}, grown: map[state.TrajectoryID]bool{},
 	}
@@ -78,6 +79,8 @@ func (m *Model) workerCommand(c *logv1.Command, got *logv1.Result) (known bool, 
 		do = func() error { return m.suspendTrajectory(v.SuspendTrajectory, got) }
 	case *logv1.Command_MoveGenerations:
 		do = func() error { return m.moveGenerations(v.MoveGenerations, got) }
+	case *logv1.Command_ChangeWorkerPool:
+		do = func() error { return m.changeWorkerPool(v.ChangeWorkerPool, got) }
 	default:
 		return false, nil
 	}
@@ -113,18 +116,17 @@ func (m *Model) at(name string) (at []*state.Generation) {
 
 func (m *Model) registerWorker(c *logv1.RegisterWorker, got *logv1.Result) error {
 	var v verdict
-	v.refuse(c.Name == "" || max(len(c.Name), len(c.Node), len(c.Hardware)) > workerTextMax || c.Url == "" || len(c.Url) > workerURLMax, "INVALID")
-	v.refuse(c.Dialect > 3 || c.Slots > workerSlotsMax || c.Prefill_1KNs < 0 || c.Prefill_1KNs > workerPrefillMax, "INVALID")
-	v.refuse(len(c.Profile) == 0 || len(c.Profile) > workerPointsMax, "INVALID")
-	last := uint32(0)
+	v.refuse(c.Name == "" || max(len(c.Name), len(c.Node), len(c.Hardware), len(c.Pool)) > workerTextMax || c.Url == "" || len(c.Url) > workerURLMax, "INVALID")
+	v.refuse(c.Dialect > 3 || c.Slots > workerSlotsMax || c.StartNs < 0 || c.StartNs > workerPrefillMax, "INVALID")
+	profile, sound := profileOf(c.Profile, c.Prefill_1KNs)
+	v.refuse(!sound, "INVALID")
 	w := &state.Worker{
 		Name: c.Name, Policy: c.Policy, URL: c.Url, Dialect: uint8(max(c.Dialect, 1)), Node: c.Node, Degree: max(c.Degree, 1), Hardware: c.Hardware,
 		Cost: c.Cost, Slots: c.Slots, Prefill1kNS: c.Prefill_1KNs, Version: c.Version, RegisteredAt: m.now,
+		Pool: c.Pool, Profile: profile,
 	}
-	for _, p := range c.Profile {
-		v.refuse(p.BatchSize <= last || p.TokenNs <= 0 || p.TokenNs > workerTokenMax, "INVALID")
-		last = p.BatchSize
-		w.Profile = append(w.Profile, state.WorkerPoint{Batch: p.BatchSize, TokenNS: p.TokenNs})
+	if w.Starting = c.StartNs != 0; w.Starting {
+		w.RetryAt, w.Message = m.now+c.StartNs, "its engine starts"
 	}
 	old := m.workers.all[c.Name]
 	v.refuse(old == nil && len(m.workers.all) >= workersMax, "TOO_MANY_WORKERS")
@@ -170,7 +172,10 @@ func (m *Model) updateWorker(c *logv1.UpdateWorker, got *logv1.Result) error {
 		w.Version = *c.Version
 	}
 	if c.Up {
-		w.RetryAt, w.Message, w.Failures = 0, "", 0
+		if w.Starting {
+			m.measureStart(w)
+		}
+		w.RetryAt, w.Message, w.Failures, w.Starting = 0, "", 0, false
 	}
 	m.judgeVersion(w)
 	return result(got, &logv1.Result{Count: 1})
@@ -415,7 +420,7 @@ func (m *Model) fireWorkers(left bool) {
 	for _, w := range m.workers.all {
 		now := m.s.Worker(w.Name)
 		if w.RetryAt != 0 && w.RetryAt <= m.now && !(left && now != nil && now.RetryAt == w.RetryAt) {
-			w.RetryAt, w.Message = 0, ""
+			w.RetryAt, w.Message, w.Starting = 0, "", false
 			m.budget--
 		}
 		if w.LeaveAt != 0 && w.LeaveAt <= m.now && !(left && now != nil && now.LeaveAt == w.LeaveAt) {
@@ -596,6 +601,9 @@ func (m *Model) compareWorkers() error {
 		return fmt.Errorf("there are %d workers and %d trajectories that generate, must be %d and %d", got, m.s.GenerationCount(), len(m.workers.all), len(m.workers.generations))
 	}
 	if err := m.workers.lengths.compare(m.s); err != nil {
+		return err
+	}
+	if err := m.compareWorkerPools(); err != nil {
 		return err
 	}
 	for name, want := range m.workers.all {

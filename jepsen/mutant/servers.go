@@ -129,8 +129,9 @@ var servers = []Mutant{
 	{
 		Name: "clients-operate",
 		Bug:  "one of the calls that are for operators is open to clients",
-		Edits: []Edit{{"server/rpc/roles.go",
-			"	rotav1connect.OperatorServiceCreateNamespaceProcedure:    true,\n", ""}},
+		Edits: []Edit{{"server/rpc/rights.go",
+			"OperatorServiceCreateNamespaceProcedure:    {noun: \"namespace\", verb: rights.Operate,",
+			"OperatorServiceCreateNamespaceProcedure:    {noun: \"namespace\", verb: rights.Submit,"}},
 		Hunt: run("abuse"),
 	},
 	{

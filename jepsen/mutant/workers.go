@@ -1,5 +1,7 @@
 package mutant
 
+import "time"
+
 // workers are bugs of what decides which worker generates for a trajectory, and in which order.
 var workers = []Mutant{
 	{
@@ -57,5 +59,24 @@ var workers = []Mutant{
 			" || old.Ended != g.Ended {\n",
 			" {\n"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"server/rpc", "TestTheLifeOfAGeneration"}},
+	},
+	{
+		Name: "stale-worker-used-by-gateways",
+		Bug:  "gateways send requests to a worker that lacks the current version of its policy",
+		Edits: []Edit{{"server/gateway/table.go",
+			"	return w.state == rotav1.WorkerState_WORKER_STATE_UP ||",
+			"	return w.state == rotav1.WorkerState_WORKER_STATE_UP || w.state == rotav1.WorkerState_WORKER_STATE_STALE ||"}},
+		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute},
+	},
+	{
+		Name: "seam-without-the-last-token",
+		Bug:  "when a worker fails, the next one is not told the last event that the client has, and generates it again",
+		Edits: []Edit{{"server/gateway/generation.go",
+			"	g.text = append(g.text, text...)\n",
+			"	g.text, g.unsaid = append(g.text, g.unsaid...), slices.Clone(text)\n"},
+			{"server/gateway/generation.go",
+				"	done   bool // [DONE]\n",
+				"	done   bool // [DONE]\n	unsaid []byte\n"}},
+		Hunt: Hunt{Engine: Processes, Args: []string{"gateways"}, Within: 10 * time.Minute},
 	},
 }

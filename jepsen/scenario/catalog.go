@@ -37,6 +37,10 @@ func All() []Scenario {
 		{Name: "resources", CI: true, About: "wide nodes, GPUs and quotas while leaders and agents are lost", Cores: 8, Agents: 2,
 			Faults: []string{"kill-leader", "kill-agent", "leader-alone", "agent-cut-leader-killed", "kill-all-servers"}},
 
+		{Name: "gateways", CI: true, About: "gateways, workers, agents and the leader die while agent loops generate", Agents: 2, Gateways: 2, Generators: 3, Load: 1,
+			Faults: []string{"kill-gateway", "kill-worker", "kill-leader", "kill-worker", "kill-agent", "kill-gateway"},
+			Limits: check.Limits{OpsPerSecondMin: 100}},
+
 		{Name: "abuse", CI: true, About: "a hostile client, a hostile agent and a hostile command on each node, beside an ordinary load",
 			Ordinary: true, Load: 0.5, Quiet: 20 * time.Second, ProcessesMax: 256, Faults: []string{"abuse"},
 			Limits: ordinaryLimits(40, "latency", "judged by abuse-latency: it needs a quiet machine")},
@@ -75,6 +79,9 @@ func All() []Scenario {
 // noBeginning is why what needs the whole log is left out.
 const noBeginning = "the log does not go back to its beginning"
 
+// noGateways is why what only agent loops show is left out.
+const noGateways = "the scenario has no gateways"
+
 // notOrdinary is why what only some workloads use is left out.
 const notOrdinary = "no part of the ordinary load uses it"
 
@@ -99,6 +106,9 @@ func (s *Scenario) skipOthers() {
 	skip := maps.Clone(s.Limits.Skip)
 	if skip == nil {
 		skip = make(map[string]string)
+	}
+	if s.Gateways == 0 {
+		skip["tokens"], skip["versions"] = noGateways, noGateways
 	}
 	for checker, fault := range only {
 		if !slices.Contains(s.Faults, fault) {

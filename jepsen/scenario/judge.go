@@ -73,7 +73,8 @@ func (r *run) keepLogs(rep *report.Report) error {
 		return nil
 	}
 	var errs []error
-	for _, m := range r.world.Cluster.Members() {
+	c := r.world.Cluster
+	for _, m := range slices.Concat(c.Members(), c.Generators, c.Gateways) {
 		text, err := m.Log()
 		errs = append(errs, err, os.WriteFile(filepath.Join(rep.Dir, m.Name+".log"), []byte(text), 0o644))
 	}

@@ -183,7 +183,7 @@ func (r *run) setEnv(w *witness.Witness, config cluster.Config) {
 	c := r.world.Cluster
 	r.env = &workload.Env{
 		Record: r.world.Record, TLS: c.TLS(), Witness: w, Seed: uint64(r.Seed),
-		Pool: agentPool, HeldPool: heldPool, Cores: config.Cores, GPUs: gpusPerAgent,
+		Pool: agentPool, HeldPool: heldPool, Cores: config.Cores, GPUs: gpusPerAgent, Policy: cluster.Policy,
 	}
 	if r.Long {
 		r.env.LongPerCent = longPerCent
@@ -195,6 +195,12 @@ func (r *run) setEnv(w *witness.Witness, config cluster.Config) {
 	}
 	for _, m := range c.Agents {
 		agents = append(agents, m.Name)
+	}
+	for _, m := range c.Gateways {
+		r.env.Gateways = append(r.env.Gateways, m.Addr)
+	}
+	for _, m := range c.Generators {
+		r.env.Generators = append(r.env.Generators, workload.Server{ID: m.Name, Addr: m.Addr})
 	}
 	r.env.Nodes = agents
 	r.world.Record.Update(func(rec *history.Record) { rec.Servers, rec.Agents = servers, agents })

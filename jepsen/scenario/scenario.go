@@ -20,6 +20,8 @@ type Scenario struct {
 	CI bool
 
 	Servers, Agents, Standbys int
+	// Gateways and Generators are those of the workload agentloop, which rests without them.
+	Gateways, Generators int
 	// Cores of each agent, 0: 2. More than the machine has are only counted.
 	Cores int
 	// Disks of servers are faulty ones; Proxy: servers are reached through one.
@@ -93,7 +95,7 @@ const trailingSnapshots = 3
 
 func (s *Scenario) cluster() cluster.Config {
 	c := cluster.Config{
-		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Cores: cmp.Or(s.Cores, coresPerAgent),
+		Servers: s.Servers, Agents: s.Agents, Standbys: s.Standbys, Gateways: s.Gateways, Generators: s.Generators, Cores: cmp.Or(s.Cores, coresPerAgent),
 		Lease: s.lease(), Margin: margin, Heartbeat: heartbeat,
 		SnapshotThreshold: s.Snapshots, KeepLog: !s.Compact, Faults: true,
 		AgentArgs: []string{"--pool", agentPool, "--simulated-gpus", gpusOfAgent},

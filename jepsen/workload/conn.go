@@ -22,6 +22,7 @@ type conn struct {
 	turns        rotav1connect.TurnServiceClient
 	ledger       rotav1connect.LedgerServiceClient
 	rollouts     rotav1connect.RolloutServiceClient
+	workers      rotav1connect.WorkerServiceClient
 	operator     rotav1connect.OperatorServiceClient
 
 	trouble atomic.Int64 // when it last did not answer, in nanoseconds of the record's clock
@@ -55,6 +56,7 @@ func (env *Env) connectTo(servers []Server) (conns []*conn, http *http.Client) {
 			turns:        rotav1connect.NewTurnServiceClient(http, base, codec),
 			ledger:       rotav1connect.NewLedgerServiceClient(http, base, codec),
 			rollouts:     rotav1connect.NewRolloutServiceClient(http, base, codec),
+			workers:      rotav1connect.NewWorkerServiceClient(http, base, codec),
 			operator:     rotav1connect.NewOperatorServiceClient(http, base, codec),
 		})
 	}

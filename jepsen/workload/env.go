@@ -22,7 +22,11 @@ type Env struct {
 	Record  *history.Recorder
 	Servers []Server
 	TLS     *tls.Config // of a client; nil: none
-	Nodes   []string    // names
+	// Gateways are addresses of gateways, Generators the engines behind them, which serve Policy.
+	Gateways   []string
+	Generators []Server
+	Policy     string
+	Nodes      []string // names
 	// Pool is that of the agents. HeldPool is one that exists and has no nodes,
 	// so that what is submitted to it waits: the pool "default" has none if all
 	// agents are in another.
@@ -73,6 +77,7 @@ func All() []Workload {
 		{"engines", "declares engines of models, some of which misbehave, calls them by actions, changes and removes them", 6, engines},
 		{"jobs", "submits training jobs, holds their turns, loses some, and operates the jobs meanwhile", 3, jobs},
 		{"rollouts", "opens trajectories of rollouts, puts their samples, and takes batches of them while versions are published", 12, rollouts},
+		{"agentloop", "runs agent loops that generate through gateways, while a trainer changes the weights of their engines", 120, agentLoop},
 		{"drains", "takes nodes out of use and back, and reads them", 10, drains},
 		{"watches", "follows all events at every server, and goes on after a loss", 0, watches},
 		{"observers", "samples status and state hash of every server", 5, observers},

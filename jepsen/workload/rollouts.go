@@ -136,10 +136,15 @@ type learner struct {
 	batches int // for each version
 	step    uint64
 	version uint64
+	// studio has the engines that it trains; nil: there are none.
+	studio *studio
 }
 
 func (l *learner) learn(ctx context.Context) {
 	for taken := 0; ctx.Err() == nil; {
+		if l.studio != nil {
+			l.studio.update(ctx, l)
+		}
 		if l.getBatch(ctx, l.policy, l.step, uint32(1+l.rand.IntN(2)), batchWait).Outcome != history.OK {
 			l.roam()
 			_ = backoff.Sleep(ctx, l.between(20*time.Millisecond, 200*time.Millisecond))
@@ -161,6 +166,9 @@ func (l *learner) learn(ctx context.Context) {
 
 // publish makes the next version the current one, also if nobody knows whether it is.
 func (l *learner) publish(ctx context.Context) {
+	if l.studio != nil {
+		defer l.studio.changing(ctx, l)()
+	}
 	for l.version++; ctx.Err() == nil; {
 		if l.publishVersion(ctx, l.policy, l.version).Outcome == history.OK {
 			return
@@ -254,6 +262,13 @@ func (s *settler) rollouts(ctx context.Context) (left []string, err error) {
 		return nil, err
 	}
 	for _, p := range policies.Policies {
+		// The trainer may have been given its last batch without hearing of it: asked again, the
+		// cluster says what it was.
+		if p.Step > s.heard[p.Name] && s.getBatch(ctx, p.Name, p.Step, 1, 0).Outcome == history.OK {
+			s.heard[p.Name] = p.Step
+		} else if p.Step > s.heard[p.Name] {
+			left = append(left, fmt.Sprintf("step %d of policy %s does not answer", p.Step, p.Name))
+		}
 		if p.CompleteGroups > 0 {
 			left = append(left, fmt.Sprintf("policy %s has %d complete groups", p.Name, p.CompleteGroups))
 			s.getBatch(ctx, p.Name, p.Step+1, min(p.CompleteGroups, 32), 0)

@@ -24,6 +24,8 @@ type settler struct {
 	// declared are the declarations of the served models, in their order, that engines are to
 	// run with in the end.
 	declared []string
+	// heard are the last steps of policies whose batches are known.
+	heard map[string]uint64
 }
 
 // Settle brings a cluster to rest after all workloads have ended and everything
@@ -46,7 +48,7 @@ func Settle(ctx context.Context, env *Env, healed int64) (final []history.Action
 	defer api.Close()
 	conns, http := env.connect()
 	defer http.CloseIdleConnections()
-	s := &settler{worker: env.newWorker(conns), api: api}
+	s := &settler{worker: env.newWorker(conns), api: api, heard: map[string]uint64{}}
 
 	if healing.FirstCommit, err = s.firstCommit(ctx); err != nil {
 		return nil, healing, err

@@ -36,10 +36,16 @@ type Hub struct {
 	machine   Machine
 	logger    hclog.Logger
 	keepAlive time.Duration
+	// Trace is set before the first stream; nil: contexts are passed on as they are.
+	Trace Trace
 
 	mu      sync.Mutex
 	streams map[state.NodeID]map[*stream]struct{}
 }
+
+// Trace makes the spans of an attempt that a node is told of, under the trace context of its
+// action, and returns the context that the agent continues.
+type Trace func(parent string, a *state.Action, t *state.Attempt) string
 
 // New returns a hub without streams.
 func New(machine Machine, logger hclog.Logger) *Hub {
@@ -93,7 +99,7 @@ func (h *Hub) Watch(ctx context.Context, req *rotav1.WatchNodeRequest, send func
 	if err != nil {
 		return errors.Join(ErrBehind, ctx.Err())
 	}
-	s := &stream{machine: h.machine, req: req, dirty: make(chan struct{}, 1)}
+	s := &stream{machine: h.machine, trace: h.Trace, req: req, dirty: make(chan struct{}, 1)}
 	id := s.nodeID()
 	h.join(id, s)
 	defer h.leave(id, s)

@@ -18,6 +18,7 @@ type token struct {
 
 // stream is one agent's connection.
 type stream struct {
+	trace   Trace
 	machine Machine
 	req     *rotav1.WatchNodeRequest
 	dirty   chan struct{} // holds one mark
@@ -210,6 +211,9 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	}
 	a.Command, a.Http, a.RunTimeout, a.Engine = spec.Command, spec.Http, spec.RunTimeout, g.engine
 	a.QuotaKeys = settled(g.keys, spec)
+	if a.Traceparent = spec.Traceparent; s.trace != nil {
+		a.Traceparent = s.trace(spec.Traceparent, g.action, g.attempt)
+	}
 	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, g.engine, s.round}
 	return a, nil
 }

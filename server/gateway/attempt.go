@@ -85,8 +85,8 @@ func (c *call) compose(to target) {
 			ch.set(fPriority, p)
 		}
 	}
-	if to.dialect == sgLang && c.b.end != responses && c.rid == "" {
-		ch.set(fRID, []byte(`"`+c.name+`"`))
+	if to.dialect == sgLang && c.b.end != responses {
+		ch.set(fRID, []byte(`"`+c.name+c.rid+`"`))
 	}
 	if c.b.stream && c.b.end != responses && (!c.b.usage || c.gen.each && !c.b.eachUsage) {
 		ch.set(fStreamOptions, c.b.streamOptions(c.gen.each))

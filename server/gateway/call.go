@@ -45,6 +45,7 @@ type call struct {
 	retried      *worker // was tried again
 	moves        int
 	answers      int
+	quiet        quiet
 }
 
 // workerError is a failure of a worker.
@@ -63,6 +64,7 @@ func (e *workerError) Unwrap() error { return e.err }
 func (c *call) run() {
 	ctx := c.r.Context()
 	defer context.AfterFunc(ctx, func() { c.f.interrupt(errClientGone) })()
+	defer c.endComments()
 	if before := c.g.table.turnBegins(c.f.id); !before.IsZero() {
 		c.toolTime = time.Since(before)
 	}
@@ -79,16 +81,30 @@ func (c *call) run() {
 			c.refuse(refusalOf(err, c.subject()))
 			return
 		}
-		c.g.reports.begins(c.f.id, to.name)
 		began := time.Now()
-		err = c.attempt(to)
-		c.g.table.release(c.f)
+		err = c.visit(to)
 		over := c.settle(to, err)
 		c.report(to, time.Since(began), over && (err == nil || c.complete()))
 		if over {
 			return
 		}
 	}
+}
+
+// visit is one attempt at a worker. Whatever becomes of it, the worker does not count the request
+// any more.
+func (c *call) visit(to target) error {
+	c.g.reports.begins(c.f.id, to.name)
+	returned := false
+	defer func() {
+		c.g.table.release(c.f)
+		if !returned { // it panics, and nothing else says that it generates no more
+			c.g.reports.ends(c.f.id, to.name, portion{})
+		}
+	}()
+	err := c.attempt(to)
+	returned = true
+	return err
 }
 
 // subject is the request in a sentence.
@@ -220,9 +236,20 @@ func (c *call) flush() error {
 	if len(c.out) == 0 {
 		return nil
 	}
-	c.g.limitWrites(c.rc)
-	_, err := c.w.Write(c.out)
+	c.quiet.mu.Lock()
+	defer c.quiet.mu.Unlock()
+	err := c.write(c.out)
 	c.out = c.out[:0]
+	if err == nil {
+		c.said()
+	}
+	return err
+}
+
+// write sends the client something at once.
+func (c *call) write(out []byte) error {
+	c.g.limitWrites(c.rc)
+	_, err := c.w.Write(out)
 	if err == nil {
 		err = c.rc.Flush()
 	}

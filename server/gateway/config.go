@@ -43,6 +43,9 @@ type Config struct {
 	TokenTimeout time.Duration
 	// ClientTimeout is how long a client may not read, or not send the rest of its request.
 	ClientTimeout time.Duration
+	// KeepAlive is how long a stream may be silent before its client is sent a comment; negative:
+	// forever.
+	KeepAlive time.Duration
 	// RequestsMax is how many requests run and wait at once, BodyBytesMax the size of one, and
 	// BytesMax that of all of them.
 	RequestsMax, BodyBytesMax, BytesMax int64
@@ -53,13 +56,15 @@ type Config struct {
 	// Drain is how long requests may take yet when the gateway stops.
 	Drain time.Duration
 
-	Logger hclog.Logger
+	// Version of the program, for its metrics.
+	Version string
+	Logger  hclog.Logger
 }
 
 // Defaults are the values that zeros in a Config stand for.
 func Defaults() Config {
 	return Config{
-		Listen: DefaultListen, Wait: 5 * time.Minute, TokenTimeout: 2 * time.Minute, ClientTimeout: 2 * time.Minute,
+		Listen: DefaultListen, Wait: 5 * time.Minute, TokenTimeout: 2 * time.Minute, ClientTimeout: 2 * time.Minute, KeepAlive: 15 * time.Second,
 		RequestsMax: 16384, BodyBytesMax: 64 << 20, BytesMax: 2 << 30,
 		ReportInterval: 500 * time.Millisecond, ReportTurns: 256, Drain: 5 * time.Minute,
 	}
@@ -85,6 +90,7 @@ func (c *Config) check() error {
 	orDefault(&c.Wait, d.Wait)
 	orDefault(&c.TokenTimeout, d.TokenTimeout)
 	orDefault(&c.ClientTimeout, d.ClientTimeout)
+	orDefault(&c.KeepAlive, d.KeepAlive)
 	orDefault(&c.RequestsMax, d.RequestsMax)
 	orDefault(&c.BodyBytesMax, d.BodyBytesMax)
 	orDefault(&c.BytesMax, d.BytesMax)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -72,11 +73,14 @@ func TestNoNameOfARequestBeginsWithAnother(t *testing.T) {
 	for range 40 {
 		readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","max_tokens":1}`))
 	}
+	for _, own := range []string{"a", "ab", "a"} { // also if clients give them names of their own
+		readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","max_tokens":1,"rid":"`+own+`"}`))
+	}
 	engines[0].set(once(-1, cutOff)) // and one that is sent twice
-	readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","max_tokens":1}`))
+	readAll(t, post(t, g, "/v1/completions", `{"prompt":"x","max_tokens":1,"rid":"b"}`))
 	engines[0].mu.Lock()
 	defer engines[0].mu.Unlock()
-	if len(engines[0].seen) != 42 {
+	if last := engines[0].seen[44]["rid"].(string); len(engines[0].seen) != 45 || !strings.HasSuffix(last, "-b") {
 		t.Fatalf("%d requests", len(engines[0].seen))
 	}
 	for i, one := range engines[0].seen {
@@ -231,3 +235,70 @@ func TestEachLineOfAFileOfKeysIsRead(t *testing.T) {
 		t.Errorf("%d keys, %v", len(k), err)
 	}
 }
+
+// A stream that is silent for long has comments, between events, and no request is lost by them.
+func TestLongSilencesHaveComments(t *testing.T) {
+	_, engines, g := world(t, dialectVLLM, func(c *Config) { c.KeepAlive = 20 * time.Millisecond })
+	silent := make(chan struct{})
+	engines[0].set(func(_ *http.Request, i int) action {
+		if i == 3 {
+			<-silent
+		}
+		return goOn
+	})
+	resp := post(t, g, "/v1/completions", `{"prompt":"x","stream":true,"max_tokens":5}`)
+	var got strings.Builder
+	lines := bufio.NewReader(resp.Body)
+	comments := 0
+	for {
+		line, err := lines.ReadString('\n')
+		if line == strings.TrimSuffix(comment, "\n") {
+			if comments++; comments == 3 {
+				close(silent)
+			}
+		}
+		got.WriteString(line)
+		if err != nil {
+			break
+		}
+	}
+	text := strings.ReplaceAll(got.String(), comment, "")
+	if j := join(t, text); j.text != generated("x", 5) || j.done != 1 || comments < 3 {
+		t.Errorf("%d comments, and %q", comments, text)
+	}
+}
+
+// A handler that panics leaves nothing behind that counts.
+func TestAPanicLeavesNothingCounted(t *testing.T) {
+	_, _, g := world(t, dialectVLLM, nil)
+	w := panicking{httptest.NewRecorder()}
+	r := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"prompt":"x","stream":true,"max_tokens":5}`))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(trajectoryHeader, "7")
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		g.generate(w, r, completions)
+	}()
+	if requests, bytes := g.requests.Load(), g.bytes.Load(); requests != 0 || bytes != 0 {
+		t.Errorf("%d requests with %d bytes are counted", requests, bytes)
+	}
+	g.table.mu.Lock()
+	defer g.table.mu.Unlock()
+	for _, worker := range g.table.workers {
+		if n := worker.running.Load(); n != 0 {
+			t.Errorf("%s runs %d requests", worker.name, n)
+		}
+	}
+	if n := len(g.table.entries[7].flights); n != 0 {
+		t.Errorf("trajectory 7 has %d requests", n)
+	}
+}
+
+// panicking is a client whose answer cannot be written.
+type panicking struct{ *httptest.ResponseRecorder }
+
+func (panicking) Write([]byte) (int, error) { panic("it cannot be written") }

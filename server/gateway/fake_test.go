@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ const patience = time.Minute
 
 // fakeCluster is what a gateway needs of servers, over a real socket.
 type fakeCluster struct {
+	rewards fakeRewards
 	rotav1connect.UnimplementedWorkerServiceHandler
 	rotav1connect.UnimplementedOperatorServiceHandler
 	addr string
@@ -52,6 +54,7 @@ func newCluster(t testing.TB) *fakeCluster {
 	mux := http.NewServeMux()
 	mux.Handle(rotav1connect.NewWorkerServiceHandler(c, codec.ForHandler()))
 	mux.Handle(rotav1connect.NewOperatorServiceHandler(c, codec.ForHandler()))
+	mux.Handle(rotav1connect.NewRewardServiceHandler(&c.rewards, codec.ForHandler()))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +128,10 @@ func (c *fakeCluster) tell(m *rotav1.WatchRoutesResponse) {
 		}
 		c.state.Workers = append(c.state.Workers[:i:i], c.state.Workers[min(i+1, len(c.state.Workers)):]...)
 		c.state.Workers = append(c.state.Workers, w)
+	}
+	for _, r := range m.Rewards {
+		c.state.Rewards = slices.DeleteFunc(c.state.Rewards, func(o *rotav1.Reward) bool { return o.Spec.Name == r.Spec.Name })
+		c.state.Rewards = append(c.state.Rewards, r)
 	}
 	for ch := range c.watchers {
 		ch <- m

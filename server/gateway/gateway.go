@@ -44,6 +44,7 @@ type Gateway struct {
 	cluster   *client.Client // for reports
 	watched   *client.Client // for routes
 	table     *table
+	rewards   *rewards
 	reports   *reporter
 	metrics   *metrics
 	listener  net.Listener
@@ -107,6 +108,7 @@ func Start(cfg Config) (*Gateway, error) {
 	g.stopWatch, g.stopReports = stopWatch, stopReports
 	g.watching.Go(func() { g.watch(watch) })
 	g.reporting.Go(func() { g.reports.run(reports) })
+	g.reporting.Go(func() { g.reportRewards(reports) })
 	go func() { g.serving <- g.http.Serve(l) }()
 	g.logger.Info("gateway is up", "listen", g.Addr(), "tls", conf != nil, "servers", cfg.Servers)
 	return g, nil
@@ -139,7 +141,15 @@ func (g *Gateway) prepare() (err error) {
 		return err
 	}
 	g.table = newTable(g.logger, roots)
+	var agents *tls.Config
+	if cfg.TLS.Enabled() {
+		if agents, err = pki.ClientConfig(cfg.TLS, pki.RoleAgent); err != nil {
+			return err
+		}
+	}
+	g.rewards = newRewards(g.logger, httpx.NewClient(agents), cfg.TLS.Enabled())
 	g.metrics = newMetrics(g)
+	g.rewards.removed = g.metrics.forgetReward
 	g.reports = newReporter(g.cluster.ReportGenerations, cfg, g.metrics.lost.Inc)
 	return nil
 }
@@ -170,6 +180,7 @@ func (g *Gateway) Stop() error {
 	g.stopWatch()
 	g.watching.Wait()
 	g.table.close()
+	g.rewards.close()
 	g.cluster.Close()
 	g.watched.Close()
 	return err
@@ -198,6 +209,7 @@ func (g *Gateway) watch(ctx context.Context) {
 			}
 			pause.Reset()
 			g.table.apply(m)
+			g.rewards.apply(m)
 		}
 		g.live.Store(false)
 		_ = backoff.Sleep(ctx, pause.Next()) // the loop looks at ctx
@@ -218,8 +230,8 @@ func (g *Gateway) failure(to target, e *workerError) {
 // already, which ends it in most.
 func (g *Gateway) abort(to target, c *call) {
 	name := c.name
-	if to.dialect == sgLang && c.rid != "" {
-		name = c.rid
+	if to.dialect == sgLang {
+		name += c.rid
 	}
 	path, body := to.dialect.abort(c.b.end, name)
 	if path == "" || to.noAbort.Load() {

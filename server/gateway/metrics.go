@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"rota/internal/telemetry"
 )
 
 // metrics are what a gateway tells Prometheus.
@@ -18,40 +18,62 @@ type metrics struct {
 	tokens   prometheus.Counter
 	lost     prometheus.Counter
 	aborts   prometheus.Counter
+
+	rewardCalls, rewardRetries *prometheus.CounterVec
 }
 
 func newMetrics(g *Gateway) *metrics {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		requests: counter("rota_gateway_requests_total", "Requests that ended, by endpoint and status; 499: the client went away.", "endpoint", "status"),
-		moves:    counter("rota_gateway_moves_total", "Requests that went on at a worker after one, by reason: retried, failed or suspended.", "reason"),
-		refused:  counter("rota_gateway_refused_total", "Requests that the gateway answered with an error of its own, by code.", "code"),
-		failures: counter("rota_gateway_worker_failures_total", "Failures of workers that were reported.", "worker"),
-		tokens:   prometheus.NewCounter(prometheus.CounterOpts{Name: "rota_gateway_output_tokens_total", Help: "Tokens that workers generated for requests of this gateway."}),
-		lost:     prometheus.NewCounter(prometheus.CounterOpts{Name: "rota_gateway_reports_lost_total", Help: "Reports of which it is not known whether they have counted, or that were refused."}),
-		aborts:   prometheus.NewCounter(prometheus.CounterOpts{Name: "rota_gateway_aborts_total", Help: "Requests that were stopped in their engine."}),
+		registry: telemetry.NewRegistry(g.cfg.Version),
+		requests: telemetry.GatewayRequestsEnded.Counters(),
+		moves:    telemetry.GatewayMoves.Counters(),
+		refused:  telemetry.GatewayRefused.Counters(),
+		failures: telemetry.GatewayWorkerFailures.Counters(),
+		tokens:   telemetry.GatewayTokens.Counter(),
+		lost:     telemetry.GatewayReportsLost.Counter(),
+		aborts:   telemetry.GatewayAborts.Counter(),
+
+		rewardCalls: telemetry.GatewayRewardCalls.Counters(), rewardRetries: telemetry.GatewayRewardRetries.Counters(),
 	}
-	gauge := func(name, help string, read func() float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
-	}
-	gauge("rota_gateway_requests", "Requests that run or wait.", func() float64 { return float64(g.requests.Load()) })
-	gauge("rota_gateway_request_bytes", "Bytes of the bodies of these.", func() float64 { return float64(g.bytes.Load()) })
-	gauge("rota_gateway_routes", "Trajectories with a route.", func() float64 { n, _, _ := g.table.counts(); return float64(n) })
-	gauge("rota_gateway_workers", "Workers that are known.", func() float64 { _, n, _ := g.table.counts(); return float64(n) })
-	gauge("rota_gateway_watch_live", "1 while a server sends routes; otherwise the last ones are used.", func() float64 {
-		if g.live.Load() {
-			return 1
-		}
-		return 0
-	})
-	m.registry.MustRegister(m.requests, m.moves, m.refused, m.failures, m.tokens, m.lost, m.aborts,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.requests, m.moves, m.refused, m.failures, m.tokens, m.lost, m.aborts, m.rewardCalls, m.rewardRetries,
+		telemetry.Source([]*telemetry.Def{
+			telemetry.GatewayRequests, telemetry.GatewayRequestBytes, telemetry.GatewayRoutes,
+			telemetry.GatewayWorkers, telemetry.GatewayWatchLive,
+		}, func(emit func(prometheus.Metric)) {
+			routes, workers, _ := g.table.counts()
+			emit(telemetry.GatewayRequests.Value(float64(g.requests.Load())))
+			emit(telemetry.GatewayRequestBytes.Value(float64(g.bytes.Load())))
+			emit(telemetry.GatewayRoutes.Value(float64(routes)))
+			emit(telemetry.GatewayWorkers.Value(float64(workers)))
+			emit(telemetry.GatewayWatchLive.Value(telemetry.One(g.live.Load())))
+		}), telemetry.Source([]*telemetry.Def{
+			telemetry.GatewayRewardRunning, telemetry.GatewayRewardWaiting, telemetry.GatewayRewardReplicas,
+		}, g.rewards.measure))
 	return m
 }
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+func (m *metrics) handler() http.Handler { return telemetry.MetricsHandler(m.registry) }
+
+// forgetReward drops the series of a function that was removed, so that names do not pile up.
+func (m *metrics) forgetReward(name string) {
+	m.rewardCalls.DeletePartialMatch(prometheus.Labels{"reward": name})
+	m.rewardRetries.DeleteLabelValues(name)
+}
+
+// measure emits what reward functions have to do now. The names are those of registered
+// functions, which are bounded.
+func (t *rewards) measure(emit func(prometheus.Metric)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, r := range t.all {
+		ready := 0
+		for _, p := range r.replicas {
+			if p.ready {
+				ready++
+			}
+		}
+		emit(telemetry.GatewayRewardRunning.Value(float64(r.running), name))
+		emit(telemetry.GatewayRewardWaiting.Value(float64(len(r.queue)), name))
+		emit(telemetry.GatewayRewardReplicas.Value(float64(ready), name))
+	}
 }

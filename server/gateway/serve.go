@@ -14,7 +14,7 @@ import (
 )
 
 // offered is what a refusal says that there is.
-const offered = "POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, GET /v1/models, GET /health and GET /metrics"
+const offered = "POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, POST /v1/rewards/NAME, GET /v1/models, GET /health and GET /metrics"
 
 // handler is all that clients see.
 func (g *Gateway) handler() http.Handler {
@@ -25,6 +25,10 @@ func (g *Gateway) handler() http.Handler {
 			w.Header().Set("Allow", http.MethodPost)
 			(&refusal{status: http.StatusMethodNotAllowed, code: "method_not_allowed", message: e.path() + " takes POST"}).answer(w)
 		})
+	}
+	mux.HandleFunc("POST /v1/rewards/{name}", g.reward)
+	for _, method := range []string{"GET", "POST"} {
+		mux.HandleFunc(method+" /v1/rewards/{name}/{path...}", g.reward)
 	}
 	mux.HandleFunc("GET /v1/models", g.models)
 	mux.HandleFunc("GET /v1/models/{name...}", g.models)
@@ -61,15 +65,18 @@ func (g *Gateway) limitWrites(rc *http.ResponseController) {
 
 // generate serves one request.
 func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, e endpoint) {
-	status, took := http.StatusOK, int64(0)
+	status := http.StatusInternalServerError // what net/http makes of a panic
+	defer func() { g.metrics.requests.WithLabelValues(e.path(), strconv.Itoa(status)).Inc() }()
 	if no := g.admit(); no != nil {
 		g.refuse(w, no, &status)
-	} else {
-		took = g.admitted(w, r, e, &status)
+		return
+	}
+	var took int64
+	defer func() {
 		g.bytes.Add(-took)
 		g.requests.Add(-1)
-	}
-	g.metrics.requests.WithLabelValues(e.path(), strconv.Itoa(status)).Inc()
+	}()
+	g.admitted(w, r, e, &status, &took)
 }
 
 func (g *Gateway) refuse(w http.ResponseWriter, no *refusal, status *int) {
@@ -92,8 +99,8 @@ func (g *Gateway) admit() *refusal {
 	return nil
 }
 
-// admitted serves a request that was counted, and returns the bytes that it counts for.
-func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, status *int) (took int64) {
+// admitted serves a request that was counted. took are the bytes that it counts for.
+func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, status *int, took *int64) {
 	byKey, no := g.keys.authorize(r)
 	if no == nil {
 		no = checkHeader(r.Header)
@@ -103,17 +110,17 @@ func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, s
 	}
 	if no != nil {
 		g.refuse(w, no, status)
-		return 0
+		return
 	}
-	raw, took, no := g.read(w, r)
+	raw, no := g.read(w, r, took)
 	if no != nil {
 		g.refuse(w, no, status)
-		return took
+		return
 	}
 	c, no := g.newCall(w, r, raw, e, byKey)
 	if no != nil {
 		g.refuse(w, no, status)
-		return took
+		return
 	}
 	buf := buffers.Get().(*[]byte)
 	c.message = (*buf)[:0]
@@ -122,7 +129,6 @@ func (g *Gateway) admitted(w http.ResponseWriter, r *http.Request, e endpoint, s
 	*buf = c.message[:0]
 	putBuffer(buf)
 	*status = c.status
-	return took
 }
 
 // checkHeader refuses bodies that the gateway could not read.
@@ -145,22 +151,22 @@ func checkQuery(query string) *refusal {
 	return nil
 }
 
-// read reads the body of a request, and returns how many bytes it was counted for.
-func (g *Gateway) read(w http.ResponseWriter, r *http.Request) (raw []byte, took int64, no *refusal) {
+// read reads the body of a request. took are the bytes that it was counted for.
+func (g *Gateway) read(w http.ResponseWriter, r *http.Request, took *int64) (raw []byte, no *refusal) {
 	tooLarge := &refusal{status: http.StatusRequestEntityTooLarge, code: "body_too_large",
 		message: fmt.Sprintf("the body has more than %d bytes, the limit of this gateway", g.cfg.BodyBytesMax)}
 	if r.ContentLength > g.cfg.BodyBytesMax {
-		return nil, 0, tooLarge
+		return nil, tooLarge
 	}
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(g.cfg.ClientTimeout)) // not all readers have one
 	body := http.MaxBytesReader(w, r.Body, g.cfg.BodyBytesMax)
 	raw = make([]byte, 0, max(min(r.ContentLength, 1<<20), 4096)+1)
 	for {
-		if need := int64(cap(raw)) - took; need > 0 {
-			took += need
+		if need := int64(cap(raw)) - *took; need > 0 {
+			*took += need
 			if g.bytes.Add(need) > g.cfg.BytesMax {
-				return nil, took, &refusal{status: http.StatusTooManyRequests, code: "too_many_bytes", retryAfter: 1,
+				return nil, &refusal{status: http.StatusTooManyRequests, code: "too_many_bytes", retryAfter: 1,
 					message: "the requests at this gateway have too many bytes together; send the request again later, or to another gateway"}
 			}
 		}
@@ -170,11 +176,11 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) (raw []byte, took
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = rc.SetReadDeadline(time.Time{}) // as above
-			return raw, took, nil
+			return raw, nil
 		case errors.As(err, &large):
-			return nil, took, tooLarge
+			return nil, tooLarge
 		case err != nil:
-			return nil, took, &refusal{status: http.StatusBadRequest, code: "body_cut", message: "the body of the request did not arrive: " + err.Error()}
+			return nil, &refusal{status: http.StatusBadRequest, code: "body_cut", message: "the body of the request did not arrive: " + err.Error()}
 		}
 		if len(raw) == cap(raw) {
 			raw = slices.Grow(raw, len(raw))

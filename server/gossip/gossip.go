@@ -1,8 +1,8 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log"
@@ -14,8 +14,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/memberlist"
-
-	"rota/api/pki"
 )
 
 const (
@@ -54,9 +52,13 @@ type Config struct {
 	Bind string
 	// Advertise is the address that others use, if it is not Bind.
 	Advertise string
-	// Key encrypts and authenticates everything: 32 bytes. Without it, both
+	// Keys encrypt and authenticate everything, the first what is sent: 32 bytes each.
+	// KeyFile is the file that they are from; it is read again, so that keys change without
+	// a restart. KeyInterval is how often; 0 means 2 s. Without keys, both
 	// addresses must be loopback.
-	Key []byte
+	Keys        [][]byte
+	KeyFile     string
+	KeyInterval time.Duration
 	// Seeds are addresses of members to join, as host:port; it does no harm if
 	// our own is among them.
 	Seeds []string
@@ -77,26 +79,13 @@ type Gossip struct {
 	every   time.Duration
 	logger  hclog.Logger
 	changes chan struct{}
+	ring    *memberlist.Keyring // nil without keys
 	// strangers is what memberlist logs to.
 	strangers *strangers
 
 	stop context.CancelFunc
 	once sync.Once
 	wg   sync.WaitGroup
-}
-
-// LoadKey reads a key in base64 from a file, which only its owner may read
-// (pki.ReadSecret).
-func LoadKey(path string) ([]byte, error) {
-	text, err := pki.ReadSecret(path)
-	if err != nil {
-		return nil, fmt.Errorf("gossip key: %w", err)
-	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != keyBytes {
-		return nil, fmt.Errorf("gossip key in %s: %w", path, ErrKey)
-	}
-	return key, nil
 }
 
 // Start listens and keeps looking for the seeds until Stop. It does not wait
@@ -134,6 +123,9 @@ func start(c Config, tune func(*memberlist.Config)) (*Gossip, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.wg.Go(func() { g.rejoin(ctx) })
+	if c.KeyFile != "" {
+		g.wg.Go(func() { g.watchKeys(ctx, c.KeyFile, cmp.Or(c.KeyInterval, keysInterval)) })
+	}
 	return g, nil
 }
 
@@ -150,14 +142,19 @@ func (g *Gossip) config(c Config) (*memberlist.Config, error) {
 	conf := memberlist.DefaultLANConfig()
 	conf.Name = c.Name
 	conf.Label = c.ClusterName
-	conf.SecretKey = c.Key
+	if len(c.Keys) > 0 {
+		if g.ring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
+			return nil, err
+		}
+		conf.Keyring = g.ring
+	}
 	conf.BindAddr, conf.BindPort = bind.IP.String(), bind.Port
 	conf.AdvertisePort = bind.Port
 	if advertise != nil {
 		conf.AdvertiseAddr, conf.AdvertisePort = advertise.IP.String(), advertise.Port
 	}
 	networks := c.AllowedNetworks
-	if len(c.Key) == 0 {
+	if len(c.Keys) == 0 {
 		networks = []string{"127.0.0.0/8", "::1/128"}
 	}
 	if len(networks) > 0 {
@@ -189,7 +186,7 @@ func (g *Gossip) listen(conf *memberlist.Config) (memberlist.Transport, error) {
 // addresses resolves what to bind and to advertise, and refuses to do so in
 // the open without a key. The second is nil for the same as the first.
 func addresses(c Config) (bind, advertise *net.TCPAddr, err error) {
-	if len(c.Key) != 0 && len(c.Key) != keyBytes {
+	if slices.ContainsFunc(c.Keys, func(k []byte) bool { return len(k) != keyBytes }) {
 		return nil, nil, ErrKey
 	}
 	// memberlist binds every interface if it is given a name instead of an IP.
@@ -205,7 +202,7 @@ func addresses(c Config) (bind, advertise *net.TCPAddr, err error) {
 		}
 	}
 	open := !bind.IP.IsLoopback() || advertise != nil && !advertise.IP.IsLoopback()
-	if open && len(c.Key) == 0 {
+	if open && len(c.Keys) == 0 {
 		return nil, nil, fmt.Errorf("%s: %w", c.Bind, ErrNoKey)
 	}
 	return bind, advertise, nil

@@ -40,7 +40,7 @@ func config(name string, seeds ...string) Config {
 		Name:           name,
 		Meta:           Member{Role: RoleServer, Addr: name + ":7400"},
 		Bind:           "127.0.0.1:0",
-		Key:            testKey,
+		Keys:           [][]byte{testKey},
 		Seeds:          seeds,
 		RejoinInterval: 100 * time.Millisecond,
 		Logger:         hclog.NewNullLogger(),
@@ -142,8 +142,8 @@ func joins(t *testing.T, g *Gossip, other string) error {
 
 func TestStrangersGetNothing(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"another key":     func(c *Config) { c.Key = bytes.Repeat([]byte{8}, keyBytes) },
-		"no key":          func(c *Config) { c.Key = nil },
+		"another key":     func(c *Config) { c.Keys = [][]byte{bytes.Repeat([]byte{8}, keyBytes)} },
+		"no key":          func(c *Config) { c.Keys = nil },
 		"another cluster": func(c *Config) { c.ClusterName = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,11 +267,11 @@ func TestBadConfigurationsAreExplained(t *testing.T) {
 		change func(*Config)
 		want   error // nil: any
 	}{
-		{"open without a key", func(c *Config) { c.Key, c.Bind = nil, "0.0.0.0:0" }, ErrNoKey},
-		{"every interface without a key", func(c *Config) { c.Key, c.Bind = nil, ":0" }, ErrNoKey},
-		{"advertised without a key", func(c *Config) { c.Key, c.Advertise = nil, "10.0.0.1:7401" }, ErrNoKey},
-		{"short key", func(c *Config) { c.Key = []byte("secret") }, ErrKey},
-		{"AES-128 key", func(c *Config) { c.Key = testKey[:16] }, ErrKey},
+		{"open without a key", func(c *Config) { c.Keys, c.Bind = nil, "0.0.0.0:0" }, ErrNoKey},
+		{"every interface without a key", func(c *Config) { c.Keys, c.Bind = nil, ":0" }, ErrNoKey},
+		{"advertised without a key", func(c *Config) { c.Keys, c.Advertise = nil, "10.0.0.1:7401" }, ErrNoKey},
+		{"short key", func(c *Config) { c.Keys = [][]byte{[]byte("secret")} }, ErrKey},
+		{"AES-128 key", func(c *Config) { c.Keys = [][]byte{testKey[:16]} }, ErrKey},
 		{"no cluster", func(c *Config) { c.ClusterName = "" }, nil},
 		{"no role", func(c *Config) { c.Meta.Role = "" }, nil},
 		{"client role", func(c *Config) { c.Meta.Role = "client" }, nil},
@@ -293,7 +293,7 @@ func TestBadConfigurationsAreExplained(t *testing.T) {
 
 func TestLoopbackNeedsNoKeyEvenByName(t *testing.T) {
 	c := config("a")
-	c.Key, c.Bind = nil, "localhost:0"
+	c.Keys, c.Bind = nil, "localhost:0"
 	g := run(t, c)
 	host, _, err := net.SplitHostPort(g.Addr())
 	if err != nil || !net.ParseIP(host).IsLoopback() {
@@ -312,18 +312,18 @@ func TestKeysAreReadFromAFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		key, err := LoadKey(path)
-		if !errors.Is(err, want) || want == nil && !bytes.Equal(key, testKey) {
-			t.Errorf("%q: %v, %v", text, key, err)
+		keys, err := LoadKeys(path)
+		if !errors.Is(err, want) || want == nil && (len(keys) != 1 || !bytes.Equal(keys[0], testKey)) {
+			t.Errorf("%q: %v, %v", text, keys, err)
 		}
 	}
-	if _, err := LoadKey(path + ".absent"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := LoadKeys(path + ".absent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent: %v", err)
 	}
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadKey(path); !errors.Is(err, pki.ErrExposed) {
+	if _, err := LoadKeys(path); !errors.Is(err, pki.ErrExposed) {
 		t.Errorf("a key that others can read: %v", err)
 	}
 }

@@ -85,6 +85,7 @@ func New(c Config, now Time) *Leader {
 		{duty: &prefetches{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(prefetchEvery)},
 		{duty: &moves{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(repackEvery)},
 		{duty: &generations{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(generationsEvery)},
+		{duty: &workerPools{machine: c.Machine, logger: c.Logger}, again: now.Mono + int64(workerPoolsEvery)},
 	}}
 }
 

@@ -112,3 +112,26 @@ func (u *unread) CloseWrite() error {
 func isClosed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET)
 }
+
+// LetIn makes the port take TLS connections without a client certificate while allow says so.
+// They speak HTTP only, never Raft: who is behind them is found out by their tokens. It must be
+// called before Serve, and does nothing without TLS.
+func (m *Mux) LetIn(allow func() bool) {
+	if m.tls == nil {
+		return
+	}
+	verify, open := m.tls.VerifyConnection, m.tls.Clone()
+	open.ClientAuth = tls.RequestClientCert
+	open.VerifyConnection = func(cs tls.ConnectionState) error {
+		if len(cs.PeerCertificates) == 0 && cs.NegotiatedProtocol != alpnRaft {
+			return nil
+		}
+		return verify(cs)
+	}
+	m.tls.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if allow() {
+			return open, nil
+		}
+		return nil, nil //nolint:nilnil // nil: the configuration as it is
+	}
+}

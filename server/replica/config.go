@@ -37,6 +37,33 @@ type Server struct {
 	Address string
 }
 
+// Timings are told what was done and how long it took. Nil: not told.
+type Timings struct {
+	// Append: entries were written to the log on disk, fsync included.
+	Append func(took time.Duration)
+	// Commit: an entry that this server proposed is on a majority and applied.
+	Commit func(took time.Duration)
+	// Apply: an entry with so many commands was applied.
+	Apply func(commands int, took time.Duration)
+	// LeaderChanged: this server learned who won an election.
+	LeaderChanged func()
+}
+
+func (t *Timings) setDefaults() {
+	if t.Append == nil {
+		t.Append = func(time.Duration) {}
+	}
+	if t.Commit == nil {
+		t.Commit = func(time.Duration) {}
+	}
+	if t.Apply == nil {
+		t.Apply = func(int, time.Duration) {}
+	}
+	if t.LeaderChanged == nil {
+		t.LeaderChanged = func() {}
+	}
+}
+
 // Config is what a replica needs. Zero values mean the defaults that are named.
 type Config struct {
 	// ServerID is unique in the cluster and never changes.
@@ -110,6 +137,9 @@ type Config struct {
 	// their leader's process is gone: 150 ms.
 	FailoverStagger time.Duration
 
+	// Timings are told what things take. Each of them must not block.
+	Timings Timings
+
 	// Now is the clock; only differences count. clock.Now.
 	Now func() time.Time
 	// Probe dials a server's port and hangs up. Its error must wrap
@@ -147,6 +177,7 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+	c.Timings.setDefaults()
 	orDefault(&c.LogStore, WAL)
 	orDefault(&c.segmentBytes, segmentBytes)
 	orDefault(&c.HeartbeatTimeout, time.Second)

@@ -55,6 +55,30 @@ func (r *Replica) meet(ctx context.Context, id, address string) (*peerv1.Describ
 	return d, nil
 }
 
+// clusterTimeout bounds the question of which cluster a server is.
+const clusterTimeout = time.Second
+
+// ourCluster returns an error if the server at an address says that it is of another
+// cluster. One that does not say is not refused: it may be new, or of a release that does
+// not know the question.
+func (r *Replica) ourCluster(address string) error {
+	own := r.clusterID()
+	if own == "" || r.cfg.PeerClient == nil {
+		return nil
+	}
+	if d, err := r.describe(address); err == nil && d.ClusterId != "" && d.ClusterId != own {
+		return fmt.Errorf("%w: %s is of cluster %s, and this server of %s", ErrWrongServer, address, d.ClusterId, own)
+	}
+	return nil
+}
+
+// describe asks a server what it is.
+func (r *Replica) describe(address string) (*peerv1.DescribeResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), clusterTimeout)
+	defer cancel()
+	return r.cfg.PeerClient(address).Describe(ctx, &peerv1.DescribeRequest{})
+}
+
 // encounter is what came of the question to one server.
 type encounter struct {
 	raft.Server

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -26,6 +27,8 @@ type logStore struct {
 	last  atomic.Uint64
 	// stored gets a token after each append, for the proposer.
 	stored chan struct{}
+	// appended is told how long each append took.
+	appended func(time.Duration)
 
 	mu   sync.Mutex
 	noop position // of the newest no-op entry
@@ -34,7 +37,7 @@ type logStore struct {
 type position struct{ index, term uint64 }
 
 func openLogs(raw LogStore, m *mark, g *guard) (*logStore, error) {
-	s := &logStore{guard: g, raw: raw, mark: m, stored: make(chan struct{}, 1)}
+	s := &logStore{guard: g, raw: raw, mark: m, stored: make(chan struct{}, 1), appended: func(time.Duration) {}}
 	last, err := s.LastIndex()
 	if err != nil {
 		return nil, fmt.Errorf("read last index: %w", err)
@@ -133,9 +136,11 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		sealed[i] = seal(l)
 		refs[i] = &sealed[i]
 	}
+	began := time.Now()
 	if err := s.guard.write("append to log", func() error { return s.raw.StoreLogs(refs) }); err != nil {
 		return err
 	}
+	s.appended(time.Since(began))
 	failpoint.Hit(failpoint.LogAppended)
 	last := logs[len(logs)-1]
 	s.cache.add(logs)
@@ -177,6 +182,9 @@ func (s *logStore) newestNoop() position {
 // DeleteRange implements raft.LogStore. Cutting off the tail lowers the mark
 // first: between the two the store is above its mark, which is harmless.
 func (s *logStore) DeleteRange(first, last uint64) error {
+	if last == 0 {
+		return nil // RecoverCluster deletes all of a log, also of one that is empty
+	}
 	tail := last >= s.last.Load() && first <= s.last.Load()
 	if tail {
 		if err := s.lowerMark(first); err != nil {

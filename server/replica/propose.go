@@ -161,6 +161,7 @@ func (r *Replica) leading(ctx context.Context) (*leadership, error) {
 // inflight is an entry that raft has been given.
 type inflight struct {
 	batch  batch
+	began  time.Time
 	future raft.ApplyFuture
 	done   chan struct{} // closed when raft has answered
 }
@@ -185,13 +186,14 @@ func (r *Replica) proposeLoop() {
 			return
 		}
 		r.store.logs.clearStored()
+		began := time.Now()
 		future, err := r.apply(b)
 		if err != nil {
 			<-slots
 			r.local.deliver(b, nil, err)
 			continue
 		}
-		f := inflight{b, future, make(chan struct{})}
+		f := inflight{b, began, future, make(chan struct{})}
 		flights <- f
 		select {
 		case <-r.store.logs.stored:
@@ -243,6 +245,7 @@ func (r *Replica) collect(flights <-chan inflight, slots <-chan struct{}) {
 	for f := range flights {
 		err := r.answer(f.future)
 		if err == nil {
+			r.cfg.Timings.Commit(time.Since(f.began))
 			failpoint.Hit(failpoint.EntryApplied)
 			r.announce(f.future.Index())
 		}

@@ -31,13 +31,16 @@ type quarantine struct {
 	unknown bool
 }
 
-// gate sees every RPC before raft does; a non-nil result answers it. In
+// gate sees every RPC before raft does; a non-nil result, or error, answers it. In
 // quarantine nobody gets a vote, and nobody makes this server the leader.
 func (r *Replica) gate(cmd any) any {
 	if r.cfg.intercept != nil {
 		if resp := r.cfg.intercept(cmd); resp != nil {
 			return resp
 		}
+	}
+	if err := r.stranger(cmd); err != nil {
+		return err
 	}
 	if a, ok := cmd.(*raft.AppendEntriesRequest); ok {
 		r.bridgeSnapshot(a)

@@ -18,6 +18,8 @@ import (
 type StoredSnapshot struct {
 	Index, Term uint64 // of the last entry in it
 	Path        string // of the file that the state machine restores
+
+	configuration raft.Configuration
 }
 
 // ReadSnapshots returns the snapshots in the data directory of a server, the oldest
@@ -44,7 +46,7 @@ func ReadSnapshots(dir string) (out []StoredSnapshot, err error) {
 		if err := json.Unmarshal(text, &meta); err != nil {
 			return nil, fmt.Errorf("%w: meta.json of snapshot %s: %w", ErrCorrupt, path, err)
 		}
-		out = append(out, StoredSnapshot{meta.Index, meta.Term, filepath.Join(path, "state.bin")})
+		out = append(out, StoredSnapshot{meta.Index, meta.Term, filepath.Join(path, "state.bin"), meta.Configuration})
 	}
 	slices.SortFunc(out, func(a, b StoredSnapshot) int { return cmp.Compare(a.Index, b.Index) })
 	return out, nil

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	logv1 "rota/api/gen/log/v1"
 	"rota/server/entry"
 )
 
@@ -22,6 +24,7 @@ type Replica struct {
 	raft   *raft.Raft
 
 	quarantine quarantine
+	strangers  strangers
 
 	lead     atomic.Pointer[leadership] // nil unless this server leads and is ready
 	leadMu   sync.Mutex                 // orders changes of lead and what leaderCh is told
@@ -69,6 +72,7 @@ func Open(cfg Config) (*Replica, error) {
 		return nil, err
 	}
 	r.store = store
+	r.store.logs.appended = cfg.Timings.Append
 	if err := r.startRaft(); err != nil {
 		if r.trans != nil {
 			_ = r.trans.Close()
@@ -94,7 +98,7 @@ func (r *Replica) startRaft() (err error) {
 	r.quarantine.reason, r.quarantine.mark = r.store.suspect, r.store.marked
 	r.quarantine.active.Store(r.store.suspect != "")
 	r.quarantine.unknown = r.store.blank
-	stream := &watchedStream{StreamLayer: r.cfg.Stream, closed: r.peerGone}
+	stream := &watchedStream{StreamLayer: r.cfg.Stream, closed: r.peerGone, ours: r.ourCluster}
 	r.trans = newTransport(&r.cfg, stream, r.gate)
 	conf := r.cfg.raftConfig()
 	conf.NotifyCh = r.notify
@@ -102,7 +106,7 @@ func (r *Replica) startRaft() (err error) {
 		r.logger.Warn("quarantined: this server does not vote until it has caught up with a leader", "reason", r.quarantine.reason)
 		conf.HeartbeatTimeout, conf.ElectionTimeout = never, never
 	}
-	r.raft, err = raft.NewRaft(conf, plainFSM{r.cfg.Machine}, r.store.logs, r.store.stable, r.store.snaps, r.trans)
+	r.raft, err = raft.NewRaft(conf, timedFSM{r.cfg.Machine, r.cfg.Timings.Apply}, r.store.logs, r.store.stable, r.store.snaps, r.trans)
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
@@ -110,9 +114,22 @@ func (r *Replica) startRaft() (err error) {
 	return nil
 }
 
-// plainFSM hides what else the machine implements, so that raft sees commands
-// and nothing but commands.
-type plainFSM struct{ raft.FSM }
+// timedFSM hides what else the machine implements, so that raft sees commands and nothing
+// but commands. It tells how long they took.
+type timedFSM struct {
+	raft.FSM
+	applied func(commands int, took time.Duration)
+}
+
+// Apply implements raft.FSM.
+func (f timedFSM) Apply(l *raft.Log) any {
+	began := time.Now()
+	answer := f.FSM.Apply(l)
+	if results, ok := answer.([]*logv1.Result); ok {
+		f.applied(len(results), time.Since(began))
+	}
+	return answer
+}
 
 func (r *Replica) start() {
 	r.observer = raft.NewObserver(r.observed, false, func(o *raft.Observation) bool {
@@ -120,6 +137,7 @@ func (r *Replica) start() {
 		case raft.LeaderObservation:
 			if data.LeaderAddr != "" {
 				r.lastLeader.Store(&data)
+				r.cfg.Timings.LeaderChanged()
 			}
 			return true
 		case raft.RaftState:

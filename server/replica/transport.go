@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -118,7 +119,12 @@ func (t *transport) forward() {
 		case <-t.stop:
 			return
 		case rpc := <-in:
-			if resp := t.gate(rpc.Command); resp != nil {
+			switch resp := t.gate(rpc.Command).(type) {
+			case nil:
+			case error:
+				rpc.Respond(nil, resp)
+				continue
+			default:
 				rpc.Respond(resp, nil)
 				continue
 			}
@@ -190,7 +196,19 @@ func refusal(cmd any, header raft.RPCHeader) any {
 type watchedStream struct {
 	raft.StreamLayer
 	closed func()
-	conns  connSet
+	// ours refuses the address of a server of another cluster.
+	ours  func(address string) error
+	conns connSet
+}
+
+// Dial asks first whether the server is of this cluster. One that was given up when a
+// majority was lost may come back with its old disk and its old votes: it must not reach
+// those that went on without it, nor they it.
+func (s *watchedStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if err := s.ours(string(address)); err != nil {
+		return nil, err
+	}
+	return s.StreamLayer.Dial(address, timeout)
 }
 
 func (s *watchedStream) Accept() (net.Conn, error) {

@@ -5,9 +5,10 @@
 // may happen is up to the state machine, so that every server, asked in any
 // order, says the same.
 //
-// Four things hold for all methods and are done in one place each. Who may call
-// is decided by the role in the peer's certificate before a byte of the request
-// is decoded (roles.go). Every error leaves as a Connect code with an
+// Five things hold for all methods and are done in one place each. Who calls is found out by
+// a certificate, a token or a JWT before a byte of the request is decoded (caller.go). What a
+// caller may do is declared in one table, and checked with the request (rights.go,
+// authorize.go). Every error leaves as a Connect code with an
 // ErrorDetail that says what to do (errors.go). Reads are linearizable unless
 // the request allows stale ones (read.go). Streams end when the server drains
 // (rpc.go).

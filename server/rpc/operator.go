@@ -24,7 +24,7 @@ func (s *Server) GetStatus(_ context.Context, _ *rotav1.GetStatusRequest) (*rota
 	s.Machine.View(func(st *state.State) {
 		meta, counts := st.Meta(), st.Counts()
 		m.ClusterId, m.AppliedIndex, m.Revision = meta.ClusterID, meta.Applied, meta.Revision
-		m.FeatureLevel = uint32(meta.Level)
+		m.FeatureLevel, m.Origin = uint32(meta.Level), originMessage(meta)
 		m.QueuedActions, m.RunningActions = uint64(counts.Queued), uint64(counts.Running)
 		m.OpenTrajectories, m.NodesUp = uint64(counts.OpenTrajectories), uint64(counts.NodesUp)
 		m.LeaseDuration = durationpb.New(time.Duration(meta.Settings.LeaseNS))
@@ -68,11 +68,23 @@ func (s *Server) ListNamespaces(ctx context.Context, req *rotav1.ListNamespacesR
 	st := s.Machine.Fork()
 	st.Namespaces(func(n *state.Namespace) bool {
 		resp.Namespaces = append(resp.Namespaces, &rotav1.Namespace{
-			Name: n.Name, QueuedActions: uint64(st.NamespaceQueued(n.ID)),
+			Name: n.Name, QueuedActions: uint64(st.NamespaceQueued(n.ID)), Usage: usageOf(st.Use(n.ID)),
 		})
 		return true
 	})
 	return resp, nil
+}
+
+// usageOf converts what a namespace has used; nil is nothing.
+func usageOf(u *state.NamespaceUse) *rotav1.NamespaceUsage {
+	if u == nil {
+		return nil
+	}
+	return &rotav1.NamespaceUsage{
+		CoreSeconds: float64(u.CoreUS) / 1e6, GpuSeconds: float64(u.GPUUS) / 1e6, CpuSeconds: float64(u.CPUUS) / 1e6,
+		MemoryByteSeconds: (float64(u.MemoryMiBS) + float64(u.MemoryRest)/1e9) * (1 << 20),
+		Attempts:          u.Attempts, EndedActions: u.Ended, SucceededActions: u.Succeeded,
+	}
 }
 
 // ListPools returns all pools.

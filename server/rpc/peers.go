@@ -30,6 +30,9 @@ func onLeader[Resp any](ctx context.Context, s *Server,
 	}
 	out, info := connect.NewClientContext(ctx)
 	info.RequestHeader().Set(forwardedHeader, s.ServerID)
+	if c := callerOf(ctx); c != nil && c.bearer != "" && !s.TLS { // with TLS this server's certificate speaks for the caller, who was checked
+		info.RequestHeader().Set("Authorization", "Bearer "+c.bearer)
+	}
 	resp, err := there(out, s.Operator(addr))
 	if err != nil && connect.CodeOf(err) == connect.CodeUnavailable && !hasDetail(err) {
 		return nil, unavailable(100*time.Millisecond, "LEADER_UNREACHABLE",

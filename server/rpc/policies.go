@@ -27,6 +27,15 @@ func (s *Server) setSuspended(ctx context.Context, policy string, suspended bool
 	return err
 }
 
+// DeletePolicy forgets a policy that nothing names.
+func (s *Server) DeletePolicy(ctx context.Context, req *rotav1.DeletePolicyRequest) (*rotav1.DeletePolicyResponse, error) {
+	if err := requirePolicy("policy", req.Policy).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_DeletePolicy{DeletePolicy: &logv1.DeletePolicy{Policy: req.Policy}}})
+	return &rotav1.DeletePolicyResponse{}, err
+}
+
 // PublishVersion makes a version the current one.
 func (s *Server) PublishVersion(ctx context.Context, req *rotav1.PublishVersionRequest) (*rotav1.PublishVersionResponse, error) {
 	if err := firstOf(requirePolicy("policy", req.Policy), requireID("version", req.Version)).err(); err != nil {

@@ -29,17 +29,35 @@ func (s *Server) propose(ctx context.Context, command *logv1.Command) (*logv1.Re
 	if err := s.checkLeader(); err != nil {
 		return nil, err
 	}
-	results, err := s.Replica.Propose(ctx, command)
+	results, err := s.proposeAll(ctx, command)
 	if err != nil {
 		return nil, err
-	}
-	if len(results) != 1 {
-		return nil, fmt.Errorf("a command has %d results", len(results))
 	}
 	if r := results[0].Refusal; r != nil {
 		return nil, s.untilRoom(refused(r))
 	}
 	return results[0], nil
+}
+
+// proposeAll commits commands in the name of the caller: if that is a token, they are refused if
+// it is not valid any more when they are applied.
+func (s *Server) proposeAll(ctx context.Context, commands ...*logv1.Command) ([]*logv1.Result, error) {
+	if c := callerOf(ctx); c != nil && c.kind == byToken {
+		for _, command := range commands {
+			command.Token = c.name
+		}
+	}
+	results, err := s.Replica.Propose(ctx, commands...)
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != len(commands) {
+		return nil, fmt.Errorf("%d commands have %d results", len(commands), len(results))
+	}
+	if len(results) > 0 {
+		callOf(ctx).applied(results[0].Index)
+	}
+	return results, nil
 }
 
 // change commits one command and waits until this server's own state has it, so

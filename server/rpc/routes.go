@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -39,6 +40,7 @@ func NewRoutes() *Routes { return &Routes{watchers: map[*routeWatcher]struct{}{}
 type RouteChanges struct {
 	Trajectories      []state.TrajectoryID
 	Workers, Policies []string
+	Rewards           []string
 	// All: the whole state was replaced.
 	All bool
 }
@@ -53,6 +55,8 @@ func RouteChangesOf(effects []fsm.Effect) (c RouteChanges) {
 			c.Workers = append(c.Workers, e.Name)
 		case fsm.EffectPolicy:
 			c.Policies = append(c.Policies, e.Name)
+		case fsm.EffectReward:
+			c.Rewards = append(c.Rewards, e.Name)
 		case fsm.EffectRestored:
 			c.All = true
 		}
@@ -62,7 +66,7 @@ func RouteChangesOf(effects []fsm.Effect) (c RouteChanges) {
 
 // Notify tells the watchers what changed. It does not block and may be called from within Apply.
 func (h *Routes) Notify(c RouteChanges) {
-	if len(c.Trajectories)+len(c.Workers)+len(c.Policies) == 0 && !c.All {
+	if len(c.Trajectories)+len(c.Workers)+len(c.Policies)+len(c.Rewards) == 0 && !c.All {
 		return
 	}
 	h.mu.Lock()
@@ -94,6 +98,7 @@ type dirtyRoutes struct {
 	all               bool
 	trajectories      map[state.TrajectoryID]struct{}
 	workers, policies map[string]struct{}
+	rewards           map[string]struct{}
 }
 
 func (d *dirtyRoutes) add(c *RouteChanges) {
@@ -102,7 +107,7 @@ func (d *dirtyRoutes) add(c *RouteChanges) {
 		return
 	}
 	if d.trajectories == nil {
-		*d = dirtyRoutes{trajectories: map[state.TrajectoryID]struct{}{}, workers: map[string]struct{}{}, policies: map[string]struct{}{}}
+		*d = dirtyRoutes{trajectories: map[state.TrajectoryID]struct{}{}, workers: map[string]struct{}{}, policies: map[string]struct{}{}, rewards: map[string]struct{}{}}
 	}
 	for _, id := range c.Trajectories {
 		d.trajectories[id] = struct{}{}
@@ -112,6 +117,9 @@ func (d *dirtyRoutes) add(c *RouteChanges) {
 	}
 	for _, name := range c.Policies {
 		d.policies[name] = struct{}{}
+	}
+	for _, name := range c.Rewards {
+		d.rewards[name] = struct{}{}
 	}
 }
 
@@ -206,7 +214,10 @@ func (s *Server) sendAllRoutes(policy string, send func(*rotav1.WatchRoutesRespo
 		}
 		return true
 	})
-	var err error
+	err := describeRewards(st, policy, slices.Values(rewardNames(st)), m)
+	if err != nil {
+		return err
+	}
 	st.Generations(0, func(g *state.Generation) bool {
 		if g.Ended || policy != "" && g.Policy != policy {
 			return true
@@ -227,7 +238,14 @@ func (s *Server) sendAllRoutes(policy string, send func(*rotav1.WatchRoutesRespo
 // sendRoutes sends what is dirty as it is now.
 func (s *Server) sendRoutes(policy string, d dirtyRoutes, send func(*rotav1.WatchRoutesResponse) error) error {
 	m := &rotav1.WatchRoutesResponse{}
-	s.Machine.View(func(st *state.State) { describePolicies(st, policy, d, m) })
+	var err error
+	s.Machine.View(func(st *state.State) {
+		describePolicies(st, policy, d, m)
+		err = describeRewards(st, policy, slices.Values(slices.Sorted(maps.Keys(d.rewards))), m)
+	})
+	if err != nil {
+		return err
+	}
 	ids := slices.Sorted(maps.Keys(d.trajectories))
 	for first := true; first || len(ids) > 0; first = false {
 		batch := ids[:min(len(ids), routesBatch)]
@@ -266,13 +284,41 @@ func describePolicies(st *state.State, policy string, d dirtyRoutes, m *rotav1.W
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.policies)) {
 		switch p := st.Policy(name); {
-		case p == nil || policy != "" && name != policy:
-		case p.Suspended:
+		case policy != "" && name != policy:
+		case p != nil && p.Suspended:
 			m.SuspendedPolicies = append(m.SuspendedPolicies, name)
 		default:
 			m.ResumedPolicies = append(m.ResumedPolicies, name)
 		}
 	}
+}
+
+// describeRewards adds reward functions, which are no matter of a policy.
+func describeRewards(st *state.State, policy string, names iter.Seq[string], m *rotav1.WatchRoutesResponse) error {
+	if policy != "" {
+		return nil
+	}
+	for name := range names {
+		r := st.Reward(name)
+		if r == nil {
+			m.RemovedRewards = append(m.RemovedRewards, name)
+			continue
+		}
+		described, err := rewardMessage(st, r, 0)
+		if err != nil {
+			return err
+		}
+		m.Rewards = append(m.Rewards, described)
+	}
+	return nil
+}
+
+func rewardNames(st *state.State) (names []string) {
+	st.Rewards("", func(r *state.Reward) bool {
+		names = append(names, r.Name)
+		return true
+	})
+	return names
 }
 
 func routeMessage(g *state.Generation) *rotav1.Route {

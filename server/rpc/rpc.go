@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/proto"
 
 	"rota/api/codec"
 	logv1 "rota/api/gen/log/v1"
@@ -18,6 +19,7 @@ import (
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/intake"
 	"rota/fsm/state"
+	"rota/internal/telemetry/tracing"
 )
 
 // requestBytesMax is the largest request that is read.
@@ -127,9 +129,19 @@ type Deps struct {
 	// Refusal turns errors of Replica, Cluster, Dispatch, Renew and RenewTurn into
 	// what clients are told; nil for an error that it does not know.
 	Refusal func(error) *logv1.Refusal
+	// Tracer makes the spans of submissions; nil: none.
+	Tracer *tracing.Tracer
 	// Observe is called after each call, with code 0 for success. Optional.
 	Observe func(procedure string, code connect.Code, took time.Duration)
-	// TLS: connections are TLS, so peers have a role that is checked.
+	// JWT checks a JSON Web Token against methods and returns what it says; nil: none is accepted.
+	JWT func(ctx context.Context, token string, methods []*rotav1.AuthMethod) (*JWT, error)
+	// Audit is called after each call that changes something, and after each refusal for the
+	// caller's rights, before the caller is answered. Optional.
+	Audit func(AuditRecord)
+	// AccessReset returns the number that an operator has written into the folder of this server
+	// to have another first token made, and Forget removes it. Optional.
+	AccessReset func() (number uint64, forget func(), err error)
+	// TLS: connections are TLS, so peers have an identity that is checked.
 	TLS      bool
 	ServerID string
 	Version  string
@@ -147,6 +159,8 @@ type Server struct {
 	Clients, Agents *intake.Budget
 	files           *intake.Budget // of clients who write files
 	census          census
+	access          *accessCache
+	strangers       strangers
 	estimates       estimateBudget
 	explains        estimateBudget
 	room            roomDelay
@@ -158,7 +172,7 @@ type Server struct {
 // New returns the handler of all services but those between servers, with
 // health and reflection.
 func New(deps Deps) *Server {
-	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax)}
+	s := &Server{Deps: deps, Clients: intake.NewBudget(clientsDecodingMax), Agents: intake.NewBudget(agentsDecodingMax), files: intake.NewBudget(filesDecodingMax), access: newAccessCache()}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
 	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, s.limits(path))) }
@@ -183,17 +197,19 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewResidencyServiceHandler(s, options...))
 	mount(rotav1connect.NewMigrationServiceHandler(s, options...))
 	mount(rotav1connect.NewWorkerServiceHandler(s, options...))
+	mount(rotav1connect.NewRewardServiceHandler(s, options...))
 	mount(rotav1connect.NewRolloutServiceHandler(s, options...))
 	mount(rotav1connect.NewOperatorServiceHandler(s, options...))
+	mount(rotav1connect.NewAccessServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
 		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,
-		rotav1connect.WorkerServiceName,
+		rotav1connect.WorkerServiceName, rotav1connect.RewardServiceName,
 		rotav1connect.RolloutServiceName,
-		rotav1connect.OperatorServiceName, rotav1connect.AgentServiceName,
+		rotav1connect.OperatorServiceName, rotav1connect.AccessServiceName, rotav1connect.AgentServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
 	standard := connect.WithHandlerOptions(
@@ -202,7 +218,7 @@ func New(deps Deps) *Server {
 	reflector := grpcreflect.NewStaticReflector(services...)
 	mount(grpcreflect.NewHandlerV1(reflector, standard))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, standard))
-	s.mux = s.checkRole(s.nameLeader(mux))
+	s.mux = s.checkCaller(s.nameLeader(mux))
 	return s
 }
 
@@ -251,10 +267,35 @@ type interceptor struct{ s *Server }
 // WrapUnary is around unary calls.
 func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		begin := time.Now()
-		resp, err := next(ctx, req)
-		return resp, i.end(req.Spec().Procedure, begin, err)
+		begin, procedure := time.Now(), req.Spec().Procedure
+		noted := &call{}
+		ctx = context.WithValue(ctx, callKey{}, noted)
+		resp, err := i.guarded(ctx, noted, next, req)
+		return resp, i.end(ctx, procedure, begin, err)
 	}
+}
+
+// guarded makes a call if its caller may, and leaves out of the answer what the caller may not
+// read.
+func (i interceptor) guarded(ctx context.Context, noted *call, next connect.UnaryFunc, req connect.AnyRequest) (connect.AnyResponse, error) {
+	procedure := req.Spec().Procedure
+	msg, ok := req.Any().(proto.Message)
+	if ok {
+		noted.about(msg)
+		if err := i.s.authorize(ctx, procedure, msg); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := next(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if answer, ok := resp.Any().(proto.Message); ok {
+		if c := callerOf(ctx); c != nil {
+			requiredRights[procedure].leaveOut(answer, c.may)
+		}
+	}
+	return resp, nil
 }
 
 // WrapStreamingHandler is around streams.
@@ -264,11 +305,12 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(i.s.draining, func() { cancel(errDraining) })()
-		err := next(ctx, conn)
+		ctx = context.WithValue(ctx, callKey{}, &call{})
+		err := next(ctx, &guardedStream{conn, ctx, i.s, requiredRights[conn.Spec().Procedure]})
 		if err != nil && context.Cause(ctx) == errDraining {
 			err = errDraining
 		}
-		return i.end(conn.Spec().Procedure, begin, err)
+		return i.end(ctx, conn.Spec().Procedure, begin, err)
 	}
 }
 
@@ -277,7 +319,8 @@ func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conne
 	return next
 }
 
-func (i interceptor) end(procedure string, begin time.Time, err error) error {
+func (i interceptor) end(ctx context.Context, procedure string, begin time.Time, err error) error {
+	i.s.audit(ctx, procedure, err)
 	var code connect.Code
 	if err != nil {
 		e := i.s.connectError(procedure, err)

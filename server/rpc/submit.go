@@ -42,7 +42,10 @@ func (s *Server) submit(ctx context.Context, req *rotav1.SubmitActionsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return s.propose(ctx, command)
+	spans := s.trace(traceOf(ctx), req.Actions, command)
+	result, err := s.propose(ctx, command)
+	spans.end(result.GetFirstId())
+	return result, err
 }
 
 // BatchSubmitActions queues many submissions in one go. What is wrong with one
@@ -54,6 +57,7 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 	resp := &rotav1.BatchSubmitActionsResponse{Results: make([]*rotav1.SubmitActionsResult, len(req.Requests))}
 	commands := make([]*logv1.Command, 0, len(req.Requests))
 	places := make([]int, 0, len(req.Requests)) // of each command in the request
+	spans, header := make([]*traces, 0, len(req.Requests)), traceOf(ctx)
 	for i, r := range req.Requests {
 		command, err := checkedSubmission(r)
 		if err != nil {
@@ -62,21 +66,25 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 		}
 		commands = append(commands, command)
 		places = append(places, i)
+		spans = append(spans, s.trace(header, r.Actions, command))
 	}
+	defer func() {
+		for _, t := range spans { // of those that were not committed
+			t.end(0)
+		}
+	}()
 	if len(commands) == 0 {
 		return resp, nil
 	}
 	if err := s.checkLeader(); err != nil {
 		return nil, err
 	}
-	results, err := s.Replica.Propose(ctx, commands...)
+	results, err := s.proposeAll(ctx, commands...)
 	if err != nil {
 		return nil, err
 	}
-	if len(results) != len(commands) {
-		return nil, fmt.Errorf("%d commands have %d results", len(commands), len(results))
-	}
 	for i, result := range results {
+		spans[i].end(result.FirstId)
 		resp.Results[places[i]] = s.batchResult(result)
 	}
 	s.estimateBatch(results, func(i int) *rotav1.SubmitActionsResult { return resp.Results[places[i]] })

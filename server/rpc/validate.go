@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/internal/telemetry/tracing"
 )
 
 // Limits of requests. Those that the replicated state depends on are checked
@@ -226,6 +227,9 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	// What this server does not know it cannot do, and must not seem to.
 	if hasUnknown(s) || hasUnknownWork(s) || s.Resources != nil && hasUnknown(s.Resources) || hasUnknownCurve(s.Profile) {
 		return wrong("", "has fields that this server does not know: leave them out, or upgrade the servers")
+	}
+	if s.Traceparent != "" && !tracing.Valid(s.Traceparent) {
+		return wrong("traceparent", "must be a W3C trace context such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	}
 	if s.SizeHint != 0 && s.Class == "" {
 		return wrong("class", "is required with size_hint, which says how large the action is among those of its class")

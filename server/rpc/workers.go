@@ -181,7 +181,7 @@ func workerMessage(st *state.State, w *state.Worker) *rotav1.Worker {
 		},
 		State: rotav1.WorkerState(st.WorkerState(w)), Message: w.Message,
 		Trajectories: load.Trajectories, Generating: load.Generating, PredictedTokens: load.Predicted,
-		OutputTokens: w.OutputTokens, RegisterTime: wallOf(st).timestamp(w.RegisteredAt),
+		OutputTokens: w.OutputTokens, RegisterTime: wallOf(st).timestamp(w.RegisteredAt), Pool: w.Pool,
 	}
 }
 

@@ -22,6 +22,9 @@ const (
 	cudaOutOfMemory result = 2
 	// cudaReadOnly is CU_MEMHOSTREGISTER_READ_ONLY: the device will not write to the memory.
 	cudaReadOnly uint32 = 8
+	// cudaGranule is what allocations are multiples of. The driver cuts smaller ones out of blocks of
+	// this size, and a handle passes the whole block to another process, with what others have in it.
+	cudaGranule uint64 = 2 << 20
 )
 
 // cudaDriver are the functions of the driver that are used.
@@ -36,6 +39,8 @@ type cudaDriver struct {
 	contextRetain  func(context *uintptr, device int32) result
 	contextRelease func(device int32) result
 	contextSet     func(context uintptr) result
+	synchronize    func() result
+	uuid           func(uuid *[16]byte, device int32) result
 	alloc          func(address *uint64, bytes uint64) result
 	free           func(address uint64) result
 	copyIn         func(to uint64, from unsafe.Pointer, bytes uint64) result
@@ -55,7 +60,8 @@ func loadCUDA(path string) (*cudaDriver, error) {
 		"cuInit": &d.init, "cuGetErrorName": &d.errorName, "cuDeviceGetCount": &d.deviceCount,
 		"cuDeviceGet": &d.deviceGet, "cuDeviceTotalMem_v2": &d.deviceTotalMem,
 		"cuDevicePrimaryCtxRetain": &d.contextRetain, "cuDevicePrimaryCtxRelease_v2": &d.contextRelease,
-		"cuCtxSetCurrent": &d.contextSet, "cuMemAlloc_v2": &d.alloc, "cuMemFree_v2": &d.free,
+		"cuCtxSetCurrent": &d.contextSet, "cuCtxSynchronize": &d.synchronize, "cuDeviceGetUuid_v2": &d.uuid,
+		"cuMemAlloc_v2": &d.alloc, "cuMemFree_v2": &d.free,
 		"cuMemcpyHtoD_v2": &d.copyIn, "cuMemcpyDtoH_v2": &d.copyOut,
 		"cuMemHostRegister_v2": &d.register, "cuMemHostUnregister": &d.unregister, "cuIpcGetMemHandle": &d.handle,
 	} {
@@ -99,6 +105,7 @@ type cuda struct {
 	index    int
 	device   int32
 	context  uintptr
+	uuid     string
 	capacity uint64
 	used     atomic.Uint64
 }
@@ -134,6 +141,11 @@ func (d *cuda) open(s Spec) error {
 	if err := d.driver.check("cuDeviceTotalMem", d.driver.deviceTotalMem(&total, d.device)); err != nil {
 		return err
 	}
+	var uuid [16]byte
+	if err := d.driver.check("cuDeviceGetUuid", d.driver.uuid(&uuid, d.device)); err != nil {
+		return err
+	}
+	d.uuid = fmt.Sprintf("GPU-%x-%x-%x-%x-%x", uuid[:4], uuid[4:6], uuid[6:8], uuid[8:10], uuid[10:])
 	if s.Bytes > total {
 		return fmt.Errorf("%w: %d bytes are wanted, and the GPU has %d", ErrOptions, s.Bytes, total)
 	}
@@ -156,6 +168,11 @@ func (d *cuda) call(what string, f func() result) error {
 func (d *cuda) Name() string          { return fmt.Sprintf("%s:%d", CUDA, d.index) }
 func (d *cuda) CapacityBytes() uint64 { return d.capacity }
 func (d *cuda) UsedBytes() uint64     { return d.used.Load() }
+func (d *cuda) UUID() string          { return d.uuid }
+
+// Copies has one copy follow the other: the link is full with one, and each has a price. They are
+// not larger, so that a store that closes need not wait for long.
+func (d *cuda) Copies() (bytes, atOnce int) { return 256 << 20, 1 }
 
 func (d *cuda) Close() error {
 	err := d.driver.check("cuDevicePrimaryCtxRelease", d.driver.contextRelease(d.device))
@@ -163,16 +180,22 @@ func (d *cuda) Close() error {
 }
 
 func (d *cuda) Allocate(bytes uint64) (Memory, error) {
-	if used := d.used.Add(bytes); used > d.capacity || used < bytes {
-		d.used.Add(-bytes)
+	takes := granules(bytes)
+	if used := d.used.Add(takes); used > d.capacity || used < takes || takes < bytes {
+		d.used.Add(-takes)
 		return nil, fmt.Errorf("%w: %d bytes are wanted, and %d of %d are in use", ErrFull, bytes, d.UsedBytes(), d.capacity)
 	}
 	m := &cudaMemory{device: d, bytes: bytes}
-	if err := d.call("cuMemAlloc", func() result { return d.driver.alloc(&m.address, max(bytes, 1)) }); err != nil {
-		d.used.Add(-bytes)
+	if err := d.call("cuMemAlloc", func() result { return d.driver.alloc(&m.address, takes) }); err != nil {
+		d.used.Add(-takes)
 		return nil, err
 	}
 	return m, nil
+}
+
+// granules is what an allocation of some bytes takes, at least one granule.
+func granules(bytes uint64) uint64 {
+	return (max(bytes, 1) + cudaGranule - 1) &^ (cudaGranule - 1)
 }
 
 // Pin registers host memory. Memory that the agent cannot write any more can only be
@@ -197,13 +220,19 @@ type cudaMemory struct {
 	bytes   uint64
 }
 
+// CopyIn returns when the bytes are there. The copy from memory that is not pinned returns before:
+// what opens a handle in another process would not wait for it.
 func (m *cudaMemory) CopyIn(at uint64, host []byte) error {
 	if err := inside(at, len(host), m.bytes); err != nil || len(host) == 0 {
 		return err
 	}
-	return m.device.call("cuMemcpyHtoD", func() result {
+	err := m.device.call("cuMemcpyHtoD", func() result {
 		return m.device.driver.copyIn(m.address+at, unsafe.Pointer(unsafe.SliceData(host)), uint64(len(host)))
 	})
+	if err != nil {
+		return err
+	}
+	return m.device.call("cuCtxSynchronize", m.device.driver.synchronize)
 }
 
 func (m *cudaMemory) CopyOut(host []byte, at uint64) error {
@@ -224,7 +253,7 @@ func (m *cudaMemory) Handle() ([]byte, error) {
 func (m *cudaMemory) Free() error {
 	err := m.device.call("cuMemFree", func() result { return m.device.driver.free(m.address) })
 	if err == nil {
-		m.device.used.Add(-m.bytes)
+		m.device.used.Add(-granules(m.bytes))
 		m.bytes = 0
 	}
 	return err

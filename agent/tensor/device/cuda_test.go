@@ -4,6 +4,7 @@ package device
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,15 +13,18 @@ import (
 
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/unix"
+
+	"rota/internal/need"
 )
 
 // standIn is the library that stands for the driver of GPUs.
 type standIn struct {
-	path     string
-	fail     func(name string, r result)
-	pins     func() int32
-	used     func() uint64
-	retained func(i int32) int32
+	path       string
+	fail       func(name string, r result)
+	pins       func() int32
+	used       func() uint64
+	unfinished func() int32
+	retained   func(i int32) int32
 }
 
 func buildStandIn(t testing.TB) *standIn {
@@ -38,6 +42,7 @@ func buildStandIn(t testing.TB) *standIn {
 	purego.RegisterLibFunc(&s.fail, library, "simulated_cuda_fail")
 	purego.RegisterLibFunc(&s.pins, library, "simulated_cuda_pins")
 	purego.RegisterLibFunc(&s.used, library, "simulated_cuda_used")
+	purego.RegisterLibFunc(&s.unfinished, library, "simulated_cuda_unfinished")
 	purego.RegisterLibFunc(&s.retained, library, "simulated_cuda_retained")
 	t.Cleanup(func() { _ = purego.Dlclose(library) })
 	return s
@@ -45,12 +50,12 @@ func buildStandIn(t testing.TB) *standIn {
 
 func TestCUDAOnAStandIn(t *testing.T) {
 	s := buildStandIn(t)
-	d, err := openCUDA(s.path, Spec{Kind: CUDA, Index: 1, Bytes: 1 << 16})
+	d, err := openCUDA(s.path, Spec{Kind: CUDA, Index: 1, Bytes: 4*cudaGranule + 5})
 	must(t, err)
-	if d.Name() != "cuda:1" || s.retained(1) != 1 || s.retained(0) != 0 {
-		t.Errorf("%s", d.Name())
+	if d.Name() != "cuda:1" || d.UUID() != "GPU-00010203-0405-0607-0809-0a0b0c0d0e01" || s.retained(1) != 1 || s.retained(0) != 0 {
+		t.Errorf("%s, %s", d.Name(), d.UUID())
 	}
-	exercise(t, d)
+	exercise(t, d, cudaGranule)
 	if s.pins() != 0 || s.used() != 0 {
 		t.Errorf("%d pins and %d bytes are left", s.pins(), s.used())
 	}
@@ -101,6 +106,36 @@ func TestCUDAFromManyThreads(t *testing.T) {
 	wg.Wait()
 }
 
+// A copy is there when it is told to be: a worker that opens it by a handle waits for nothing.
+func TestCUDACopiesAreFinished(t *testing.T) {
+	s := buildStandIn(t)
+	d, err := openCUDA(s.path, Spec{Kind: CUDA})
+	must(t, err)
+	defer d.Close()
+	m := allocate(t, d, 4096)
+	must(t, m.CopyIn(0, host(t, 4096)))
+	if n := s.unfinished(); n != 0 {
+		t.Errorf("%d copies are on their way", n)
+	}
+	must(t, m.Free())
+}
+
+// A handle passes a block of the driver to another process, so allocations share none.
+func TestCUDAAllocationsShareNoBlock(t *testing.T) {
+	s := buildStandIn(t)
+	d, err := openCUDA(s.path, Spec{Kind: CUDA, Bytes: 3 * cudaGranule})
+	must(t, err)
+	defer d.Close()
+	a, b := allocate(t, d, 5), allocate(t, d, cudaGranule+1)
+	if s.used() != 3*cudaGranule || d.UsedBytes() != 3*cudaGranule {
+		t.Errorf("%d bytes are allocated, %d in use", s.used(), d.UsedBytes())
+	}
+	if _, err := d.Allocate(0); !errors.Is(err, ErrFull) {
+		t.Errorf("a fourth block: %v", err)
+	}
+	must(t, errors.Join(a.Free(), b.Free()))
+}
+
 // What workers have committed is mapped for reading only.
 func TestCUDAPinsMemoryThatIsReadOnly(t *testing.T) {
 	s := buildStandIn(t)
@@ -123,9 +158,19 @@ func TestCUDAPinsMemoryThatIsReadOnly(t *testing.T) {
 	}
 }
 
+// TestCUDAHandlesInPython runs the tests of the Python client that open handles.
+func TestCUDAHandlesInPython(t *testing.T) {
+	need.Tool(t, "python3")
+	cmd := exec.Command("python3", "-m", "unittest", "-v", "tests.test_gpu")
+	cmd.Dir, cmd.Env = "../../../api/python", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "ROTA_TEST_CUDA="+buildStandIn(t).path)
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "skipped") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestCUDAThatFails(t *testing.T) {
 	s := buildStandIn(t)
-	for _, name := range []string{"cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceTotalMem_v2", "cuDevicePrimaryCtxRetain"} {
+	for _, name := range []string{"cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceTotalMem_v2", "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxRetain"} {
 		s.fail(name, 999)
 		if _, err := openCUDA(s.path, Spec{Kind: CUDA}); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "cuda:0") {
 			t.Errorf("%s: %v", name, err)
@@ -147,6 +192,7 @@ func TestCUDAThatFails(t *testing.T) {
 	for name, use := range map[string]func() error{
 		"cuCtxSetCurrent":      func() error { return m.CopyIn(0, mem) },
 		"cuMemcpyHtoD_v2":      func() error { return m.CopyIn(0, mem) },
+		"cuCtxSynchronize":     func() error { return m.CopyIn(0, mem) },
 		"cuMemcpyDtoH_v2":      func() error { return m.CopyOut(mem, 0) },
 		"cuMemFree_v2":         m.Free,
 		"cuMemHostRegister_v2": func() error { _, err := d.Pin(mem); return err },
@@ -163,7 +209,7 @@ func TestCUDAThatFails(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s.fail("", 0)
-	if d.UsedBytes() != 4096 {
+	if d.UsedBytes() != cudaGranule {
 		t.Errorf("%d bytes in use", d.UsedBytes())
 	}
 	must(t, m.Free())

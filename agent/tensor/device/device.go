@@ -24,12 +24,17 @@ const HandleBytes = 64
 type Device interface {
 	// Name says what it is, such as "simulated" or "cuda:0".
 	Name() string
+	// UUID is the name of the GPU, such as "GPU-1b2c...", as NVML and CUDA_VISIBLE_DEVICES know it;
+	// empty if it is none.
+	UUID() string
 	// CapacityBytes is how much may be allocated.
 	CapacityBytes() uint64
-	// UsedBytes is how much is allocated.
+	// UsedBytes is how much is allocated. On a GPU each allocation takes a multiple of 2 MiB.
 	UsedBytes() uint64
 	// Allocate reserves bytes, of which nothing is known. It fails with ErrFull or ErrFailed.
 	Allocate(bytes uint64) (Memory, error)
+	// Copies says which parts of memory are copied fastest, in bytes, and how many at once.
+	Copies() (bytes, atOnce int)
 	// Pin keeps host memory in place, so that copies need no staging. The memory is mapped
 	// until unpin has been called.
 	Pin(host []byte) (unpin func(), err error)

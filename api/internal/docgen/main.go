@@ -30,7 +30,9 @@ var documented = []string{
 	"rota/v1/residency.proto",
 	"rota/v1/migration.proto",
 	"rota/v1/worker.proto",
+	"rota/v1/reward.proto",
 	"rota/v1/rollout.proto",
+	"rota/v1/access.proto",
 	"rota/v1/agent.proto",
 }
 

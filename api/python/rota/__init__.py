@@ -30,6 +30,7 @@ from .episode import Batch, Episode, Model, ModelError, Rollout, Summary, batche
 from .errors import ActionFailed, Error, TurnLost, UnknownOutcome
 from .files import File, Files
 from .job import Job
+from .reward import AsyncReward, Reward
 from .rollout import Sample
 from .spec import Action, StartEstimate, Submission, spec
 from .throttle import throttled
@@ -44,6 +45,7 @@ __all__ = [
     "AsyncCluster",
     "AsyncEpisode",
     "AsyncFiles",
+    "AsyncReward",
     "AsyncRollout",
     "AsyncTrajectory",
     "AsyncTurn",
@@ -59,6 +61,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Resources",
+    "Reward",
     "Rollout",
     "Sample",
     "Serverless",

@@ -18,6 +18,7 @@ from .files import Files
 from .job import Cycle, Job, submission
 from .rollout import Rollouts
 from .spec import Action, Size, StartEstimate, Submission, size, spec
+from .token import Token
 from .turn import Turn
 from .worker import Workers
 
@@ -42,6 +43,8 @@ class Client(Rollouts, Workers):
     retry_s: how long a call is repeated, in seconds.
     ca, cert, key: PEM files, as "rota tls issue client" makes them. Without ca the
         connection is not encrypted, which servers accept on loopback only.
+    token, token_file: instead of cert and key, the secret of a token or a JWT, or a private
+        file that has it. Without them it is that of the variable ROTA_TOKEN, if there is one.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class Client(Rollouts, Workers):
         ca: str | None = None,
         cert: str | None = None,
         key: str | None = None,
+        token: str | None = None,
+        token_file: str | None = None,
     ):
         if not servers:
             raise ValueError('no address of a server is given: name at least one, such as "127.0.0.1:7400"')
@@ -61,6 +66,7 @@ class Client(Rollouts, Workers):
         self._current = servers[0]
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
+        self._token = Token(token, token_file)
         self._tls = None
         if ca is not None:
             self._tls = ssl.create_default_context(cafile=ca)
@@ -418,6 +424,7 @@ class Client(Rollouts, Workers):
         fresh: on a connection of its own. One that was idle may turn out to be closed,
         and then nobody knows whether the server has read the request.
         """
+        headers = {"Content-Type": "application/json", **self._token.headers(server, self._tls is not None)}
         with self._lock:
             idle = [] if fresh else self._idle.get(server, [])
             connection = idle.pop() if idle else self._connect(server)
@@ -429,7 +436,7 @@ class Client(Rollouts, Workers):
                 self._check_role(server, connection)
             connection.sock.settimeout(timeout_s)
             sent = True
-            connection.request("POST", "/rota.v1." + method, body, {"Content-Type": "application/json"})
+            connection.request("POST", "/rota.v1." + method, body, headers)
             response = connection.getresponse()
             answer = response.read()
         except ssl.SSLCertVerificationError as err:

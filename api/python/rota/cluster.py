@@ -15,6 +15,7 @@ so nothing listens, and a driver may be anywhere.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
 import functools
@@ -27,11 +28,12 @@ import pathlib
 import threading
 import time
 import zipfile
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from .errors import ActionFailed, Error
 from .spec import Size, spec
 from .process import CALLS, CODE, Layout, Worker, how
+from .reward import Reward
 
 if TYPE_CHECKING:
     from .client import Client, Trajectory
@@ -76,6 +78,8 @@ class _Process:
         self.action = action
         self.busy = 0
         self._numbers = itertools.count(1)
+        # The results of calls that nobody waits for any more. They may come yet.
+        self._late: collections.deque[str] = collections.deque()
 
     def call(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any], timeout_s: float | None) -> Any:
         """Calls a method there, and waits for what it returns."""
@@ -85,8 +89,15 @@ class _Process:
             text = json.dumps(request)
         except TypeError as err:
             raise TypeError(f"{method}: arguments and results of workers are what JSON has: {err}") from None
-        self.trajectory.files.write(f"{CALLS}/{number}.call", text)
-        answer = json.loads(self._result(f"{CALLS}/{number}.result", method, timeout_s))
+        self._forget_late()
+        call, result = f"{CALLS}/{number}.call", f"{CALLS}/{number}.result"
+        self.trajectory.files.write(call, text)
+        try:
+            answer = json.loads(self._result(result, method, timeout_s))
+        except TimeoutError:
+            self._forget(call)  # it need not begin any more
+            self._late.append(result)
+            raise
         if "error" in answer:
             raise WorkerError(self.rank, f"{method}: {answer['error']}", answer.get("trace", ""))
         return answer["result"]
@@ -115,11 +126,17 @@ class _Process:
             time.sleep(pause)
             pause = min(1.5 * pause, _PAUSE_MAX_S)
 
-    def _forget(self, path: str) -> None:
+    def _forget_late(self) -> None:
+        """Removes the oldest result that came too late, if it has come."""
+        if self._late and (path := self._late.popleft()) and not self._forget(path):
+            self._late.append(path)
+
+    def _forget(self, path: str) -> bool:
         try:
             self.trajectory.files.remove(path)
         except Error:
-            pass  # it goes with the trajectory, and the answer is here
+            return False  # it goes with the trajectory
+        return True
 
     def _ended(self) -> WorkerError | None:
         action = self.trajectory.client.get(self.action)
@@ -273,8 +290,12 @@ class Cluster:
         return self._call(worker, name, args, kwargs)
 
     def _serverless(self, name: str, mark: dict, *args: Any, **kwargs: Any) -> Any:
-        """Runs a method here, with a function of a URL in the place of one attribute."""
-        proxy = Serverless(self.client, mark["url"], **mark["options"])
+        """Runs a method here, with a function in the place of one attribute."""
+        proxy: Callable[..., Any]
+        if mark["reward"]:
+            proxy = Reward(mark["reward"], mark["gateway"], **mark["options"])
+        else:
+            proxy = Serverless(self.client, mark["url"], **mark["options"])
         worker = self.worker_cls.__new__(self.worker_cls)
         setattr(worker, mark["attr"], proxy)
         return getattr(self.worker_cls, name)(worker, *args, **kwargs)

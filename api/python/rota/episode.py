@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 from .client import Trajectory
 from .errors import Error
 from .rollout import Sample
-from .spec import Size, size
+from .spec import Size, seconds, size
 
 if TYPE_CHECKING:
     from .client import Client
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TRAJECTORY_HEADER = "Rota-Trajectory"
 #: Why a group has no place for another trajectory.
 _NO_PLACE = ("GROUP_COMPLETE", "ROLLOUT_CLOSED", "GROUP_FULL")
+#: How many times as often as one that fails an episode is begun again that rota closes.
+_CLOSED_TIMES = 10
 
 
 class ModelError(Exception):
@@ -200,6 +202,8 @@ class Rollout:
     task_class: tasks of one class generate about as much; rota learns how much.
     hardware: kinds of workers, the best first.
     generates: False if no worker of rota generates for it.
+    idle_timeout_s: rota closes an episode of which it has heard nothing for so long, such as one
+        whose agent loop was killed. Longer than a turn or an action takes. 0: never.
     """
 
     def __init__(
@@ -217,6 +221,7 @@ class Rollout:
         hardware: Sequence[str] = (),
         generates: bool | None = None,
         name: str = "",
+        idle_timeout_s: float = 0.0,
     ):
         if not prompts:
             raise ValueError("a rollout has at least one prompt")
@@ -231,6 +236,8 @@ class Rollout:
         self._open: dict[str, Any] = {"namespace": client.namespace}
         if memory is not None:
             self._open["memoryBytes"] = str(size(memory))
+        if idle_timeout_s:
+            self._open["idleTimeout"] = seconds(idle_timeout_s)
         if generates if generates is not None else self.model is not None:
             self._open["generation"] = {"policy": policy, "taskClass": task_class, "hardware": list(hardware)}
 
@@ -268,7 +275,8 @@ class Rollout:
 
         loop: returns the reward of the episode, or calls ``sample`` itself and returns None.
         parallel: how many run at once.
-        tries: how often an episode is begun whose loop raises an exception.
+        tries: how often an episode is begun whose loop raises an exception. One that rota closes,
+            because it is idle, too old, or on a node that is lost, is begun ten times as often.
 
         If it is interrupted, or the cluster refuses an episode, no further ones begin, and it
         raises the exception when those that run have ended.
@@ -285,15 +293,16 @@ class Rollout:
                 summary.error = error or summary.error
 
         def one(group: int) -> None:
-            failures = 0
-            while not stop.is_set() and failures < tries and (episode := self._place(group)) is not None:
+            begun = {"ended": 0, "failed": 0, "unused": 0}
+            while not stop.is_set() and begun["failed"] + begun["unused"] < tries and begun["ended"] < _CLOSED_TIMES * tries:
+                if (episode := self._place(group)) is None:
+                    return
                 with episode:
                     outcome, error = self._once(loop, episode)
                 count(outcome, error)
-                if outcome != "ended":
-                    failures += 1
                 if outcome == "used":
                     return
+                begun[outcome] += 1
 
         with concurrent.futures.ThreadPoolExecutor(max(1, parallel)) as pool:
             try:

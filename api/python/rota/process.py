@@ -119,16 +119,23 @@ def hw_mapping(affinity: Mapping[str, str | Sequence[str]] | None = None, **by_t
     return mark
 
 
-def register_serverless(attr: str, serverless_url: str, **options: Any) -> Callable:
-    """Marks a method that runs in the driver, with a function of a URL as one of its attributes.
+def register_serverless(
+    attr: str, serverless_url: str = "", *, reward: str = "", gateway: str = "", **options: Any
+) -> Callable:
+    """Marks a method that runs in the driver, with a function as one of its attributes.
 
     attr: the name of that attribute, such as "reward_proxy".
-    serverless_url: where its argument is posted as JSON.
-    options: of the actions that do it, as in rota.spec, such as quotas={"reward": 1}.
+    serverless_url: where its argument is posted as JSON, by an action for each call.
+    reward, gateway: a reward function and the URL of a gateway, instead of serverless_url; it is
+        called as in rota.Reward.
+    options: of the actions, as in rota.spec, such as quotas={"reward": 1}; or of rota.Reward.
     """
+    if bool(serverless_url) == bool(reward):
+        raise TypeError("register_serverless needs serverless_url, or reward and gateway")
 
     def mark(method: Callable) -> Callable:
-        setattr(method, _MARK, {"how": "serverless", "attr": attr, "url": serverless_url, "options": options})
+        about = {"attr": attr, "url": serverless_url, "reward": reward, "gateway": gateway, "options": options}
+        setattr(method, _MARK, {"how": "serverless", **about})
         return method
 
     return mark
@@ -164,7 +171,10 @@ def _make(about: Mapping[str, Any]) -> Worker:
 
 
 def _carry_out(worker: Worker, call: pathlib.Path) -> None:
-    request = json.loads(call.read_text())
+    try:
+        request = json.loads(call.read_text())
+    except FileNotFoundError:
+        return  # its driver has given it up
     answer: dict[str, Any]
     try:
         if how(getattr(type(worker), request["method"])) is None:
@@ -177,7 +187,7 @@ def _carry_out(worker: Worker, call: pathlib.Path) -> None:
     part.write_text(text)
     # The result appears whole, and before the call goes.
     part.replace(call.with_suffix(".result"))
-    call.unlink()
+    call.unlink(missing_ok=True)
 
 
 def main() -> None:

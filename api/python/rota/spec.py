@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
+import sys
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Union
 
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
@@ -50,6 +52,19 @@ def with_body(fields: Mapping[str, Any]) -> dict:
     return fields
 
 
+def current_trace() -> str | None:
+    """The trace context of this program, None if it has none."""
+    if "opentelemetry" in sys.modules:  # never imported for this alone
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier: dict = {}
+        TraceContextTextMapPropagator().inject(carrier)
+        if carrier.get("traceparent"):
+            return carrier["traceparent"]
+    text = os.environ.get("TRACEPARENT", "")
+    return text if re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", text) else None
+
+
 def spec(
     argv: Sequence[str] | None = None,
     *,
@@ -72,6 +87,7 @@ def spec(
     expect_s: float | None = None,
     queue_timeout_s: float | None = None,
     timeout_s: float | None = None,
+    traceparent: str | None = None,
     **more: Any,
 ) -> dict:
     """An action to submit: a command, or an HTTP call that its node makes.
@@ -90,6 +106,8 @@ def spec(
     class_: the class from whose actions rota learns how long they take, such as "pytest".
     size_hint: how large it is among those of its class, such as its number of tests or tokens.
     expect_s: how long it takes with one core or GPU, in seconds, if that is known.
+    traceparent: the W3C trace context that the action is part of. The default is that of the
+        current span of OpenTelemetry, if the program uses it, else TRACEPARENT.
     more: other fields of ActionSpec as docs/api.md has them, such as lossPolicy.
     """
     if isinstance(argv, str):
@@ -139,6 +157,7 @@ def spec(
         "profile": None if expect_s is None else {"duration": seconds(expect_s)},
         "queueTimeout": None if queue_timeout_s is None else seconds(queue_timeout_s),
         "runTimeout": None if timeout_s is None else seconds(timeout_s),
+        "traceparent": traceparent or current_trace(),
     }
     return {**{key: value for key, value in given.items() if value is not None}, **more}
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Iterable, Sequence
 
 from .errors import Error
+from .gpu import GPUMemory
 
 
 class StateError(Error):
@@ -65,6 +66,19 @@ class Tensor:
 _BITS = {"bfloat16": "uint16", "float8_e4m3": "uint8", "float8_e5m2": "uint8"}
 
 
+#: The least size of memory for which huge pages are asked for.
+_HUGE_BYTES_MIN = 64 << 20
+
+
+def _ask_for_huge_pages(memory: mmap.mmap) -> None:
+    """Pages that are larger are written for the first time, and pinned for a GPU, several times
+    as fast. Not every kernel has them."""
+    try:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    except (AttributeError, OSError):
+        pass
+
+
 class Mapped:
     """Tensors in memory that the agent has passed. Close it to unmap them."""
 
@@ -75,6 +89,8 @@ class Mapped:
         try:
             for fd, size in zip(fds, sizes):
                 self._maps.append(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=prot))
+                if writable and size >= _HUGE_BYTES_MIN:
+                    _ask_for_huge_pages(self._maps[-1])
         except BaseException:
             self.close()
             raise
@@ -151,28 +167,64 @@ class Creation(Mapped):
 
 
 class OnDevice:
-    """A state in memory of a GPU. ``handles`` has 64 bytes for each group, for
+    """A state in memory of a GPU, to be used in place.
+
+        with states.open_device("actor", 3) as on_gpu:
+            w = on_gpu.tensor("w")  # a torch tensor; on_gpu.view("w") for CuPy and others
+            ...
+            del w
+
+    ``gpu`` is the UUID of the GPU, which has to be visible in this process. The memory stays
+    until this is closed. Nothing keeps a worker from writing it, and states do not change:
+    whoever writes it makes ``to_host`` fail with CORRUPT.
+
+    Without ``view`` and ``tensor``: ``handles`` has 64 bytes for each group, for
     ``cuIpcOpenMemHandle``, and ``places`` says where each tensor is: ``fd`` is the number of
-    the group, ``at`` the first byte. The memory stays until this is closed: close what the
-    handles have opened first. Nothing keeps a worker from writing it, and states do not
-    change: whoever writes it makes ``to_host`` fail with CORRUPT."""
+    the group, ``at`` the first byte."""
 
     def __init__(self, client: StateClient, key: dict, answer: dict):
         self._client, self._key, self._open = client, key, True
         self.places = {t["name"]: t for t in answer["tensors"]}
         self.handles = [base64.b64decode(h) for h in answer["handles"]]
+        self.gpu = answer.get("gpu", "")
+        self._groups: GPUMemory | None = None
+
+    def view(self, name: str):
+        """A tensor in place, as an object with ``__cuda_array_interface__``. What that has no
+        type for, such as bfloat16, is shown as integers of the same size."""
+        if not self._open:
+            raise StateError("the state was closed", "NOT_FOUND")
+        if self._groups is None:
+            self._groups = GPUMemory(self.gpu, self.handles)
+        place = self.places[name]
+        return self._groups.view(place["fd"], place["at"], tuple(place["shape"] or ()), place["dtype"])
+
+    def tensor(self, name: str):
+        """A tensor in place, as a torch tensor on the GPU."""
+        view = self.view(name)
+        return self._groups.tensor(view, self.places[name]["dtype"])
 
     def close(self) -> None:
-        """Allows the agent to free the memory."""
-        if self._open:
-            self._open = False
-            self._client._call("close_device", key=self._key)
+        """Allows the agent to free the memory. It fails with MAPPED while a tensor or a view
+        of it exists."""
+        if not self._open:
+            return
+        if self._groups is not None:
+            if self._groups.in_use():
+                raise StateError("tensors or views of the state on the GPU are still in use: delete them, and close again", "MAPPED")
+            self._groups.close()
+        self._open = False
+        self._client._call("close_device", key=self._key)
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        try:
+            self.close()
+        except StateError:
+            if kind is None:
+                raise
 
 
 class StateClient:
@@ -241,7 +293,7 @@ class StateClient:
         self._call("to_host", key=_key(deployment, version, rank), keep=keep, unverified=not verify)
 
     def open_device(self, deployment: str, version: int, rank: int = 0) -> OnDevice:
-        """Handles of a state that is on a GPU, for the driver in this process."""
+        """A state that is on a GPU, for use in place by this process."""
         key = _key(deployment, version, rank)
         return OnDevice(self, key, self._call("open_device", key=key))
 

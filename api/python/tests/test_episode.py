@@ -6,10 +6,11 @@ import json
 import pathlib
 import tempfile
 import threading
+import types
 import unittest
 
 import rota
-from rota import process
+from rota import cluster, process
 
 from tests.test_client import LOST, Server, refusal
 from tests.workers import Adder
@@ -116,6 +117,19 @@ class Rollouts(unittest.TestCase):
         with Cluster(1) as server, rota.Rollout(self.client(server), "coder", ["a"], redundant=1) as rollout:
             summary = rollout.run(loop, parallel=2)
         self.assertEqual((summary.used, summary.ended, summary.failed), (1, 1, 0), summary)
+
+    def test_an_episode_that_is_always_closed_is_given_up(self):
+        with Cluster(1) as server:
+
+            def loop(episode):
+                server.open.discard(episode.id)
+                raise RuntimeError("its trajectory is gone")
+
+            with rota.Rollout(self.client(server), "coder", ["a"], idle_timeout_s=90) as rollout:
+                summary = rollout.run(loop, tries=2)
+        self.assertEqual((summary.used, summary.ended, summary.failed), (0, 20, 0), summary)
+        opened = [body for path, body in server.asked if path.endswith("OpenTrajectory")]
+        self.assertTrue(all(body["idleTimeout"] == "90s" for body in opened))
 
     def test_coroutines_run_as_loops(self):
         async def run(server):
@@ -245,7 +259,40 @@ class Layouts(unittest.TestCase):
             rota.Cluster(rota.Client("127.0.0.1:1"), Adder, {"cpu": {"workers": 3}}, layout=rota.Layout(tp=2))
 
 
+class Files:
+    """The files of a trajectory, in memory. With answers, a call is answered as soon as it is written."""
+
+    def __init__(self):
+        self.all, self.answers = {}, False
+
+    def write(self, path, content):
+        if self.answers:
+            self.all[path.replace(".call", ".result")] = b'{"result": 7}'
+        else:
+            self.all[path] = content
+
+    def read(self, path):
+        if path not in self.all:
+            raise rota.Error("no such file", "not_found", "FILE_NOT_FOUND")
+        return self.all[path]
+
+    def remove(self, path):
+        self.read(path)
+        del self.all[path]
+
+
 class Workers(unittest.TestCase):
+    def test_a_call_that_took_too_long_leaves_no_files(self):
+        files = Files()
+        worker = cluster._Process(0, "cpu", types.SimpleNamespace(files=files), 1)
+        with self.assertRaises(TimeoutError):
+            worker.call("add", [1], {}, 0.01)
+        self.assertEqual(files.all, {}, "the worker need not begin it any more")
+        files.all[f"{process.CALLS}/00000001.result"] = b'{"result": 1}'  # it had begun
+        files.answers = True
+        self.assertEqual([worker.call("add", [n], {}, 10) for n in (1, 2)], [7, 7])
+        self.assertEqual(files.all, {})
+
     def answer(self, *calls):
         """What a worker answers to calls that lie there when it starts."""
         with tempfile.TemporaryDirectory() as directory:

@@ -81,7 +81,8 @@ func Gateway(ctx context.Context, o GatewayOptions, each func(round int, way str
 				way := g.ways[(i+round+1)%len(g.ways)]
 				run, err := g.load(ctx, way.addr, streams)
 				if err != nil {
-					return nil, fmt.Errorf("%s, %d streams: %w", way.name, streams, err)
+					said, _ := os.ReadFile(filepath.Join(g.dir, way.name+".log")) // more about the same error
+					return nil, fmt.Errorf("%s, %d streams: %w\n%s", way.name, streams, err, said)
 				}
 				if round >= 0 {
 					key := gatewayKey{way.name, streams}
@@ -439,13 +440,21 @@ func (w *standInWorkers) WatchRoutes(ctx context.Context, _ *rotav1.WatchRoutesR
 }
 
 // BareProxy is Go's reverse proxy to one address, with connections that stay, and nothing else.
+//
+// Its server must not close the body of a request when the answer begins. The transport looks for
+// the end of the body after it has written all of it, and an engine that answers at once is faster:
+// the transport would read a closed body, and break the connection in the middle of the answer.
 func BareProxy(to string) http.Handler {
-	return &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: to}) },
 		Transport:     &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, DisableCompression: true},
 		FlushInterval: -1,
 		BufferPool:    proxyBuffers{},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
+		proxy.ServeHTTP(w, r)
+	})
 }
 
 // proxyBuffers are what a ReverseProxy copies with.

@@ -9,7 +9,7 @@ import (
 
 // All ways pass all requests on, and take turns.
 func TestGateway(t *testing.T) {
-	for _, tokens := range []int{0, 3} {
+	for _, tokens := range []int{0, 3, 32} {
 		turns := map[string]int{}
 		o := GatewayOptions{Binary: rotatest.Binary(t), Nginx: FindNginx(), Streams: []int{1, 4}, Tokens: tokens, Duration: 100 * time.Millisecond, Rounds: 1}
 		r, err := Gateway(t.Context(), o, func(_ int, way string, _ int, perSecond float64) {

@@ -17,6 +17,7 @@ import (
 type agentFlags struct {
 	processFlags
 	name, pool    string
+	metrics       string
 	servers       []string
 	labels        []string
 	cores         int
@@ -55,11 +56,12 @@ section "agent" of the config file.`,
 		Example: "  rota agent --join 10.0.0.1:7401 --allow-process --gossip-key gossip.key \\\n" +
 			"    --listen 10.0.0.9:7410 --ca pki/ca.pem --cert pki/node-1.pem --key pki/node-1-key.pem",
 		Annotations: map[string]string{annotationSection: "agent"},
-		RunE:        func(cmd *cobra.Command, _ []string) error { return a.agent(cmd.Context(), &f) },
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.agent(cmd, &f) },
 	}
 	f.processFlags.addTo(cmd.Flags(), agent.DefaultListen, "127.0.0.1:7411", "rota-agent")
 	fs := cmd.Flags()
 	fs.StringVar(&f.name, "name", "", "name of the node (default: the host name)")
+	fs.StringVar(&f.metrics, "metrics", agent.DefaultMetrics, `address to serve metrics and health on; without TLS, loopback only; "" for none`)
 	fs.StringVar(&f.pool, "pool", agent.DefaultPool, "pool of the node")
 	fs.StringSliceVar(&f.servers, "servers", nil, "addresses of servers")
 	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, NAME=VALUE; repeat the flag for more labels")
@@ -87,8 +89,8 @@ section "agent" of the config file.`,
 	return cmd
 }
 
-func (a *app) agent(ctx context.Context, f *agentFlags) error {
-	logger, err := f.logger("agent", a.err)
+func (a *app) agent(cmd *cobra.Command, f *agentFlags) error {
+	logger, recent, err := f.logger("agent", a.err)
 	if err != nil {
 		return err
 	}
@@ -96,6 +98,7 @@ func (a *app) agent(ctx context.Context, f *agentFlags) error {
 	if err != nil {
 		return err
 	}
+	cfg.Recent, cfg.Settings, cfg.Version = recent, flagsOf(cmd), Version
 	if f.gossip.bind != "" {
 		g, err := f.startGossip(cfg.Name, logger)
 		if err != nil {
@@ -104,7 +107,12 @@ func (a *app) agent(ctx context.Context, f *agentFlags) error {
 		defer g.Stop()
 		cfg.Discover = func(context.Context) []string { return g.Servers() }
 	}
-	return agent.Run(ctx, cfg)
+	if cfg.Tracer, err = f.tracer("rota-agent", cfg.Name, logger); err != nil {
+		return err
+	}
+	defer cfg.Tracer.Close()
+	a.reloads(cmd, logger)
+	return agent.Run(cmd.Context(), cfg)
 }
 
 func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, error) {
@@ -125,7 +133,7 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 	}
 	cfg := agent.Config{
 		Name: f.name, Pool: f.pool, Dir: f.dataDir, Servers: f.servers, TLS: s.tlsFiles(),
-		Listen: f.listen, Advertise: f.advertise, Labels: labels,
+		Listen: f.listen, Metrics: f.metrics, Advertise: f.advertise, Labels: labels,
 		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
 		EnginesAsleepMax: &f.asleepMax, EnginesAsleepBytes: uint64(f.asleepMemory),
 		KillOnExit: f.killOnExit || f.dev, Logger: logger,

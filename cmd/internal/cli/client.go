@@ -14,11 +14,30 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"rota/api/client"
+	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/pki"
+	"rota/api/rights"
 )
 
 // dial prepares calls to the servers of --addr.
-func (a *app) dial() (*client.Client, error) { return a.dialTo(a.settings.addr) }
+func (a *app) dial() (*client.Client, error) {
+	c, err := a.dialTo(a.settings.addr)
+	if err == nil && a.settings.cluster != "" {
+		a.compareCluster(c)
+	}
+	return c, err
+}
+
+// compareCluster warns if the servers are of another cluster than the one that is meant. A
+// server that does not answer says so to the command itself.
+func (a *app) compareCluster(c *client.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(a.settings.timeout, 2*time.Second))
+	defer cancel()
+	s, err := c.Operator.GetStatus(ctx, &rotav1.GetStatusRequest{})
+	if err == nil && s.ClusterId != a.settings.cluster {
+		a.say("warning: this is cluster %s, and --cluster-id says %s", s.ClusterId, a.settings.cluster)
+	}
+}
 
 // with is what a command does with a client of the cluster.
 func (a *app) with(do func(ctx context.Context, c *client.Client, args []string) error) func(*cobra.Command, []string) error {
@@ -59,6 +78,7 @@ func (a *app) dialTo(addrs string) (*client.Client, error) {
 			return nil, err
 		}
 	}
+	config.Token = func() (string, error) { return rights.FromEnvironment(a.settings.tokenFile) }
 	return client.New(config)
 }
 

@@ -28,7 +28,7 @@ type lister func(context.Context, *client.Client, *settings) ([]string, error)
 func (a *app) completed(noun *cobra.Command, list lister) *cobra.Command {
 	for _, cmd := range noun.Commands() {
 		_, argument, _ := strings.Cut(cmd.Use, " ")
-		if isNew := cmd.Name() == "create" || cmd.Name() == "submit" || noun.Name() == "worker" && cmd.Name() == "register"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
+		if isNew := cmd.Name() == "create" || cmd.Name() == "submit" || (noun.Name() == "worker" || noun.Name() == "reward" || noun.Name() == "pool") && cmd.Name() == "register"; isNew || !slices.ContainsFunc([]string{"ID", "NAME", "MODEL"}, func(what string) bool { return strings.HasPrefix(argument, what) }) {
 			continue
 		}
 		several := strings.HasSuffix(argument, "...")

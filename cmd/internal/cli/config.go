@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +21,8 @@ type settings struct {
 	ca        string
 	cert      string
 	key       string
+	tokenFile string
+	cluster   string
 	timeout   time.Duration
 }
 
@@ -33,6 +34,8 @@ func (s *settings) addTo(f *pflag.FlagSet) {
 	f.StringVar(&s.ca, "ca", "", "CA certificate, PEM; turns TLS on (ROTA_CA)")
 	f.StringVar(&s.cert, "cert", "", "certificate, PEM (ROTA_CERT)")
 	f.StringVar(&s.key, "key", "", "private key, PEM (ROTA_KEY)")
+	f.StringVar(&s.tokenFile, "token-file", "", "private file with a token or JWT, instead of --cert and --key (ROTA_TOKEN_FILE; or ROTA_TOKEN has the token itself)")
+	f.StringVar(&s.cluster, "cluster-id", "", "ID of the cluster that you mean, as in rota operator status: warn if another one answers (ROTA_CLUSTER_ID)")
 	f.DurationVar(&s.timeout, "request-timeout", 15*time.Second, "time limit for one request (ROTA_REQUEST_TIMEOUT)")
 }
 
@@ -40,8 +43,8 @@ func (s *settings) check() error {
 	if s.output != "table" && s.output != "json" {
 		return usageErrorf("unknown output %q; use -o table or -o json", s.output)
 	}
-	if n := countSet(s.ca, s.cert, s.key); n != 0 && n != 3 {
-		return usageErrorf("--ca, --cert and --key go together: give all of them or none")
+	if n := countSet(s.cert, s.key); n == 1 || n == 2 && s.ca == "" {
+		return usageErrorf("--ca, --cert and --key go together: give all of them or none; with a token give --ca only")
 	}
 	return nil
 }
@@ -62,8 +65,14 @@ func countSet(values ...string) int {
 // own flags come from the command line only: a running action has variables
 // such as ROTA_CORES, which must not leak into the actions it submits.
 func resolve(cmd *cobra.Command, configFlag string) error {
+	if cmd.Annotations[annotationUnchecked] != "" {
+		return nil
+	}
 	file, err := readConfig(configFlag)
 	if err != nil {
+		return err
+	}
+	if err := checkNames(cmd.Root(), file, os.Environ()); err != nil {
 		return err
 	}
 	if err := fill(cmd.Root().PersistentFlags(), "ROTA_", file); err != nil {
@@ -73,14 +82,26 @@ func resolve(cmd *cobra.Command, configFlag string) error {
 	if section == "" {
 		return nil
 	}
-	sub := map[string]json.RawMessage{}
-	if raw, ok := file[section]; ok {
-		if err := json.Unmarshal(raw, &sub); err != nil {
-			return fmt.Errorf("config file: %q must be an object: %w", section, err)
-		}
+	sub, err := sectionOf(file, section)
+	if err != nil {
+		return err
 	}
 	return fill(cmd.LocalNonPersistentFlags(), "ROTA_"+strings.ToUpper(section)+"_", sub)
 }
+
+// sectionOf returns a section of a config file, empty if it has none.
+func sectionOf(file map[string]json.RawMessage, name string) (map[string]json.RawMessage, error) {
+	section := map[string]json.RawMessage{}
+	if raw, ok := file[name]; ok {
+		if err := json.Unmarshal(raw, &section); err != nil {
+			return nil, usageErrorf("config file: %q must be an object: %w", name, err)
+		}
+	}
+	return section, nil
+}
+
+// annotationUnchecked: the command reports by itself what is wrong with settings.
+const annotationUnchecked = "unchecked"
 
 // annotationSection names the part of the config file with a command's flags.
 const annotationSection = "section"
@@ -91,7 +112,7 @@ func fill(flags *pflag.FlagSet, prefix string, file map[string]json.RawMessage) 
 		if f.Changed {
 			return
 		}
-		name := prefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variableOf(prefix, f.Name)
 		if v, ok := os.LookupEnv(name); ok {
 			if err := flags.Set(f.Name, v); err != nil {
 				errs = append(errs, usageErrorf("%s: %w", name, flagError(err)))

@@ -5,14 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"rota/api/backoff"
 	"rota/cmd/internal/devcluster"
+	"rota/server/gateway"
 )
 
 // readyTimeout is how long a cluster on loopback may take to become ready.
@@ -21,6 +26,7 @@ const readyTimeout = 30 * time.Second
 type devFlags struct {
 	servers, agents, port int
 	dir, simulatedGPUs    string
+	gateway               bool
 }
 
 // readyFile is written once the cluster can be used.
@@ -33,6 +39,7 @@ type devReady struct {
 	Servers []string `json:"servers"`
 	Agents  int      `json:"agents"`
 	Dir     string   `json:"dir"`
+	Gateway string   `json:"gateway,omitempty"`
 }
 
 func (a *app) devCmd() *cobra.Command {
@@ -42,12 +49,13 @@ func (a *app) devCmd() *cobra.Command {
 		Long: `Starts servers and agents as separate processes and runs until Ctrl-C, which stops all of
 them. Commands of actions run as your user. Without --dir the data are in a temporary
 folder, which is removed at the end.`,
-		Example: "  rota dev\n  rota dev --servers 5 --port 0 --dir /tmp/cluster",
+		Example: "  rota dev\n  rota dev --gateway\n  rota dev --servers 5 --port 0 --dir /tmp/cluster",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), &f) },
 	}
 	cmd.Flags().IntVar(&f.servers, "servers", 3, "number of servers")
 	cmd.Flags().IntVar(&f.agents, "agents", 1, "number of agents")
 	cmd.Flags().IntVar(&f.port, "port", 7400, "port of the first server; each further server uses the port 10 higher; 0: free ports")
+	cmd.Flags().BoolVar(&f.gateway, "gateway", false, "also run a gateway, at 127.0.0.1:8000, or at a free port with --port 0")
 	cmd.Flags().StringVar(&f.dir, "dir", "", "folder of the data, not removed at the end (default: a temporary folder)")
 	cmd.Flags().StringVar(&f.simulatedGPUs, "simulated-gpus", "", "simulated GPUs that each agent declares, such as 2xH100:80GiB")
 	return cmd
@@ -86,7 +94,16 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if err := c.WaitReady(ready); err != nil {
 		return err
 	}
-	if err := a.announce(c, dir, f); err != nil {
+	front := ""
+	if f.gateway {
+		p, err := startDevGateway(ready, c, dir, f.port)
+		if err != nil {
+			return err
+		}
+		defer p.Stop(devGatewayGrace)
+		front = "http://" + p.Addr
+	}
+	if err := a.announce(c, dir, f, front); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -94,11 +111,50 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	return nil
 }
 
+// devGatewayGrace is how long the gateway may take to end by itself.
+const devGatewayGrace = 5 * time.Second
+
+// startDevGateway starts a gateway on loopback, and returns when it has heard of routes.
+func startDevGateway(ctx context.Context, c *devcluster.Cluster, dir string, port int) (*devcluster.Process, error) {
+	addr := gateway.DefaultListen
+	if port == 0 {
+		free, err := devcluster.FreePorts(1)
+		if err != nil {
+			return nil, err
+		}
+		addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
+	}
+	p := devcluster.NewProcess("gateway", addr, filepath.Join(dir, "gateway"), c.Servers[0].Binary, "gateway", "--listen", addr, "--servers", strings.Join(c.Addrs(), ","))
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/health", nil)
+		if err == nil {
+			var resp *http.Response
+			if resp, err = http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					return p, nil
+				}
+				err = fmt.Errorf("it answers with status %d", resp.StatusCode)
+			}
+		}
+		if p.Pid() == 0 {
+			return nil, p.Ended()
+		}
+		if backoff.Sleep(ctx, 50*time.Millisecond) != nil {
+			p.Kill()
+			return nil, fmt.Errorf("the gateway is not ready: %w", err)
+		}
+	}
+}
+
 // announce tells people on standard output and programs in ready.json how to
 // reach the cluster.
-func (a *app) announce(c *devcluster.Cluster, dir string, f *devFlags) error {
+func (a *app) announce(c *devcluster.Cluster, dir string, f *devFlags, front string) error {
 	addr := strings.Join(c.Addrs(), ",")
-	ready := devReady{Addr: addr, Servers: c.Addrs(), Agents: f.agents, Dir: dir}
+	ready := devReady{Addr: addr, Servers: c.Addrs(), Agents: f.agents, Dir: dir, Gateway: front}
 	raw, err := json.Marshal(ready)
 	if err != nil {
 		return err
@@ -113,8 +169,11 @@ func (a *app) announce(c *devcluster.Cluster, dir string, f *devFlags) error {
 	if f.port != 7400 {
 		prefix = "  export ROTA_ADDR=" + addr + "\n"
 	}
+	if front != "" {
+		front = "Gateway: " + front + "\n"
+	}
 	_, err = fmt.Fprintf(a.out, `%s and %s are ready at %s
-Logs and data: %s
+%sLogs and data: %s
 
 In another terminal:
 %s  rota run -- echo hello
@@ -122,6 +181,6 @@ In another terminal:
   rota operator status
 
 Ctrl-C stops everything.
-`, plural(f.servers, "server"), plural(f.agents, "agent"), addr, dir, prefix)
+`, plural(f.servers, "server"), plural(f.agents, "agent"), addr, front, dir, prefix)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rota/internal/telemetry"
 	"rota/server/gateway"
 )
 
@@ -17,7 +18,7 @@ type gatewayFlags struct {
 	body       size
 	bytes      size
 	logLevel   string
-	logJSON    bool
+	logFormat  string
 }
 
 // leastLoaded is a value of --unassigned.
@@ -63,11 +64,12 @@ section "gateway" of the config file.`,
 	fs.Int64Var(&c.RequestsMax, "requests-max", d.RequestsMax, "maximum number of requests that run or wait")
 	fs.Var(&f.body, "body-max", "maximum size of a request")
 	fs.Var(&f.bytes, "bytes-max", "maximum size of all requests that run or wait")
+	fs.DurationVar(&c.KeepAlive, "keep-alive", d.KeepAlive, "how long a stream may be silent before its client is sent a comment; 0: forever")
 	fs.DurationVar(&c.ReportInterval, "report-interval", d.ReportInterval, "how often to tell the cluster what was generated")
 	fs.IntVar(&c.ReportTurns, "report-turns", d.ReportTurns, "number of turns after which to tell it before that")
 	fs.DurationVar(&c.Drain, "drain", d.Drain, "how long requests may take to end when the gateway stops")
 	fs.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn or error")
-	fs.BoolVar(&f.logJSON, "log-json", false, "write each log entry as a line of JSON")
+	fs.StringVar(&f.logFormat, "log-format", telemetry.Text, "text, or json: each log entry is a line of JSON")
 	words(cmd, "unassigned", "refuse", leastLoaded)
 	return cmd
 }
@@ -82,11 +84,11 @@ func (a *app) gateway(ctx context.Context, f *gatewayFlags) error {
 
 func (f *gatewayFlags) config(s *settings, log io.Writer) (gateway.Config, error) {
 	cfg := f.cfg
-	logger, err := (&processFlags{logLevel: f.logLevel, logJSON: f.logJSON}).logger("gateway", log)
+	logger, _, err := (&processFlags{logLevel: f.logLevel, logFormat: f.logFormat}).logger("gateway", log)
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Logger, cfg.TLS = logger, s.tlsFiles()
+	cfg.Logger, cfg.TLS, cfg.Version = logger, s.tlsFiles(), Version
 	cfg.BodyBytesMax, cfg.BytesMax = int64(f.body), int64(f.bytes)
 	if len(cfg.Servers) == 0 {
 		if cfg.Servers, err = splitAddrs(s.addr); err != nil {
@@ -102,6 +104,9 @@ func (f *gatewayFlags) config(s *settings, log io.Writer) (gateway.Config, error
 	}
 	if cfg.TokenTimeout == 0 {
 		cfg.TokenTimeout = -1
+	}
+	if cfg.KeepAlive == 0 {
+		cfg.KeepAlive = -1
 	}
 	for name, d := range map[string]time.Duration{
 		"wait": cfg.Wait, "client-timeout": cfg.ClientTimeout, "report-interval": cfg.ReportInterval, "drain": cfg.Drain,

@@ -13,13 +13,13 @@ import (
 )
 
 func (a *app) operatorCmd() *cobra.Command {
-	return group("operator", "Run the cluster: status, membership, state hashes",
-		a.statusCmd(), a.raftCmd(), a.stateHashCmd(),
+	return group("operator", "Run the cluster: status, membership, backups, recovery, health, debugging",
+		a.statusCmd(), a.raftCmd(), a.stateHashCmd(), a.backupCmd(), a.recoverCmd(),
 		a.completed(group("namespace", "Create, list and delete namespaces",
-			a.namespaceCreateCmd(), a.reads(a.namespaceListCmd()), a.namespaceDeleteCmd()), listNamespaceNames),
+			a.namespaceCreateCmd(), a.reads(a.namespaceListCmd()), a.reads(a.namespaceUsageCmd()), a.namespaceDeleteCmd()), listNamespaceNames),
 		a.completed(group("pool", "List and delete pools, and resume halted ones",
 			a.reads(a.poolListCmd()), a.poolResumeCmd(), a.poolDeleteCmd()), listPoolNames),
-		a.raiseLevelCmd())
+		a.raiseLevelCmd(), a.readyCmd(), a.logLevelCmd(), a.debugCmd())
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -50,10 +50,21 @@ func (a *app) statusCmd() *cobra.Command {
 				{"version", fmt.Sprintf("%s, feature level %d (supports up to %d)", s.Version, s.FeatureLevel, s.FeatureLevelMax)},
 				{"queued", fmt.Sprint(s.QueuedActions)}, {"running", fmt.Sprint(s.RunningActions)},
 				{"trajectories", fmt.Sprint(s.OpenTrajectories)}, {"nodes up", fmt.Sprint(s.NodesUp)},
-				{"quarantined", quarantined},
+				{"quarantined", quarantined}, {"state", originText(s.Origin)},
 			})
 		},
 	}
+}
+
+// originText says how a state came into its cluster; empty if the cluster was founded with it.
+func originText(o *rotav1.StateOrigin) string {
+	switch o.GetKind() {
+	case rotav1.StateOrigin_KIND_RESTORED:
+		return fmt.Sprintf("restored %s from a backup of cluster %s at index %d", formatTime(o.Time), o.ClusterId, o.Index)
+	case rotav1.StateOrigin_KIND_RECOVERED:
+		return fmt.Sprintf("recovered from cluster %s at index %d, log time %s, after its majority was lost", o.ClusterId, o.Index, formatTime(o.Time))
+	}
+	return ""
 }
 
 func (a *app) namespaceCreateCmd() *cobra.Command {

@@ -119,6 +119,12 @@ func (a *app) printFields(msg proto.Message, fields []field) error {
 	if a.json() {
 		return writeProto(a.out, msg, true)
 	}
+	a.writeFields(fields)
+	return nil
+}
+
+// writeFields writes a line per field that has a value.
+func (a *app) writeFields(fields []field) {
 	width := 0
 	for _, f := range fields {
 		if f.value != "" {
@@ -130,7 +136,6 @@ func (a *app) printFields(msg proto.Message, fields []field) error {
 			fmt.Fprintf(a.out, "%-*s  %s\n", width, printable(f.name), fieldText(f.value))
 		}
 	}
-	return nil
 }
 
 // isTerminal reports whether a person looks at w, on something that knows escape codes.

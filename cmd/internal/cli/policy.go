@@ -13,7 +13,7 @@ import (
 
 func (a *app) policyCmd() *cobra.Command {
 	return group("policy", "Publish versions of policies, hold their requests, and see policies",
-		a.reads(a.policyListCmd()), a.reads(a.policyGetCmd()), a.policyPublishCmd(), a.policySuspendCmd(), a.policyResumeCmd())
+		a.reads(a.policyListCmd()), a.reads(a.policyGetCmd()), a.policyPublishCmd(), a.policySuspendCmd(), a.policyResumeCmd(), a.policyDeleteCmd())
 }
 
 func (a *app) policyListCmd() *cobra.Command {
@@ -105,6 +105,23 @@ func (a *app) policyResumeCmd() *cobra.Command {
 				return err
 			}
 			return a.showPolicy(ctx, c, args[0])
+		}),
+	}
+}
+
+func (a *app) policyDeleteCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Aliases: []string{"rm"}, Short: "Forget a policy, the batch of its last step, and what was learned of its trajectories", Args: exactly("NAME"),
+		Long: `Forgets a policy. It must have no workers, worker pools and open trajectories, and no rollouts:
+those that ended are kept for the retention time. The batch of its last step cannot be had any
+more. Needs an operator's certificate.`,
+		Example: "  rota policy delete model-7b",
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			resp, err := call(ctx, a, c.Rollouts.DeletePolicy, &rotav1.DeletePolicyRequest{Policy: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.printFields(resp, []field{{"deleted", args[0]}})
 		}),
 	}
 }

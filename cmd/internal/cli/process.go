@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"rota/internal/telemetry"
+	"rota/internal/telemetry/tracing"
 	"rota/server/gossip"
 )
 
@@ -20,7 +22,9 @@ type processFlags struct {
 	listen, advertise string
 	gossip            gossipFlags
 	logLevel          string
-	logJSON           bool
+	logFormat         string
+	otlp              string
+	traceRatio        float64
 }
 
 // gossipFlags say how a process finds the other processes.
@@ -35,21 +39,49 @@ func (f *processFlags) addTo(fs *pflag.FlagSet, listen, gossipBind, dataDir stri
 	fs.StringVar(&f.advertise, "advertise", "", "address that other processes use (default: --listen)")
 	fs.StringVar(&f.gossip.bind, "gossip", gossipBind, `address to gossip on, UDP and TCP; "" for none`)
 	fs.StringVar(&f.gossip.advertise, "gossip-advertise", "", "gossip address that other processes use (default: --gossip)")
-	fs.StringVar(&f.gossip.keyFile, "gossip-key", "", "file with 32 random bytes in base64; required unless all addresses are loopback")
+	fs.StringVar(&f.gossip.keyFile, "gossip-key", "", "file with 32 random bytes in base64, or several lines of them: the first encrypts, and the file is read again when it changes; required unless all addresses are loopback")
 	fs.StringSliceVar(&f.gossip.networks, "gossip-network", nil, "accept members only from these networks, as CIDRs (default: all)")
 	fs.StringVar(&f.gossip.cluster, "cluster-name", "rota", "name of the cluster; members of other clusters are refused")
 	fs.StringSliceVar(&f.gossip.join, "join", nil, "gossip addresses of other members")
 	fs.StringVar(&f.logLevel, "log-level", "info", "trace, debug, info, warn or error")
-	fs.BoolVar(&f.logJSON, "log-json", false, "write each log entry as a line of JSON")
+	fs.StringVar(&f.otlp, "otlp-endpoint", "", "URL of an OTLP receiver of traces, such as http://127.0.0.1:4318; empty: none")
+	fs.Float64Var(&f.traceRatio, "trace-ratio", 1, "part of the actions without a trace of their client that are traced, from 0 to 1")
+	fs.StringVar(&f.logFormat, "log-format", telemetry.Text, "text, or json: each log entry is a line of JSON")
 }
 
-// logger writes to standard error.
-func (f *processFlags) logger(name string, w io.Writer) (hclog.Logger, error) {
+// logger writes to w. It remembers the newest lines, for operators.
+func (f *processFlags) logger(name string, w io.Writer) (hclog.Logger, *telemetry.Recent, error) {
 	level := hclog.LevelFromString(f.logLevel)
 	if level == hclog.NoLevel {
-		return nil, usageErrorf("unknown --log-level %q; levels are trace, debug, info, warn and error", f.logLevel)
+		return nil, nil, usageErrorf("unknown --log-level %q; levels are trace, debug, info, warn and error", f.logLevel)
 	}
-	return hclog.New(&hclog.LoggerOptions{Name: name, Level: level, JSONFormat: f.logJSON, Output: w}), nil
+	if f.logFormat != telemetry.Text && f.logFormat != telemetry.JSON {
+		return nil, nil, usageErrorf("unknown --log-format %q; use text or json", f.logFormat)
+	}
+	logger, recent := telemetry.NewLog(name, level, f.logFormat, w)
+	return logger, recent, nil
+}
+
+// tracer sends spans to --otlp-endpoint; nil: none.
+func (f *processFlags) tracer(service, instance string, logger hclog.Logger) (*tracing.Tracer, error) {
+	if f.otlp == "" {
+		return nil, nil
+	}
+	t, err := tracing.Open(tracing.Options{
+		Endpoint: f.otlp, Ratio: f.traceRatio, Service: service, Instance: instance, Version: Version,
+		Failed: func(err error) { logger.Debug("spans were not sent", "error", err) },
+	})
+	if err != nil {
+		return nil, usageErrorf("--otlp-endpoint, --trace-ratio: %w", err)
+	}
+	return t, nil
+}
+
+// flagsOf are the flags that a command runs with. Secrets are in files, which they name.
+func flagsOf(cmd *cobra.Command) map[string]string {
+	all := map[string]string{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { all[f.Name] = f.Value.String() })
+	return all
 }
 
 // config is that of a member that serves at addr.
@@ -62,7 +94,8 @@ func (f *gossipFlags) config(name string, role gossip.Role, addr string, logger 
 		return c, nil
 	}
 	var err error
-	c.Key, err = gossip.LoadKey(f.keyFile)
+	c.KeyFile = f.keyFile
+	c.Keys, err = gossip.LoadKeys(f.keyFile)
 	return c, err
 }
 

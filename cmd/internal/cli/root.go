@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"rota/api/client"
 )
 
 // app is one invocation of the command line.
@@ -21,6 +23,8 @@ type app struct {
 	settings settings
 	stale    bool       // of commands that read, see reads
 	saying   sync.Mutex // guards err in say
+	// given are the flags of the command line.
+	given map[string]bool
 }
 
 // Main runs the command line and returns the exit code of the process.
@@ -33,6 +37,8 @@ func Main(args []string) int {
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	// A command of an action has the trace of the action there.
+	ctx = client.WithTraceparent(ctx, os.Getenv("TRACEPARENT"))
 	a := &app{out: out, err: errOut}
 	root := a.root()
 	root.SetArgs(args)
@@ -53,11 +59,11 @@ func (a *app) root() *cobra.Command {
 		a.completed(a.classCmd(), listClassNames), a.completed(a.nodeCmd(), listNodeNames), a.gpuCmd(),
 		a.completed(a.engineCmd(), listEngineModels), a.completed(a.modelCmd(), listModelNames), a.completed(a.residencyCmd(), listModelNames),
 		a.stateCmd(), a.tierCmd(), a.completed(a.migrationCmd(), listMigrationIDs),
-		a.completed(a.workerCmd(), listWorkerNames), a.completed(a.rolloutCmd(), listRolloutIDs), a.sampleCmd(), a.batchCmd(), a.completed(a.policyCmd(), listPolicyNames),
+		a.completed(a.workerCmd(), listWorkerNames), a.completed(a.rewardCmd(), listRewardNames), a.completed(a.rolloutCmd(), listRolloutIDs), a.sampleCmd(), a.batchCmd(), a.completed(a.policyCmd(), listPolicyNames),
 		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
-		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.operatorCmd(),
+		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.topCmd(), a.operatorCmd(), a.tokenCmd(), a.aclCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.gatewayCmd(), a.superviseCmd(), a.httpCallCmd(), a.guardCmd(),
-		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.versionCmd(), exitCodesTopic())
+		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.configCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and with how many cores and GPUs every action of an RL cluster
 runs. Raft replicates the decisions, and agents run the actions.
 
@@ -74,6 +80,8 @@ See a cluster that loses its leader:  rota demo`
 		if cmd.DisableFlagParsing {
 			return nil // supervise, http-call, kv-files-guard: their agent passes everything
 		}
+		a.given = map[string]bool{}
+		cmd.Flags().Visit(func(f *pflag.Flag) { a.given[f.Name] = true })
 		if err := resolve(cmd, a.settings.config); err != nil {
 			return err
 		}

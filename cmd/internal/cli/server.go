@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"strings"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/server"
+	"rota/server/audit"
 	"rota/server/gossip"
 	"rota/server/replica"
 )
@@ -24,7 +24,7 @@ type serverFlags struct {
 	snapshot  uint64
 	trailing  uint64
 	diskHang  time.Duration
-	profile   bool
+	audit     auditFlags
 
 	lease, leaseMargin, retention time.Duration
 	queueActions                  uint32
@@ -49,7 +49,7 @@ section "server" of the config file.`,
 			"    --bootstrap s1=10.0.0.1:7400,s2=10.0.0.2:7400,s3=10.0.0.3:7400 --join 10.0.0.2:7401 \\\n" +
 			"    --gossip-key gossip.key --ca pki/ca.pem --cert pki/s1.pem --key pki/s1-key.pem",
 		Annotations: map[string]string{annotationSection: "server"},
-		RunE:        func(cmd *cobra.Command, _ []string) error { return a.server(cmd.Context(), &f) },
+		RunE:        func(cmd *cobra.Command, _ []string) error { return a.server(cmd, &f) },
 	}
 	f.processFlags.addTo(cmd.Flags(), server.DefaultListen, server.DefaultGossip, "rota-server")
 	fs := cmd.Flags()
@@ -60,19 +60,19 @@ section "server" of the config file.`,
 	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
 	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries that stay in the log after a snapshot (default 3 x --snapshot-threshold)")
 	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "time limit for a write to disk; the server ends if a write takes longer (default 10s)")
-	fs.BoolVar(&f.profile, "profile", false, "serve profiles under /debug/pprof/")
 	fs.DurationVar(&f.lease, "lease", 0, "of a new cluster: lease of a node")
 	fs.DurationVar(&f.leaseMargin, "lease-margin", 0, "of a new cluster: safety margin of a lease")
 	fs.Uint32Var(&f.queueActions, "queue-actions-max", 0, "of a new cluster: maximum number of queued actions")
 	fs.Var(&f.queueBytes, "queue-bytes-max", "of a new cluster: maximum bytes of queued actions")
 	fs.DurationVar(&f.retention, "retention", 0, "of a new cluster: how long ended actions are retained")
 	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: maximum bytes of ended actions")
+	f.audit.addTo(fs)
 	f.ledger.addTo(cmd)
 	return cmd
 }
 
-func (a *app) server(ctx context.Context, f *serverFlags) error {
-	logger, err := f.logger("server", a.err)
+func (a *app) server(cmd *cobra.Command, f *serverFlags) error {
+	logger, recent, err := f.logger("server", a.err)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,16 @@ func (a *app) server(ctx context.Context, f *serverFlags) error {
 	if err != nil {
 		return err
 	}
-	return server.Run(ctx, cfg)
+	cfg.Recent, cfg.Flags = recent, flagsOf(cmd)
+	if cfg.Tracer, err = f.tracer("rota-server", cfg.ID, logger); err != nil {
+		return err
+	}
+	defer cfg.Tracer.Close()
+	a.reloads(cmd, logger)
+	return f.audit.during(cmd.Context(), logger, func(log *audit.Log) error {
+		cfg.Audit = log
+		return server.Run(cmd.Context(), cfg)
+	})
 }
 
 func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, error) {
@@ -108,7 +117,7 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
 		Settings: settings, Gossip: g, TLS: s.tlsFiles(),
 		HeartbeatTimeout: f.heartbeat, LogStore: store, SnapshotThreshold: f.snapshot,
-		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Profile: f.profile,
+		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang,
 		Version: Version, Logger: logger,
 	}, nil
 }

@@ -3,12 +3,10 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"rota/api/client"
 	rotav1 "rota/api/gen/rota/v1"
@@ -16,7 +14,7 @@ import (
 
 func (a *app) workerCmd() *cobra.Command {
 	return group("worker", "Register the engines that generate for rollouts, and see what they do",
-		a.workerRegisterCmd(), a.reads(a.workerListCmd()), a.reads(a.workerGetCmd()), a.workerUpdateCmd(), a.workerDrainCmd(), a.workerRemoveCmd())
+		a.workerRegisterCmd(), a.reads(a.workerListCmd()), a.reads(a.workerGetCmd()), a.workerUpdateCmd(), a.workerDrainCmd(), a.workerRemoveCmd(), a.completed(a.workerPoolCmd(), listWorkerPoolNames))
 }
 
 // workerFlags declare a worker.
@@ -84,23 +82,14 @@ func (f *workerFlags) spec(name string) (*rotav1.WorkerSpec, error) {
 	case !known || dialect == 0:
 		return nil, usageErrorf("--dialect must be openai, vllm or sglang, not %q", f.dialect)
 	}
-	spec := &rotav1.WorkerSpec{
+	profile, err := parseProfile("--profile", f.profile, f.prefill)
+	if err != nil {
+		return nil, err
+	}
+	return &rotav1.WorkerSpec{
 		Name: name, Policy: f.policy, Url: f.url, Dialect: rotav1.WorkerDialect(dialect), Node: f.node, Degree: f.degree, Hardware: f.hardware,
-		Cost: f.cost, Slots: f.slots, Version: f.version, Profile: &rotav1.WorkerProfile{},
-	}
-	if f.prefill > 0 {
-		spec.Profile.Prefill_1K = durationpb.New(f.prefill)
-	}
-	for _, point := range strings.Split(f.profile, ",") {
-		batch, takes, _ := strings.Cut(point, "=")
-		n, err := strconv.ParseUint(batch, 10, 32)
-		d, timeErr := time.ParseDuration(takes)
-		if err != nil || timeErr != nil {
-			return nil, usageErrorf("--profile has the point %q, which is not BATCH=TIME, such as 32=12ms", point)
-		}
-		spec.Profile.Points = append(spec.Profile.Points, &rotav1.WorkerProfilePoint{BatchSize: uint32(n), TokenTime: durationpb.New(d)})
-	}
-	return spec, nil
+		Cost: f.cost, Slots: f.slots, Version: f.version, Profile: profile,
+	}, nil
 }
 
 func (a *app) workerListCmd() *cobra.Command {
@@ -221,6 +210,7 @@ func (a *app) printWorker(w *rotav1.Worker) error {
 		{"predicted tokens", fmt.Sprint(w.GetPredictedTokens())},
 		{"generated tokens", fmt.Sprint(w.GetOutputTokens())},
 		{"registered", formatTime(w.GetRegisterTime())},
+		{"worker pool", w.GetPool()},
 	})
 }
 

@@ -113,7 +113,7 @@ func plan(config Config) (*Cluster, error) {
 		name := fmt.Sprintf("node-%d", i+1)
 		at := 2 * (config.Servers + i)
 		p := process(name, ports[at], "agent", "--name", name, "--gossip", loopback(ports[at+1]),
-			"--join", strings.Join(gossip, ","), "--dev")
+			"--join", strings.Join(gossip, ","), "--metrics", "", "--dev")
 		for _, arg := range config.AgentArgs {
 			p.Args = append(p.Args, strings.ReplaceAll(arg, "{{name}}", name))
 		}

@@ -44,7 +44,13 @@ var (
 
 func newWorld(t *testing.T, l lease, config devcluster.Config) *world {
 	t.Helper()
-	w := &world{T: t, dir: t.ArtifactDir(), lease: l}
+	return newWorldIn(t, t.ArtifactDir(), l, config)
+}
+
+// newWorldIn is newWorld in a folder, for a test that has more than one.
+func newWorldIn(t *testing.T, dir string, l lease, config devcluster.Config) *world {
+	t.Helper()
+	w := &world{T: t, dir: dir, lease: l}
 	config.Binary, config.Dir = rotatest.Binary(t), w.dir
 	config.ServerArgs = append(config.ServerArgs, "--lease", l.duration.String(), "--lease-margin", l.margin.String())
 	config.AgentArgs = append([]string{"--cores", "4", "--oversubscribe"}, config.AgentArgs...)

@@ -56,7 +56,7 @@ func TestTLS(t *testing.T) {
 	}
 	server, agent := pki.FilesIn(dir, "server"), pki.FilesIn(dir, "node-1")
 	cluster, api := startCluster(t, devcluster.Config{
-		ServerArgs: append(tlsFlags(server), "--profile"), AgentArgs: tlsFlags(agent),
+		ServerArgs: tlsFlags(server), AgentArgs: tlsFlags(agent),
 	}, pki.FilesIn(dir, "client"))
 	status := func() *rotav1.GetStatusResponse {
 		s, err := api.Operator.GetStatus(t.Context(), &rotav1.GetStatusRequest{})
@@ -107,10 +107,11 @@ func doors(server, agent string) []door {
 		{"PeerService", server, "http/1.1", post("/peer.v1.PeerService/ReadIndex", "{}"), `"index"`, []string{"server"}},
 		{"Raft", server, "rota-raft", "\x00\x8f\xd9\xffbegun and never ended", "", []string{"server"}},
 		{"metrics", server, "http/1.1", get("/metrics"), "go_goroutines", users},
-		{"profiles", server, "http/1.1", get("/debug/pprof/cmdline"), "--data-dir", operators},
+		{"profiles", server, "http/1.1", get("/debug/pprof/cmdline"), "--data-dir", []string{"operator"}},
 		{"port of an agent", agent, "h2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
-			"\x00\x00\x00\x04\x01", []string{"server", "agent"}},
+			"\x00\x00\x00\x04\x01", []string{"client", "server", "agent"}},
 		{"OutputService over HTTP/1.1", agent, "http/1.1", get("/rota.v1.OutputService/ReadOutput"), "405 Method Not Allowed", []string{"server"}},
+		{"replicas of an agent", agent, "http/1.1", get("/rota.replica/7/1/call/"), "attempt 1 of action 7 does not run here", []string{"client"}},
 		{"KV caches of an agent", agent, "http/1.1", post("/rota.transfer/list?migration=7", ""), "was not told of migration 7", []string{"agent"}},
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 
 	"rota/internal/engine/model"
@@ -105,7 +107,35 @@ func (e *engine) load(version string, flush bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.version, e.weightless = version, false
+	return e.keepVersion()
+}
+
+// readVersion finds the version that an earlier process has kept.
+func (e *engine) readVersion() error {
+	if e.o.Weights == "" {
+		return nil
+	}
+	kept, err := os.ReadFile(e.o.Weights)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: --weights: %w", ErrUsage, err)
+	}
+	e.version = string(kept)
 	return nil
+}
+
+// keepVersion keeps the version for a process that is started again.
+func (e *engine) keepVersion() error {
+	if e.o.Weights == "" {
+		return nil
+	}
+	fresh := e.o.Weights + ".new"
+	if err := os.WriteFile(fresh, []byte(e.version), 0o600); err != nil {
+		return fmt.Errorf("simulated engine: --weights: %w", err)
+	}
+	return os.Rename(fresh, e.o.Weights)
 }
 
 // pause pauses the engine. It returns when what is to end has ended.

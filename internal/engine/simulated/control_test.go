@@ -3,6 +3,7 @@ package simulated
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -182,5 +183,18 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		if code := Main(t.Context(), []string{flag}, &b); code != codeUsage || !strings.Contains(b.String(), says) {
 			t.Errorf("%s: %d: %s", flag, code, b.String())
 		}
+	}
+}
+
+// A process that is started again has the weights that the one before had.
+func TestWeightsAreKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weights")
+	a := start(t, "--step=0s", "--weights="+file)
+	a.must("POST", "/finish_weight_update", `{"weight_version":"41"}`)
+	a.stop()
+	a.ended()
+	again := start(t, "--step=0s", "--weights="+file)
+	if stream := again.must("POST", completionsPath, `{"prompt":"a","stream":true}`); !strings.Contains(stream, `"weight_version":"41"`) {
+		t.Error(stream)
 	}
 }

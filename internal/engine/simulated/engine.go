@@ -102,6 +102,9 @@ func newEngine(o Options, memory Memory) (*engine, error) {
 	if e.gpus, err = devices(o.Devices); err != nil {
 		return nil, err
 	}
+	if err := e.readVersion(); err != nil {
+		return nil, err
+	}
 	if memory == nil {
 		e.memory = &account{dir: o.Account, gpus: e.gpus, bytes: o.Memory, capacity: o.Capacity}
 	}
@@ -161,6 +164,7 @@ func (e *engine) handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", e.models)
 	mux.HandleFunc("POST /v1/completions", e.completions)
 	mux.HandleFunc("POST /v1/chat/completions", e.chat)
+	mux.HandleFunc("POST /v1/responses", e.responses)
 	// No real engine has it: a test says what is to go wrong from now on.
 	mux.HandleFunc("/simulated/misbehave", e.misbehaviour)
 	switch e.o.Dialect {
@@ -211,6 +215,13 @@ func (e *engine) about() map[string]any {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return map[string]any{"profile": e.config.Profile.Name, "speed": e.o.Speed, "gpus": e.gpus, "weight_version": e.version}
+}
+
+// weights is the version of the weights that it has.
+func (e *engine) weights() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.version
 }
 
 // contextTokens bounds prompt and answer.

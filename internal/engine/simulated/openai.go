@@ -13,11 +13,12 @@ type exchange struct {
 	e    *engine
 	b    *body
 	chat bool
-	// id is what the answer calls itself. object is its kind, and that of its parts.
-	id, object, part string
-	created          int64
-	choices          []*generation
-	notify           chan struct{}
+	// id is what the answer calls itself, with prefix before the name of the request. object is
+	// its kind, part that of its parts.
+	id, prefix, object, part string
+	created                  int64
+	choices                  []*generation
+	notify                   chan struct{}
 }
 
 func (e *engine) completions(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +30,7 @@ func (e *engine) completions(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	prompts, err := b.prompts()
-	x := &exchange{e: e, b: b, object: "text_completion", part: "text_completion"}
+	x := &exchange{e: e, b: b, prefix: "cmpl-", object: "text_completion", part: "text_completion"}
 	e.serveExchange(w, r, x, prompts, completionTokens, err)
 }
 
@@ -42,7 +43,7 @@ func (e *engine) chat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p, err := b.conversation()
-	x := &exchange{e: e, b: b, chat: true, object: "chat.completion", part: "chat.completion.chunk"}
+	x := &exchange{e: e, b: b, chat: true, prefix: "chatcmpl-", object: "chat.completion", part: "chat.completion.chunk"}
 	e.serveExchange(w, r, x, []prompt{p}, 0, err)
 }
 
@@ -72,7 +73,7 @@ func (x *exchange) begin(r *http.Request, prompts []prompt, otherwise int64) err
 		n = *x.b.N
 	}
 	name := x.e.name(x.b, r)
-	x.id, x.created, x.notify = map[bool]string{false: "cmpl-", true: "chatcmpl-"}[x.chat]+name, time.Now().Unix(), make(chan struct{}, 1)
+	x.id, x.created, x.notify = x.prefix+name, time.Now().Unix(), make(chan struct{}, 1)
 	var planned []*generation
 	for _, p := range prompts {
 		for choice := range n {
@@ -296,7 +297,7 @@ func (x *exchange) piece(i int, g *generation, from, to int, ended bool) map[str
 func (x *exchange) chunk(choice map[string]any) map[string]any {
 	return map[string]any{
 		"id": x.id, "object": x.part, "created": x.created, "model": x.e.o.Model, "choices": []any{choice},
-		"system_fingerprint": "simulated",
+		"system_fingerprint": "simulated", "weight_version": x.e.weights(),
 	}
 }
 
@@ -313,6 +314,14 @@ func (s *sender) send(v any) {
 		panic(err) // it was made here
 	}
 	s.line(string(data))
+}
+
+// event sends one that has a name.
+func (s *sender) event(name string, v any) {
+	if s.err == nil {
+		_, s.err = fmt.Fprintf(s.w, "event: %s\n", name)
+	}
+	s.send(v)
 }
 
 func (s *sender) line(data string) {

@@ -63,6 +63,9 @@ type Options struct {
 	// Load is how long it loads weights at the start, in real time. Wake and Update replace those
 	// of the profile if they are not negative, in simulated time.
 	Load, Wake, Update time.Duration
+	// Weights is a file that keeps the version of the weights, as a checkpoint would: a process that
+	// is started again has it; empty: a process begins with the version "default".
+	Weights string
 	// Account is a folder with the account of simulated GPUs; empty: no memory is counted. Memory
 	// and Capacity are bytes of each GPU. Devices are the numbers of its GPUs, with commas.
 	Account          string
@@ -90,6 +93,7 @@ func (o *Options) AddTo(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Load, "load", 0, "real time to load the weights at the start")
 	fs.DurationVar(&o.Wake, "wake", -1, "simulated time to wake; without it as in the profile")
 	fs.DurationVar(&o.Update, "update", -1, "simulated time to update the weights; without it as in the profile")
+	fs.StringVar(&o.Weights, "weights", "", "file that keeps the version of the weights for a process that is started again; none: it has the first one again")
 	fs.StringVar(&o.Account, "account", "", "folder with the account of the simulated GPUs; none: no memory is counted")
 	fs.Uint64Var(&o.Memory, "memory", 0, "bytes that it takes of each GPU")
 	fs.Uint64Var(&o.Capacity, "capacity", 0, "bytes that each GPU has")

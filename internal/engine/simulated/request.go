@@ -48,6 +48,10 @@ type body struct {
 	ContinueFinalMessage bool            `json:"continue_final_message"`
 	Tools                []tool          `json:"tools"`
 	ToolChoice           json.RawMessage `json:"tool_choice"`
+	// Input, Instructions and MaxOutputTokens are those of /v1/responses.
+	Input           json.RawMessage `json:"input"`
+	Instructions    string          `json:"instructions"`
+	MaxOutputTokens *int64          `json:"max_output_tokens"`
 }
 
 type message struct {
@@ -56,11 +60,15 @@ type message struct {
 	ToolCalls json.RawMessage `json:"tool_calls"`
 }
 
+// tool is named as in a chat, or as in /v1/responses.
 type tool struct {
+	Name     string `json:"name"`
 	Function struct {
 		Name string `json:"name"`
 	} `json:"function"`
 }
+
+func (t tool) name() string { return cmp.Or(t.Function.Name, t.Name) }
 
 // prompt is one prompt of a request.
 type prompt struct {
@@ -248,9 +256,9 @@ func (b *body) toolFor(directed string) string {
 	case directed != "" || len(b.Tools) == 0:
 		return directed
 	case json.Unmarshal(b.ToolChoice, &choice) == nil && choice == "required":
-		return b.Tools[0].Function.Name
+		return b.Tools[0].name()
 	case json.Unmarshal(b.ToolChoice, &named) == nil:
-		return named.Function.Name
+		return named.name()
 	}
 	return ""
 }
@@ -267,7 +275,7 @@ func (b *body) stops() (stops []string) {
 
 // most is max_tokens; 0: it says none.
 func (b *body) most() int64 {
-	for _, n := range []*int64{b.MaxCompletionTokens, b.MaxTokens} {
+	for _, n := range []*int64{b.MaxCompletionTokens, b.MaxTokens, b.MaxOutputTokens} {
 		if n != nil {
 			return *n
 		}

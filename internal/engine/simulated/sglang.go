@@ -133,6 +133,9 @@ func (e *engine) versionSGLang(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.version = body.Version
+	if !e.did(w, e.keepVersion()) {
+		return
+	}
 	answer(w, map[string]any{"success": true, "message": "simulated: the version is set", "new_version": e.version, "simulated": true})
 }
 

@@ -52,6 +52,26 @@ func (a *Allocator) Choose(t partition.Trajectories, options []Option, budget, d
 	return s.best([][]int{best.Options, s.climb(best.Options)})
 }
 
+// Weigh says when trajectories are expected to end with workers of given degrees, each an index of
+// the options, the highest degree first. What it expects compares with what Choose does.
+func (a *Allocator) Weigh(t partition.Trajectories, options []Option, of []int, doubt int) (Choice, error) {
+	gpus := 0
+	for _, o := range of {
+		if o < 0 || o >= len(options) {
+			return Choice{}, fmt.Errorf("a worker has degree %d of %d: give an index of the degrees", o, len(options))
+		}
+		gpus += options[o].GPUs
+	}
+	if doubt < 0 || doubt > 100 || len(of) == 0 {
+		return Choice{}, fmt.Errorf("a doubt of %d percent and %d workers: give 0 to 100, and one worker at least", doubt, len(of))
+	}
+	if err := a.begin(t, options, gpus); err != nil || len(t.Lengths) == 0 {
+		return Choice{}, err
+	}
+	s := chooser{a: a, t: t, doubt: int64(doubt)}
+	return s.best([][]int{of})
+}
+
 // candidates are the degrees of an allocation, and each degree for all workers.
 func (a *Allocator) candidates(exact Allocation, budget int) [][]int {
 	of := make([]int, 0, len(exact.Workers))

@@ -1,7 +1,8 @@
 // A stand-in for libcuda.so: "GPUs" that are memory of the process. It refuses what the
 // driver would refuse: calls before cuInit or without the context of a retained device,
 // addresses that were not allocated, copies beyond their end, memory that is registered
-// twice. simulated_cuda_fail makes a function fail. Tests build it.
+// twice. As with the driver, a copy from memory that is not registered is on its way when the
+// call returns. simulated_cuda_fail makes a function fail. Tests build it.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ static struct part { uint64_t address, bytes; char *mem; } parts[PARTS];
 static struct pin { char *at; uint64_t bytes; } pins[PARTS];
 static uint64_t next = BASE, used;
 static int initialized, retained[DEVICES];
+static int unfinished; // copies that nothing has waited for
 static __thread void *current;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -85,6 +87,13 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, int device) {
   return told("cuDeviceTotalMem_v2");
 }
 
+CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
+  if (device < 100 || device >= 100 + DEVICES) return INVALID_DEVICE;
+  for (int i = 0; i < 16; i++) uuid[i] = i;
+  uuid[15] = device - 100;
+  return told("cuDeviceGetUuid_v2");
+}
+
 CUresult cuDevicePrimaryCtxRetain(void **context, int device) {
   if (device < 100 || device >= 100 + DEVICES) return INVALID_DEVICE;
   if (told("cuDevicePrimaryCtxRetain")) return told("cuDevicePrimaryCtxRetain");
@@ -103,6 +112,32 @@ CUresult cuDevicePrimaryCtxRelease_v2(int device) {
 CUresult cuCtxSetCurrent(void *context) {
   current = context;
   return told("cuCtxSetCurrent");
+}
+
+CUresult cuCtxSynchronize(void) {
+  CUresult r = begin("cuCtxSynchronize");
+  if (r) return r;
+  pthread_mutex_lock(&lock);
+  unfinished = 0;
+  pthread_mutex_unlock(&lock);
+  return OK;
+}
+
+static __thread void *below[8];
+static __thread int depth;
+
+CUresult cuCtxPushCurrent_v2(void *context) {
+  if (depth == 8) return INVALID_VALUE;
+  below[depth++] = current;
+  current = context;
+  return OK;
+}
+
+CUresult cuCtxPopCurrent_v2(void **context) {
+  if (!depth) return INVALID_CONTEXT;
+  *context = current;
+  current = below[--depth];
+  return OK;
 }
 
 CUresult cuMemAlloc_v2(uint64_t *address, size_t bytes) {
@@ -146,6 +181,9 @@ static CUresult copy(const char *name, uint64_t address, char *host, size_t byte
   pthread_mutex_lock(&lock);
   struct part *p = find(address, bytes);
   char *mem = p ? p->mem + (address - p->address) : NULL;
+  unfinished += in;
+  for (int i = 0; i < PARTS; i++)
+    if (pins[i].at && host >= pins[i].at && host < pins[i].at + pins[i].bytes) unfinished -= in;
   pthread_mutex_unlock(&lock);
   if (!mem || !host) return INVALID_VALUE;
   memcpy(in ? mem : host, in ? host : mem, bytes);
@@ -217,7 +255,30 @@ CUresult cuIpcGetMemHandle(char handle[64], uint64_t address) {
   return OK;
 }
 
+// Handles are opened in the process that made them, as the memory is in no other.
+static int opened;
+struct handle { char text[64]; };
+
+CUresult cuIpcOpenMemHandle_v2(uint64_t *address, struct handle handle, unsigned flags) {
+  CUresult r = begin("cuIpcOpenMemHandle_v2");
+  if (r) return r;
+  unsigned long long at;
+  if (flags != 1 || sscanf(handle.text, "simulated %llx", &at) != 1 || !find(at, 1)) return INVALID_VALUE;
+  *address = at;
+  opened++;
+  return OK;
+}
+
+CUresult cuIpcCloseMemHandle(uint64_t address) {
+  CUresult r = begin("cuIpcCloseMemHandle");
+  if (r) return r;
+  if (!opened || !find(address, 1)) return INVALID_VALUE;
+  opened--;
+  return OK;
+}
+
 // What tests ask.
+int simulated_cuda_opened(void) { return opened; }
 int simulated_cuda_pins(void) {
   int n = 0;
   for (int i = 0; i < PARTS; i++) n += pins[i].at != NULL;
@@ -225,4 +286,5 @@ int simulated_cuda_pins(void) {
 }
 
 unsigned long long simulated_cuda_used(void) { return used; }
+int simulated_cuda_unfinished(void) { return unfinished; }
 int simulated_cuda_retained(int i) { return retained[i]; }

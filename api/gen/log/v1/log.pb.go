@@ -267,7 +267,24 @@ type Command struct {
 	//	*Command_ReportGenerations
 	//	*Command_SuspendTrajectory
 	//	*Command_MoveGenerations
-	Verb          isCommand_Verb `protobuf_oneof:"verb"`
+	//	*Command_RegisterReward
+	//	*Command_RemoveReward
+	//	*Command_ReportRewards
+	//	*Command_StageRestore
+	//	*Command_CommitRestore
+	//	*Command_Refound
+	//	*Command_PutAccessPolicy
+	//	*Command_PutAuthMethod
+	//	*Command_RemoveAccess
+	//	*Command_CreateToken
+	//	*Command_SetAccess
+	//	*Command_ChangeWorkerPool
+	//	*Command_DeletePolicy
+	Verb isCommand_Verb `protobuf_oneof:"verb"`
+	// Accessor ID of the token that the proposer was called with: the command is refused if the
+	// token is revoked or expired when it is applied. Empty: another identity. From feature
+	// level 3 on.
+	Token         string `protobuf:"bytes,85,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -777,6 +794,130 @@ func (x *Command) GetMoveGenerations() *MoveGenerations {
 	return nil
 }
 
+func (x *Command) GetRegisterReward() *RegisterReward {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RegisterReward); ok {
+			return x.RegisterReward
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveReward() *RemoveReward {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RemoveReward); ok {
+			return x.RemoveReward
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReportRewards() *ReportRewards {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ReportRewards); ok {
+			return x.ReportRewards
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetStageRestore() *StageRestore {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_StageRestore); ok {
+			return x.StageRestore
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCommitRestore() *CommitRestore {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CommitRestore); ok {
+			return x.CommitRestore
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRefound() *Refound {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_Refound); ok {
+			return x.Refound
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPutAccessPolicy() *PutAccessPolicy {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_PutAccessPolicy); ok {
+			return x.PutAccessPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPutAuthMethod() *PutAuthMethod {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_PutAuthMethod); ok {
+			return x.PutAuthMethod
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveAccess() *RemoveAccess {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_RemoveAccess); ok {
+			return x.RemoveAccess
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCreateToken() *CreateToken {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_CreateToken); ok {
+			return x.CreateToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetAccess() *SetAccess {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_SetAccess); ok {
+			return x.SetAccess
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetChangeWorkerPool() *ChangeWorkerPool {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ChangeWorkerPool); ok {
+			return x.ChangeWorkerPool
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeletePolicy() *DeletePolicy {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_DeletePolicy); ok {
+			return x.DeletePolicy
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 type isCommand_Verb interface {
 	isCommand_Verb()
 }
@@ -989,6 +1130,58 @@ type Command_MoveGenerations struct {
 	MoveGenerations *MoveGenerations `protobuf:"bytes,68,opt,name=move_generations,json=moveGenerations,proto3,oneof"`
 }
 
+type Command_RegisterReward struct {
+	RegisterReward *RegisterReward `protobuf:"bytes,71,opt,name=register_reward,json=registerReward,proto3,oneof"`
+}
+
+type Command_RemoveReward struct {
+	RemoveReward *RemoveReward `protobuf:"bytes,72,opt,name=remove_reward,json=removeReward,proto3,oneof"`
+}
+
+type Command_ReportRewards struct {
+	ReportRewards *ReportRewards `protobuf:"bytes,73,opt,name=report_rewards,json=reportRewards,proto3,oneof"`
+}
+
+type Command_StageRestore struct {
+	StageRestore *StageRestore `protobuf:"bytes,77,opt,name=stage_restore,json=stageRestore,proto3,oneof"`
+}
+
+type Command_CommitRestore struct {
+	CommitRestore *CommitRestore `protobuf:"bytes,78,opt,name=commit_restore,json=commitRestore,proto3,oneof"`
+}
+
+type Command_Refound struct {
+	Refound *Refound `protobuf:"bytes,79,opt,name=refound,proto3,oneof"`
+}
+
+type Command_PutAccessPolicy struct {
+	PutAccessPolicy *PutAccessPolicy `protobuf:"bytes,80,opt,name=put_access_policy,json=putAccessPolicy,proto3,oneof"`
+}
+
+type Command_PutAuthMethod struct {
+	PutAuthMethod *PutAuthMethod `protobuf:"bytes,81,opt,name=put_auth_method,json=putAuthMethod,proto3,oneof"`
+}
+
+type Command_RemoveAccess struct {
+	RemoveAccess *RemoveAccess `protobuf:"bytes,82,opt,name=remove_access,json=removeAccess,proto3,oneof"`
+}
+
+type Command_CreateToken struct {
+	CreateToken *CreateToken `protobuf:"bytes,83,opt,name=create_token,json=createToken,proto3,oneof"`
+}
+
+type Command_SetAccess struct {
+	SetAccess *SetAccess `protobuf:"bytes,84,opt,name=set_access,json=setAccess,proto3,oneof"`
+}
+
+type Command_ChangeWorkerPool struct {
+	ChangeWorkerPool *ChangeWorkerPool `protobuf:"bytes,75,opt,name=change_worker_pool,json=changeWorkerPool,proto3,oneof"`
+}
+
+type Command_DeletePolicy struct {
+	DeletePolicy *DeletePolicy `protobuf:"bytes,76,opt,name=delete_policy,json=deletePolicy,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -1092,6 +1285,32 @@ func (*Command_ReportGenerations) isCommand_Verb() {}
 func (*Command_SuspendTrajectory) isCommand_Verb() {}
 
 func (*Command_MoveGenerations) isCommand_Verb() {}
+
+func (*Command_RegisterReward) isCommand_Verb() {}
+
+func (*Command_RemoveReward) isCommand_Verb() {}
+
+func (*Command_ReportRewards) isCommand_Verb() {}
+
+func (*Command_StageRestore) isCommand_Verb() {}
+
+func (*Command_CommitRestore) isCommand_Verb() {}
+
+func (*Command_Refound) isCommand_Verb() {}
+
+func (*Command_PutAccessPolicy) isCommand_Verb() {}
+
+func (*Command_PutAuthMethod) isCommand_Verb() {}
+
+func (*Command_RemoveAccess) isCommand_Verb() {}
+
+func (*Command_CreateToken) isCommand_Verb() {}
+
+func (*Command_SetAccess) isCommand_Verb() {}
+
+func (*Command_ChangeWorkerPool) isCommand_Verb() {}
+
+func (*Command_DeletePolicy) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -5957,15 +6176,19 @@ type RegisterWorker struct {
 	Policy string                 `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
 	Url    string                 `protobuf:"bytes,3,opt,name=url,proto3" json:"url,omitempty"`
 	// As rota.v1.WorkerDialect.
-	Dialect       uint32                `protobuf:"varint,4,opt,name=dialect,proto3" json:"dialect,omitempty"`
-	Node          string                `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
-	Degree        uint32                `protobuf:"varint,6,opt,name=degree,proto3" json:"degree,omitempty"`
-	Hardware      string                `protobuf:"bytes,7,opt,name=hardware,proto3" json:"hardware,omitempty"`
-	Cost          uint64                `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`
-	Slots         uint32                `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
-	Profile       []*WorkerProfilePoint `protobuf:"bytes,10,rep,name=profile,proto3" json:"profile,omitempty"`
-	Prefill_1KNs  int64                 `protobuf:"varint,11,opt,name=prefill_1k_ns,json=prefill1kNs,proto3" json:"prefill_1k_ns,omitempty"`
-	Version       uint64                `protobuf:"varint,12,opt,name=version,proto3" json:"version,omitempty"`
+	Dialect      uint32                `protobuf:"varint,4,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	Node         string                `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	Degree       uint32                `protobuf:"varint,6,opt,name=degree,proto3" json:"degree,omitempty"`
+	Hardware     string                `protobuf:"bytes,7,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	Cost         uint64                `protobuf:"varint,8,opt,name=cost,proto3" json:"cost,omitempty"`
+	Slots        uint32                `protobuf:"varint,9,opt,name=slots,proto3" json:"slots,omitempty"`
+	Profile      []*WorkerProfilePoint `protobuf:"bytes,10,rep,name=profile,proto3" json:"profile,omitempty"`
+	Prefill_1KNs int64                 `protobuf:"varint,11,opt,name=prefill_1k_ns,json=prefill1kNs,proto3" json:"prefill_1k_ns,omitempty"`
+	Version      uint64                `protobuf:"varint,12,opt,name=version,proto3" json:"version,omitempty"`
+	// The worker pool that started it; empty: none did.
+	Pool string `protobuf:"bytes,13,opt,name=pool,proto3" json:"pool,omitempty"`
+	// How long its engine starts: it is down until then, or until it is said to be up.
+	StartNs       int64 `protobuf:"varint,14,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6080,6 +6303,20 @@ func (x *RegisterWorker) GetPrefill_1KNs() int64 {
 func (x *RegisterWorker) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *RegisterWorker) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *RegisterWorker) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
 	}
 	return 0
 }
@@ -6658,6 +6895,1424 @@ func (x *MoveGenerations) GetMoves() []*GenerationMove {
 	return nil
 }
 
+// PutAccessPolicy creates or replaces a policy of access rights. From feature level 3 on.
+type PutAccessPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Encoded rota.v1.AccessPolicy, which the state machine does not read.
+	Spec          []byte `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutAccessPolicy) Reset() {
+	*x = PutAccessPolicy{}
+	mi := &file_log_v1_log_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutAccessPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutAccessPolicy) ProtoMessage() {}
+
+func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutAccessPolicy.ProtoReflect.Descriptor instead.
+func (*PutAccessPolicy) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *PutAccessPolicy) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PutAccessPolicy) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// PutAuthMethod creates or replaces a method by which callers get policies of access rights.
+// From feature level 3 on.
+type PutAuthMethod struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Encoded rota.v1.AuthMethod, which the state machine does not read.
+	Spec          []byte `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutAuthMethod) Reset() {
+	*x = PutAuthMethod{}
+	mi := &file_log_v1_log_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutAuthMethod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutAuthMethod) ProtoMessage() {}
+
+func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutAuthMethod.ProtoReflect.Descriptor instead.
+func (*PutAuthMethod) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *PutAuthMethod) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PutAuthMethod) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// RemoveAccess forgets one thing: exactly one field is set. From feature level 3 on.
+type RemoveAccess struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Policy     string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	AuthMethod string                 `protobuf:"bytes,2,opt,name=auth_method,json=authMethod,proto3" json:"auth_method,omitempty"`
+	// Accessor ID.
+	Token         string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveAccess) Reset() {
+	*x = RemoveAccess{}
+	mi := &file_log_v1_log_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveAccess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveAccess) ProtoMessage() {}
+
+func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveAccess.ProtoReflect.Descriptor instead.
+func (*RemoveAccess) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *RemoveAccess) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *RemoveAccess) GetAuthMethod() string {
+	if x != nil {
+		return x.AuthMethod
+	}
+	return ""
+}
+
+func (x *RemoveAccess) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+// CreateToken adds a token. From feature level 3 on.
+type CreateToken struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Accessor string                 `protobuf:"bytes,1,opt,name=accessor,proto3" json:"accessor,omitempty"`
+	// SHA-256 of the secret.
+	Hash        []byte   `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	Policies    []string `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`
+	Description string   `protobuf:"bytes,4,opt,name=description,proto3" json:"description,omitempty"`
+	// 0: it does not expire.
+	TtlNs     int64  `protobuf:"varint,5,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	CreatedBy string `protobuf:"bytes,6,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	// A first token, which makes the cluster accept tokens. known_bootstraps must be the number of
+	// first tokens that there were: 0, unless an operator allows another one.
+	Bootstrap       bool   `protobuf:"varint,7,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
+	KnownBootstraps uint64 `protobuf:"varint,8,opt,name=known_bootstraps,json=knownBootstraps,proto3" json:"known_bootstraps,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *CreateToken) Reset() {
+	*x = CreateToken{}
+	mi := &file_log_v1_log_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateToken) ProtoMessage() {}
+
+func (x *CreateToken) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateToken.ProtoReflect.Descriptor instead.
+func (*CreateToken) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *CreateToken) GetAccessor() string {
+	if x != nil {
+		return x.Accessor
+	}
+	return ""
+}
+
+func (x *CreateToken) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *CreateToken) GetPolicies() []string {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+func (x *CreateToken) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *CreateToken) GetTtlNs() int64 {
+	if x != nil {
+		return x.TtlNs
+	}
+	return 0
+}
+
+func (x *CreateToken) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *CreateToken) GetBootstrap() bool {
+	if x != nil {
+		return x.Bootstrap
+	}
+	return false
+}
+
+func (x *CreateToken) GetKnownBootstraps() uint64 {
+	if x != nil {
+		return x.KnownBootstraps
+	}
+	return 0
+}
+
+// SetAccess makes the cluster accept tokens, or not. From feature level 3 on.
+type SetAccess struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Enabled       bool                   `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetAccess) Reset() {
+	*x = SetAccess{}
+	mi := &file_log_v1_log_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetAccess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetAccess) ProtoMessage() {}
+
+func (x *SetAccess) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetAccess.ProtoReflect.Descriptor instead.
+func (*SetAccess) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *SetAccess) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+// StageRestore keeps a part of a backup until all parts are there. The parts of one backup
+// have the same ID. Part 0 drops what was staged of another one; without data it only drops
+// what was staged with its ID.
+type StageRestore struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Number uint32                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Data   []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// Replace a state that is in use.
+	Force         bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageRestore) Reset() {
+	*x = StageRestore{}
+	mi := &file_log_v1_log_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageRestore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageRestore) ProtoMessage() {}
+
+func (x *StageRestore) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageRestore.ProtoReflect.Descriptor instead.
+func (*StageRestore) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *StageRestore) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *StageRestore) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *StageRestore) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StageRestore) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// CommitRestore replaces the state by that of the parts of a backup, and fences everything
+// that ran in it.
+type CommitRestore struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Parts uint32                 `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	// xxHash64 of all parts, one behind the other.
+	Sum uint64 `protobuf:"fixed64,3,opt,name=sum,proto3" json:"sum,omitempty"`
+	// Replace a state that is in use.
+	Force         bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitRestore) Reset() {
+	*x = CommitRestore{}
+	mi := &file_log_v1_log_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitRestore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitRestore) ProtoMessage() {}
+
+func (x *CommitRestore) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitRestore.ProtoReflect.Descriptor instead.
+func (*CommitRestore) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *CommitRestore) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CommitRestore) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *CommitRestore) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+func (x *CommitRestore) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+// Refound gives a state that was recovered from a lost majority another identity, and fences
+// everything that ran in it. Only an offline recovery applies it; no call proposes it.
+type Refound struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Newest entry that was found, and its term. What was committed after it is lost.
+	Index         uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Refound) Reset() {
+	*x = Refound{}
+	mi := &file_log_v1_log_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Refound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Refound) ProtoMessage() {}
+
+func (x *Refound) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Refound.ProtoReflect.Descriptor instead.
+func (*Refound) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *Refound) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Refound) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Refound) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// RegisterReward declares a reward function, or changes it.
+type RegisterReward struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// What a replica is.
+	Action      *Action `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"`
+	Min         uint32  `protobuf:"varint,4,opt,name=min,proto3" json:"min,omitempty"`
+	Max         uint32  `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`
+	Concurrency uint32  `protobuf:"varint,6,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
+	IdleNs      int64   `protobuf:"varint,7,opt,name=idle_ns,json=idleNs,proto3" json:"idle_ns,omitempty"`
+	TimeoutNs   int64   `protobuf:"varint,8,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	StartNs     int64   `protobuf:"varint,9,opt,name=start_ns,json=startNs,proto3" json:"start_ns,omitempty"`
+	// Encoded rota.v1.RewardSpec, which the state machine does not read.
+	Spec []byte `protobuf:"bytes,10,opt,name=spec,proto3" json:"spec,omitempty"`
+	// The version that is changed; 0: whatever there is.
+	Version       uint64 `protobuf:"varint,11,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterReward) Reset() {
+	*x = RegisterReward{}
+	mi := &file_log_v1_log_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterReward) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterReward) ProtoMessage() {}
+
+func (x *RegisterReward) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterReward.ProtoReflect.Descriptor instead.
+func (*RegisterReward) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
+}
+
+func (x *RegisterReward) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisterReward) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RegisterReward) GetAction() *Action {
+	if x != nil {
+		return x.Action
+	}
+	return nil
+}
+
+func (x *RegisterReward) GetMin() uint32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *RegisterReward) GetMax() uint32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *RegisterReward) GetConcurrency() uint32 {
+	if x != nil {
+		return x.Concurrency
+	}
+	return 0
+}
+
+func (x *RegisterReward) GetIdleNs() int64 {
+	if x != nil {
+		return x.IdleNs
+	}
+	return 0
+}
+
+func (x *RegisterReward) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+func (x *RegisterReward) GetStartNs() int64 {
+	if x != nil {
+		return x.StartNs
+	}
+	return 0
+}
+
+func (x *RegisterReward) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *RegisterReward) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// RemoveReward forgets a reward function and ends its replicas.
+type RemoveReward struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveReward) Reset() {
+	*x = RemoveReward{}
+	mi := &file_log_v1_log_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveReward) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveReward) ProtoMessage() {}
+
+func (x *RemoveReward) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveReward.ProtoReflect.Descriptor instead.
+func (*RemoveReward) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *RemoveReward) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// RewardDemand is as in rota.v1.
+type RewardDemand struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Running       uint32                 `protobuf:"varint,2,opt,name=running,proto3" json:"running,omitempty"`
+	Waiting       uint32                 `protobuf:"varint,3,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Calls         uint64                 `protobuf:"varint,4,opt,name=calls,proto3" json:"calls,omitempty"`
+	FailedCalls   uint64                 `protobuf:"varint,5,opt,name=failed_calls,json=failedCalls,proto3" json:"failed_calls,omitempty"`
+	CallNs        int64                  `protobuf:"varint,6,opt,name=call_ns,json=callNs,proto3" json:"call_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RewardDemand) Reset() {
+	*x = RewardDemand{}
+	mi := &file_log_v1_log_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RewardDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RewardDemand) ProtoMessage() {}
+
+func (x *RewardDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RewardDemand.ProtoReflect.Descriptor instead.
+func (*RewardDemand) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *RewardDemand) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RewardDemand) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *RewardDemand) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *RewardDemand) GetCalls() uint64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *RewardDemand) GetFailedCalls() uint64 {
+	if x != nil {
+		return x.FailedCalls
+	}
+	return 0
+}
+
+func (x *RewardDemand) GetCallNs() int64 {
+	if x != nil {
+		return x.CallNs
+	}
+	return 0
+}
+
+// RewardReplicaReport is as in rota.v1.
+type RewardReplicaReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ActionId      uint64                 `protobuf:"varint,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	Ready         bool                   `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	Idle          bool                   `protobuf:"varint,3,opt,name=idle,proto3" json:"idle,omitempty"`
+	Failed        bool                   `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RewardReplicaReport) Reset() {
+	*x = RewardReplicaReport{}
+	mi := &file_log_v1_log_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RewardReplicaReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RewardReplicaReport) ProtoMessage() {}
+
+func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RewardReplicaReport.ProtoReflect.Descriptor instead.
+func (*RewardReplicaReport) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *RewardReplicaReport) GetActionId() uint64 {
+	if x != nil {
+		return x.ActionId
+	}
+	return 0
+}
+
+func (x *RewardReplicaReport) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *RewardReplicaReport) GetIdle() bool {
+	if x != nil {
+		return x.Idle
+	}
+	return false
+}
+
+func (x *RewardReplicaReport) GetFailed() bool {
+	if x != nil {
+		return x.Failed
+	}
+	return false
+}
+
+func (x *RewardReplicaReport) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// ReportRewards is a report of a gateway.
+type ReportRewards struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       *Request               `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Gateway       string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Demands       []*RewardDemand        `protobuf:"bytes,3,rep,name=demands,proto3" json:"demands,omitempty"`
+	Replicas      []*RewardReplicaReport `protobuf:"bytes,4,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRewards) Reset() {
+	*x = ReportRewards{}
+	mi := &file_log_v1_log_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRewards) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRewards) ProtoMessage() {}
+
+func (x *ReportRewards) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRewards.ProtoReflect.Descriptor instead.
+func (*ReportRewards) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *ReportRewards) GetRequest() *Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ReportRewards) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *ReportRewards) GetDemands() []*RewardDemand {
+	if x != nil {
+		return x.Demands
+	}
+	return nil
+}
+
+func (x *ReportRewards) GetReplicas() []*RewardReplicaReport {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+// ChangeWorkerPool changes a pool of workers that rota starts. From feature level 3 on.
+type ChangeWorkerPool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*ChangeWorkerPool_Declare
+	//	*ChangeWorkerPool_Remove
+	//	*ChangeWorkerPool_Plan
+	//	*ChangeWorkerPool_Start
+	//	*ChangeWorkerPool_Drop
+	Change        isChangeWorkerPool_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeWorkerPool) Reset() {
+	*x = ChangeWorkerPool{}
+	mi := &file_log_v1_log_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeWorkerPool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeWorkerPool) ProtoMessage() {}
+
+func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeWorkerPool.ProtoReflect.Descriptor instead.
+func (*ChangeWorkerPool) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *ChangeWorkerPool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ChangeWorkerPool) GetChange() isChangeWorkerPool_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *ChangeWorkerPool) GetDeclare() *WorkerPoolSpec {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeWorkerPool_Declare); ok {
+			return x.Declare
+		}
+	}
+	return nil
+}
+
+func (x *ChangeWorkerPool) GetRemove() bool {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeWorkerPool_Remove); ok {
+			return x.Remove
+		}
+	}
+	return false
+}
+
+func (x *ChangeWorkerPool) GetPlan() *WorkerPoolPlan {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeWorkerPool_Plan); ok {
+			return x.Plan
+		}
+	}
+	return nil
+}
+
+func (x *ChangeWorkerPool) GetStart() uint64 {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeWorkerPool_Start); ok {
+			return x.Start
+		}
+	}
+	return 0
+}
+
+func (x *ChangeWorkerPool) GetDrop() uint64 {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeWorkerPool_Drop); ok {
+			return x.Drop
+		}
+	}
+	return 0
+}
+
+type isChangeWorkerPool_Change interface {
+	isChangeWorkerPool_Change()
+}
+
+type ChangeWorkerPool_Declare struct {
+	Declare *WorkerPoolSpec `protobuf:"bytes,2,opt,name=declare,proto3,oneof"`
+}
+
+type ChangeWorkerPool_Remove struct {
+	// Its workers leave, and it is forgotten then.
+	Remove bool `protobuf:"varint,3,opt,name=remove,proto3,oneof"`
+}
+
+type ChangeWorkerPool_Plan struct {
+	Plan *WorkerPoolPlan `protobuf:"bytes,4,opt,name=plan,proto3,oneof"`
+}
+
+type ChangeWorkerPool_Start struct {
+	// Has the action of a member queued, by its serial number.
+	Start uint64 `protobuf:"varint,5,opt,name=start,proto3,oneof"`
+}
+
+type ChangeWorkerPool_Drop struct {
+	// Forgets a member that leaves and whose action is over, by its serial number.
+	Drop uint64 `protobuf:"varint,6,opt,name=drop,proto3,oneof"`
+}
+
+func (*ChangeWorkerPool_Declare) isChangeWorkerPool_Change() {}
+
+func (*ChangeWorkerPool_Remove) isChangeWorkerPool_Change() {}
+
+func (*ChangeWorkerPool_Plan) isChangeWorkerPool_Change() {}
+
+func (*ChangeWorkerPool_Start) isChangeWorkerPool_Change() {}
+
+func (*ChangeWorkerPool_Drop) isChangeWorkerPool_Change() {}
+
+// WorkerPoolSpec is what is declared of a pool.
+type WorkerPoolSpec struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Policy    string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Starts the engine of a worker. Its degrees are those of the options.
+	Start *Action `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
+	// GPUs of all its workers together.
+	Gpus uint32 `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// As rota.v1.WorkerDialect.
+	Dialect uint32 `protobuf:"varint,5,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	// A worker listens on this port and the number of its first GPU.
+	Port     uint32 `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`
+	Hardware string `protobuf:"bytes,7,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	// How long an engine starts, as long as that was not measured.
+	SetUpNs int64 `protobuf:"varint,8,opt,name=set_up_ns,json=setUpNs,proto3" json:"set_up_ns,omitempty"`
+	// Within how many steps a change of degrees must gain what it costs.
+	PayBackSteps uint32 `protobuf:"varint,9,opt,name=pay_back_steps,json=payBackSteps,proto3" json:"pay_back_steps,omitempty"`
+	// In ascending order of degrees.
+	Options       []*WorkerPoolOption `protobuf:"bytes,10,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolSpec) Reset() {
+	*x = WorkerPoolSpec{}
+	mi := &file_log_v1_log_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolSpec) ProtoMessage() {}
+
+func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
+func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *WorkerPoolSpec) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetStart() *Action {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *WorkerPoolSpec) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetDialect() uint32 {
+	if x != nil {
+		return x.Dialect
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetHardware() string {
+	if x != nil {
+		return x.Hardware
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetSetUpNs() int64 {
+	if x != nil {
+		return x.SetUpNs
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetPayBackSteps() uint32 {
+	if x != nil {
+		return x.PayBackSteps
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetOptions() []*WorkerPoolOption {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// WorkerPoolOption is a degree that workers may have, and what was measured with it.
+type WorkerPoolOption struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Degree        uint32                 `protobuf:"varint,1,opt,name=degree,proto3" json:"degree,omitempty"`
+	Slots         uint32                 `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`
+	Cost          uint64                 `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
+	Profile       []*WorkerProfilePoint  `protobuf:"bytes,4,rep,name=profile,proto3" json:"profile,omitempty"`
+	Prefill_1KNs  int64                  `protobuf:"varint,5,opt,name=prefill_1k_ns,json=prefill1kNs,proto3" json:"prefill_1k_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolOption) Reset() {
+	*x = WorkerPoolOption{}
+	mi := &file_log_v1_log_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolOption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolOption) ProtoMessage() {}
+
+func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
+func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *WorkerPoolOption) GetDegree() uint32 {
+	if x != nil {
+		return x.Degree
+	}
+	return 0
+}
+
+func (x *WorkerPoolOption) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *WorkerPoolOption) GetCost() uint64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *WorkerPoolOption) GetProfile() []*WorkerProfilePoint {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+func (x *WorkerPoolOption) GetPrefill_1KNs() int64 {
+	if x != nil {
+		return x.Prefill_1KNs
+	}
+	return 0
+}
+
+// WorkerPoolPlan is a plan of the leader: how the GPUs of a pool are divided (Heddle §6). It is
+// refused if the pool, the step or the rollout is not what the plan saw.
+type WorkerPoolPlan struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Revision  uint64                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Step      uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	RolloutId uint64                 `protobuf:"varint,3,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
+	// The degree of each worker. Empty: they stay as they are.
+	Degrees []uint32 `protobuf:"varint,4,rep,packed,name=degrees,proto3" json:"degrees,omitempty"`
+	// Trajectories that the plan is for, and when the last is expected to end as it is (0: it has no
+	// workers) and as planned.
+	Trajectories  uint32 `protobuf:"varint,5,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	NowNs         int64  `protobuf:"varint,6,opt,name=now_ns,json=nowNs,proto3" json:"now_ns,omitempty"`
+	PlannedNs     int64  `protobuf:"varint,7,opt,name=planned_ns,json=plannedNs,proto3" json:"planned_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolPlan) Reset() {
+	*x = WorkerPoolPlan{}
+	mi := &file_log_v1_log_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolPlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolPlan) ProtoMessage() {}
+
+func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolPlan.ProtoReflect.Descriptor instead.
+func (*WorkerPoolPlan) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *WorkerPoolPlan) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WorkerPoolPlan) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *WorkerPoolPlan) GetRolloutId() uint64 {
+	if x != nil {
+		return x.RolloutId
+	}
+	return 0
+}
+
+func (x *WorkerPoolPlan) GetDegrees() []uint32 {
+	if x != nil {
+		return x.Degrees
+	}
+	return nil
+}
+
+func (x *WorkerPoolPlan) GetTrajectories() uint32 {
+	if x != nil {
+		return x.Trajectories
+	}
+	return 0
+}
+
+func (x *WorkerPoolPlan) GetNowNs() int64 {
+	if x != nil {
+		return x.NowNs
+	}
+	return 0
+}
+
+func (x *WorkerPoolPlan) GetPlannedNs() int64 {
+	if x != nil {
+		return x.PlannedNs
+	}
+	return 0
+}
+
+// DeletePolicy forgets a policy that nothing refers to, with what was learned of it. From feature
+// level 3 on.
+type DeletePolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicy) Reset() {
+	*x = DeletePolicy{}
+	mi := &file_log_v1_log_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicy) ProtoMessage() {}
+
+func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicy.ProtoReflect.Descriptor instead.
+func (*DeletePolicy) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *DeletePolicy) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
 var File_log_v1_log_proto protoreflect.FileDescriptor
 
 const file_log_v1_log_proto_rawDesc = "" +
@@ -6667,7 +8322,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xfa\x18\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xb4\x1f\n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -6735,7 +8390,22 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rremove_worker\x18A \x01(\v2\x14.log.v1.RemoveWorkerH\x00R\fremoveWorker\x12J\n" +
 	"\x12report_generations\x18B \x01(\v2\x19.log.v1.ReportGenerationsH\x00R\x11reportGenerations\x12J\n" +
 	"\x12suspend_trajectory\x18C \x01(\v2\x19.log.v1.SuspendTrajectoryH\x00R\x11suspendTrajectory\x12D\n" +
-	"\x10move_generations\x18D \x01(\v2\x17.log.v1.MoveGenerationsH\x00R\x0fmoveGenerationsB\x06\n" +
+	"\x10move_generations\x18D \x01(\v2\x17.log.v1.MoveGenerationsH\x00R\x0fmoveGenerations\x12A\n" +
+	"\x0fregister_reward\x18G \x01(\v2\x16.log.v1.RegisterRewardH\x00R\x0eregisterReward\x12;\n" +
+	"\rremove_reward\x18H \x01(\v2\x14.log.v1.RemoveRewardH\x00R\fremoveReward\x12>\n" +
+	"\x0ereport_rewards\x18I \x01(\v2\x15.log.v1.ReportRewardsH\x00R\rreportRewards\x12;\n" +
+	"\rstage_restore\x18M \x01(\v2\x14.log.v1.StageRestoreH\x00R\fstageRestore\x12>\n" +
+	"\x0ecommit_restore\x18N \x01(\v2\x15.log.v1.CommitRestoreH\x00R\rcommitRestore\x12+\n" +
+	"\arefound\x18O \x01(\v2\x0f.log.v1.RefoundH\x00R\arefound\x12E\n" +
+	"\x11put_access_policy\x18P \x01(\v2\x17.log.v1.PutAccessPolicyH\x00R\x0fputAccessPolicy\x12?\n" +
+	"\x0fput_auth_method\x18Q \x01(\v2\x15.log.v1.PutAuthMethodH\x00R\rputAuthMethod\x12;\n" +
+	"\rremove_access\x18R \x01(\v2\x14.log.v1.RemoveAccessH\x00R\fremoveAccess\x128\n" +
+	"\fcreate_token\x18S \x01(\v2\x13.log.v1.CreateTokenH\x00R\vcreateToken\x122\n" +
+	"\n" +
+	"set_access\x18T \x01(\v2\x11.log.v1.SetAccessH\x00R\tsetAccess\x12H\n" +
+	"\x12change_worker_pool\x18K \x01(\v2\x18.log.v1.ChangeWorkerPoolH\x00R\x10changeWorkerPool\x12;\n" +
+	"\rdelete_policy\x18L \x01(\v2\x14.log.v1.DeletePolicyH\x00R\fdeletePolicy\x12\x14\n" +
+	"\x05token\x18U \x01(\tR\x05tokenB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -7121,7 +8791,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x12WorkerProfilePoint\x12\x1d\n" +
 	"\n" +
 	"batch_size\x18\x01 \x01(\rR\tbatchSize\x12\x19\n" +
-	"\btoken_ns\x18\x02 \x01(\x03R\atokenNs\"\xce\x02\n" +
+	"\btoken_ns\x18\x02 \x01(\x03R\atokenNs\"\xfd\x02\n" +
 	"\x0eRegisterWorker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x10\n" +
@@ -7135,7 +8805,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\aprofile\x18\n" +
 	" \x03(\v2\x1a.log.v1.WorkerProfilePointR\aprofile\x12\"\n" +
 	"\rprefill_1k_ns\x18\v \x01(\x03R\vprefill1kNs\x12\x18\n" +
-	"\aversion\x18\f \x01(\x04R\aversion\"\x8b\x01\n" +
+	"\aversion\x18\f \x01(\x04R\aversion\x12\x12\n" +
+	"\x04pool\x18\r \x01(\tR\x04pool\x12\x19\n" +
+	"\bstart_ns\x18\x0e \x01(\x03R\astartNs\"\x8b\x01\n" +
 	"\fUpdateWorker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\bdraining\x18\x02 \x01(\bH\x00R\bdraining\x88\x01\x01\x12\x1d\n" +
@@ -7181,7 +8853,117 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\"?\n" +
 	"\x0fMoveGenerations\x12,\n" +
-	"\x05moves\x18\x01 \x03(\v2\x16.log.v1.GenerationMoveR\x05moves*\x86\x01\n" +
+	"\x05moves\x18\x01 \x03(\v2\x16.log.v1.GenerationMoveR\x05moves\"9\n" +
+	"\x0fPutAccessPolicy\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04spec\x18\x02 \x01(\fR\x04spec\"7\n" +
+	"\rPutAuthMethod\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04spec\x18\x02 \x01(\fR\x04spec\"]\n" +
+	"\fRemoveAccess\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1f\n" +
+	"\vauth_method\x18\x02 \x01(\tR\n" +
+	"authMethod\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\tR\x05token\"\xfa\x01\n" +
+	"\vCreateToken\x12\x1a\n" +
+	"\baccessor\x18\x01 \x01(\tR\baccessor\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1a\n" +
+	"\bpolicies\x18\x03 \x03(\tR\bpolicies\x12 \n" +
+	"\vdescription\x18\x04 \x01(\tR\vdescription\x12\x15\n" +
+	"\x06ttl_ns\x18\x05 \x01(\x03R\x05ttlNs\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\x12\x1c\n" +
+	"\tbootstrap\x18\a \x01(\bR\tbootstrap\x12)\n" +
+	"\x10known_bootstraps\x18\b \x01(\x04R\x0fknownBootstraps\"%\n" +
+	"\tSetAccess\x12\x18\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\"`\n" +
+	"\fStageRestore\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"]\n" +
+	"\rCommitRestore\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\rR\x05parts\x12\x10\n" +
+	"\x03sum\x18\x03 \x01(\x06R\x03sum\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"R\n" +
+	"\aRefound\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xb1\x02\n" +
+	"\x0eRegisterReward\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12&\n" +
+	"\x06action\x18\x03 \x01(\v2\x0e.log.v1.ActionR\x06action\x12\x10\n" +
+	"\x03min\x18\x04 \x01(\rR\x03min\x12\x10\n" +
+	"\x03max\x18\x05 \x01(\rR\x03max\x12 \n" +
+	"\vconcurrency\x18\x06 \x01(\rR\vconcurrency\x12\x17\n" +
+	"\aidle_ns\x18\a \x01(\x03R\x06idleNs\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\b \x01(\x03R\ttimeoutNs\x12\x19\n" +
+	"\bstart_ns\x18\t \x01(\x03R\astartNs\x12\x12\n" +
+	"\x04spec\x18\n" +
+	" \x01(\fR\x04spec\x12\x18\n" +
+	"\aversion\x18\v \x01(\x04R\aversion\"\"\n" +
+	"\fRemoveReward\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xa8\x01\n" +
+	"\fRewardDemand\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\arunning\x18\x02 \x01(\rR\arunning\x12\x18\n" +
+	"\awaiting\x18\x03 \x01(\rR\awaiting\x12\x14\n" +
+	"\x05calls\x18\x04 \x01(\x04R\x05calls\x12!\n" +
+	"\ffailed_calls\x18\x05 \x01(\x04R\vfailedCalls\x12\x17\n" +
+	"\acall_ns\x18\x06 \x01(\x03R\x06callNs\"\x8e\x01\n" +
+	"\x13RewardReplicaReport\x12\x1b\n" +
+	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x12\n" +
+	"\x04idle\x18\x03 \x01(\bR\x04idle\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\bR\x06failed\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\xbd\x01\n" +
+	"\rReportRewards\x12)\n" +
+	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x18\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\x12.\n" +
+	"\ademands\x18\x03 \x03(\v2\x14.log.v1.RewardDemandR\ademands\x127\n" +
+	"\breplicas\x18\x04 \x03(\v2\x1b.log.v1.RewardReplicaReportR\breplicas\"\xda\x01\n" +
+	"\x10ChangeWorkerPool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
+	"\adeclare\x18\x02 \x01(\v2\x16.log.v1.WorkerPoolSpecH\x00R\adeclare\x12\x18\n" +
+	"\x06remove\x18\x03 \x01(\bH\x00R\x06remove\x12,\n" +
+	"\x04plan\x18\x04 \x01(\v2\x16.log.v1.WorkerPoolPlanH\x00R\x04plan\x12\x16\n" +
+	"\x05start\x18\x05 \x01(\x04H\x00R\x05start\x12\x14\n" +
+	"\x04drop\x18\x06 \x01(\x04H\x00R\x04dropB\b\n" +
+	"\x06change\"\xc0\x02\n" +
+	"\x0eWorkerPoolSpec\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12$\n" +
+	"\x05start\x18\x03 \x01(\v2\x0e.log.v1.ActionR\x05start\x12\x12\n" +
+	"\x04gpus\x18\x04 \x01(\rR\x04gpus\x12\x18\n" +
+	"\adialect\x18\x05 \x01(\rR\adialect\x12\x12\n" +
+	"\x04port\x18\x06 \x01(\rR\x04port\x12\x1a\n" +
+	"\bhardware\x18\a \x01(\tR\bhardware\x12\x1a\n" +
+	"\tset_up_ns\x18\b \x01(\x03R\asetUpNs\x12$\n" +
+	"\x0epay_back_steps\x18\t \x01(\rR\fpayBackSteps\x122\n" +
+	"\aoptions\x18\n" +
+	" \x03(\v2\x18.log.v1.WorkerPoolOptionR\aoptions\"\xae\x01\n" +
+	"\x10WorkerPoolOption\x12\x16\n" +
+	"\x06degree\x18\x01 \x01(\rR\x06degree\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\rR\x05slots\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\x04R\x04cost\x124\n" +
+	"\aprofile\x18\x04 \x03(\v2\x1a.log.v1.WorkerProfilePointR\aprofile\x12\"\n" +
+	"\rprefill_1k_ns\x18\x05 \x01(\x03R\vprefill1kNs\"\xd3\x01\n" +
+	"\x0eWorkerPoolPlan\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1d\n" +
+	"\n" +
+	"rollout_id\x18\x03 \x01(\x04R\trolloutId\x12\x18\n" +
+	"\adegrees\x18\x04 \x03(\rR\adegrees\x12\"\n" +
+	"\ftrajectories\x18\x05 \x01(\rR\ftrajectories\x12\x15\n" +
+	"\x06now_ns\x18\x06 \x01(\x03R\x05nowNs\x12\x1d\n" +
+	"\n" +
+	"planned_ns\x18\a \x01(\x03R\tplannedNs\"&\n" +
+	"\fDeletePolicy\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy*\x86\x01\n" +
 	"\tJobChange\x12\x1a\n" +
 	"\x16JOB_CHANGE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12JOB_CHANGE_SUSPEND\x10\x01\x12\x15\n" +
@@ -7207,192 +8989,232 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_log_v1_log_proto_goTypes = []any{
-	(JobChange)(0),             // 0: log.v1.JobChange
-	(TurnEnd)(0),               // 1: log.v1.TurnEnd
-	(*Entry)(nil),              // 2: log.v1.Entry
-	(*Command)(nil),            // 3: log.v1.Command
-	(*Request)(nil),            // 4: log.v1.Request
-	(*Bootstrap)(nil),          // 5: log.v1.Bootstrap
-	(*Settings)(nil),           // 6: log.v1.Settings
-	(*SubmitActions)(nil),      // 7: log.v1.SubmitActions
-	(*Action)(nil),             // 8: log.v1.Action
-	(*Needs)(nil),              // 9: log.v1.Needs
-	(*Profile)(nil),            // 10: log.v1.Profile
-	(*Point)(nil),              // 11: log.v1.Point
-	(*Gpus)(nil),               // 12: log.v1.Gpus
-	(*QuotaUse)(nil),           // 13: log.v1.QuotaUse
-	(*CancelActions)(nil),      // 14: log.v1.CancelActions
-	(*OpenTrajectory)(nil),     // 15: log.v1.OpenTrajectory
-	(*CloseTrajectory)(nil),    // 16: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),       // 17: log.v1.RegisterNode
-	(*GpuInventory)(nil),       // 18: log.v1.GpuInventory
-	(*NumaNode)(nil),           // 19: log.v1.NumaNode
-	(*Label)(nil),              // 20: log.v1.Label
-	(*ReportAttempts)(nil),     // 21: log.v1.ReportAttempts
-	(*AttemptReport)(nil),      // 22: log.v1.AttemptReport
-	(*ExpireNode)(nil),         // 23: log.v1.ExpireNode
-	(*DrainNode)(nil),          // 24: log.v1.DrainNode
-	(*ReportDisk)(nil),         // 25: log.v1.ReportDisk
-	(*ReportGpus)(nil),         // 26: log.v1.ReportGpus
-	(*RemoveNode)(nil),         // 27: log.v1.RemoveNode
-	(*RegisterEngine)(nil),     // 28: log.v1.RegisterEngine
-	(*RemoveEngine)(nil),       // 29: log.v1.RemoveEngine
-	(*ReportEngines)(nil),      // 30: log.v1.ReportEngines
-	(*EngineReport)(nil),       // 31: log.v1.EngineReport
-	(*CreateNamespace)(nil),    // 32: log.v1.CreateNamespace
-	(*DeletePool)(nil),         // 33: log.v1.DeletePool
-	(*DeleteNamespace)(nil),    // 34: log.v1.DeleteNamespace
-	(*ResumePool)(nil),         // 35: log.v1.ResumePool
-	(*DeleteClass)(nil),        // 36: log.v1.DeleteClass
-	(*CreateQuota)(nil),        // 37: log.v1.CreateQuota
-	(*UpdateQuota)(nil),        // 38: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),        // 39: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),    // 40: log.v1.CreateNodeGroup
-	(*GroupMember)(nil),        // 41: log.v1.GroupMember
-	(*MemberSelector)(nil),     // 42: log.v1.MemberSelector
-	(*SetGroupMembers)(nil),    // 43: log.v1.SetGroupMembers
-	(*DeleteNodeGroup)(nil),    // 44: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),       // 45: log.v1.ResumeLedger
-	(*SubmitJob)(nil),          // 46: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),    // 47: log.v1.DeploymentHooks
-	(*Cycle)(nil),              // 48: log.v1.Cycle
-	(*Segment)(nil),            // 49: log.v1.Segment
-	(*ChangeJob)(nil),          // 50: log.v1.ChangeJob
-	(*MoveJob)(nil),            // 51: log.v1.MoveJob
-	(*AcquireTurn)(nil),        // 52: log.v1.AcquireTurn
-	(*EndTurn)(nil),            // 53: log.v1.EndTurn
-	(*SubmitHook)(nil),         // 54: log.v1.SubmitHook
-	(*EndContextSwitch)(nil),   // 55: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),         // 56: log.v1.RaiseLevel
-	(*QuoteHash)(nil),          // 57: log.v1.QuoteHash
-	(*Tick)(nil),               // 58: log.v1.Tick
-	(*Result)(nil),             // 59: log.v1.Result
-	(*Refusal)(nil),            // 60: log.v1.Refusal
-	(*RequestMigration)(nil),   // 61: log.v1.RequestMigration
-	(*CancelMigration)(nil),    // 62: log.v1.CancelMigration
-	(*ReportMigrations)(nil),   // 63: log.v1.ReportMigrations
-	(*MigrationReport)(nil),    // 64: log.v1.MigrationReport
-	(*RolloutMembership)(nil),  // 65: log.v1.RolloutMembership
-	(*CreateRollout)(nil),      // 66: log.v1.CreateRollout
-	(*CloseRollout)(nil),       // 67: log.v1.CloseRollout
-	(*PutSample)(nil),          // 68: log.v1.PutSample
-	(*TakeBatch)(nil),          // 69: log.v1.TakeBatch
-	(*PublishVersion)(nil),     // 70: log.v1.PublishVersion
-	(*SuspendPolicy)(nil),      // 71: log.v1.SuspendPolicy
-	(*WorkerProfilePoint)(nil), // 72: log.v1.WorkerProfilePoint
-	(*RegisterWorker)(nil),     // 73: log.v1.RegisterWorker
-	(*UpdateWorker)(nil),       // 74: log.v1.UpdateWorker
-	(*RemoveWorker)(nil),       // 75: log.v1.RemoveWorker
-	(*GenerationSpec)(nil),     // 76: log.v1.GenerationSpec
-	(*GenerationReport)(nil),   // 77: log.v1.GenerationReport
-	(*WorkerReport)(nil),       // 78: log.v1.WorkerReport
-	(*ReportGenerations)(nil),  // 79: log.v1.ReportGenerations
-	(*SuspendTrajectory)(nil),  // 80: log.v1.SuspendTrajectory
-	(*GenerationMove)(nil),     // 81: log.v1.GenerationMove
-	(*MoveGenerations)(nil),    // 82: log.v1.MoveGenerations
+	(JobChange)(0),              // 0: log.v1.JobChange
+	(TurnEnd)(0),                // 1: log.v1.TurnEnd
+	(*Entry)(nil),               // 2: log.v1.Entry
+	(*Command)(nil),             // 3: log.v1.Command
+	(*Request)(nil),             // 4: log.v1.Request
+	(*Bootstrap)(nil),           // 5: log.v1.Bootstrap
+	(*Settings)(nil),            // 6: log.v1.Settings
+	(*SubmitActions)(nil),       // 7: log.v1.SubmitActions
+	(*Action)(nil),              // 8: log.v1.Action
+	(*Needs)(nil),               // 9: log.v1.Needs
+	(*Profile)(nil),             // 10: log.v1.Profile
+	(*Point)(nil),               // 11: log.v1.Point
+	(*Gpus)(nil),                // 12: log.v1.Gpus
+	(*QuotaUse)(nil),            // 13: log.v1.QuotaUse
+	(*CancelActions)(nil),       // 14: log.v1.CancelActions
+	(*OpenTrajectory)(nil),      // 15: log.v1.OpenTrajectory
+	(*CloseTrajectory)(nil),     // 16: log.v1.CloseTrajectory
+	(*RegisterNode)(nil),        // 17: log.v1.RegisterNode
+	(*GpuInventory)(nil),        // 18: log.v1.GpuInventory
+	(*NumaNode)(nil),            // 19: log.v1.NumaNode
+	(*Label)(nil),               // 20: log.v1.Label
+	(*ReportAttempts)(nil),      // 21: log.v1.ReportAttempts
+	(*AttemptReport)(nil),       // 22: log.v1.AttemptReport
+	(*ExpireNode)(nil),          // 23: log.v1.ExpireNode
+	(*DrainNode)(nil),           // 24: log.v1.DrainNode
+	(*ReportDisk)(nil),          // 25: log.v1.ReportDisk
+	(*ReportGpus)(nil),          // 26: log.v1.ReportGpus
+	(*RemoveNode)(nil),          // 27: log.v1.RemoveNode
+	(*RegisterEngine)(nil),      // 28: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),        // 29: log.v1.RemoveEngine
+	(*ReportEngines)(nil),       // 30: log.v1.ReportEngines
+	(*EngineReport)(nil),        // 31: log.v1.EngineReport
+	(*CreateNamespace)(nil),     // 32: log.v1.CreateNamespace
+	(*DeletePool)(nil),          // 33: log.v1.DeletePool
+	(*DeleteNamespace)(nil),     // 34: log.v1.DeleteNamespace
+	(*ResumePool)(nil),          // 35: log.v1.ResumePool
+	(*DeleteClass)(nil),         // 36: log.v1.DeleteClass
+	(*CreateQuota)(nil),         // 37: log.v1.CreateQuota
+	(*UpdateQuota)(nil),         // 38: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),         // 39: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),     // 40: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),         // 41: log.v1.GroupMember
+	(*MemberSelector)(nil),      // 42: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),     // 43: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),     // 44: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),        // 45: log.v1.ResumeLedger
+	(*SubmitJob)(nil),           // 46: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),     // 47: log.v1.DeploymentHooks
+	(*Cycle)(nil),               // 48: log.v1.Cycle
+	(*Segment)(nil),             // 49: log.v1.Segment
+	(*ChangeJob)(nil),           // 50: log.v1.ChangeJob
+	(*MoveJob)(nil),             // 51: log.v1.MoveJob
+	(*AcquireTurn)(nil),         // 52: log.v1.AcquireTurn
+	(*EndTurn)(nil),             // 53: log.v1.EndTurn
+	(*SubmitHook)(nil),          // 54: log.v1.SubmitHook
+	(*EndContextSwitch)(nil),    // 55: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),          // 56: log.v1.RaiseLevel
+	(*QuoteHash)(nil),           // 57: log.v1.QuoteHash
+	(*Tick)(nil),                // 58: log.v1.Tick
+	(*Result)(nil),              // 59: log.v1.Result
+	(*Refusal)(nil),             // 60: log.v1.Refusal
+	(*RequestMigration)(nil),    // 61: log.v1.RequestMigration
+	(*CancelMigration)(nil),     // 62: log.v1.CancelMigration
+	(*ReportMigrations)(nil),    // 63: log.v1.ReportMigrations
+	(*MigrationReport)(nil),     // 64: log.v1.MigrationReport
+	(*RolloutMembership)(nil),   // 65: log.v1.RolloutMembership
+	(*CreateRollout)(nil),       // 66: log.v1.CreateRollout
+	(*CloseRollout)(nil),        // 67: log.v1.CloseRollout
+	(*PutSample)(nil),           // 68: log.v1.PutSample
+	(*TakeBatch)(nil),           // 69: log.v1.TakeBatch
+	(*PublishVersion)(nil),      // 70: log.v1.PublishVersion
+	(*SuspendPolicy)(nil),       // 71: log.v1.SuspendPolicy
+	(*WorkerProfilePoint)(nil),  // 72: log.v1.WorkerProfilePoint
+	(*RegisterWorker)(nil),      // 73: log.v1.RegisterWorker
+	(*UpdateWorker)(nil),        // 74: log.v1.UpdateWorker
+	(*RemoveWorker)(nil),        // 75: log.v1.RemoveWorker
+	(*GenerationSpec)(nil),      // 76: log.v1.GenerationSpec
+	(*GenerationReport)(nil),    // 77: log.v1.GenerationReport
+	(*WorkerReport)(nil),        // 78: log.v1.WorkerReport
+	(*ReportGenerations)(nil),   // 79: log.v1.ReportGenerations
+	(*SuspendTrajectory)(nil),   // 80: log.v1.SuspendTrajectory
+	(*GenerationMove)(nil),      // 81: log.v1.GenerationMove
+	(*MoveGenerations)(nil),     // 82: log.v1.MoveGenerations
+	(*PutAccessPolicy)(nil),     // 83: log.v1.PutAccessPolicy
+	(*PutAuthMethod)(nil),       // 84: log.v1.PutAuthMethod
+	(*RemoveAccess)(nil),        // 85: log.v1.RemoveAccess
+	(*CreateToken)(nil),         // 86: log.v1.CreateToken
+	(*SetAccess)(nil),           // 87: log.v1.SetAccess
+	(*StageRestore)(nil),        // 88: log.v1.StageRestore
+	(*CommitRestore)(nil),       // 89: log.v1.CommitRestore
+	(*Refound)(nil),             // 90: log.v1.Refound
+	(*RegisterReward)(nil),      // 91: log.v1.RegisterReward
+	(*RemoveReward)(nil),        // 92: log.v1.RemoveReward
+	(*RewardDemand)(nil),        // 93: log.v1.RewardDemand
+	(*RewardReplicaReport)(nil), // 94: log.v1.RewardReplicaReport
+	(*ReportRewards)(nil),       // 95: log.v1.ReportRewards
+	(*ChangeWorkerPool)(nil),    // 96: log.v1.ChangeWorkerPool
+	(*WorkerPoolSpec)(nil),      // 97: log.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),    // 98: log.v1.WorkerPoolOption
+	(*WorkerPoolPlan)(nil),      // 99: log.v1.WorkerPoolPlan
+	(*DeletePolicy)(nil),        // 100: log.v1.DeletePolicy
 }
 var file_log_v1_log_proto_depIdxs = []int32{
-	3,  // 0: log.v1.Entry.commands:type_name -> log.v1.Command
-	5,  // 1: log.v1.Command.bootstrap:type_name -> log.v1.Bootstrap
-	7,  // 2: log.v1.Command.submit_actions:type_name -> log.v1.SubmitActions
-	14, // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
-	15, // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
-	16, // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
-	17, // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
-	21, // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
-	23, // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
-	24, // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	27, // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	32, // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	35, // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	56, // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
-	57, // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	58, // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	36, // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	37, // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	38, // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	39, // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	40, // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	44, // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	45, // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	46, // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	50, // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	51, // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	52, // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	53, // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	55, // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
-	54, // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
-	33, // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
-	34, // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
-	25, // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
-	28, // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
-	29, // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
-	30, // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
-	43, // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
-	26, // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
-	61, // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
-	62, // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
-	63, // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
-	66, // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
-	67, // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
-	68, // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
-	69, // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
-	70, // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
-	71, // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
-	73, // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
-	74, // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
-	75, // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
-	79, // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
-	80, // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
-	82, // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
-	6,  // 53: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,  // 54: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,  // 55: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,  // 56: log.v1.Action.needs:type_name -> log.v1.Needs
-	10, // 57: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12, // 58: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13, // 59: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11, // 60: log.v1.Profile.points:type_name -> log.v1.Point
-	4,  // 61: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	65, // 62: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
-	76, // 63: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
-	19, // 64: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20, // 65: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18, // 66: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22, // 67: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	13, // 68: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
-	31, // 69: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
-	41, // 70: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
-	42, // 71: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
-	20, // 72: log.v1.MemberSelector.labels:type_name -> log.v1.Label
-	41, // 73: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
-	42, // 74: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
-	4,  // 75: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	48, // 76: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	47, // 77: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,  // 78: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,  // 79: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,  // 80: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	49, // 81: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,  // 82: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,  // 83: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,  // 84: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	60, // 85: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	4,  // 86: log.v1.RequestMigration.request:type_name -> log.v1.Request
-	64, // 87: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
-	4,  // 88: log.v1.CreateRollout.request:type_name -> log.v1.Request
-	72, // 89: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
-	4,  // 90: log.v1.ReportGenerations.request:type_name -> log.v1.Request
-	77, // 91: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
-	78, // 92: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
-	81, // 93: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
-	94, // [94:94] is the sub-list for method output_type
-	94, // [94:94] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	3,   // 0: log.v1.Entry.commands:type_name -> log.v1.Command
+	5,   // 1: log.v1.Command.bootstrap:type_name -> log.v1.Bootstrap
+	7,   // 2: log.v1.Command.submit_actions:type_name -> log.v1.SubmitActions
+	14,  // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
+	15,  // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
+	16,  // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
+	17,  // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
+	21,  // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
+	23,  // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
+	24,  // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
+	27,  // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	32,  // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	35,  // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	56,  // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
+	57,  // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	58,  // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	36,  // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	37,  // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	38,  // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	39,  // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	40,  // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	44,  // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	45,  // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	46,  // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	50,  // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	51,  // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	52,  // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	53,  // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	55,  // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
+	54,  // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
+	33,  // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
+	34,  // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
+	25,  // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
+	28,  // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
+	29,  // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
+	30,  // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
+	43,  // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
+	26,  // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
+	61,  // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
+	62,  // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
+	63,  // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
+	66,  // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
+	67,  // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
+	68,  // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
+	69,  // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
+	70,  // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
+	71,  // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
+	73,  // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
+	74,  // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
+	75,  // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
+	79,  // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
+	80,  // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
+	82,  // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
+	91,  // 53: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
+	92,  // 54: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
+	95,  // 55: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
+	88,  // 56: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
+	89,  // 57: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
+	90,  // 58: log.v1.Command.refound:type_name -> log.v1.Refound
+	83,  // 59: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
+	84,  // 60: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
+	85,  // 61: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
+	86,  // 62: log.v1.Command.create_token:type_name -> log.v1.CreateToken
+	87,  // 63: log.v1.Command.set_access:type_name -> log.v1.SetAccess
+	96,  // 64: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
+	100, // 65: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
+	6,   // 66: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,   // 67: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,   // 68: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,   // 69: log.v1.Action.needs:type_name -> log.v1.Needs
+	10,  // 70: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12,  // 71: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13,  // 72: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11,  // 73: log.v1.Profile.points:type_name -> log.v1.Point
+	4,   // 74: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	65,  // 75: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
+	76,  // 76: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
+	19,  // 77: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	20,  // 78: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	18,  // 79: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	22,  // 80: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	13,  // 81: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
+	31,  // 82: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	41,  // 83: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	42,  // 84: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	20,  // 85: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	41,  // 86: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	42,  // 87: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,   // 88: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	48,  // 89: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	47,  // 90: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,   // 91: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,   // 92: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,   // 93: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	49,  // 94: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,   // 95: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,   // 96: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,   // 97: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	60,  // 98: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	4,   // 99: log.v1.RequestMigration.request:type_name -> log.v1.Request
+	64,  // 100: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
+	4,   // 101: log.v1.CreateRollout.request:type_name -> log.v1.Request
+	72,  // 102: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
+	4,   // 103: log.v1.ReportGenerations.request:type_name -> log.v1.Request
+	77,  // 104: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
+	78,  // 105: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
+	81,  // 106: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
+	8,   // 107: log.v1.RegisterReward.action:type_name -> log.v1.Action
+	4,   // 108: log.v1.ReportRewards.request:type_name -> log.v1.Request
+	93,  // 109: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
+	94,  // 110: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
+	97,  // 111: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
+	99,  // 112: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
+	8,   // 113: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
+	98,  // 114: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
+	72,  // 115: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
+	116, // [116:116] is the sub-list for method output_type
+	116, // [116:116] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -7453,16 +9275,36 @@ func file_log_v1_log_proto_init() {
 		(*Command_ReportGenerations)(nil),
 		(*Command_SuspendTrajectory)(nil),
 		(*Command_MoveGenerations)(nil),
+		(*Command_RegisterReward)(nil),
+		(*Command_RemoveReward)(nil),
+		(*Command_ReportRewards)(nil),
+		(*Command_StageRestore)(nil),
+		(*Command_CommitRestore)(nil),
+		(*Command_Refound)(nil),
+		(*Command_PutAccessPolicy)(nil),
+		(*Command_PutAuthMethod)(nil),
+		(*Command_RemoveAccess)(nil),
+		(*Command_CreateToken)(nil),
+		(*Command_SetAccess)(nil),
+		(*Command_ChangeWorkerPool)(nil),
+		(*Command_DeletePolicy)(nil),
 	}
 	file_log_v1_log_proto_msgTypes[36].OneofWrappers = []any{}
 	file_log_v1_log_proto_msgTypes[72].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[94].OneofWrappers = []any{
+		(*ChangeWorkerPool_Declare)(nil),
+		(*ChangeWorkerPool_Remove)(nil),
+		(*ChangeWorkerPool_Plan)(nil),
+		(*ChangeWorkerPool_Start)(nil),
+		(*ChangeWorkerPool_Drop)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   81,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -318,7 +318,11 @@ type ActionSpec struct {
 	// How large it is, in a unit that is the same for all actions of its class: tests, tokens,
 	// bytes. How long actions of the class take is then learned by their size. 0: unknown.
 	// Needs a class, and feature level 3.
-	SizeHint      uint64 `protobuf:"varint,13,opt,name=size_hint,json=sizeHint,proto3" json:"size_hint,omitempty"`
+	SizeHint uint64 `protobuf:"varint,13,opt,name=size_hint,json=sizeHint,proto3" json:"size_hint,omitempty"`
+	// W3C trace context of the caller, "00-TRACE-SPAN-FLAGS". The spans of the action are then
+	// part of that trace, and the command finds its own context in TRACEPARENT. Empty: that of
+	// the header traceparent of the request, or none.
+	Traceparent   string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -442,6 +446,13 @@ func (x *ActionSpec) GetSizeHint() uint64 {
 		return x.SizeHint
 	}
 	return 0
+}
+
+func (x *ActionSpec) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 // Profile says how long an action takes with one unit of its key resource, and
@@ -2905,7 +2916,7 @@ var File_rota_v1_action_proto protoreflect.FileDescriptor
 
 const file_rota_v1_action_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x04\n" +
+	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x04\n" +
 	"\n" +
 	"ActionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2923,7 +2934,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	" \x01(\tR\x05class\x12*\n" +
 	"\aprofile\x18\v \x01(\v2\x10.rota.v1.ProfileR\aprofile\x12%\n" +
 	"\x04http\x18\f \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
-	"\tsize_hint\x18\r \x01(\x04R\bsizeHint\"\x9b\x01\n" +
+	"\tsize_hint\x18\r \x01(\x04R\bsizeHint\x12 \n" +
+	"\vtraceparent\x18( \x01(\tR\vtraceparent\"\x9b\x01\n" +
 	"\aProfile\x125\n" +
 	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\n" +

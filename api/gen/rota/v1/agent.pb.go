@@ -721,7 +721,9 @@ type Assignment struct {
 	MaxCores uint32 `protobuf:"varint,14,opt,name=max_cores,json=maxCores,proto3" json:"max_cores,omitempty"`
 	// Model whose engine on the attempt's chunk must be ready before it starts; {{engine}} in the
 	// command and in the URL becomes its address. Empty: none.
-	Engine        string `protobuf:"bytes,15,opt,name=engine,proto3" json:"engine,omitempty"`
+	Engine string `protobuf:"bytes,15,opt,name=engine,proto3" json:"engine,omitempty"`
+	// W3C trace context that the spans of the attempt are under; empty: none.
+	Traceparent   string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -850,6 +852,13 @@ func (x *Assignment) GetMaxCores() uint32 {
 func (x *Assignment) GetEngine() string {
 	if x != nil {
 		return x.Engine
+	}
+	return ""
+}
+
+func (x *Assignment) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
 	}
 	return ""
 }
@@ -2072,7 +2081,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"D\n" +
 	"\vGoneAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xdb\x03\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xfd\x03\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -2091,7 +2100,8 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\x12%\n" +
 	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
 	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\x12\x16\n" +
-	"\x06engine\x18\x0f \x01(\tR\x06engine\"J\n" +
+	"\x06engine\x18\x0f \x01(\tR\x06engine\x12 \n" +
+	"\vtraceparent\x18( \x01(\tR\vtraceparent\"J\n" +
 	"\bQuotaKey\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\rR\x03key\x12\x16\n" +

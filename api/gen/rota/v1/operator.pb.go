@@ -23,6 +23,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type StateOrigin_Kind int32
+
+const (
+	StateOrigin_KIND_UNSPECIFIED StateOrigin_Kind = 0
+	// From a backup.
+	StateOrigin_KIND_RESTORED StateOrigin_Kind = 1
+	// From the disk of a server, after the majority was lost.
+	StateOrigin_KIND_RECOVERED StateOrigin_Kind = 2
+)
+
+// Enum value maps for StateOrigin_Kind.
+var (
+	StateOrigin_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_RESTORED",
+		2: "KIND_RECOVERED",
+	}
+	StateOrigin_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_RESTORED":    1,
+		"KIND_RECOVERED":   2,
+	}
+)
+
+func (x StateOrigin_Kind) Enum() *StateOrigin_Kind {
+	p := new(StateOrigin_Kind)
+	*p = x
+	return p
+}
+
+func (x StateOrigin_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StateOrigin_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_operator_proto_enumTypes[0].Descriptor()
+}
+
+func (StateOrigin_Kind) Type() protoreflect.EnumType {
+	return &file_rota_v1_operator_proto_enumTypes[0]
+}
+
+func (x StateOrigin_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StateOrigin_Kind.Descriptor instead.
+func (StateOrigin_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2, 0}
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -89,8 +140,10 @@ type GetStatusResponse struct {
 	LeaseMargin   *durationpb.Duration `protobuf:"bytes,18,opt,name=lease_margin,json=leaseMargin,proto3" json:"lease_margin,omitempty"`
 	// Newest feature level that this server supports.
 	FeatureLevelMax uint32 `protobuf:"varint,19,opt,name=feature_level_max,json=featureLevelMax,proto3" json:"feature_level_max,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// How the state came into this cluster, if it was not founded with it.
+	Origin        *StateOrigin `protobuf:"bytes,20,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -256,6 +309,596 @@ func (x *GetStatusResponse) GetFeatureLevelMax() uint32 {
 	return 0
 }
 
+func (x *GetStatusResponse) GetOrigin() *StateOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// StateOrigin is where the state of a cluster came from.
+type StateOrigin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  StateOrigin_Kind       `protobuf:"varint,1,opt,name=kind,proto3,enum=rota.v1.StateOrigin_Kind" json:"kind,omitempty"`
+	// Cluster that the state is of, and the newest entry in it.
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Index     uint64 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// When that was done.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateOrigin) Reset() {
+	*x = StateOrigin{}
+	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateOrigin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateOrigin) ProtoMessage() {}
+
+func (x *StateOrigin) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateOrigin.ProtoReflect.Descriptor instead.
+func (*StateOrigin) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *StateOrigin) GetKind() StateOrigin_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return StateOrigin_KIND_UNSPECIFIED
+}
+
+func (x *StateOrigin) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *StateOrigin) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *StateOrigin) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// BackupHeader says what a backup holds.
+type BackupHeader struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Index of the newest entry in it, and the term in which the server was that wrote it.
+	Index        uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Term         uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,4,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Release that raised the cluster to the level; empty if none did.
+	Release string `protobuf:"bytes,5,opt,name=release,proto3" json:"release,omitempty"`
+	// State hash, 16 hexadecimal digits.
+	Hash string `protobuf:"bytes,6,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Wall clock of the server that wrote it.
+	Time     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
+	ServerId string                 `protobuf:"bytes,8,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	// Release of that server.
+	Version       string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupHeader) Reset() {
+	*x = BackupHeader{}
+	mi := &file_rota_v1_operator_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupHeader) ProtoMessage() {}
+
+func (x *BackupHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupHeader.ProtoReflect.Descriptor instead.
+func (*BackupHeader) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BackupHeader) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *BackupHeader) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *BackupHeader) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *BackupHeader) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *BackupHeader) GetRelease() string {
+	if x != nil {
+		return x.Release
+	}
+	return ""
+}
+
+func (x *BackupHeader) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *BackupHeader) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *BackupHeader) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *BackupHeader) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type SaveSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotRequest) Reset() {
+	*x = SaveSnapshotRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotRequest) ProtoMessage() {}
+
+func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{4}
+}
+
+// SaveSnapshotResponse has the header, then data, then the trailer.
+type SaveSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Header        *BackupHeader          `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	Trailer       *BackupTrailer         `protobuf:"bytes,3,opt,name=trailer,proto3" json:"trailer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotResponse) Reset() {
+	*x = SaveSnapshotResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotResponse) ProtoMessage() {}
+
+func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SaveSnapshotResponse) GetHeader() *BackupHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *SaveSnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SaveSnapshotResponse) GetTrailer() *BackupTrailer {
+	if x != nil {
+		return x.Trailer
+	}
+	return nil
+}
+
+// BackupTrailer ends a backup that is whole.
+type BackupTrailer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of data, and their SHA-256.
+	Bytes         uint64 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Sha256        []byte `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupTrailer) Reset() {
+	*x = BackupTrailer{}
+	mi := &file_rota_v1_operator_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupTrailer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupTrailer) ProtoMessage() {}
+
+func (x *BackupTrailer) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupTrailer.ProtoReflect.Descriptor instead.
+func (*BackupTrailer) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BackupTrailer) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackupTrailer) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+type StageRestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the upload: letters and digits, up to 64 bytes. The same for all its parts.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Number of the part. Part 0 drops what was staged before.
+	Number uint32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// At most 524,288 bytes. Empty only to drop what was staged.
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	Force         bool   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageRestoreRequest) Reset() {
+	*x = StageRestoreRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageRestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageRestoreRequest) ProtoMessage() {}
+
+func (x *StageRestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageRestoreRequest.ProtoReflect.Descriptor instead.
+func (*StageRestoreRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *StageRestoreRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *StageRestoreRequest) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *StageRestoreRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *StageRestoreRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type StageRestoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageRestoreResponse) Reset() {
+	*x = StageRestoreResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageRestoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageRestoreResponse) ProtoMessage() {}
+
+func (x *StageRestoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageRestoreResponse.ProtoReflect.Descriptor instead.
+func (*StageRestoreResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{8}
+}
+
+type CommitRestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Parts uint32                 `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	// xxHash64 of the data of all parts.
+	Sum   uint64 `protobuf:"fixed64,3,opt,name=sum,proto3" json:"sum,omitempty"`
+	Force bool   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	// Feature level of the backup. All servers must know it.
+	FeatureLevel  uint32 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitRestoreRequest) Reset() {
+	*x = CommitRestoreRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitRestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitRestoreRequest) ProtoMessage() {}
+
+func (x *CommitRestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitRestoreRequest.ProtoReflect.Descriptor instead.
+func (*CommitRestoreRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CommitRestoreRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CommitRestoreRequest) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *CommitRestoreRequest) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+func (x *CommitRestoreRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *CommitRestoreRequest) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+type CommitRestoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Index of the entry that replaced the state.
+	Index     uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Attempts that ran when the backup was made and count as lost.
+	AttemptsLost  uint64 `protobuf:"varint,3,opt,name=attempts_lost,json=attemptsLost,proto3" json:"attempts_lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitRestoreResponse) Reset() {
+	*x = CommitRestoreResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitRestoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitRestoreResponse) ProtoMessage() {}
+
+func (x *CommitRestoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitRestoreResponse.ProtoReflect.Descriptor instead.
+func (*CommitRestoreResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CommitRestoreResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CommitRestoreResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *CommitRestoreResponse) GetAttemptsLost() uint64 {
+	if x != nil {
+		return x.AttemptsLost
+	}
+	return 0
+}
+
 type Peer struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -271,7 +914,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	mi := &file_rota_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +926,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	mi := &file_rota_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +939,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Peer) GetId() string {
@@ -346,7 +989,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[3]
+	mi := &file_rota_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +1001,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[3]
+	mi := &file_rota_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +1014,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListPeersRequest) GetAllowStale() bool {
@@ -397,7 +1040,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[4]
+	mi := &file_rota_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +1052,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[4]
+	mi := &file_rota_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +1065,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -443,7 +1086,7 @@ type AddPeerRequest struct {
 
 func (x *AddPeerRequest) Reset() {
 	*x = AddPeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[5]
+	mi := &file_rota_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +1098,7 @@ func (x *AddPeerRequest) String() string {
 func (*AddPeerRequest) ProtoMessage() {}
 
 func (x *AddPeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[5]
+	mi := &file_rota_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +1111,7 @@ func (x *AddPeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPeerRequest.ProtoReflect.Descriptor instead.
 func (*AddPeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AddPeerRequest) GetId() string {
@@ -500,7 +1143,7 @@ type AddPeerResponse struct {
 
 func (x *AddPeerResponse) Reset() {
 	*x = AddPeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[6]
+	mi := &file_rota_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +1155,7 @@ func (x *AddPeerResponse) String() string {
 func (*AddPeerResponse) ProtoMessage() {}
 
 func (x *AddPeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[6]
+	mi := &file_rota_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +1168,7 @@ func (x *AddPeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPeerResponse.ProtoReflect.Descriptor instead.
 func (*AddPeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 type MovePeerRequest struct {
@@ -539,7 +1182,7 @@ type MovePeerRequest struct {
 
 func (x *MovePeerRequest) Reset() {
 	*x = MovePeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	mi := &file_rota_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +1194,7 @@ func (x *MovePeerRequest) String() string {
 func (*MovePeerRequest) ProtoMessage() {}
 
 func (x *MovePeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	mi := &file_rota_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +1207,7 @@ func (x *MovePeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePeerRequest.ProtoReflect.Descriptor instead.
 func (*MovePeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MovePeerRequest) GetId() string {
@@ -589,7 +1232,7 @@ type MovePeerResponse struct {
 
 func (x *MovePeerResponse) Reset() {
 	*x = MovePeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	mi := &file_rota_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -601,7 +1244,7 @@ func (x *MovePeerResponse) String() string {
 func (*MovePeerResponse) ProtoMessage() {}
 
 func (x *MovePeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	mi := &file_rota_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -614,7 +1257,7 @@ func (x *MovePeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePeerResponse.ProtoReflect.Descriptor instead.
 func (*MovePeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 type RemovePeerRequest struct {
@@ -626,7 +1269,7 @@ type RemovePeerRequest struct {
 
 func (x *RemovePeerRequest) Reset() {
 	*x = RemovePeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	mi := &file_rota_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +1281,7 @@ func (x *RemovePeerRequest) String() string {
 func (*RemovePeerRequest) ProtoMessage() {}
 
 func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	mi := &file_rota_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +1294,7 @@ func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePeerRequest.ProtoReflect.Descriptor instead.
 func (*RemovePeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RemovePeerRequest) GetId() string {
@@ -669,7 +1312,7 @@ type RemovePeerResponse struct {
 
 func (x *RemovePeerResponse) Reset() {
 	*x = RemovePeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	mi := &file_rota_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +1324,7 @@ func (x *RemovePeerResponse) String() string {
 func (*RemovePeerResponse) ProtoMessage() {}
 
 func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	mi := &file_rota_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +1337,7 @@ func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePeerResponse.ProtoReflect.Descriptor instead.
 func (*RemovePeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 type TransferLeadershipRequest struct {
@@ -707,7 +1350,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[11]
+	mi := &file_rota_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +1362,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[11]
+	mi := &file_rota_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +1375,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -751,7 +1394,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[12]
+	mi := &file_rota_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +1406,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[12]
+	mi := &file_rota_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +1419,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -799,7 +1442,7 @@ type GetStateHashRequest struct {
 
 func (x *GetStateHashRequest) Reset() {
 	*x = GetStateHashRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[13]
+	mi := &file_rota_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +1454,7 @@ func (x *GetStateHashRequest) String() string {
 func (*GetStateHashRequest) ProtoMessage() {}
 
 func (x *GetStateHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[13]
+	mi := &file_rota_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +1467,7 @@ func (x *GetStateHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateHashRequest.ProtoReflect.Descriptor instead.
 func (*GetStateHashRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetStateHashRequest) GetMinIndex() uint64 {
@@ -847,7 +1490,7 @@ type GetStateHashResponse struct {
 
 func (x *GetStateHashResponse) Reset() {
 	*x = GetStateHashResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[14]
+	mi := &file_rota_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -859,7 +1502,7 @@ func (x *GetStateHashResponse) String() string {
 func (*GetStateHashResponse) ProtoMessage() {}
 
 func (x *GetStateHashResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[14]
+	mi := &file_rota_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -872,7 +1515,7 @@ func (x *GetStateHashResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateHashResponse.ProtoReflect.Descriptor instead.
 func (*GetStateHashResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetStateHashResponse) GetServerId() string {
@@ -904,7 +1547,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[15]
+	mi := &file_rota_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1559,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[15]
+	mi := &file_rota_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1572,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 type TakeSnapshotResponse struct {
@@ -942,7 +1585,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[16]
+	mi := &file_rota_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1597,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[16]
+	mi := &file_rota_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1610,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TakeSnapshotResponse) GetIndex() uint64 {
@@ -988,13 +1631,15 @@ type Namespace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	QueuedActions uint64                 `protobuf:"varint,2,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
+	// Needs feature level 3; absent before.
+	Usage         *NamespaceUsage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_rota_v1_operator_proto_msgTypes[17]
+	mi := &file_rota_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1651,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[17]
+	mi := &file_rota_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1664,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Namespace) GetName() string {
@@ -1036,6 +1681,111 @@ func (x *Namespace) GetQueuedActions() uint64 {
 	return 0
 }
 
+func (x *Namespace) GetUsage() *NamespaceUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// NamespaceUsage is what the actions of a namespace have used since it was created, of attempts
+// that have ended. What runs now is not in it yet.
+type NamespaceUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Seconds times cores and GPUs that attempts held, whether they were busy or not.
+	CoreSeconds float64 `protobuf:"fixed64,1,opt,name=core_seconds,json=coreSeconds,proto3" json:"core_seconds,omitempty"`
+	GpuSeconds  float64 `protobuf:"fixed64,2,opt,name=gpu_seconds,json=gpuSeconds,proto3" json:"gpu_seconds,omitempty"`
+	// CPU time of all processes, as the nodes measured it.
+	CpuSeconds float64 `protobuf:"fixed64,3,opt,name=cpu_seconds,json=cpuSeconds,proto3" json:"cpu_seconds,omitempty"`
+	// Seconds times bytes of memory that actions reserved for themselves. What trajectories
+	// reserve is not in it.
+	MemoryByteSeconds float64 `protobuf:"fixed64,4,opt,name=memory_byte_seconds,json=memoryByteSeconds,proto3" json:"memory_byte_seconds,omitempty"`
+	Attempts          uint64  `protobuf:"varint,5,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	EndedActions      uint64  `protobuf:"varint,6,opt,name=ended_actions,json=endedActions,proto3" json:"ended_actions,omitempty"`
+	SucceededActions  uint64  `protobuf:"varint,7,opt,name=succeeded_actions,json=succeededActions,proto3" json:"succeeded_actions,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *NamespaceUsage) Reset() {
+	*x = NamespaceUsage{}
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUsage) ProtoMessage() {}
+
+func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
+func (*NamespaceUsage) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *NamespaceUsage) GetCoreSeconds() float64 {
+	if x != nil {
+		return x.CoreSeconds
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetGpuSeconds() float64 {
+	if x != nil {
+		return x.GpuSeconds
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetCpuSeconds() float64 {
+	if x != nil {
+		return x.CpuSeconds
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetMemoryByteSeconds() float64 {
+	if x != nil {
+		return x.MemoryByteSeconds
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetAttempts() uint64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetEndedActions() uint64 {
+	if x != nil {
+		return x.EndedActions
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetSucceededActions() uint64 {
+	if x != nil {
+		return x.SucceededActions
+	}
+	return 0
+}
+
 type CreateNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1045,7 +1795,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[18]
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1807,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[18]
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1820,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateNamespaceRequest) GetName() string {
@@ -1088,7 +1838,7 @@ type CreateNamespaceResponse struct {
 
 func (x *CreateNamespaceResponse) Reset() {
 	*x = CreateNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[19]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1850,7 @@ func (x *CreateNamespaceResponse) String() string {
 func (*CreateNamespaceResponse) ProtoMessage() {}
 
 func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[19]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1863,7 @@ func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 type ListNamespacesRequest struct {
@@ -1126,7 +1876,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[20]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1888,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[20]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1901,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListNamespacesRequest) GetAllowStale() bool {
@@ -1170,7 +1920,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[21]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1932,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[21]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1945,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -1214,7 +1964,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1976,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1989,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -1257,7 +2007,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	mi := &file_rota_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +2019,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	mi := &file_rota_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +2032,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 type Pool struct {
@@ -1303,7 +2053,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_rota_v1_operator_proto_msgTypes[24]
+	mi := &file_rota_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +2065,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[24]
+	mi := &file_rota_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +2078,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Pool) GetName() string {
@@ -1383,7 +2133,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[25]
+	mi := &file_rota_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +2145,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[25]
+	mi := &file_rota_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +2158,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListPoolsRequest) GetAllowStale() bool {
@@ -1427,7 +2177,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[26]
+	mi := &file_rota_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +2189,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[26]
+	mi := &file_rota_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +2202,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -1471,7 +2221,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	mi := &file_rota_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +2233,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	mi := &file_rota_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +2246,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeletePoolRequest) GetName() string {
@@ -1514,7 +2264,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	mi := &file_rota_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +2276,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	mi := &file_rota_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +2289,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 type ResumePoolRequest struct {
@@ -1551,7 +2301,7 @@ type ResumePoolRequest struct {
 
 func (x *ResumePoolRequest) Reset() {
 	*x = ResumePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[29]
+	mi := &file_rota_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +2313,7 @@ func (x *ResumePoolRequest) String() string {
 func (*ResumePoolRequest) ProtoMessage() {}
 
 func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[29]
+	mi := &file_rota_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +2326,7 @@ func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolRequest.ProtoReflect.Descriptor instead.
 func (*ResumePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ResumePoolRequest) GetName() string {
@@ -1594,7 +2344,7 @@ type ResumePoolResponse struct {
 
 func (x *ResumePoolResponse) Reset() {
 	*x = ResumePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[30]
+	mi := &file_rota_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +2356,7 @@ func (x *ResumePoolResponse) String() string {
 func (*ResumePoolResponse) ProtoMessage() {}
 
 func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[30]
+	mi := &file_rota_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +2369,7 @@ func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolResponse.ProtoReflect.Descriptor instead.
 func (*ResumePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 type RaiseLevelRequest struct {
@@ -1632,7 +2382,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[31]
+	mi := &file_rota_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +2394,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[31]
+	mi := &file_rota_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +2407,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RaiseLevelRequest) GetLevel() uint32 {
@@ -1677,7 +2427,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[32]
+	mi := &file_rota_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +2439,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[32]
+	mi := &file_rota_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +2452,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RaiseLevelResponse) GetLevel() uint32 {
@@ -1717,7 +2467,7 @@ var File_rota_v1_operator_proto protoreflect.FileDescriptor
 const file_rota_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"\x16rota/v1/operator.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xe7\x05\n" +
+	"\x10GetStatusRequest\"\x95\x06\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1739,7 +2489,54 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\vquarantined\x18\x10 \x01(\bR\vquarantined\x12@\n" +
 	"\x0elease_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
 	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x12*\n" +
-	"\x11feature_level_max\x18\x13 \x01(\rR\x0ffeatureLevelMax\"\x89\x01\n" +
+	"\x11feature_level_max\x18\x13 \x01(\rR\x0ffeatureLevelMax\x12,\n" +
+	"\x06origin\x18\x14 \x01(\v2\x14.rota.v1.StateOriginR\x06origin\"\xe6\x01\n" +
+	"\vStateOrigin\x12-\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x19.rota.v1.StateOrigin.KindR\x04kind\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"C\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rKIND_RESTORED\x10\x01\x12\x12\n" +
+	"\x0eKIND_RECOVERED\x10\x02\"\x91\x02\n" +
+	"\fBackupHeader\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12#\n" +
+	"\rfeature_level\x18\x04 \x01(\rR\ffeatureLevel\x12\x18\n" +
+	"\arelease\x18\x05 \x01(\tR\arelease\x12\x12\n" +
+	"\x04hash\x18\x06 \x01(\tR\x04hash\x12.\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1b\n" +
+	"\tserver_id\x18\b \x01(\tR\bserverId\x12\x18\n" +
+	"\aversion\x18\t \x01(\tR\aversion\"\x15\n" +
+	"\x13SaveSnapshotRequest\"\x8b\x01\n" +
+	"\x14SaveSnapshotResponse\x12-\n" +
+	"\x06header\x18\x01 \x01(\v2\x15.rota.v1.BackupHeaderR\x06header\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x120\n" +
+	"\atrailer\x18\x03 \x01(\v2\x16.rota.v1.BackupTrailerR\atrailer\"=\n" +
+	"\rBackupTrailer\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"g\n" +
+	"\x13StageRestoreRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"\x16\n" +
+	"\x14StageRestoreResponse\"\x89\x01\n" +
+	"\x14CommitRestoreRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\rR\x05parts\x12\x10\n" +
+	"\x03sum\x18\x03 \x01(\x06R\x03sum\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12#\n" +
+	"\rfeature_level\x18\x05 \x01(\rR\ffeatureLevel\"q\n" +
+	"\x15CommitRestoreResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12#\n" +
+	"\rattempts_lost\x18\x03 \x01(\x04R\fattemptsLost\"\x89\x01\n" +
 	"\x04Peer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -1780,10 +2577,21 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x14TakeSnapshotResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"F\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"u\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
-	"\x0equeued_actions\x18\x02 \x01(\x04R\rqueuedActions\",\n" +
+	"\x0equeued_actions\x18\x02 \x01(\x04R\rqueuedActions\x12-\n" +
+	"\x05usage\x18\x03 \x01(\v2\x17.rota.v1.NamespaceUsageR\x05usage\"\x93\x02\n" +
+	"\x0eNamespaceUsage\x12!\n" +
+	"\fcore_seconds\x18\x01 \x01(\x01R\vcoreSeconds\x12\x1f\n" +
+	"\vgpu_seconds\x18\x02 \x01(\x01R\n" +
+	"gpuSeconds\x12\x1f\n" +
+	"\vcpu_seconds\x18\x03 \x01(\x01R\n" +
+	"cpuSeconds\x12.\n" +
+	"\x13memory_byte_seconds\x18\x04 \x01(\x01R\x11memoryByteSeconds\x12\x1a\n" +
+	"\battempts\x18\x05 \x01(\x04R\battempts\x12#\n" +
+	"\rended_actions\x18\x06 \x01(\x04R\fendedActions\x12+\n" +
+	"\x11succeeded_actions\x18\a \x01(\x04R\x10succeededActions\",\n" +
 	"\x16CreateNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
 	"\x17CreateNamespaceResponse\"8\n" +
@@ -1818,7 +2626,8 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x11RaiseLevelRequest\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\"*\n" +
 	"\x12RaiseLevelResponse\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level2\xf0\b\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level2\xdc\n" +
+	"\n" +
 	"\x0fOperatorService\x12B\n" +
 	"\tGetStatus\x12\x19.rota.v1.GetStatusRequest\x1a\x1a.rota.v1.GetStatusResponse\x12B\n" +
 	"\tListPeers\x12\x19.rota.v1.ListPeersRequest\x1a\x1a.rota.v1.ListPeersResponse\x12<\n" +
@@ -1828,7 +2637,10 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"RemovePeer\x12\x1a.rota.v1.RemovePeerRequest\x1a\x1b.rota.v1.RemovePeerResponse\x12]\n" +
 	"\x12TransferLeadership\x12\".rota.v1.TransferLeadershipRequest\x1a#.rota.v1.TransferLeadershipResponse\x12K\n" +
 	"\fGetStateHash\x12\x1c.rota.v1.GetStateHashRequest\x1a\x1d.rota.v1.GetStateHashResponse\x12K\n" +
-	"\fTakeSnapshot\x12\x1c.rota.v1.TakeSnapshotRequest\x1a\x1d.rota.v1.TakeSnapshotResponse\x12T\n" +
+	"\fTakeSnapshot\x12\x1c.rota.v1.TakeSnapshotRequest\x1a\x1d.rota.v1.TakeSnapshotResponse\x12M\n" +
+	"\fSaveSnapshot\x12\x1c.rota.v1.SaveSnapshotRequest\x1a\x1d.rota.v1.SaveSnapshotResponse0\x01\x12K\n" +
+	"\fStageRestore\x12\x1c.rota.v1.StageRestoreRequest\x1a\x1d.rota.v1.StageRestoreResponse\x12N\n" +
+	"\rCommitRestore\x12\x1d.rota.v1.CommitRestoreRequest\x1a\x1e.rota.v1.CommitRestoreResponse\x12T\n" +
 	"\x0fCreateNamespace\x12\x1f.rota.v1.CreateNamespaceRequest\x1a .rota.v1.CreateNamespaceResponse\x12Q\n" +
 	"\x0eListNamespaces\x12\x1e.rota.v1.ListNamespacesRequest\x1a\x1f.rota.v1.ListNamespacesResponse\x12T\n" +
 	"\x0fDeleteNamespace\x12\x1f.rota.v1.DeleteNamespaceRequest\x1a .rota.v1.DeleteNamespaceResponse\x12B\n" +
@@ -1852,86 +2664,111 @@ func file_rota_v1_operator_proto_rawDescGZIP() []byte {
 	return file_rota_v1_operator_proto_rawDescData
 }
 
-var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_rota_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_rota_v1_operator_proto_goTypes = []any{
-	(*GetStatusRequest)(nil),           // 0: rota.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 1: rota.v1.GetStatusResponse
-	(*Peer)(nil),                       // 2: rota.v1.Peer
-	(*ListPeersRequest)(nil),           // 3: rota.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),          // 4: rota.v1.ListPeersResponse
-	(*AddPeerRequest)(nil),             // 5: rota.v1.AddPeerRequest
-	(*AddPeerResponse)(nil),            // 6: rota.v1.AddPeerResponse
-	(*MovePeerRequest)(nil),            // 7: rota.v1.MovePeerRequest
-	(*MovePeerResponse)(nil),           // 8: rota.v1.MovePeerResponse
-	(*RemovePeerRequest)(nil),          // 9: rota.v1.RemovePeerRequest
-	(*RemovePeerResponse)(nil),         // 10: rota.v1.RemovePeerResponse
-	(*TransferLeadershipRequest)(nil),  // 11: rota.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 12: rota.v1.TransferLeadershipResponse
-	(*GetStateHashRequest)(nil),        // 13: rota.v1.GetStateHashRequest
-	(*GetStateHashResponse)(nil),       // 14: rota.v1.GetStateHashResponse
-	(*TakeSnapshotRequest)(nil),        // 15: rota.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),       // 16: rota.v1.TakeSnapshotResponse
-	(*Namespace)(nil),                  // 17: rota.v1.Namespace
-	(*CreateNamespaceRequest)(nil),     // 18: rota.v1.CreateNamespaceRequest
-	(*CreateNamespaceResponse)(nil),    // 19: rota.v1.CreateNamespaceResponse
-	(*ListNamespacesRequest)(nil),      // 20: rota.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 21: rota.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),     // 22: rota.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),    // 23: rota.v1.DeleteNamespaceResponse
-	(*Pool)(nil),                       // 24: rota.v1.Pool
-	(*ListPoolsRequest)(nil),           // 25: rota.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),          // 26: rota.v1.ListPoolsResponse
-	(*DeletePoolRequest)(nil),          // 27: rota.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),         // 28: rota.v1.DeletePoolResponse
-	(*ResumePoolRequest)(nil),          // 29: rota.v1.ResumePoolRequest
-	(*ResumePoolResponse)(nil),         // 30: rota.v1.ResumePoolResponse
-	(*RaiseLevelRequest)(nil),          // 31: rota.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),         // 32: rota.v1.RaiseLevelResponse
-	(*timestamppb.Timestamp)(nil),      // 33: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 34: google.protobuf.Duration
+	(StateOrigin_Kind)(0),              // 0: rota.v1.StateOrigin.Kind
+	(*GetStatusRequest)(nil),           // 1: rota.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 2: rota.v1.GetStatusResponse
+	(*StateOrigin)(nil),                // 3: rota.v1.StateOrigin
+	(*BackupHeader)(nil),               // 4: rota.v1.BackupHeader
+	(*SaveSnapshotRequest)(nil),        // 5: rota.v1.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),       // 6: rota.v1.SaveSnapshotResponse
+	(*BackupTrailer)(nil),              // 7: rota.v1.BackupTrailer
+	(*StageRestoreRequest)(nil),        // 8: rota.v1.StageRestoreRequest
+	(*StageRestoreResponse)(nil),       // 9: rota.v1.StageRestoreResponse
+	(*CommitRestoreRequest)(nil),       // 10: rota.v1.CommitRestoreRequest
+	(*CommitRestoreResponse)(nil),      // 11: rota.v1.CommitRestoreResponse
+	(*Peer)(nil),                       // 12: rota.v1.Peer
+	(*ListPeersRequest)(nil),           // 13: rota.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),          // 14: rota.v1.ListPeersResponse
+	(*AddPeerRequest)(nil),             // 15: rota.v1.AddPeerRequest
+	(*AddPeerResponse)(nil),            // 16: rota.v1.AddPeerResponse
+	(*MovePeerRequest)(nil),            // 17: rota.v1.MovePeerRequest
+	(*MovePeerResponse)(nil),           // 18: rota.v1.MovePeerResponse
+	(*RemovePeerRequest)(nil),          // 19: rota.v1.RemovePeerRequest
+	(*RemovePeerResponse)(nil),         // 20: rota.v1.RemovePeerResponse
+	(*TransferLeadershipRequest)(nil),  // 21: rota.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 22: rota.v1.TransferLeadershipResponse
+	(*GetStateHashRequest)(nil),        // 23: rota.v1.GetStateHashRequest
+	(*GetStateHashResponse)(nil),       // 24: rota.v1.GetStateHashResponse
+	(*TakeSnapshotRequest)(nil),        // 25: rota.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),       // 26: rota.v1.TakeSnapshotResponse
+	(*Namespace)(nil),                  // 27: rota.v1.Namespace
+	(*NamespaceUsage)(nil),             // 28: rota.v1.NamespaceUsage
+	(*CreateNamespaceRequest)(nil),     // 29: rota.v1.CreateNamespaceRequest
+	(*CreateNamespaceResponse)(nil),    // 30: rota.v1.CreateNamespaceResponse
+	(*ListNamespacesRequest)(nil),      // 31: rota.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),     // 32: rota.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),     // 33: rota.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),    // 34: rota.v1.DeleteNamespaceResponse
+	(*Pool)(nil),                       // 35: rota.v1.Pool
+	(*ListPoolsRequest)(nil),           // 36: rota.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),          // 37: rota.v1.ListPoolsResponse
+	(*DeletePoolRequest)(nil),          // 38: rota.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 39: rota.v1.DeletePoolResponse
+	(*ResumePoolRequest)(nil),          // 40: rota.v1.ResumePoolRequest
+	(*ResumePoolResponse)(nil),         // 41: rota.v1.ResumePoolResponse
+	(*RaiseLevelRequest)(nil),          // 42: rota.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),         // 43: rota.v1.RaiseLevelResponse
+	(*timestamppb.Timestamp)(nil),      // 44: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 45: google.protobuf.Duration
 }
 var file_rota_v1_operator_proto_depIdxs = []int32{
-	33, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
-	34, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
-	34, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
-	2,  // 3: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
-	17, // 4: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
-	24, // 5: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
-	0,  // 6: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
-	3,  // 7: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
-	5,  // 8: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
-	7,  // 9: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
-	9,  // 10: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
-	11, // 11: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
-	13, // 12: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
-	15, // 13: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
-	18, // 14: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
-	20, // 15: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
-	22, // 16: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
-	25, // 17: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
-	27, // 18: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
-	29, // 19: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
-	31, // 20: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
-	1,  // 21: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
-	4,  // 22: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
-	6,  // 23: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
-	8,  // 24: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
-	10, // 25: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
-	12, // 26: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
-	14, // 27: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
-	16, // 28: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
-	19, // 29: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
-	21, // 30: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
-	23, // 31: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
-	26, // 32: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
-	28, // 33: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
-	30, // 34: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
-	32, // 35: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
-	21, // [21:36] is the sub-list for method output_type
-	6,  // [6:21] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	44, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
+	45, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
+	45, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
+	3,  // 3: rota.v1.GetStatusResponse.origin:type_name -> rota.v1.StateOrigin
+	0,  // 4: rota.v1.StateOrigin.kind:type_name -> rota.v1.StateOrigin.Kind
+	44, // 5: rota.v1.StateOrigin.time:type_name -> google.protobuf.Timestamp
+	44, // 6: rota.v1.BackupHeader.time:type_name -> google.protobuf.Timestamp
+	4,  // 7: rota.v1.SaveSnapshotResponse.header:type_name -> rota.v1.BackupHeader
+	7,  // 8: rota.v1.SaveSnapshotResponse.trailer:type_name -> rota.v1.BackupTrailer
+	12, // 9: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
+	28, // 10: rota.v1.Namespace.usage:type_name -> rota.v1.NamespaceUsage
+	27, // 11: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
+	35, // 12: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
+	1,  // 13: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
+	13, // 14: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
+	15, // 15: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
+	17, // 16: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
+	19, // 17: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
+	21, // 18: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
+	23, // 19: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
+	25, // 20: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
+	5,  // 21: rota.v1.OperatorService.SaveSnapshot:input_type -> rota.v1.SaveSnapshotRequest
+	8,  // 22: rota.v1.OperatorService.StageRestore:input_type -> rota.v1.StageRestoreRequest
+	10, // 23: rota.v1.OperatorService.CommitRestore:input_type -> rota.v1.CommitRestoreRequest
+	29, // 24: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
+	31, // 25: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
+	33, // 26: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
+	36, // 27: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
+	38, // 28: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
+	40, // 29: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
+	42, // 30: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
+	2,  // 31: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
+	14, // 32: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
+	16, // 33: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
+	18, // 34: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
+	20, // 35: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
+	22, // 36: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
+	24, // 37: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
+	26, // 38: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
+	6,  // 39: rota.v1.OperatorService.SaveSnapshot:output_type -> rota.v1.SaveSnapshotResponse
+	9,  // 40: rota.v1.OperatorService.StageRestore:output_type -> rota.v1.StageRestoreResponse
+	11, // 41: rota.v1.OperatorService.CommitRestore:output_type -> rota.v1.CommitRestoreResponse
+	30, // 42: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
+	32, // 43: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
+	34, // 44: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
+	37, // 45: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
+	39, // 46: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
+	41, // 47: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
+	43, // 48: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
+	31, // [31:49] is the sub-list for method output_type
+	13, // [13:31] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_operator_proto_init() }
@@ -1939,19 +2776,20 @@ func file_rota_v1_operator_proto_init() {
 	if File_rota_v1_operator_proto != nil {
 		return
 	}
-	file_rota_v1_operator_proto_msgTypes[2].OneofWrappers = []any{}
+	file_rota_v1_operator_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_operator_proto_rawDesc), len(file_rota_v1_operator_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   33,
+			NumEnums:      1,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_rota_v1_operator_proto_goTypes,
 		DependencyIndexes: file_rota_v1_operator_proto_depIdxs,
+		EnumInfos:         file_rota_v1_operator_proto_enumTypes,
 		MessageInfos:      file_rota_v1_operator_proto_msgTypes,
 	}.Build()
 	File_rota_v1_operator_proto = out.File

@@ -2021,6 +2021,86 @@ func (x *ListPoliciesResponse) GetNextPageToken() string {
 	return ""
 }
 
+type DeletePolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyRequest) Reset() {
+	*x = DeletePolicyRequest{}
+	mi := &file_rota_v1_rollout_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyRequest) ProtoMessage() {}
+
+func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_rollout_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
+func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *DeletePolicyRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+type DeletePolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyResponse) Reset() {
+	*x = DeletePolicyResponse{}
+	mi := &file_rota_v1_rollout_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyResponse) ProtoMessage() {}
+
+func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_rollout_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
+func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_rollout_proto_rawDescGZIP(), []int{31}
+}
+
 var File_rota_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_rota_v1_rollout_proto_rawDesc = "" +
@@ -2162,7 +2242,10 @@ const file_rota_v1_rollout_proto_rawDesc = "" +
 	"allowStale\"k\n" +
 	"\x14ListPoliciesResponse\x12+\n" +
 	"\bpolicies\x18\x01 \x03(\v2\x0f.rota.v1.PolicyR\bpolicies\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*z\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"-\n" +
+	"\x13DeletePolicyRequest\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\"\x16\n" +
+	"\x14DeletePolicyResponse*z\n" +
 	"\fRolloutState\x12\x1d\n" +
 	"\x19ROLLOUT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12ROLLOUT_STATE_OPEN\x10\x01\x12\x18\n" +
@@ -2174,7 +2257,7 @@ const file_rota_v1_rollout_proto_rawDesc = "" +
 	"\x1cROLLOUT_MEMBER_STATE_SAMPLED\x10\x02\x12\"\n" +
 	"\x1eROLLOUT_MEMBER_STATE_REDUNDANT\x10\x03\x12\x1e\n" +
 	"\x1aROLLOUT_MEMBER_STATE_STALE\x10\x04\x12\x1f\n" +
-	"\x1bROLLOUT_MEMBER_STATE_FAILED\x10\x052\xc7\x06\n" +
+	"\x1bROLLOUT_MEMBER_STATE_FAILED\x10\x052\x94\a\n" +
 	"\x0eRolloutService\x12N\n" +
 	"\rCreateRollout\x12\x1d.rota.v1.CreateRolloutRequest\x1a\x1e.rota.v1.CreateRolloutResponse\x12K\n" +
 	"\fCloseRollout\x12\x1c.rota.v1.CloseRolloutRequest\x1a\x1d.rota.v1.CloseRolloutResponse\x12E\n" +
@@ -2187,7 +2270,8 @@ const file_rota_v1_rollout_proto_rawDesc = "" +
 	"\fResumePolicy\x12\x1c.rota.v1.ResumePolicyRequest\x1a\x1d.rota.v1.ResumePolicyResponse\x12Q\n" +
 	"\x0ePublishVersion\x12\x1e.rota.v1.PublishVersionRequest\x1a\x1f.rota.v1.PublishVersionResponse\x12B\n" +
 	"\tGetPolicy\x12\x19.rota.v1.GetPolicyRequest\x1a\x1a.rota.v1.GetPolicyResponse\x12K\n" +
-	"\fListPolicies\x12\x1c.rota.v1.ListPoliciesRequest\x1a\x1d.rota.v1.ListPoliciesResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"\fListPolicies\x12\x1c.rota.v1.ListPoliciesRequest\x1a\x1d.rota.v1.ListPoliciesResponse\x12K\n" +
+	"\fDeletePolicy\x12\x1c.rota.v1.DeletePolicyRequest\x1a\x1d.rota.v1.DeletePolicyResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_rollout_proto_rawDescOnce sync.Once
@@ -2202,7 +2286,7 @@ func file_rota_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rota_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_rota_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_rota_v1_rollout_proto_goTypes = []any{
 	(RolloutState)(0),              // 0: rota.v1.RolloutState
 	(RolloutMemberState)(0),        // 1: rota.v1.RolloutMemberState
@@ -2236,19 +2320,21 @@ var file_rota_v1_rollout_proto_goTypes = []any{
 	(*GetPolicyResponse)(nil),      // 29: rota.v1.GetPolicyResponse
 	(*ListPoliciesRequest)(nil),    // 30: rota.v1.ListPoliciesRequest
 	(*ListPoliciesResponse)(nil),   // 31: rota.v1.ListPoliciesResponse
-	(*timestamppb.Timestamp)(nil),  // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 33: google.protobuf.Duration
+	(*DeletePolicyRequest)(nil),    // 32: rota.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),   // 33: rota.v1.DeletePolicyResponse
+	(*timestamppb.Timestamp)(nil),  // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 35: google.protobuf.Duration
 }
 var file_rota_v1_rollout_proto_depIdxs = []int32{
-	32, // 0: rota.v1.Policy.publish_time:type_name -> google.protobuf.Timestamp
+	34, // 0: rota.v1.Policy.publish_time:type_name -> google.protobuf.Timestamp
 	3,  // 1: rota.v1.Rollout.spec:type_name -> rota.v1.RolloutSpec
 	0,  // 2: rota.v1.Rollout.state:type_name -> rota.v1.RolloutState
 	4,  // 3: rota.v1.Rollout.counts:type_name -> rota.v1.RolloutCounts
-	32, // 4: rota.v1.Rollout.create_time:type_name -> google.protobuf.Timestamp
-	32, // 5: rota.v1.Rollout.end_time:type_name -> google.protobuf.Timestamp
+	34, // 4: rota.v1.Rollout.create_time:type_name -> google.protobuf.Timestamp
+	34, // 5: rota.v1.Rollout.end_time:type_name -> google.protobuf.Timestamp
 	7,  // 6: rota.v1.RolloutGroup.members:type_name -> rota.v1.RolloutMember
 	1,  // 7: rota.v1.RolloutMember.state:type_name -> rota.v1.RolloutMemberState
-	32, // 8: rota.v1.CreateRolloutRequest.expire_time:type_name -> google.protobuf.Timestamp
+	34, // 8: rota.v1.CreateRolloutRequest.expire_time:type_name -> google.protobuf.Timestamp
 	3,  // 9: rota.v1.CreateRolloutRequest.spec:type_name -> rota.v1.RolloutSpec
 	5,  // 10: rota.v1.CreateRolloutResponse.rollout:type_name -> rota.v1.Rollout
 	5,  // 11: rota.v1.CloseRolloutResponse.rollout:type_name -> rota.v1.Rollout
@@ -2256,7 +2342,7 @@ var file_rota_v1_rollout_proto_depIdxs = []int32{
 	6,  // 13: rota.v1.GetRolloutResponse.groups:type_name -> rota.v1.RolloutGroup
 	5,  // 14: rota.v1.ListRolloutsResponse.rollouts:type_name -> rota.v1.Rollout
 	1,  // 15: rota.v1.PutSampleResponse.state:type_name -> rota.v1.RolloutMemberState
-	33, // 16: rota.v1.GetBatchRequest.wait:type_name -> google.protobuf.Duration
+	35, // 16: rota.v1.GetBatchRequest.wait:type_name -> google.protobuf.Duration
 	9,  // 17: rota.v1.GetBatchResponse.samples:type_name -> rota.v1.Sample
 	2,  // 18: rota.v1.PublishVersionResponse.policy:type_name -> rota.v1.Policy
 	2,  // 19: rota.v1.GetPolicyResponse.policy:type_name -> rota.v1.Policy
@@ -2272,19 +2358,21 @@ var file_rota_v1_rollout_proto_depIdxs = []int32{
 	26, // 29: rota.v1.RolloutService.PublishVersion:input_type -> rota.v1.PublishVersionRequest
 	28, // 30: rota.v1.RolloutService.GetPolicy:input_type -> rota.v1.GetPolicyRequest
 	30, // 31: rota.v1.RolloutService.ListPolicies:input_type -> rota.v1.ListPoliciesRequest
-	11, // 32: rota.v1.RolloutService.CreateRollout:output_type -> rota.v1.CreateRolloutResponse
-	13, // 33: rota.v1.RolloutService.CloseRollout:output_type -> rota.v1.CloseRolloutResponse
-	15, // 34: rota.v1.RolloutService.GetRollout:output_type -> rota.v1.GetRolloutResponse
-	17, // 35: rota.v1.RolloutService.ListRollouts:output_type -> rota.v1.ListRolloutsResponse
-	19, // 36: rota.v1.RolloutService.PutSample:output_type -> rota.v1.PutSampleResponse
-	21, // 37: rota.v1.RolloutService.GetBatch:output_type -> rota.v1.GetBatchResponse
-	23, // 38: rota.v1.RolloutService.SuspendPolicy:output_type -> rota.v1.SuspendPolicyResponse
-	25, // 39: rota.v1.RolloutService.ResumePolicy:output_type -> rota.v1.ResumePolicyResponse
-	27, // 40: rota.v1.RolloutService.PublishVersion:output_type -> rota.v1.PublishVersionResponse
-	29, // 41: rota.v1.RolloutService.GetPolicy:output_type -> rota.v1.GetPolicyResponse
-	31, // 42: rota.v1.RolloutService.ListPolicies:output_type -> rota.v1.ListPoliciesResponse
-	32, // [32:43] is the sub-list for method output_type
-	21, // [21:32] is the sub-list for method input_type
+	32, // 32: rota.v1.RolloutService.DeletePolicy:input_type -> rota.v1.DeletePolicyRequest
+	11, // 33: rota.v1.RolloutService.CreateRollout:output_type -> rota.v1.CreateRolloutResponse
+	13, // 34: rota.v1.RolloutService.CloseRollout:output_type -> rota.v1.CloseRolloutResponse
+	15, // 35: rota.v1.RolloutService.GetRollout:output_type -> rota.v1.GetRolloutResponse
+	17, // 36: rota.v1.RolloutService.ListRollouts:output_type -> rota.v1.ListRolloutsResponse
+	19, // 37: rota.v1.RolloutService.PutSample:output_type -> rota.v1.PutSampleResponse
+	21, // 38: rota.v1.RolloutService.GetBatch:output_type -> rota.v1.GetBatchResponse
+	23, // 39: rota.v1.RolloutService.SuspendPolicy:output_type -> rota.v1.SuspendPolicyResponse
+	25, // 40: rota.v1.RolloutService.ResumePolicy:output_type -> rota.v1.ResumePolicyResponse
+	27, // 41: rota.v1.RolloutService.PublishVersion:output_type -> rota.v1.PublishVersionResponse
+	29, // 42: rota.v1.RolloutService.GetPolicy:output_type -> rota.v1.GetPolicyResponse
+	31, // 43: rota.v1.RolloutService.ListPolicies:output_type -> rota.v1.ListPoliciesResponse
+	33, // 44: rota.v1.RolloutService.DeletePolicy:output_type -> rota.v1.DeletePolicyResponse
+	33, // [33:45] is the sub-list for method output_type
+	21, // [21:33] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -2301,7 +2389,7 @@ func file_rota_v1_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_rollout_proto_rawDesc), len(file_rota_v1_rollout_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -191,6 +191,65 @@ func (GenerationState) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
+type WorkerPoolMemberState int32
+
+const (
+	WorkerPoolMemberState_WORKER_POOL_MEMBER_STATE_UNSPECIFIED WorkerPoolMemberState = 0
+	// Its action is to be queued.
+	WorkerPoolMemberState_WORKER_POOL_MEMBER_STATE_PLANNED WorkerPoolMemberState = 1
+	// Its action waits for GPUs.
+	WorkerPoolMemberState_WORKER_POOL_MEMBER_STATE_QUEUED WorkerPoolMemberState = 2
+	// Its action runs.
+	WorkerPoolMemberState_WORKER_POOL_MEMBER_STATE_RUNNING WorkerPoolMemberState = 3
+	// Its worker drains, and its action is canceled then.
+	WorkerPoolMemberState_WORKER_POOL_MEMBER_STATE_LEAVING WorkerPoolMemberState = 4
+)
+
+// Enum value maps for WorkerPoolMemberState.
+var (
+	WorkerPoolMemberState_name = map[int32]string{
+		0: "WORKER_POOL_MEMBER_STATE_UNSPECIFIED",
+		1: "WORKER_POOL_MEMBER_STATE_PLANNED",
+		2: "WORKER_POOL_MEMBER_STATE_QUEUED",
+		3: "WORKER_POOL_MEMBER_STATE_RUNNING",
+		4: "WORKER_POOL_MEMBER_STATE_LEAVING",
+	}
+	WorkerPoolMemberState_value = map[string]int32{
+		"WORKER_POOL_MEMBER_STATE_UNSPECIFIED": 0,
+		"WORKER_POOL_MEMBER_STATE_PLANNED":     1,
+		"WORKER_POOL_MEMBER_STATE_QUEUED":      2,
+		"WORKER_POOL_MEMBER_STATE_RUNNING":     3,
+		"WORKER_POOL_MEMBER_STATE_LEAVING":     4,
+	}
+)
+
+func (x WorkerPoolMemberState) Enum() *WorkerPoolMemberState {
+	p := new(WorkerPoolMemberState)
+	*p = x
+	return p
+}
+
+func (x WorkerPoolMemberState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkerPoolMemberState) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_worker_proto_enumTypes[3].Descriptor()
+}
+
+func (WorkerPoolMemberState) Type() protoreflect.EnumType {
+	return &file_rota_v1_worker_proto_enumTypes[3]
+}
+
+func (x WorkerPoolMemberState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkerPoolMemberState.Descriptor instead.
+func (WorkerPoolMemberState) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
 // WorkerProfile is what was measured of an engine. Between two points it is a line; beyond the
 // last one the line through the last two goes on.
 type WorkerProfile struct {
@@ -448,8 +507,10 @@ type Worker struct {
 	// Tokens that these are predicted to generate yet.
 	PredictedTokens uint64 `protobuf:"varint,6,opt,name=predicted_tokens,json=predictedTokens,proto3" json:"predicted_tokens,omitempty"`
 	// Tokens that it generated since it was registered.
-	OutputTokens  uint64                 `protobuf:"varint,7,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	RegisterTime  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=register_time,json=registerTime,proto3" json:"register_time,omitempty"`
+	OutputTokens uint64                 `protobuf:"varint,7,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	RegisterTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=register_time,json=registerTime,proto3" json:"register_time,omitempty"`
+	// The worker pool that started it; empty: none did.
+	Pool          string `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +599,13 @@ func (x *Worker) GetRegisterTime() *timestamppb.Timestamp {
 		return x.RegisterTime
 	}
 	return nil
+}
+
+func (x *Worker) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
 }
 
 // GenerationSpec is what is said about a trajectory that generates, when it is opened.
@@ -1558,9 +1626,13 @@ type WatchRoutesResponse struct {
 	SuspendedPolicies []string `protobuf:"bytes,6,rep,name=suspended_policies,json=suspendedPolicies,proto3" json:"suspended_policies,omitempty"`
 	ResumedPolicies   []string `protobuf:"bytes,7,rep,name=resumed_policies,json=resumedPolicies,proto3" json:"resumed_policies,omitempty"`
 	// The whole of a reset has been sent.
-	Complete      bool `protobuf:"varint,8,opt,name=complete,proto3" json:"complete,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Complete bool `protobuf:"varint,8,opt,name=complete,proto3" json:"complete,omitempty"`
+	// Reward functions, if routes of all policies are watched, and the names of those that were
+	// removed.
+	Rewards        []*Reward `protobuf:"bytes,9,rep,name=rewards,proto3" json:"rewards,omitempty"`
+	RemovedRewards []string  `protobuf:"bytes,10,rep,name=removed_rewards,json=removedRewards,proto3" json:"removed_rewards,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchRoutesResponse) Reset() {
@@ -1647,6 +1719,20 @@ func (x *WatchRoutesResponse) GetComplete() bool {
 		return x.Complete
 	}
 	return false
+}
+
+func (x *WatchRoutesResponse) GetRewards() []*Reward {
+	if x != nil {
+		return x.Rewards
+	}
+	return nil
+}
+
+func (x *WatchRoutesResponse) GetRemovedRewards() []string {
+	if x != nil {
+		return x.RemovedRewards
+	}
+	return nil
 }
 
 // GenerationReport is what a trajectory generated since the report before, at one gateway.
@@ -1932,11 +2018,996 @@ func (*ReportGenerationsResponse) Descriptor() ([]byte, []int) {
 	return file_rota_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
+// WorkerPoolSpec is what is declared about a pool of workers.
+type WorkerPoolSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique among pools; at most 96 bytes.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The policy that its workers serve.
+	Policy string `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Namespace of the actions that are its workers; "default" if empty.
+	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The action that is a worker: it starts an engine and ends with it. Its GPU requirement says
+	// which class of GPUs; the allowed degrees are those of the options. {{gpus}} becomes the degree.
+	// The engine listens on the port below and the number of its first GPU, which is the first of
+	// ROTA_GPUS.
+	Start *ActionSpec `protobuf:"bytes,4,opt,name=start,proto3" json:"start,omitempty"`
+	// GPUs of all its workers together.
+	Gpus    uint32        `protobuf:"varint,5,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Dialect WorkerDialect `protobuf:"varint,6,opt,name=dialect,proto3,enum=rota.v1.WorkerDialect" json:"dialect,omitempty"`
+	// At most 65,472.
+	Port uint32 `protobuf:"varint,7,opt,name=port,proto3" json:"port,omitempty"`
+	// As in WorkerSpec.
+	Hardware string `protobuf:"bytes,8,opt,name=hardware,proto3" json:"hardware,omitempty"`
+	// How long an engine starts, as long as that was not measured.
+	SetUp *durationpb.Duration `protobuf:"bytes,9,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
+	// Within how many steps a change of degrees must gain the time that it costs; 1 if 0.
+	PayBackSteps uint32 `protobuf:"varint,10,opt,name=pay_back_steps,json=payBackSteps,proto3" json:"pay_back_steps,omitempty"`
+	// Degrees that its workers may have; at least one, at most 8.
+	Options       []*WorkerPoolOption `protobuf:"bytes,11,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolSpec) Reset() {
+	*x = WorkerPoolSpec{}
+	mi := &file_rota_v1_worker_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolSpec) ProtoMessage() {}
+
+func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
+func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WorkerPoolSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetStart() *ActionSpec {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *WorkerPoolSpec) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetDialect() WorkerDialect {
+	if x != nil {
+		return x.Dialect
+	}
+	return WorkerDialect_WORKER_DIALECT_UNSPECIFIED
+}
+
+func (x *WorkerPoolSpec) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetHardware() string {
+	if x != nil {
+		return x.Hardware
+	}
+	return ""
+}
+
+func (x *WorkerPoolSpec) GetSetUp() *durationpb.Duration {
+	if x != nil {
+		return x.SetUp
+	}
+	return nil
+}
+
+func (x *WorkerPoolSpec) GetPayBackSteps() uint32 {
+	if x != nil {
+		return x.PayBackSteps
+	}
+	return 0
+}
+
+func (x *WorkerPoolSpec) GetOptions() []*WorkerPoolOption {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// WorkerPoolOption is a degree that workers may have, and what was measured with it.
+type WorkerPoolOption struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// GPUs that a worker shares the model over: 1, 2, 4 or 8.
+	Degree uint32 `protobuf:"varint,1,opt,name=degree,proto3" json:"degree,omitempty"`
+	// As in WorkerSpec.
+	Slots         uint32         `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"`
+	Cost          uint64         `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
+	Profile       *WorkerProfile `protobuf:"bytes,4,opt,name=profile,proto3" json:"profile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolOption) Reset() {
+	*x = WorkerPoolOption{}
+	mi := &file_rota_v1_worker_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolOption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolOption) ProtoMessage() {}
+
+func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
+func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WorkerPoolOption) GetDegree() uint32 {
+	if x != nil {
+		return x.Degree
+	}
+	return 0
+}
+
+func (x *WorkerPoolOption) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *WorkerPoolOption) GetCost() uint64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *WorkerPoolOption) GetProfile() *WorkerProfile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+// WorkerPoolMember is one worker of a pool.
+type WorkerPoolMember struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Degree uint32                 `protobuf:"varint,1,opt,name=degree,proto3" json:"degree,omitempty"`
+	State  WorkerPoolMemberState  `protobuf:"varint,2,opt,name=state,proto3,enum=rota.v1.WorkerPoolMemberState" json:"state,omitempty"`
+	// 0: its action is to be queued.
+	ActionId uint64 `protobuf:"varint,3,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
+	// Name of the worker; empty: it is not registered yet.
+	Worker string `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
+	// How often its action was queued.
+	Starts        uint32 `protobuf:"varint,5,opt,name=starts,proto3" json:"starts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolMember) Reset() {
+	*x = WorkerPoolMember{}
+	mi := &file_rota_v1_worker_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolMember) ProtoMessage() {}
+
+func (x *WorkerPoolMember) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolMember.ProtoReflect.Descriptor instead.
+func (*WorkerPoolMember) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *WorkerPoolMember) GetDegree() uint32 {
+	if x != nil {
+		return x.Degree
+	}
+	return 0
+}
+
+func (x *WorkerPoolMember) GetState() WorkerPoolMemberState {
+	if x != nil {
+		return x.State
+	}
+	return WorkerPoolMemberState_WORKER_POOL_MEMBER_STATE_UNSPECIFIED
+}
+
+func (x *WorkerPoolMember) GetActionId() uint64 {
+	if x != nil {
+		return x.ActionId
+	}
+	return 0
+}
+
+func (x *WorkerPoolMember) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *WorkerPoolMember) GetStarts() uint32 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+// WorkerPoolAdvice is how the GPUs of a pool should be divided.
+type WorkerPoolAdvice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The degree of each worker, the highest first.
+	Degrees []uint32 `protobuf:"varint,1,rep,packed,name=degrees,proto3" json:"degrees,omitempty"`
+	// Trajectories that it is for: those that are open, and those that rollouts still need.
+	Trajectories uint32 `protobuf:"varint,2,opt,name=trajectories,proto3" json:"trajectories,omitempty"`
+	// When the last of them is expected to end with the degrees that the pool has (0: it has no
+	// workers), and with those above. Half of either is the time if lengths cannot be predicted.
+	ExpectedNow *durationpb.Duration `protobuf:"bytes,3,opt,name=expected_now,json=expectedNow,proto3" json:"expected_now,omitempty"`
+	Expected    *durationpb.Duration `protobuf:"bytes,4,opt,name=expected,proto3" json:"expected,omitempty"`
+	// How long the workers that change do not generate.
+	Cost *durationpb.Duration `protobuf:"bytes,5,opt,name=cost,proto3" json:"cost,omitempty"`
+	// Whether that is worth it.
+	Worthwhile bool `protobuf:"varint,6,opt,name=worthwhile,proto3" json:"worthwhile,omitempty"`
+	// All of that in a sentence.
+	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerPoolAdvice) Reset() {
+	*x = WorkerPoolAdvice{}
+	mi := &file_rota_v1_worker_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPoolAdvice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPoolAdvice) ProtoMessage() {}
+
+func (x *WorkerPoolAdvice) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPoolAdvice.ProtoReflect.Descriptor instead.
+func (*WorkerPoolAdvice) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *WorkerPoolAdvice) GetDegrees() []uint32 {
+	if x != nil {
+		return x.Degrees
+	}
+	return nil
+}
+
+func (x *WorkerPoolAdvice) GetTrajectories() uint32 {
+	if x != nil {
+		return x.Trajectories
+	}
+	return 0
+}
+
+func (x *WorkerPoolAdvice) GetExpectedNow() *durationpb.Duration {
+	if x != nil {
+		return x.ExpectedNow
+	}
+	return nil
+}
+
+func (x *WorkerPoolAdvice) GetExpected() *durationpb.Duration {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
+func (x *WorkerPoolAdvice) GetCost() *durationpb.Duration {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+func (x *WorkerPoolAdvice) GetWorthwhile() bool {
+	if x != nil {
+		return x.Worthwhile
+	}
+	return false
+}
+
+func (x *WorkerPoolAdvice) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type WorkerPool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Spec  *WorkerPoolSpec        `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Changes with each change of the pool.
+	Revision uint64              `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Members  []*WorkerPoolMember `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	// How long an engine of it starts: a moving mean of so many set-ups that were measured, or what
+	// was declared if none was.
+	SetUp  *durationpb.Duration `protobuf:"bytes,4,opt,name=set_up,json=setUp,proto3" json:"set_up,omitempty"`
+	SetUps uint64               `protobuf:"varint,5,opt,name=set_ups,json=setUps,proto3" json:"set_ups,omitempty"`
+	// It is forgotten when its workers are gone.
+	Removed bool `protobuf:"varint,6,opt,name=removed,proto3" json:"removed,omitempty"`
+	// The last plan: when it was made, whether it changed degrees, and what was expected.
+	PlanTime           *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=plan_time,json=planTime,proto3" json:"plan_time,omitempty"`
+	PlanChanged        bool                   `protobuf:"varint,8,opt,name=plan_changed,json=planChanged,proto3" json:"plan_changed,omitempty"`
+	PlanTrajectories   uint32                 `protobuf:"varint,9,opt,name=plan_trajectories,json=planTrajectories,proto3" json:"plan_trajectories,omitempty"`
+	PlanExpectedBefore *durationpb.Duration   `protobuf:"bytes,10,opt,name=plan_expected_before,json=planExpectedBefore,proto3" json:"plan_expected_before,omitempty"`
+	PlanExpected       *durationpb.Duration   `protobuf:"bytes,11,opt,name=plan_expected,json=planExpected,proto3" json:"plan_expected,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *WorkerPool) Reset() {
+	*x = WorkerPool{}
+	mi := &file_rota_v1_worker_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerPool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerPool) ProtoMessage() {}
+
+func (x *WorkerPool) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerPool.ProtoReflect.Descriptor instead.
+func (*WorkerPool) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WorkerPool) GetSpec() *WorkerPoolSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *WorkerPool) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *WorkerPool) GetMembers() []*WorkerPoolMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *WorkerPool) GetSetUp() *durationpb.Duration {
+	if x != nil {
+		return x.SetUp
+	}
+	return nil
+}
+
+func (x *WorkerPool) GetSetUps() uint64 {
+	if x != nil {
+		return x.SetUps
+	}
+	return 0
+}
+
+func (x *WorkerPool) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
+}
+
+func (x *WorkerPool) GetPlanTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PlanTime
+	}
+	return nil
+}
+
+func (x *WorkerPool) GetPlanChanged() bool {
+	if x != nil {
+		return x.PlanChanged
+	}
+	return false
+}
+
+func (x *WorkerPool) GetPlanTrajectories() uint32 {
+	if x != nil {
+		return x.PlanTrajectories
+	}
+	return 0
+}
+
+func (x *WorkerPool) GetPlanExpectedBefore() *durationpb.Duration {
+	if x != nil {
+		return x.PlanExpectedBefore
+	}
+	return nil
+}
+
+func (x *WorkerPool) GetPlanExpected() *durationpb.Duration {
+	if x != nil {
+		return x.PlanExpected
+	}
+	return nil
+}
+
+type RegisterWorkerPoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Spec          *WorkerPoolSpec        `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterWorkerPoolRequest) Reset() {
+	*x = RegisterWorkerPoolRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterWorkerPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterWorkerPoolRequest) ProtoMessage() {}
+
+func (x *RegisterWorkerPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterWorkerPoolRequest.ProtoReflect.Descriptor instead.
+func (*RegisterWorkerPoolRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RegisterWorkerPoolRequest) GetSpec() *WorkerPoolSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+type RegisterWorkerPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *WorkerPool            `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterWorkerPoolResponse) Reset() {
+	*x = RegisterWorkerPoolResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterWorkerPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterWorkerPoolResponse) ProtoMessage() {}
+
+func (x *RegisterWorkerPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterWorkerPoolResponse.ProtoReflect.Descriptor instead.
+func (*RegisterWorkerPoolResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RegisterWorkerPoolResponse) GetPool() *WorkerPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type GetWorkerPoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	AllowStale    bool                   `protobuf:"varint,2,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerPoolRequest) Reset() {
+	*x = GetWorkerPoolRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerPoolRequest) ProtoMessage() {}
+
+func (x *GetWorkerPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerPoolRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkerPoolRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetWorkerPoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GetWorkerPoolRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type GetWorkerPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          *WorkerPool            `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerPoolResponse) Reset() {
+	*x = GetWorkerPoolResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerPoolResponse) ProtoMessage() {}
+
+func (x *GetWorkerPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerPoolResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkerPoolResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GetWorkerPoolResponse) GetPool() *WorkerPool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+type ListWorkerPoolsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AllowStale    bool                   `protobuf:"varint,1,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkerPoolsRequest) Reset() {
+	*x = ListWorkerPoolsRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkerPoolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkerPoolsRequest) ProtoMessage() {}
+
+func (x *ListWorkerPoolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkerPoolsRequest.ProtoReflect.Descriptor instead.
+func (*ListWorkerPoolsRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ListWorkerPoolsRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type ListWorkerPoolsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name; a cluster has at most 64.
+	Pools         []*WorkerPool `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkerPoolsResponse) Reset() {
+	*x = ListWorkerPoolsResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkerPoolsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkerPoolsResponse) ProtoMessage() {}
+
+func (x *ListWorkerPoolsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkerPoolsResponse.ProtoReflect.Descriptor instead.
+func (*ListWorkerPoolsResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ListWorkerPoolsResponse) GetPools() []*WorkerPool {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+type RemoveWorkerPoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWorkerPoolRequest) Reset() {
+	*x = RemoveWorkerPoolRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWorkerPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWorkerPoolRequest) ProtoMessage() {}
+
+func (x *RemoveWorkerPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWorkerPoolRequest.ProtoReflect.Descriptor instead.
+func (*RemoveWorkerPoolRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RemoveWorkerPoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RemoveWorkerPoolResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveWorkerPoolResponse) Reset() {
+	*x = RemoveWorkerPoolResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveWorkerPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveWorkerPoolResponse) ProtoMessage() {}
+
+func (x *RemoveWorkerPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveWorkerPoolResponse.ProtoReflect.Descriptor instead.
+func (*RemoveWorkerPoolResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{39}
+}
+
+type PlanWorkerPoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Change the degrees, even if that is not worth it.
+	Apply         bool `protobuf:"varint,2,opt,name=apply,proto3" json:"apply,omitempty"`
+	AllowStale    bool `protobuf:"varint,3,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanWorkerPoolRequest) Reset() {
+	*x = PlanWorkerPoolRequest{}
+	mi := &file_rota_v1_worker_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanWorkerPoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanWorkerPoolRequest) ProtoMessage() {}
+
+func (x *PlanWorkerPoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanWorkerPoolRequest.ProtoReflect.Descriptor instead.
+func (*PlanWorkerPoolRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PlanWorkerPoolRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlanWorkerPoolRequest) GetApply() bool {
+	if x != nil {
+		return x.Apply
+	}
+	return false
+}
+
+func (x *PlanWorkerPoolRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type PlanWorkerPoolResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Advice *WorkerPoolAdvice      `protobuf:"bytes,1,opt,name=advice,proto3" json:"advice,omitempty"`
+	// The degrees are changed.
+	Applied       bool `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanWorkerPoolResponse) Reset() {
+	*x = PlanWorkerPoolResponse{}
+	mi := &file_rota_v1_worker_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanWorkerPoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanWorkerPoolResponse) ProtoMessage() {}
+
+func (x *PlanWorkerPoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_worker_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanWorkerPoolResponse.ProtoReflect.Descriptor instead.
+func (*PlanWorkerPoolResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_worker_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *PlanWorkerPoolResponse) GetAdvice() *WorkerPoolAdvice {
+	if x != nil {
+		return x.Advice
+	}
+	return nil
+}
+
+func (x *PlanWorkerPoolResponse) GetApplied() bool {
+	if x != nil {
+		return x.Applied
+	}
+	return false
+}
+
 var File_rota_v1_worker_proto protoreflect.FileDescriptor
 
 const file_rota_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/worker.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"~\n" +
+	"\x14rota/v1/worker.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/reward.proto\"~\n" +
 	"\rWorkerProfile\x123\n" +
 	"\x06points\x18\x01 \x03(\v2\x1b.rota.v1.WorkerProfilePointR\x06points\x128\n" +
 	"\n" +
@@ -1959,7 +3030,7 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x05slots\x18\t \x01(\rR\x05slots\x120\n" +
 	"\aprofile\x18\n" +
 	" \x01(\v2\x16.rota.v1.WorkerProfileR\aprofile\x12\x18\n" +
-	"\aversion\x18\v \x01(\x04R\aversion\"\xcc\x02\n" +
+	"\aversion\x18\v \x01(\x04R\aversion\"\xe0\x02\n" +
 	"\x06Worker\x12'\n" +
 	"\x04spec\x18\x01 \x01(\v2\x13.rota.v1.WorkerSpecR\x04spec\x12*\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x14.rota.v1.WorkerStateR\x05state\x12\x18\n" +
@@ -1970,7 +3041,8 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"generating\x12)\n" +
 	"\x10predicted_tokens\x18\x06 \x01(\x04R\x0fpredictedTokens\x12#\n" +
 	"\routput_tokens\x18\a \x01(\x04R\foutputTokens\x12?\n" +
-	"\rregister_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fregisterTime\"\x88\x01\n" +
+	"\rregister_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\fregisterTime\x12\x12\n" +
+	"\x04pool\x18\t \x01(\tR\x04pool\"\x88\x01\n" +
 	"\x0eGenerationSpec\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1d\n" +
 	"\n" +
@@ -2039,7 +3111,7 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\bpriority\x18\x04 \x01(\rR\bpriority\x12\x1c\n" +
 	"\tsuspended\x18\x05 \x01(\bR\tsuspended\",\n" +
 	"\x12WatchRoutesRequest\x12\x16\n" +
-	"\x06policy\x18\x01 \x01(\tR\x06policy\"\xcf\x02\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\"\xa3\x03\n" +
 	"\x13WatchRoutesResponse\x12\x14\n" +
 	"\x05reset\x18\x01 \x01(\bR\x05reset\x12&\n" +
 	"\x06routes\x18\x02 \x03(\v2\x0e.rota.v1.RouteR\x06routes\x120\n" +
@@ -2048,7 +3120,10 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x0fremoved_workers\x18\x05 \x03(\tR\x0eremovedWorkers\x12-\n" +
 	"\x12suspended_policies\x18\x06 \x03(\tR\x11suspendedPolicies\x12)\n" +
 	"\x10resumed_policies\x18\a \x03(\tR\x0fresumedPolicies\x12\x1a\n" +
-	"\bcomplete\x18\b \x01(\bR\bcomplete\"\xee\x02\n" +
+	"\bcomplete\x18\b \x01(\bR\bcomplete\x12)\n" +
+	"\arewards\x18\t \x03(\v2\x0f.rota.v1.RewardR\arewards\x12'\n" +
+	"\x0fremoved_rewards\x18\n" +
+	" \x03(\tR\x0eremovedRewards\"\xee\x02\n" +
 	"\x10GenerationReport\x12#\n" +
 	"\rtrajectory_id\x18\x01 \x01(\x04R\ftrajectoryId\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x14\n" +
@@ -2072,7 +3147,81 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"expireTime\x12;\n" +
 	"\vgenerations\x18\x03 \x03(\v2\x19.rota.v1.GenerationReportR\vgenerations\x12/\n" +
 	"\aworkers\x18\x04 \x03(\v2\x15.rota.v1.WorkerReportR\aworkers\"\x1b\n" +
-	"\x19ReportGenerationsResponse*~\n" +
+	"\x19ReportGenerationsResponse\"\x88\x03\n" +
+	"\x0eWorkerPoolSpec\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12)\n" +
+	"\x05start\x18\x04 \x01(\v2\x13.rota.v1.ActionSpecR\x05start\x12\x12\n" +
+	"\x04gpus\x18\x05 \x01(\rR\x04gpus\x120\n" +
+	"\adialect\x18\x06 \x01(\x0e2\x16.rota.v1.WorkerDialectR\adialect\x12\x12\n" +
+	"\x04port\x18\a \x01(\rR\x04port\x12\x1a\n" +
+	"\bhardware\x18\b \x01(\tR\bhardware\x120\n" +
+	"\x06set_up\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12$\n" +
+	"\x0epay_back_steps\x18\n" +
+	" \x01(\rR\fpayBackSteps\x123\n" +
+	"\aoptions\x18\v \x03(\v2\x19.rota.v1.WorkerPoolOptionR\aoptions\"\x86\x01\n" +
+	"\x10WorkerPoolOption\x12\x16\n" +
+	"\x06degree\x18\x01 \x01(\rR\x06degree\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\rR\x05slots\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\x04R\x04cost\x120\n" +
+	"\aprofile\x18\x04 \x01(\v2\x16.rota.v1.WorkerProfileR\aprofile\"\xad\x01\n" +
+	"\x10WorkerPoolMember\x12\x16\n" +
+	"\x06degree\x18\x01 \x01(\rR\x06degree\x124\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1e.rota.v1.WorkerPoolMemberStateR\x05state\x12\x1b\n" +
+	"\taction_id\x18\x03 \x01(\x04R\bactionId\x12\x16\n" +
+	"\x06worker\x18\x04 \x01(\tR\x06worker\x12\x16\n" +
+	"\x06starts\x18\x05 \x01(\rR\x06starts\"\xac\x02\n" +
+	"\x10WorkerPoolAdvice\x12\x18\n" +
+	"\adegrees\x18\x01 \x03(\rR\adegrees\x12\"\n" +
+	"\ftrajectories\x18\x02 \x01(\rR\ftrajectories\x12<\n" +
+	"\fexpected_now\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vexpectedNow\x125\n" +
+	"\bexpected\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bexpected\x12-\n" +
+	"\x04cost\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04cost\x12\x1e\n" +
+	"\n" +
+	"worthwhile\x18\x06 \x01(\bR\n" +
+	"worthwhile\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"\x85\x04\n" +
+	"\n" +
+	"WorkerPool\x12+\n" +
+	"\x04spec\x18\x01 \x01(\v2\x17.rota.v1.WorkerPoolSpecR\x04spec\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x123\n" +
+	"\amembers\x18\x03 \x03(\v2\x19.rota.v1.WorkerPoolMemberR\amembers\x120\n" +
+	"\x06set_up\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05setUp\x12\x17\n" +
+	"\aset_ups\x18\x05 \x01(\x04R\x06setUps\x12\x18\n" +
+	"\aremoved\x18\x06 \x01(\bR\aremoved\x127\n" +
+	"\tplan_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bplanTime\x12!\n" +
+	"\fplan_changed\x18\b \x01(\bR\vplanChanged\x12+\n" +
+	"\x11plan_trajectories\x18\t \x01(\rR\x10planTrajectories\x12K\n" +
+	"\x14plan_expected_before\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x12planExpectedBefore\x12>\n" +
+	"\rplan_expected\x18\v \x01(\v2\x19.google.protobuf.DurationR\fplanExpected\"H\n" +
+	"\x19RegisterWorkerPoolRequest\x12+\n" +
+	"\x04spec\x18\x01 \x01(\v2\x17.rota.v1.WorkerPoolSpecR\x04spec\"E\n" +
+	"\x1aRegisterWorkerPoolResponse\x12'\n" +
+	"\x04pool\x18\x01 \x01(\v2\x13.rota.v1.WorkerPoolR\x04pool\"K\n" +
+	"\x14GetWorkerPoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
+	"\vallow_stale\x18\x02 \x01(\bR\n" +
+	"allowStale\"@\n" +
+	"\x15GetWorkerPoolResponse\x12'\n" +
+	"\x04pool\x18\x01 \x01(\v2\x13.rota.v1.WorkerPoolR\x04pool\"9\n" +
+	"\x16ListWorkerPoolsRequest\x12\x1f\n" +
+	"\vallow_stale\x18\x01 \x01(\bR\n" +
+	"allowStale\"D\n" +
+	"\x17ListWorkerPoolsResponse\x12)\n" +
+	"\x05pools\x18\x01 \x03(\v2\x13.rota.v1.WorkerPoolR\x05pools\"-\n" +
+	"\x17RemoveWorkerPoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x1a\n" +
+	"\x18RemoveWorkerPoolResponse\"b\n" +
+	"\x15PlanWorkerPoolRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05apply\x18\x02 \x01(\bR\x05apply\x12\x1f\n" +
+	"\vallow_stale\x18\x03 \x01(\bR\n" +
+	"allowStale\"e\n" +
+	"\x16PlanWorkerPoolResponse\x121\n" +
+	"\x06advice\x18\x01 \x01(\v2\x19.rota.v1.WorkerPoolAdviceR\x06advice\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\bR\aapplied*~\n" +
 	"\rWorkerDialect\x12\x1e\n" +
 	"\x1aWORKER_DIALECT_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15WORKER_DIALECT_OPENAI\x10\x01\x12\x17\n" +
@@ -2088,7 +3237,13 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x1cGENERATION_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15GENERATION_STATE_IDLE\x10\x01\x12\x1f\n" +
 	"\x1bGENERATION_STATE_GENERATING\x10\x02\x12\x1e\n" +
-	"\x1aGENERATION_STATE_SUSPENDED\x10\x032\xe7\x05\n" +
+	"\x1aGENERATION_STATE_SUSPENDED\x10\x03*\xd8\x01\n" +
+	"\x15WorkerPoolMemberState\x12(\n" +
+	"$WORKER_POOL_MEMBER_STATE_UNSPECIFIED\x10\x00\x12$\n" +
+	" WORKER_POOL_MEMBER_STATE_PLANNED\x10\x01\x12#\n" +
+	"\x1fWORKER_POOL_MEMBER_STATE_QUEUED\x10\x02\x12$\n" +
+	" WORKER_POOL_MEMBER_STATE_RUNNING\x10\x03\x12$\n" +
+	" WORKER_POOL_MEMBER_STATE_LEAVING\x10\x042\x98\t\n" +
 	"\rWorkerService\x12Q\n" +
 	"\x0eRegisterWorker\x12\x1e.rota.v1.RegisterWorkerRequest\x1a\x1f.rota.v1.RegisterWorkerResponse\x12K\n" +
 	"\fUpdateWorker\x12\x1c.rota.v1.UpdateWorkerRequest\x1a\x1d.rota.v1.UpdateWorkerResponse\x12K\n" +
@@ -2098,7 +3253,12 @@ const file_rota_v1_worker_proto_rawDesc = "" +
 	"\x11SuspendTrajectory\x12!.rota.v1.SuspendTrajectoryRequest\x1a\".rota.v1.SuspendTrajectoryResponse\x12W\n" +
 	"\x10ResumeTrajectory\x12 .rota.v1.ResumeTrajectoryRequest\x1a!.rota.v1.ResumeTrajectoryResponse\x12J\n" +
 	"\vWatchRoutes\x12\x1b.rota.v1.WatchRoutesRequest\x1a\x1c.rota.v1.WatchRoutesResponse0\x01\x12Z\n" +
-	"\x11ReportGenerations\x12!.rota.v1.ReportGenerationsRequest\x1a\".rota.v1.ReportGenerationsResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"\x11ReportGenerations\x12!.rota.v1.ReportGenerationsRequest\x1a\".rota.v1.ReportGenerationsResponse\x12]\n" +
+	"\x12RegisterWorkerPool\x12\".rota.v1.RegisterWorkerPoolRequest\x1a#.rota.v1.RegisterWorkerPoolResponse\x12N\n" +
+	"\rGetWorkerPool\x12\x1d.rota.v1.GetWorkerPoolRequest\x1a\x1e.rota.v1.GetWorkerPoolResponse\x12T\n" +
+	"\x0fListWorkerPools\x12\x1f.rota.v1.ListWorkerPoolsRequest\x1a .rota.v1.ListWorkerPoolsResponse\x12W\n" +
+	"\x10RemoveWorkerPool\x12 .rota.v1.RemoveWorkerPoolRequest\x1a!.rota.v1.RemoveWorkerPoolResponse\x12Q\n" +
+	"\x0ePlanWorkerPool\x12\x1e.rota.v1.PlanWorkerPoolRequest\x1a\x1f.rota.v1.PlanWorkerPoolResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_worker_proto_rawDescOnce sync.Once
@@ -2112,90 +3272,139 @@ func file_rota_v1_worker_proto_rawDescGZIP() []byte {
 	return file_rota_v1_worker_proto_rawDescData
 }
 
-var file_rota_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_rota_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_rota_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_rota_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_rota_v1_worker_proto_goTypes = []any{
-	(WorkerDialect)(0),                // 0: rota.v1.WorkerDialect
-	(WorkerState)(0),                  // 1: rota.v1.WorkerState
-	(GenerationState)(0),              // 2: rota.v1.GenerationState
-	(*WorkerProfile)(nil),             // 3: rota.v1.WorkerProfile
-	(*WorkerProfilePoint)(nil),        // 4: rota.v1.WorkerProfilePoint
-	(*WorkerSpec)(nil),                // 5: rota.v1.WorkerSpec
-	(*Worker)(nil),                    // 6: rota.v1.Worker
-	(*GenerationSpec)(nil),            // 7: rota.v1.GenerationSpec
-	(*Generation)(nil),                // 8: rota.v1.Generation
-	(*RegisterWorkerRequest)(nil),     // 9: rota.v1.RegisterWorkerRequest
-	(*RegisterWorkerResponse)(nil),    // 10: rota.v1.RegisterWorkerResponse
-	(*UpdateWorkerRequest)(nil),       // 11: rota.v1.UpdateWorkerRequest
-	(*UpdateWorkerResponse)(nil),      // 12: rota.v1.UpdateWorkerResponse
-	(*RemoveWorkerRequest)(nil),       // 13: rota.v1.RemoveWorkerRequest
-	(*RemoveWorkerResponse)(nil),      // 14: rota.v1.RemoveWorkerResponse
-	(*GetWorkerRequest)(nil),          // 15: rota.v1.GetWorkerRequest
-	(*GetWorkerResponse)(nil),         // 16: rota.v1.GetWorkerResponse
-	(*ListWorkersRequest)(nil),        // 17: rota.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),       // 18: rota.v1.ListWorkersResponse
-	(*SuspendTrajectoryRequest)(nil),  // 19: rota.v1.SuspendTrajectoryRequest
-	(*SuspendTrajectoryResponse)(nil), // 20: rota.v1.SuspendTrajectoryResponse
-	(*ResumeTrajectoryRequest)(nil),   // 21: rota.v1.ResumeTrajectoryRequest
-	(*ResumeTrajectoryResponse)(nil),  // 22: rota.v1.ResumeTrajectoryResponse
-	(*Route)(nil),                     // 23: rota.v1.Route
-	(*WatchRoutesRequest)(nil),        // 24: rota.v1.WatchRoutesRequest
-	(*WatchRoutesResponse)(nil),       // 25: rota.v1.WatchRoutesResponse
-	(*GenerationReport)(nil),          // 26: rota.v1.GenerationReport
-	(*WorkerReport)(nil),              // 27: rota.v1.WorkerReport
-	(*ReportGenerationsRequest)(nil),  // 28: rota.v1.ReportGenerationsRequest
-	(*ReportGenerationsResponse)(nil), // 29: rota.v1.ReportGenerationsResponse
-	(*durationpb.Duration)(nil),       // 30: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 31: google.protobuf.Timestamp
+	(WorkerDialect)(0),                 // 0: rota.v1.WorkerDialect
+	(WorkerState)(0),                   // 1: rota.v1.WorkerState
+	(GenerationState)(0),               // 2: rota.v1.GenerationState
+	(WorkerPoolMemberState)(0),         // 3: rota.v1.WorkerPoolMemberState
+	(*WorkerProfile)(nil),              // 4: rota.v1.WorkerProfile
+	(*WorkerProfilePoint)(nil),         // 5: rota.v1.WorkerProfilePoint
+	(*WorkerSpec)(nil),                 // 6: rota.v1.WorkerSpec
+	(*Worker)(nil),                     // 7: rota.v1.Worker
+	(*GenerationSpec)(nil),             // 8: rota.v1.GenerationSpec
+	(*Generation)(nil),                 // 9: rota.v1.Generation
+	(*RegisterWorkerRequest)(nil),      // 10: rota.v1.RegisterWorkerRequest
+	(*RegisterWorkerResponse)(nil),     // 11: rota.v1.RegisterWorkerResponse
+	(*UpdateWorkerRequest)(nil),        // 12: rota.v1.UpdateWorkerRequest
+	(*UpdateWorkerResponse)(nil),       // 13: rota.v1.UpdateWorkerResponse
+	(*RemoveWorkerRequest)(nil),        // 14: rota.v1.RemoveWorkerRequest
+	(*RemoveWorkerResponse)(nil),       // 15: rota.v1.RemoveWorkerResponse
+	(*GetWorkerRequest)(nil),           // 16: rota.v1.GetWorkerRequest
+	(*GetWorkerResponse)(nil),          // 17: rota.v1.GetWorkerResponse
+	(*ListWorkersRequest)(nil),         // 18: rota.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 19: rota.v1.ListWorkersResponse
+	(*SuspendTrajectoryRequest)(nil),   // 20: rota.v1.SuspendTrajectoryRequest
+	(*SuspendTrajectoryResponse)(nil),  // 21: rota.v1.SuspendTrajectoryResponse
+	(*ResumeTrajectoryRequest)(nil),    // 22: rota.v1.ResumeTrajectoryRequest
+	(*ResumeTrajectoryResponse)(nil),   // 23: rota.v1.ResumeTrajectoryResponse
+	(*Route)(nil),                      // 24: rota.v1.Route
+	(*WatchRoutesRequest)(nil),         // 25: rota.v1.WatchRoutesRequest
+	(*WatchRoutesResponse)(nil),        // 26: rota.v1.WatchRoutesResponse
+	(*GenerationReport)(nil),           // 27: rota.v1.GenerationReport
+	(*WorkerReport)(nil),               // 28: rota.v1.WorkerReport
+	(*ReportGenerationsRequest)(nil),   // 29: rota.v1.ReportGenerationsRequest
+	(*ReportGenerationsResponse)(nil),  // 30: rota.v1.ReportGenerationsResponse
+	(*WorkerPoolSpec)(nil),             // 31: rota.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),           // 32: rota.v1.WorkerPoolOption
+	(*WorkerPoolMember)(nil),           // 33: rota.v1.WorkerPoolMember
+	(*WorkerPoolAdvice)(nil),           // 34: rota.v1.WorkerPoolAdvice
+	(*WorkerPool)(nil),                 // 35: rota.v1.WorkerPool
+	(*RegisterWorkerPoolRequest)(nil),  // 36: rota.v1.RegisterWorkerPoolRequest
+	(*RegisterWorkerPoolResponse)(nil), // 37: rota.v1.RegisterWorkerPoolResponse
+	(*GetWorkerPoolRequest)(nil),       // 38: rota.v1.GetWorkerPoolRequest
+	(*GetWorkerPoolResponse)(nil),      // 39: rota.v1.GetWorkerPoolResponse
+	(*ListWorkerPoolsRequest)(nil),     // 40: rota.v1.ListWorkerPoolsRequest
+	(*ListWorkerPoolsResponse)(nil),    // 41: rota.v1.ListWorkerPoolsResponse
+	(*RemoveWorkerPoolRequest)(nil),    // 42: rota.v1.RemoveWorkerPoolRequest
+	(*RemoveWorkerPoolResponse)(nil),   // 43: rota.v1.RemoveWorkerPoolResponse
+	(*PlanWorkerPoolRequest)(nil),      // 44: rota.v1.PlanWorkerPoolRequest
+	(*PlanWorkerPoolResponse)(nil),     // 45: rota.v1.PlanWorkerPoolResponse
+	(*durationpb.Duration)(nil),        // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 47: google.protobuf.Timestamp
+	(*Reward)(nil),                     // 48: rota.v1.Reward
+	(*ActionSpec)(nil),                 // 49: rota.v1.ActionSpec
 }
 var file_rota_v1_worker_proto_depIdxs = []int32{
-	4,  // 0: rota.v1.WorkerProfile.points:type_name -> rota.v1.WorkerProfilePoint
-	30, // 1: rota.v1.WorkerProfile.prefill_1k:type_name -> google.protobuf.Duration
-	30, // 2: rota.v1.WorkerProfilePoint.token_time:type_name -> google.protobuf.Duration
+	5,  // 0: rota.v1.WorkerProfile.points:type_name -> rota.v1.WorkerProfilePoint
+	46, // 1: rota.v1.WorkerProfile.prefill_1k:type_name -> google.protobuf.Duration
+	46, // 2: rota.v1.WorkerProfilePoint.token_time:type_name -> google.protobuf.Duration
 	0,  // 3: rota.v1.WorkerSpec.dialect:type_name -> rota.v1.WorkerDialect
-	3,  // 4: rota.v1.WorkerSpec.profile:type_name -> rota.v1.WorkerProfile
-	5,  // 5: rota.v1.Worker.spec:type_name -> rota.v1.WorkerSpec
+	4,  // 4: rota.v1.WorkerSpec.profile:type_name -> rota.v1.WorkerProfile
+	6,  // 5: rota.v1.Worker.spec:type_name -> rota.v1.WorkerSpec
 	1,  // 6: rota.v1.Worker.state:type_name -> rota.v1.WorkerState
-	31, // 7: rota.v1.Worker.register_time:type_name -> google.protobuf.Timestamp
-	7,  // 8: rota.v1.Generation.spec:type_name -> rota.v1.GenerationSpec
+	47, // 7: rota.v1.Worker.register_time:type_name -> google.protobuf.Timestamp
+	8,  // 8: rota.v1.Generation.spec:type_name -> rota.v1.GenerationSpec
 	2,  // 9: rota.v1.Generation.state:type_name -> rota.v1.GenerationState
-	30, // 10: rota.v1.Generation.generate_time:type_name -> google.protobuf.Duration
-	30, // 11: rota.v1.Generation.tool_time:type_name -> google.protobuf.Duration
-	5,  // 12: rota.v1.RegisterWorkerRequest.spec:type_name -> rota.v1.WorkerSpec
-	6,  // 13: rota.v1.RegisterWorkerResponse.worker:type_name -> rota.v1.Worker
-	6,  // 14: rota.v1.UpdateWorkerResponse.worker:type_name -> rota.v1.Worker
-	6,  // 15: rota.v1.GetWorkerResponse.worker:type_name -> rota.v1.Worker
-	6,  // 16: rota.v1.ListWorkersResponse.workers:type_name -> rota.v1.Worker
-	23, // 17: rota.v1.WatchRoutesResponse.routes:type_name -> rota.v1.Route
-	6,  // 18: rota.v1.WatchRoutesResponse.workers:type_name -> rota.v1.Worker
-	30, // 19: rota.v1.GenerationReport.generate_time:type_name -> google.protobuf.Duration
-	30, // 20: rota.v1.GenerationReport.tool_time:type_name -> google.protobuf.Duration
-	31, // 21: rota.v1.ReportGenerationsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	26, // 22: rota.v1.ReportGenerationsRequest.generations:type_name -> rota.v1.GenerationReport
-	27, // 23: rota.v1.ReportGenerationsRequest.workers:type_name -> rota.v1.WorkerReport
-	9,  // 24: rota.v1.WorkerService.RegisterWorker:input_type -> rota.v1.RegisterWorkerRequest
-	11, // 25: rota.v1.WorkerService.UpdateWorker:input_type -> rota.v1.UpdateWorkerRequest
-	13, // 26: rota.v1.WorkerService.RemoveWorker:input_type -> rota.v1.RemoveWorkerRequest
-	15, // 27: rota.v1.WorkerService.GetWorker:input_type -> rota.v1.GetWorkerRequest
-	17, // 28: rota.v1.WorkerService.ListWorkers:input_type -> rota.v1.ListWorkersRequest
-	19, // 29: rota.v1.WorkerService.SuspendTrajectory:input_type -> rota.v1.SuspendTrajectoryRequest
-	21, // 30: rota.v1.WorkerService.ResumeTrajectory:input_type -> rota.v1.ResumeTrajectoryRequest
-	24, // 31: rota.v1.WorkerService.WatchRoutes:input_type -> rota.v1.WatchRoutesRequest
-	28, // 32: rota.v1.WorkerService.ReportGenerations:input_type -> rota.v1.ReportGenerationsRequest
-	10, // 33: rota.v1.WorkerService.RegisterWorker:output_type -> rota.v1.RegisterWorkerResponse
-	12, // 34: rota.v1.WorkerService.UpdateWorker:output_type -> rota.v1.UpdateWorkerResponse
-	14, // 35: rota.v1.WorkerService.RemoveWorker:output_type -> rota.v1.RemoveWorkerResponse
-	16, // 36: rota.v1.WorkerService.GetWorker:output_type -> rota.v1.GetWorkerResponse
-	18, // 37: rota.v1.WorkerService.ListWorkers:output_type -> rota.v1.ListWorkersResponse
-	20, // 38: rota.v1.WorkerService.SuspendTrajectory:output_type -> rota.v1.SuspendTrajectoryResponse
-	22, // 39: rota.v1.WorkerService.ResumeTrajectory:output_type -> rota.v1.ResumeTrajectoryResponse
-	25, // 40: rota.v1.WorkerService.WatchRoutes:output_type -> rota.v1.WatchRoutesResponse
-	29, // 41: rota.v1.WorkerService.ReportGenerations:output_type -> rota.v1.ReportGenerationsResponse
-	33, // [33:42] is the sub-list for method output_type
-	24, // [24:33] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	46, // 10: rota.v1.Generation.generate_time:type_name -> google.protobuf.Duration
+	46, // 11: rota.v1.Generation.tool_time:type_name -> google.protobuf.Duration
+	6,  // 12: rota.v1.RegisterWorkerRequest.spec:type_name -> rota.v1.WorkerSpec
+	7,  // 13: rota.v1.RegisterWorkerResponse.worker:type_name -> rota.v1.Worker
+	7,  // 14: rota.v1.UpdateWorkerResponse.worker:type_name -> rota.v1.Worker
+	7,  // 15: rota.v1.GetWorkerResponse.worker:type_name -> rota.v1.Worker
+	7,  // 16: rota.v1.ListWorkersResponse.workers:type_name -> rota.v1.Worker
+	24, // 17: rota.v1.WatchRoutesResponse.routes:type_name -> rota.v1.Route
+	7,  // 18: rota.v1.WatchRoutesResponse.workers:type_name -> rota.v1.Worker
+	48, // 19: rota.v1.WatchRoutesResponse.rewards:type_name -> rota.v1.Reward
+	46, // 20: rota.v1.GenerationReport.generate_time:type_name -> google.protobuf.Duration
+	46, // 21: rota.v1.GenerationReport.tool_time:type_name -> google.protobuf.Duration
+	47, // 22: rota.v1.ReportGenerationsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	27, // 23: rota.v1.ReportGenerationsRequest.generations:type_name -> rota.v1.GenerationReport
+	28, // 24: rota.v1.ReportGenerationsRequest.workers:type_name -> rota.v1.WorkerReport
+	49, // 25: rota.v1.WorkerPoolSpec.start:type_name -> rota.v1.ActionSpec
+	0,  // 26: rota.v1.WorkerPoolSpec.dialect:type_name -> rota.v1.WorkerDialect
+	46, // 27: rota.v1.WorkerPoolSpec.set_up:type_name -> google.protobuf.Duration
+	32, // 28: rota.v1.WorkerPoolSpec.options:type_name -> rota.v1.WorkerPoolOption
+	4,  // 29: rota.v1.WorkerPoolOption.profile:type_name -> rota.v1.WorkerProfile
+	3,  // 30: rota.v1.WorkerPoolMember.state:type_name -> rota.v1.WorkerPoolMemberState
+	46, // 31: rota.v1.WorkerPoolAdvice.expected_now:type_name -> google.protobuf.Duration
+	46, // 32: rota.v1.WorkerPoolAdvice.expected:type_name -> google.protobuf.Duration
+	46, // 33: rota.v1.WorkerPoolAdvice.cost:type_name -> google.protobuf.Duration
+	31, // 34: rota.v1.WorkerPool.spec:type_name -> rota.v1.WorkerPoolSpec
+	33, // 35: rota.v1.WorkerPool.members:type_name -> rota.v1.WorkerPoolMember
+	46, // 36: rota.v1.WorkerPool.set_up:type_name -> google.protobuf.Duration
+	47, // 37: rota.v1.WorkerPool.plan_time:type_name -> google.protobuf.Timestamp
+	46, // 38: rota.v1.WorkerPool.plan_expected_before:type_name -> google.protobuf.Duration
+	46, // 39: rota.v1.WorkerPool.plan_expected:type_name -> google.protobuf.Duration
+	31, // 40: rota.v1.RegisterWorkerPoolRequest.spec:type_name -> rota.v1.WorkerPoolSpec
+	35, // 41: rota.v1.RegisterWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
+	35, // 42: rota.v1.GetWorkerPoolResponse.pool:type_name -> rota.v1.WorkerPool
+	35, // 43: rota.v1.ListWorkerPoolsResponse.pools:type_name -> rota.v1.WorkerPool
+	34, // 44: rota.v1.PlanWorkerPoolResponse.advice:type_name -> rota.v1.WorkerPoolAdvice
+	10, // 45: rota.v1.WorkerService.RegisterWorker:input_type -> rota.v1.RegisterWorkerRequest
+	12, // 46: rota.v1.WorkerService.UpdateWorker:input_type -> rota.v1.UpdateWorkerRequest
+	14, // 47: rota.v1.WorkerService.RemoveWorker:input_type -> rota.v1.RemoveWorkerRequest
+	16, // 48: rota.v1.WorkerService.GetWorker:input_type -> rota.v1.GetWorkerRequest
+	18, // 49: rota.v1.WorkerService.ListWorkers:input_type -> rota.v1.ListWorkersRequest
+	20, // 50: rota.v1.WorkerService.SuspendTrajectory:input_type -> rota.v1.SuspendTrajectoryRequest
+	22, // 51: rota.v1.WorkerService.ResumeTrajectory:input_type -> rota.v1.ResumeTrajectoryRequest
+	25, // 52: rota.v1.WorkerService.WatchRoutes:input_type -> rota.v1.WatchRoutesRequest
+	29, // 53: rota.v1.WorkerService.ReportGenerations:input_type -> rota.v1.ReportGenerationsRequest
+	36, // 54: rota.v1.WorkerService.RegisterWorkerPool:input_type -> rota.v1.RegisterWorkerPoolRequest
+	38, // 55: rota.v1.WorkerService.GetWorkerPool:input_type -> rota.v1.GetWorkerPoolRequest
+	40, // 56: rota.v1.WorkerService.ListWorkerPools:input_type -> rota.v1.ListWorkerPoolsRequest
+	42, // 57: rota.v1.WorkerService.RemoveWorkerPool:input_type -> rota.v1.RemoveWorkerPoolRequest
+	44, // 58: rota.v1.WorkerService.PlanWorkerPool:input_type -> rota.v1.PlanWorkerPoolRequest
+	11, // 59: rota.v1.WorkerService.RegisterWorker:output_type -> rota.v1.RegisterWorkerResponse
+	13, // 60: rota.v1.WorkerService.UpdateWorker:output_type -> rota.v1.UpdateWorkerResponse
+	15, // 61: rota.v1.WorkerService.RemoveWorker:output_type -> rota.v1.RemoveWorkerResponse
+	17, // 62: rota.v1.WorkerService.GetWorker:output_type -> rota.v1.GetWorkerResponse
+	19, // 63: rota.v1.WorkerService.ListWorkers:output_type -> rota.v1.ListWorkersResponse
+	21, // 64: rota.v1.WorkerService.SuspendTrajectory:output_type -> rota.v1.SuspendTrajectoryResponse
+	23, // 65: rota.v1.WorkerService.ResumeTrajectory:output_type -> rota.v1.ResumeTrajectoryResponse
+	26, // 66: rota.v1.WorkerService.WatchRoutes:output_type -> rota.v1.WatchRoutesResponse
+	30, // 67: rota.v1.WorkerService.ReportGenerations:output_type -> rota.v1.ReportGenerationsResponse
+	37, // 68: rota.v1.WorkerService.RegisterWorkerPool:output_type -> rota.v1.RegisterWorkerPoolResponse
+	39, // 69: rota.v1.WorkerService.GetWorkerPool:output_type -> rota.v1.GetWorkerPoolResponse
+	41, // 70: rota.v1.WorkerService.ListWorkerPools:output_type -> rota.v1.ListWorkerPoolsResponse
+	43, // 71: rota.v1.WorkerService.RemoveWorkerPool:output_type -> rota.v1.RemoveWorkerPoolResponse
+	45, // 72: rota.v1.WorkerService.PlanWorkerPool:output_type -> rota.v1.PlanWorkerPoolResponse
+	59, // [59:73] is the sub-list for method output_type
+	45, // [45:59] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_worker_proto_init() }
@@ -2203,14 +3412,16 @@ func file_rota_v1_worker_proto_init() {
 	if File_rota_v1_worker_proto != nil {
 		return
 	}
+	file_rota_v1_action_proto_init()
+	file_rota_v1_reward_proto_init()
 	file_rota_v1_worker_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_worker_proto_rawDesc), len(file_rota_v1_worker_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   27,
+			NumEnums:      4,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

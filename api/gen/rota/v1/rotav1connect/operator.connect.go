@@ -56,6 +56,15 @@ const (
 	// OperatorServiceTakeSnapshotProcedure is the fully-qualified name of the OperatorService's
 	// TakeSnapshot RPC.
 	OperatorServiceTakeSnapshotProcedure = "/rota.v1.OperatorService/TakeSnapshot"
+	// OperatorServiceSaveSnapshotProcedure is the fully-qualified name of the OperatorService's
+	// SaveSnapshot RPC.
+	OperatorServiceSaveSnapshotProcedure = "/rota.v1.OperatorService/SaveSnapshot"
+	// OperatorServiceStageRestoreProcedure is the fully-qualified name of the OperatorService's
+	// StageRestore RPC.
+	OperatorServiceStageRestoreProcedure = "/rota.v1.OperatorService/StageRestore"
+	// OperatorServiceCommitRestoreProcedure is the fully-qualified name of the OperatorService's
+	// CommitRestore RPC.
+	OperatorServiceCommitRestoreProcedure = "/rota.v1.OperatorService/CommitRestore"
 	// OperatorServiceCreateNamespaceProcedure is the fully-qualified name of the OperatorService's
 	// CreateNamespace RPC.
 	OperatorServiceCreateNamespaceProcedure = "/rota.v1.OperatorService/CreateNamespace"
@@ -100,6 +109,17 @@ type OperatorServiceClient interface {
 	GetStateHash(context.Context, *v1.GetStateHashRequest) (*v1.GetStateHashResponse, error)
 	// TakeSnapshot makes this server write a snapshot now.
 	TakeSnapshot(context.Context, *v1.TakeSnapshotRequest) (*v1.TakeSnapshotResponse, error)
+	// SaveSnapshot streams a backup: the state with everything in it that was acknowledged
+	// before the call. Any server answers it.
+	SaveSnapshot(context.Context, *v1.SaveSnapshotRequest) (*connect.ServerStreamForClient[v1.SaveSnapshotResponse], error)
+	// StageRestore uploads a part of a backup. It changes nothing but what is staged.
+	StageRestore(context.Context, *v1.StageRestoreRequest) (*v1.StageRestoreResponse, error)
+	// CommitRestore replaces the state by that of the backup that was staged, on all servers
+	// by one entry of the log. Without force it is refused unless the cluster is empty:
+	// nothing was ever submitted or declared; nodes may have registered. Everything that ran
+	// when the backup was made counts as lost: its attempts are ended or tried again by
+	// their own rules, turns that were held are given up.
+	CommitRestore(context.Context, *v1.CommitRestoreRequest) (*v1.CommitRestoreResponse, error)
 	CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error)
 	ListNamespaces(context.Context, *v1.ListNamespacesRequest) (*v1.ListNamespacesResponse, error)
 	// DeleteNamespace forgets a namespace that nothing refers to: no action, trajectory,
@@ -177,6 +197,24 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(operatorServiceMethods.ByName("TakeSnapshot")),
 			connect.WithClientOptions(opts...),
 		),
+		saveSnapshot: connect.NewClient[v1.SaveSnapshotRequest, v1.SaveSnapshotResponse](
+			httpClient,
+			baseURL+OperatorServiceSaveSnapshotProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("SaveSnapshot")),
+			connect.WithClientOptions(opts...),
+		),
+		stageRestore: connect.NewClient[v1.StageRestoreRequest, v1.StageRestoreResponse](
+			httpClient,
+			baseURL+OperatorServiceStageRestoreProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("StageRestore")),
+			connect.WithClientOptions(opts...),
+		),
+		commitRestore: connect.NewClient[v1.CommitRestoreRequest, v1.CommitRestoreResponse](
+			httpClient,
+			baseURL+OperatorServiceCommitRestoreProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("CommitRestore")),
+			connect.WithClientOptions(opts...),
+		),
 		createNamespace: connect.NewClient[v1.CreateNamespaceRequest, v1.CreateNamespaceResponse](
 			httpClient,
 			baseURL+OperatorServiceCreateNamespaceProcedure,
@@ -232,6 +270,9 @@ type operatorServiceClient struct {
 	transferLeadership *connect.Client[v1.TransferLeadershipRequest, v1.TransferLeadershipResponse]
 	getStateHash       *connect.Client[v1.GetStateHashRequest, v1.GetStateHashResponse]
 	takeSnapshot       *connect.Client[v1.TakeSnapshotRequest, v1.TakeSnapshotResponse]
+	saveSnapshot       *connect.Client[v1.SaveSnapshotRequest, v1.SaveSnapshotResponse]
+	stageRestore       *connect.Client[v1.StageRestoreRequest, v1.StageRestoreResponse]
+	commitRestore      *connect.Client[v1.CommitRestoreRequest, v1.CommitRestoreResponse]
 	createNamespace    *connect.Client[v1.CreateNamespaceRequest, v1.CreateNamespaceResponse]
 	listNamespaces     *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
 	deleteNamespace    *connect.Client[v1.DeleteNamespaceRequest, v1.DeleteNamespaceResponse]
@@ -307,6 +348,29 @@ func (c *operatorServiceClient) GetStateHash(ctx context.Context, req *v1.GetSta
 // TakeSnapshot calls rota.v1.OperatorService.TakeSnapshot.
 func (c *operatorServiceClient) TakeSnapshot(ctx context.Context, req *v1.TakeSnapshotRequest) (*v1.TakeSnapshotResponse, error) {
 	response, err := c.takeSnapshot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SaveSnapshot calls rota.v1.OperatorService.SaveSnapshot.
+func (c *operatorServiceClient) SaveSnapshot(ctx context.Context, req *v1.SaveSnapshotRequest) (*connect.ServerStreamForClient[v1.SaveSnapshotResponse], error) {
+	return c.saveSnapshot.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// StageRestore calls rota.v1.OperatorService.StageRestore.
+func (c *operatorServiceClient) StageRestore(ctx context.Context, req *v1.StageRestoreRequest) (*v1.StageRestoreResponse, error) {
+	response, err := c.stageRestore.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CommitRestore calls rota.v1.OperatorService.CommitRestore.
+func (c *operatorServiceClient) CommitRestore(ctx context.Context, req *v1.CommitRestoreRequest) (*v1.CommitRestoreResponse, error) {
+	response, err := c.commitRestore.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -397,6 +461,17 @@ type OperatorServiceHandler interface {
 	GetStateHash(context.Context, *v1.GetStateHashRequest) (*v1.GetStateHashResponse, error)
 	// TakeSnapshot makes this server write a snapshot now.
 	TakeSnapshot(context.Context, *v1.TakeSnapshotRequest) (*v1.TakeSnapshotResponse, error)
+	// SaveSnapshot streams a backup: the state with everything in it that was acknowledged
+	// before the call. Any server answers it.
+	SaveSnapshot(context.Context, *v1.SaveSnapshotRequest, *connect.ServerStream[v1.SaveSnapshotResponse]) error
+	// StageRestore uploads a part of a backup. It changes nothing but what is staged.
+	StageRestore(context.Context, *v1.StageRestoreRequest) (*v1.StageRestoreResponse, error)
+	// CommitRestore replaces the state by that of the backup that was staged, on all servers
+	// by one entry of the log. Without force it is refused unless the cluster is empty:
+	// nothing was ever submitted or declared; nodes may have registered. Everything that ran
+	// when the backup was made counts as lost: its attempts are ended or tried again by
+	// their own rules, turns that were held are given up.
+	CommitRestore(context.Context, *v1.CommitRestoreRequest) (*v1.CommitRestoreResponse, error)
 	CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error)
 	ListNamespaces(context.Context, *v1.ListNamespacesRequest) (*v1.ListNamespacesResponse, error)
 	// DeleteNamespace forgets a namespace that nothing refers to: no action, trajectory,
@@ -470,6 +545,24 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		connect.WithSchema(operatorServiceMethods.ByName("TakeSnapshot")),
 		connect.WithHandlerOptions(opts...),
 	)
+	operatorServiceSaveSnapshotHandler := connect.NewServerStreamHandlerSimple(
+		OperatorServiceSaveSnapshotProcedure,
+		svc.SaveSnapshot,
+		connect.WithSchema(operatorServiceMethods.ByName("SaveSnapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceStageRestoreHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceStageRestoreProcedure,
+		svc.StageRestore,
+		connect.WithSchema(operatorServiceMethods.ByName("StageRestore")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceCommitRestoreHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceCommitRestoreProcedure,
+		svc.CommitRestore,
+		connect.WithSchema(operatorServiceMethods.ByName("CommitRestore")),
+		connect.WithHandlerOptions(opts...),
+	)
 	operatorServiceCreateNamespaceHandler := connect.NewUnaryHandlerSimple(
 		OperatorServiceCreateNamespaceProcedure,
 		svc.CreateNamespace,
@@ -530,6 +623,12 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceGetStateHashHandler.ServeHTTP(w, r)
 		case OperatorServiceTakeSnapshotProcedure:
 			operatorServiceTakeSnapshotHandler.ServeHTTP(w, r)
+		case OperatorServiceSaveSnapshotProcedure:
+			operatorServiceSaveSnapshotHandler.ServeHTTP(w, r)
+		case OperatorServiceStageRestoreProcedure:
+			operatorServiceStageRestoreHandler.ServeHTTP(w, r)
+		case OperatorServiceCommitRestoreProcedure:
+			operatorServiceCommitRestoreHandler.ServeHTTP(w, r)
 		case OperatorServiceCreateNamespaceProcedure:
 			operatorServiceCreateNamespaceHandler.ServeHTTP(w, r)
 		case OperatorServiceListNamespacesProcedure:
@@ -583,6 +682,18 @@ func (UnimplementedOperatorServiceHandler) GetStateHash(context.Context, *v1.Get
 
 func (UnimplementedOperatorServiceHandler) TakeSnapshot(context.Context, *v1.TakeSnapshotRequest) (*v1.TakeSnapshotResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.TakeSnapshot is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) SaveSnapshot(context.Context, *v1.SaveSnapshotRequest, *connect.ServerStream[v1.SaveSnapshotResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.SaveSnapshot is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) StageRestore(context.Context, *v1.StageRestoreRequest) (*v1.StageRestoreResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.StageRestore is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) CommitRestore(context.Context, *v1.CommitRestoreRequest) (*v1.CommitRestoreResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.CommitRestore is not implemented"))
 }
 
 func (UnimplementedOperatorServiceHandler) CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error) {

@@ -65,6 +65,9 @@ const (
 	// RolloutServiceListPoliciesProcedure is the fully-qualified name of the RolloutService's
 	// ListPolicies RPC.
 	RolloutServiceListPoliciesProcedure = "/rota.v1.RolloutService/ListPolicies"
+	// RolloutServiceDeletePolicyProcedure is the fully-qualified name of the RolloutService's
+	// DeletePolicy RPC.
+	RolloutServiceDeletePolicyProcedure = "/rota.v1.RolloutService/DeletePolicy"
 )
 
 // RolloutServiceClient is a client for the rota.v1.RolloutService service.
@@ -94,6 +97,9 @@ type RolloutServiceClient interface {
 	PublishVersion(context.Context, *v1.PublishVersionRequest) (*v1.PublishVersionResponse, error)
 	GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error)
 	ListPolicies(context.Context, *v1.ListPoliciesRequest) (*v1.ListPoliciesResponse, error)
+	// DeletePolicy forgets a policy that no worker, worker pool, rollout or open trajectory names, with
+	// the batch of its last step and what was learned of its trajectories.
+	DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error)
 }
 
 // NewRolloutServiceClient constructs a client for the rota.v1.RolloutService service. By default,
@@ -173,6 +179,12 @@ func NewRolloutServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(rolloutServiceMethods.ByName("ListPolicies")),
 			connect.WithClientOptions(opts...),
 		),
+		deletePolicy: connect.NewClient[v1.DeletePolicyRequest, v1.DeletePolicyResponse](
+			httpClient,
+			baseURL+RolloutServiceDeletePolicyProcedure,
+			connect.WithSchema(rolloutServiceMethods.ByName("DeletePolicy")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -189,6 +201,7 @@ type rolloutServiceClient struct {
 	publishVersion *connect.Client[v1.PublishVersionRequest, v1.PublishVersionResponse]
 	getPolicy      *connect.Client[v1.GetPolicyRequest, v1.GetPolicyResponse]
 	listPolicies   *connect.Client[v1.ListPoliciesRequest, v1.ListPoliciesResponse]
+	deletePolicy   *connect.Client[v1.DeletePolicyRequest, v1.DeletePolicyResponse]
 }
 
 // CreateRollout calls rota.v1.RolloutService.CreateRollout.
@@ -290,6 +303,15 @@ func (c *rolloutServiceClient) ListPolicies(ctx context.Context, req *v1.ListPol
 	return nil, err
 }
 
+// DeletePolicy calls rota.v1.RolloutService.DeletePolicy.
+func (c *rolloutServiceClient) DeletePolicy(ctx context.Context, req *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error) {
+	response, err := c.deletePolicy.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RolloutServiceHandler is an implementation of the rota.v1.RolloutService service.
 type RolloutServiceHandler interface {
 	// CreateRollout declares prompt groups, for which trajectories are opened then.
@@ -317,6 +339,9 @@ type RolloutServiceHandler interface {
 	PublishVersion(context.Context, *v1.PublishVersionRequest) (*v1.PublishVersionResponse, error)
 	GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error)
 	ListPolicies(context.Context, *v1.ListPoliciesRequest) (*v1.ListPoliciesResponse, error)
+	// DeletePolicy forgets a policy that no worker, worker pool, rollout or open trajectory names, with
+	// the batch of its last step and what was learned of its trajectories.
+	DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error)
 }
 
 // NewRolloutServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -392,6 +417,12 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 		connect.WithSchema(rolloutServiceMethods.ByName("ListPolicies")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rolloutServiceDeletePolicyHandler := connect.NewUnaryHandlerSimple(
+		RolloutServiceDeletePolicyProcedure,
+		svc.DeletePolicy,
+		connect.WithSchema(rolloutServiceMethods.ByName("DeletePolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/rota.v1.RolloutService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RolloutServiceCreateRolloutProcedure:
@@ -416,6 +447,8 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 			rolloutServiceGetPolicyHandler.ServeHTTP(w, r)
 		case RolloutServiceListPoliciesProcedure:
 			rolloutServiceListPoliciesHandler.ServeHTTP(w, r)
+		case RolloutServiceDeletePolicyProcedure:
+			rolloutServiceDeletePolicyHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -467,4 +500,8 @@ func (UnimplementedRolloutServiceHandler) GetPolicy(context.Context, *v1.GetPoli
 
 func (UnimplementedRolloutServiceHandler) ListPolicies(context.Context, *v1.ListPoliciesRequest) (*v1.ListPoliciesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.RolloutService.ListPolicies is not implemented"))
+}
+
+func (UnimplementedRolloutServiceHandler) DeletePolicy(context.Context, *v1.DeletePolicyRequest) (*v1.DeletePolicyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.RolloutService.DeletePolicy is not implemented"))
 }

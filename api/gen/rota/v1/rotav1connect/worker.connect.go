@@ -59,6 +59,21 @@ const (
 	// WorkerServiceReportGenerationsProcedure is the fully-qualified name of the WorkerService's
 	// ReportGenerations RPC.
 	WorkerServiceReportGenerationsProcedure = "/rota.v1.WorkerService/ReportGenerations"
+	// WorkerServiceRegisterWorkerPoolProcedure is the fully-qualified name of the WorkerService's
+	// RegisterWorkerPool RPC.
+	WorkerServiceRegisterWorkerPoolProcedure = "/rota.v1.WorkerService/RegisterWorkerPool"
+	// WorkerServiceGetWorkerPoolProcedure is the fully-qualified name of the WorkerService's
+	// GetWorkerPool RPC.
+	WorkerServiceGetWorkerPoolProcedure = "/rota.v1.WorkerService/GetWorkerPool"
+	// WorkerServiceListWorkerPoolsProcedure is the fully-qualified name of the WorkerService's
+	// ListWorkerPools RPC.
+	WorkerServiceListWorkerPoolsProcedure = "/rota.v1.WorkerService/ListWorkerPools"
+	// WorkerServiceRemoveWorkerPoolProcedure is the fully-qualified name of the WorkerService's
+	// RemoveWorkerPool RPC.
+	WorkerServiceRemoveWorkerPoolProcedure = "/rota.v1.WorkerService/RemoveWorkerPool"
+	// WorkerServicePlanWorkerPoolProcedure is the fully-qualified name of the WorkerService's
+	// PlanWorkerPool RPC.
+	WorkerServicePlanWorkerPoolProcedure = "/rota.v1.WorkerService/PlanWorkerPool"
 )
 
 // WorkerServiceClient is a client for the rota.v1.WorkerService service.
@@ -81,6 +96,16 @@ type WorkerServiceClient interface {
 	// ReportGenerations says what trajectories have generated, and which workers failed. A gateway
 	// sends one report for many turns, so that a turn costs a fraction of a commit.
 	ReportGenerations(context.Context, *v1.ReportGenerationsRequest) (*v1.ReportGenerationsResponse, error)
+	// RegisterWorkerPool declares a pool: workers that rota starts, and whose degrees of model
+	// parallelism it plans. Registering one again under the same name changes it.
+	RegisterWorkerPool(context.Context, *v1.RegisterWorkerPoolRequest) (*v1.RegisterWorkerPoolResponse, error)
+	GetWorkerPool(context.Context, *v1.GetWorkerPoolRequest) (*v1.GetWorkerPoolResponse, error)
+	ListWorkerPools(context.Context, *v1.ListWorkerPoolsRequest) (*v1.ListWorkerPoolsResponse, error)
+	// RemoveWorkerPool has the workers of a pool leave, and forgets it then.
+	RemoveWorkerPool(context.Context, *v1.RemoveWorkerPoolRequest) (*v1.RemoveWorkerPoolResponse, error)
+	// PlanWorkerPool says which degrees the workers of a pool should have now (Heddle §6), and
+	// changes them if the request says so.
+	PlanWorkerPool(context.Context, *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error)
 }
 
 // NewWorkerServiceClient constructs a client for the rota.v1.WorkerService service. By default, it
@@ -148,20 +173,55 @@ func NewWorkerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(workerServiceMethods.ByName("ReportGenerations")),
 			connect.WithClientOptions(opts...),
 		),
+		registerWorkerPool: connect.NewClient[v1.RegisterWorkerPoolRequest, v1.RegisterWorkerPoolResponse](
+			httpClient,
+			baseURL+WorkerServiceRegisterWorkerPoolProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("RegisterWorkerPool")),
+			connect.WithClientOptions(opts...),
+		),
+		getWorkerPool: connect.NewClient[v1.GetWorkerPoolRequest, v1.GetWorkerPoolResponse](
+			httpClient,
+			baseURL+WorkerServiceGetWorkerPoolProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("GetWorkerPool")),
+			connect.WithClientOptions(opts...),
+		),
+		listWorkerPools: connect.NewClient[v1.ListWorkerPoolsRequest, v1.ListWorkerPoolsResponse](
+			httpClient,
+			baseURL+WorkerServiceListWorkerPoolsProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("ListWorkerPools")),
+			connect.WithClientOptions(opts...),
+		),
+		removeWorkerPool: connect.NewClient[v1.RemoveWorkerPoolRequest, v1.RemoveWorkerPoolResponse](
+			httpClient,
+			baseURL+WorkerServiceRemoveWorkerPoolProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("RemoveWorkerPool")),
+			connect.WithClientOptions(opts...),
+		),
+		planWorkerPool: connect.NewClient[v1.PlanWorkerPoolRequest, v1.PlanWorkerPoolResponse](
+			httpClient,
+			baseURL+WorkerServicePlanWorkerPoolProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("PlanWorkerPool")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // workerServiceClient implements WorkerServiceClient.
 type workerServiceClient struct {
-	registerWorker    *connect.Client[v1.RegisterWorkerRequest, v1.RegisterWorkerResponse]
-	updateWorker      *connect.Client[v1.UpdateWorkerRequest, v1.UpdateWorkerResponse]
-	removeWorker      *connect.Client[v1.RemoveWorkerRequest, v1.RemoveWorkerResponse]
-	getWorker         *connect.Client[v1.GetWorkerRequest, v1.GetWorkerResponse]
-	listWorkers       *connect.Client[v1.ListWorkersRequest, v1.ListWorkersResponse]
-	suspendTrajectory *connect.Client[v1.SuspendTrajectoryRequest, v1.SuspendTrajectoryResponse]
-	resumeTrajectory  *connect.Client[v1.ResumeTrajectoryRequest, v1.ResumeTrajectoryResponse]
-	watchRoutes       *connect.Client[v1.WatchRoutesRequest, v1.WatchRoutesResponse]
-	reportGenerations *connect.Client[v1.ReportGenerationsRequest, v1.ReportGenerationsResponse]
+	registerWorker     *connect.Client[v1.RegisterWorkerRequest, v1.RegisterWorkerResponse]
+	updateWorker       *connect.Client[v1.UpdateWorkerRequest, v1.UpdateWorkerResponse]
+	removeWorker       *connect.Client[v1.RemoveWorkerRequest, v1.RemoveWorkerResponse]
+	getWorker          *connect.Client[v1.GetWorkerRequest, v1.GetWorkerResponse]
+	listWorkers        *connect.Client[v1.ListWorkersRequest, v1.ListWorkersResponse]
+	suspendTrajectory  *connect.Client[v1.SuspendTrajectoryRequest, v1.SuspendTrajectoryResponse]
+	resumeTrajectory   *connect.Client[v1.ResumeTrajectoryRequest, v1.ResumeTrajectoryResponse]
+	watchRoutes        *connect.Client[v1.WatchRoutesRequest, v1.WatchRoutesResponse]
+	reportGenerations  *connect.Client[v1.ReportGenerationsRequest, v1.ReportGenerationsResponse]
+	registerWorkerPool *connect.Client[v1.RegisterWorkerPoolRequest, v1.RegisterWorkerPoolResponse]
+	getWorkerPool      *connect.Client[v1.GetWorkerPoolRequest, v1.GetWorkerPoolResponse]
+	listWorkerPools    *connect.Client[v1.ListWorkerPoolsRequest, v1.ListWorkerPoolsResponse]
+	removeWorkerPool   *connect.Client[v1.RemoveWorkerPoolRequest, v1.RemoveWorkerPoolResponse]
+	planWorkerPool     *connect.Client[v1.PlanWorkerPoolRequest, v1.PlanWorkerPoolResponse]
 }
 
 // RegisterWorker calls rota.v1.WorkerService.RegisterWorker.
@@ -241,6 +301,51 @@ func (c *workerServiceClient) ReportGenerations(ctx context.Context, req *v1.Rep
 	return nil, err
 }
 
+// RegisterWorkerPool calls rota.v1.WorkerService.RegisterWorkerPool.
+func (c *workerServiceClient) RegisterWorkerPool(ctx context.Context, req *v1.RegisterWorkerPoolRequest) (*v1.RegisterWorkerPoolResponse, error) {
+	response, err := c.registerWorkerPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetWorkerPool calls rota.v1.WorkerService.GetWorkerPool.
+func (c *workerServiceClient) GetWorkerPool(ctx context.Context, req *v1.GetWorkerPoolRequest) (*v1.GetWorkerPoolResponse, error) {
+	response, err := c.getWorkerPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListWorkerPools calls rota.v1.WorkerService.ListWorkerPools.
+func (c *workerServiceClient) ListWorkerPools(ctx context.Context, req *v1.ListWorkerPoolsRequest) (*v1.ListWorkerPoolsResponse, error) {
+	response, err := c.listWorkerPools.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveWorkerPool calls rota.v1.WorkerService.RemoveWorkerPool.
+func (c *workerServiceClient) RemoveWorkerPool(ctx context.Context, req *v1.RemoveWorkerPoolRequest) (*v1.RemoveWorkerPoolResponse, error) {
+	response, err := c.removeWorkerPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PlanWorkerPool calls rota.v1.WorkerService.PlanWorkerPool.
+func (c *workerServiceClient) PlanWorkerPool(ctx context.Context, req *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error) {
+	response, err := c.planWorkerPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // WorkerServiceHandler is an implementation of the rota.v1.WorkerService service.
 type WorkerServiceHandler interface {
 	// RegisterWorker declares a worker. Registering one again under the same name changes it.
@@ -261,6 +366,16 @@ type WorkerServiceHandler interface {
 	// ReportGenerations says what trajectories have generated, and which workers failed. A gateway
 	// sends one report for many turns, so that a turn costs a fraction of a commit.
 	ReportGenerations(context.Context, *v1.ReportGenerationsRequest) (*v1.ReportGenerationsResponse, error)
+	// RegisterWorkerPool declares a pool: workers that rota starts, and whose degrees of model
+	// parallelism it plans. Registering one again under the same name changes it.
+	RegisterWorkerPool(context.Context, *v1.RegisterWorkerPoolRequest) (*v1.RegisterWorkerPoolResponse, error)
+	GetWorkerPool(context.Context, *v1.GetWorkerPoolRequest) (*v1.GetWorkerPoolResponse, error)
+	ListWorkerPools(context.Context, *v1.ListWorkerPoolsRequest) (*v1.ListWorkerPoolsResponse, error)
+	// RemoveWorkerPool has the workers of a pool leave, and forgets it then.
+	RemoveWorkerPool(context.Context, *v1.RemoveWorkerPoolRequest) (*v1.RemoveWorkerPoolResponse, error)
+	// PlanWorkerPool says which degrees the workers of a pool should have now (Heddle §6), and
+	// changes them if the request says so.
+	PlanWorkerPool(context.Context, *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error)
 }
 
 // NewWorkerServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -324,6 +439,36 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(workerServiceMethods.ByName("ReportGenerations")),
 		connect.WithHandlerOptions(opts...),
 	)
+	workerServiceRegisterWorkerPoolHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceRegisterWorkerPoolProcedure,
+		svc.RegisterWorkerPool,
+		connect.WithSchema(workerServiceMethods.ByName("RegisterWorkerPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServiceGetWorkerPoolHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceGetWorkerPoolProcedure,
+		svc.GetWorkerPool,
+		connect.WithSchema(workerServiceMethods.ByName("GetWorkerPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServiceListWorkerPoolsHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceListWorkerPoolsProcedure,
+		svc.ListWorkerPools,
+		connect.WithSchema(workerServiceMethods.ByName("ListWorkerPools")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServiceRemoveWorkerPoolHandler := connect.NewUnaryHandlerSimple(
+		WorkerServiceRemoveWorkerPoolProcedure,
+		svc.RemoveWorkerPool,
+		connect.WithSchema(workerServiceMethods.ByName("RemoveWorkerPool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	workerServicePlanWorkerPoolHandler := connect.NewUnaryHandlerSimple(
+		WorkerServicePlanWorkerPoolProcedure,
+		svc.PlanWorkerPool,
+		connect.WithSchema(workerServiceMethods.ByName("PlanWorkerPool")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/rota.v1.WorkerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case WorkerServiceRegisterWorkerProcedure:
@@ -344,6 +489,16 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 			workerServiceWatchRoutesHandler.ServeHTTP(w, r)
 		case WorkerServiceReportGenerationsProcedure:
 			workerServiceReportGenerationsHandler.ServeHTTP(w, r)
+		case WorkerServiceRegisterWorkerPoolProcedure:
+			workerServiceRegisterWorkerPoolHandler.ServeHTTP(w, r)
+		case WorkerServiceGetWorkerPoolProcedure:
+			workerServiceGetWorkerPoolHandler.ServeHTTP(w, r)
+		case WorkerServiceListWorkerPoolsProcedure:
+			workerServiceListWorkerPoolsHandler.ServeHTTP(w, r)
+		case WorkerServiceRemoveWorkerPoolProcedure:
+			workerServiceRemoveWorkerPoolHandler.ServeHTTP(w, r)
+		case WorkerServicePlanWorkerPoolProcedure:
+			workerServicePlanWorkerPoolHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -387,4 +542,24 @@ func (UnimplementedWorkerServiceHandler) WatchRoutes(context.Context, *v1.WatchR
 
 func (UnimplementedWorkerServiceHandler) ReportGenerations(context.Context, *v1.ReportGenerationsRequest) (*v1.ReportGenerationsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.ReportGenerations is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) RegisterWorkerPool(context.Context, *v1.RegisterWorkerPoolRequest) (*v1.RegisterWorkerPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.RegisterWorkerPool is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) GetWorkerPool(context.Context, *v1.GetWorkerPoolRequest) (*v1.GetWorkerPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.GetWorkerPool is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) ListWorkerPools(context.Context, *v1.ListWorkerPoolsRequest) (*v1.ListWorkerPoolsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.ListWorkerPools is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) RemoveWorkerPool(context.Context, *v1.RemoveWorkerPoolRequest) (*v1.RemoveWorkerPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.RemoveWorkerPool is not implemented"))
+}
+
+func (UnimplementedWorkerServiceHandler) PlanWorkerPool(context.Context, *v1.PlanWorkerPoolRequest) (*v1.PlanWorkerPoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.WorkerService.PlanWorkerPool is not implemented"))
 }

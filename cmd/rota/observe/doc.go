@@ -1,0 +1,3 @@
+// Package observe tests what operators see of a cluster of real processes: metrics, alerts in a
+// real Prometheus, logs, readiness and debug bundles.
+package observe

@@ -1,0 +1,32 @@
+package telemetry
+
+// What agents tell of themselves and of their node.
+var (
+	AgentCores       = define(Agent, Gauge, "rota_agent_cores", "Cores that the node offers.")
+	AgentMemory      = define(Agent, Gauge, "rota_agent_memory_bytes", "Memory that the node offers.")
+	AgentGPUs        = define(Agent, Gauge, "rota_agent_gpus", "GPUs that the node offers.")
+	AgentAttempts    = define(Agent, Gauge, "rota_agent_attempts", "Attempts that the agent knows: wanted, accepted (in the journal), starting, running, ended (report due) and reported.", "phase")
+	AgentCoresInUse  = define(Agent, Gauge, "rota_agent_cores_in_use", "Cores of attempts that start or run.")
+	AgentStarts      = define(Agent, Counter, "rota_agent_attempts_started_total", "Attempts that were handed to the supervisor, by its answer: ok, disarmed (no lease), full, impossible or unknown.", "answer")
+	AgentEnds        = define(Agent, Counter, "rota_agent_attempts_ended_total", "Ends of attempts that a server has confirmed, by reason.", "reason")
+	AgentResizes     = define(Agent, Counter, "rota_agent_resizes_total", "Running attempts that got other cores, by result: ok or failed.", "result")
+	AgentPhase       = define(Agent, Histogram, "rota_agent_phase_duration_seconds", "Overhead of the agent. journal: entering attempts into the journal, fsync included. start: until the supervisor has started an attempt. report: until a server has confirmed ends of attempts.", "phase")
+	AgentExecution   = define(Agent, Histogram, "rota_agent_execution_duration_seconds", "Execution of attempts, as they were reported.")
+	AgentOutput      = define(Agent, Counter, "rota_agent_output_served_bytes_total", "Bytes of output of attempts that servers have read from this agent.")
+	AgentJournal     = define(Agent, Gauge, "rota_agent_journal_bytes", "Size of the journal.")
+	AgentSessionOpen = define(Agent, Gauge, "rota_agent_registered", "1 while the agent has a session with the cluster.")
+	AgentLease       = define(Agent, Gauge, "rota_agent_lease_remaining_seconds", "Time until the agent kills everything that it runs, unless the lease is renewed.")
+	AgentRenewals    = define(Agent, Counter, "rota_agent_lease_renewals_total", "Renewals of the lease that were tried, by result: ok, fenced (the cluster gave the node up) or failed.", "result")
+	AgentRenewal     = define(Agent, Histogram, "rota_agent_lease_renewal_duration_seconds", "Time that a successful renewal of the lease took.")
+	AgentServers     = define(Agent, Gauge, "rota_agent_servers", "Servers that the agent knows.")
+	AgentSupervisor  = define(Agent, Gauge, "rota_agent_supervisor_connected", "1 while the agent is connected to its supervisor.")
+	AgentEngines     = define(Agent, Gauge, "rota_agent_engines", "Engines of models on this node, by state.", "state")
+	AgentSickGPUs    = define(Agent, Gauge, "rota_agent_gpus_sick", "GPUs that the agent found sick.")
+	AgentDiskFree    = define(Agent, Gauge, "rota_agent_disk_free_bytes", "Free space of the file system of the data folder.")
+	AgentDiskLow     = define(Agent, Gauge, "rota_agent_disk_low", "1 while the node takes no new work because its disk is low.")
+
+	AgentCacheBytes = define(Agent, Gauge, "rota_agent_kv_cache_bytes", "Bytes of values in the KV cache, by tier: memory or disk.", "tier")
+	AgentCacheMax   = define(Agent, Gauge, "rota_agent_kv_cache_limit_bytes", "Size of the KV cache, by tier.", "tier")
+	AgentCacheReads = define(Agent, Counter, "rota_agent_kv_cache_reads_total", "Reads of the KV cache, by where the value was: memory, disk or none.", "tier")
+	AgentCacheLost  = define(Agent, Counter, "rota_agent_kv_cache_evicted_total", "Values that the KV cache dropped for others.")
+)

@@ -1,0 +1,66 @@
+package model
+
+import (
+	"fmt"
+	"math/big"
+	"time"
+
+	"rota/fsm/state"
+)
+
+// uses are what namespaces have used.
+type uses map[state.NamespaceID]*state.NamespaceUse
+
+func (m *Model) useOf(id state.NamespaceID) *state.NamespaceUse {
+	if m.uses == nil {
+		m.uses = uses{}
+	}
+	if m.uses[id] == nil {
+		m.uses[id] = &state.NamespaceUse{Namespace: id}
+	}
+	return m.uses[id]
+}
+
+// usedAttempt counts what a live attempt has held until now.
+func (m *Model) usedAttempt(a *action) {
+	if m.level < levelResizing {
+		return
+	}
+	u, held := m.useOf(a.Namespace), m.now-a.StartedAt
+	u.CoreUS += (a.used + uint64(a.cores.Len())*uint64(m.now-a.since)) / 1000
+	u.GPUUS += uint64(a.chunk.Units) * uint64(held/1000)
+	memory := new(big.Int).Mul(big.NewInt(int64(a.reserved>>20)), big.NewInt(held))
+	seconds, rest := memory.Add(memory, new(big.Int).SetUint64(u.MemoryRest)).DivMod(memory, big.NewInt(int64(time.Second)), new(big.Int))
+	u.MemoryMiBS += seconds.Uint64()
+	u.MemoryRest = rest.Uint64()
+	u.Attempts++
+}
+
+// usedAction counts an action that has ended.
+func (m *Model) usedAction(a *action) {
+	if m.level < levelResizing {
+		return
+	}
+	u := m.useOf(a.Namespace)
+	u.Ended++
+	if a.State == state.ActionSucceeded {
+		u.Succeeded++
+	}
+	if a.Result != nil && a.Result.CPUNS > 0 {
+		u.CPUUS += uint64(a.Result.CPUNS / 1000)
+	}
+}
+
+// compareUses compares all of them: there are few namespaces.
+func (m *Model) compareUses() error {
+	for name, id := range m.namespaces {
+		got, want := m.s.Use(id), m.uses[id]
+		if got == nil && want == nil {
+			continue
+		}
+		if got == nil || want == nil || *got != *want {
+			return fmt.Errorf("namespace %s has used %+v, must be %+v", name, got, want)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package mutant
+
+// access are bugs of rights.
+var access = []Mutant{
+	{
+		Name: "revoked-token-still-writes",
+		Bug:  "a command is carried out, though its token was revoked before it was applied",
+		Edits: []Edit{{"fsm/access.go",
+			"	if t == nil || t.Expired(x.now()) || !x.s.Meta().AccessEnabled {\n",
+			"	if t != nil && (t.Expired(x.now()) || !x.s.Meta().AccessEnabled) {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestATokenCountsUntilItIsRevokedOrExpires"}},
+	},
+	{
+		Name: "expired-token-still-writes",
+		Bug:  "a token counts after it has expired, until it is forgotten",
+		Edits: []Edit{{"fsm/state/access.go",
+			"{ return r.ExpiresAt != 0 && r.ExpiresAt <= now }",
+			"{ return false }"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTokensThatExpireTogether"}},
+	},
+	{
+		Name: "first-token-twice",
+		Bug:  "a first token, which may do everything, can be created though there was one",
+		Edits: []Edit{{"fsm/access.go",
+			"	case c.Bootstrap && m.AccessBootstraps != c.KnownBootstraps:\n",
+			"	case c.Bootstrap && m.AccessBootstraps < c.KnownBootstraps:\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestTranscripts/access.txt"}},
+	},
+	{
+		Name: "one-call-without-a-check",
+		Bug:  "files may be written by callers who may not write files in that namespace",
+		Edits: []Edit{{"server/rpc/rights.go",
+			"	rotav1connect.FileServiceWriteFileProcedure:     {noun: \"file\", verb: rights.Submit, place: ofTrajectory(\"trajectory_id\")},\n",
+			""}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/rpc", "TestEveryCallHasARight"}},
+	},
+	{
+		Name: "rights-of-one-namespace-are-those-of-all",
+		Bug:  "a rule for one namespace allows the verb in all of them",
+		Edits: []Edit{{"api/rights/rights.go",
+			"(r.Namespace == Any || namespace != \"\" && Match(r.Namespace, namespace))",
+			"(r.Namespace == Any || namespace != \"\")"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/rpc", "TestRightsOfEveryCall"}},
+	},
+	{
+		Name: "lists-are-not-filtered",
+		Bug:  "a list over all namespaces has rows that the caller may not read",
+		Edits: []Edit{{"server/rpc/rights.go",
+			"	if r.listed == \"\" || may.Allows(r.noun, r.verb, \"\") {\n",
+			"	if r.listed == \"\" || may.AllowsSomewhere(r.noun, r.verb) {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/rpc", "TestListsHaveOnlyWhatMayBeRead"}},
+	},
+	{
+		Name: "revoked-token-goes-on-watching",
+		Bug:  "a stream that was begun with a token goes on after the token was revoked",
+		Edits: []Edit{{"server/rpc/authorize.go",
+			"	if f := g.s.resolve(&now); f != nil {\n",
+			"	if f := g.s.resolve(&now); f != nil && c == nil {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/rpc", "TestARevokedTokenEndsItsStreams"}},
+	},
+	{
+		Name: "algorithm-of-the-token",
+		Bug:  "a JWT may be signed with an algorithm that its method does not allow",
+		Edits: []Edit{{"server/jwt/jwt.go",
+			"	if !slices.Contains(allowed, head.Algorithm) {\n",
+			"	if len(allowed) == 0 {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/jwt", "TestVerify"}},
+	},
+	{
+		Name: "expired-jwt",
+		Bug:  "a JWT counts after it has expired",
+		Edits: []Edit{{"server/jwt/jwt.go",
+			"	if err := c.ValidateWithLeeway(josejwt.Expected{Time: v.now()}, skew); err != nil {\n",
+			"	if err := c.ValidateWithLeeway(josejwt.Expected{Time: c.Expiry.Time()}, skew); err != nil {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"server/jwt", "TestVerify"}},
+	},
+}

@@ -1,0 +1,104 @@
+package backup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Folder keeps the newest backups of one cluster. One process at a time writes to it.
+type Folder struct {
+	dir    string
+	retain int
+	lock   *os.File
+}
+
+const (
+	lockName = "lock"
+	suffix   = ".backup"
+)
+
+// ErrTaken says that another process has the folder.
+var ErrTaken = errors.New("another process writes backups to the folder")
+
+// Take takes a folder, for a process that keeps so many backups in it. The kernel lets the
+// folder go when the process ends, however it does. It removes what an earlier process
+// left unfinished. ErrTaken: try again later.
+func Take(dir string, retain int) (*Folder, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s", ErrTaken, dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	f := &Folder{dir: dir, retain: retain, lock: lock}
+	list, err := os.ReadDir(dir)
+	for _, item := range list {
+		if name := item.Name(); strings.HasPrefix(name, ".") && strings.Contains(name, suffix+"-") && strings.HasSuffix(name, unfinished) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Close lets the folder go.
+func (f *Folder) Close() error { return f.lock.Close() }
+
+// Kept is a backup in a folder, by its name.
+type Kept struct {
+	Path string
+	Time time.Time
+}
+
+// Name returns the path of a backup of a time, which is also the order of names.
+func (f *Folder) Name(at time.Time) string {
+	return filepath.Join(f.dir, "rota-"+at.UTC().Format(stamp)+suffix)
+}
+
+const stamp = "20060102T150405.000000000Z"
+
+// List returns the backups, the oldest first. Other files are left out.
+func (f *Folder) List() (out []Kept, err error) {
+	list, err := os.ReadDir(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range list {
+		text, ok := strings.CutPrefix(strings.TrimSuffix(item.Name(), suffix), "rota-")
+		at, err := time.Parse(stamp, text)
+		if ok && err == nil && strings.HasSuffix(item.Name(), suffix) {
+			out = append(out, Kept{filepath.Join(f.dir, item.Name()), at})
+		}
+	}
+	slices.SortFunc(out, func(a, b Kept) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Path, b.Path)) })
+	return out, nil
+}
+
+// Prune removes the oldest backups beyond those that are kept, and returns how many there
+// are then.
+func (f *Folder) Prune() (int, error) {
+	list, err := f.List()
+	for len(list) > f.retain && err == nil {
+		err = os.Remove(list[0].Path)
+		list = list[1:]
+	}
+	if err == nil {
+		err = syncDir(f.dir)
+	}
+	return len(list), err
+}

@@ -1,0 +1,406 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/httpx"
+)
+
+// Why a call has no replica.
+var (
+	errNoReward      = errors.New("there is no such reward function; see: rota reward list")
+	errRewardsFull   = errors.New("too many calls of this reward function wait at this gateway")
+	errNoReplica     = errors.New("no replica of this reward function could be called in time")
+	errRewardRemoved = errors.New("the reward function was removed while the call waited")
+)
+
+const (
+	// strikesMax is how many calls in a row a replica may leave without an answer in time. Then
+	// the cluster is told that it has failed.
+	strikesMax = 3
+	// probePause is how long a replica rests that could not be asked whether it is ready.
+	probePause = 200 * time.Millisecond
+)
+
+// rewards are the reward functions that the gateway knows, with their replicas and the calls that
+// wait for one.
+type rewards struct {
+	logger hclog.Logger
+	http   *http.Client // to agents
+	tls    bool
+	kick   chan struct{}
+	// removed is told of functions that are no longer there.
+	removed func(name string)
+
+	mu    sync.Mutex
+	ready bool // all of them were heard once
+	all   map[string]*reward
+}
+
+// reward is one function. What it holds is guarded by the lock of rewards.
+type reward struct {
+	name     string
+	spec     *rotav1.RewardSpec
+	replicas map[uint64]*replica
+	queue    []*rewardWaiter
+	running  int
+	tally
+}
+
+// replica is one replica as the gateway sees it.
+type replica struct {
+	of       *reward
+	id       uint64
+	attempt  uint32
+	base     string // URL at the agent
+	state    rotav1.RewardReplicaState
+	ready    bool // it could be called when it was asked last
+	running  int
+	strikes  int
+	failed   string // why it is to be ended
+	said     rotav1.RewardReplicaReport
+	stop     context.CancelFunc // of the probe; nil: none is under way
+	lastUsed uint64
+}
+
+// rewardWaiter is a call that waits for a replica.
+type rewardWaiter struct {
+	avoid uint64 // the replica that failed it; 0: none
+	got   chan *replica
+}
+
+func newRewards(logger hclog.Logger, agents *http.Client, tls bool) *rewards {
+	return &rewards{logger: logger, http: agents, tls: tls, kick: make(chan struct{}, 1), all: map[string]*reward{}}
+}
+
+// apply takes over a message of the watch. The first one of a stream has all functions.
+func (t *rewards) apply(m *rotav1.WatchRoutesResponse) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m.Reset_ {
+		t.ready = true
+		named := make(map[string]bool, len(m.Rewards))
+		for _, r := range m.Rewards {
+			named[r.GetSpec().GetName()] = true
+		}
+		for name := range t.all {
+			if !named[name] {
+				t.remove(name)
+			}
+		}
+	}
+	for _, r := range m.Rewards {
+		t.update(r)
+	}
+	for _, name := range m.RemovedRewards {
+		t.remove(name)
+	}
+}
+
+func (t *rewards) update(m *rotav1.Reward) {
+	name := m.GetSpec().GetName()
+	r := t.all[name]
+	if r == nil {
+		r = &reward{name: name, replicas: map[uint64]*replica{}}
+		t.all[name] = r
+	}
+	r.spec = m.Spec
+	there := make(map[uint64]bool, len(m.Replicas))
+	for _, p := range m.Replicas {
+		there[p.ActionId] = true
+		t.updateReplica(r, p)
+	}
+	for id, p := range r.replicas {
+		if !there[id] {
+			p.end()
+			delete(r.replicas, id)
+		}
+	}
+	t.dispatch(r)
+}
+
+func (t *rewards) updateReplica(r *reward, m *rotav1.RewardReplica) {
+	p := r.replicas[m.ActionId]
+	if p == nil {
+		p = &replica{of: r, id: m.ActionId}
+		r.replicas[m.ActionId] = p
+	}
+	p.state = m.State
+	if p.attempt != m.Attempt {
+		p.end()
+		p.attempt = m.Attempt
+		p.base = fmt.Sprintf("%s%s%d/%d/", httpx.BaseURL(m.Address, t.tls), httpx.ReplicaPath, m.ActionId, m.Attempt)
+	}
+	if p.state == rotav1.RewardReplicaState_REWARD_REPLICA_STATE_DRAINING {
+		t.kicked() // it may be idle already
+		return
+	}
+	t.probe(p)
+}
+
+// end stops what the gateway does about a replica.
+func (p *replica) end() {
+	if p.stop != nil {
+		p.stop()
+	}
+	p.stop, p.ready = nil, false
+}
+
+// probe asks until a replica can be called, unless it is being asked.
+func (t *rewards) probe(p *replica) {
+	if p.ready || p.stop != nil || p.attempt == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	target := p.base + "ready?probe=" + url.QueryEscape(p.of.spec.GetProbePath())
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil {
+			if t.isReady(ctx, target) {
+				t.mu.Lock()
+				if ctx.Err() == nil {
+					p.stop, p.ready = nil, true
+					t.kicked()
+					t.dispatch(p.of)
+				}
+				t.mu.Unlock()
+				return
+			}
+			_ = sleepFor(ctx, probePause) // the loop looks at ctx
+		}
+	}()
+}
+
+func (t *rewards) isReady(ctx context.Context, target string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := t.http.Do(req)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusNoContent
+}
+
+// sleepFor waits, or until ctx is done.
+func sleepFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (t *rewards) remove(name string) {
+	r := t.all[name]
+	if r == nil {
+		return
+	}
+	for _, p := range r.replicas {
+		p.end()
+	}
+	for _, w := range r.queue {
+		close(w.got)
+	}
+	r.queue = nil
+	delete(t.all, name)
+	t.removed(name)
+}
+
+// close stops all probes.
+func (t *rewards) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.all {
+		t.remove(name)
+	}
+	t.http.CloseIdleConnections()
+}
+
+// choose returns the ready replica with the fewest calls and room for one, the one that was used
+// longest ago among equals; nil if there is none. One that just failed the call is the last choice.
+func (r *reward) choose(avoid uint64) *replica {
+	var best *replica
+	for _, p := range r.replicas {
+		if !p.ready || p.failed != "" || p.state == rotav1.RewardReplicaState_REWARD_REPLICA_STATE_DRAINING || p.running >= int(r.spec.GetConcurrency()) {
+			continue
+		}
+		if best == nil || p.compare(best, avoid) < 0 {
+			best = p
+		}
+	}
+	return best
+}
+
+func (p *replica) compare(o *replica, avoid uint64) int {
+	return cmp.Or(compareBool(p.id == avoid, o.id == avoid), cmp.Compare(p.running, o.running), cmp.Compare(p.lastUsed, o.lastUsed), cmp.Compare(p.id, o.id))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// dispatch gives replicas to the calls that wait, in the order in which they came.
+func (t *rewards) dispatch(r *reward) {
+	for len(r.queue) > 0 {
+		w := r.queue[0]
+		p := r.choose(w.avoid)
+		if p == nil {
+			return
+		}
+		r.queue = r.queue[1:]
+		t.hold(p)
+		w.got <- p
+	}
+}
+
+func (t *rewards) hold(p *replica) {
+	p.running++
+	p.of.running++
+	p.of.used++
+	p.lastUsed = p.of.used
+}
+
+// acquire waits for a replica. Release must follow.
+func (t *rewards) acquire(ctx context.Context, name string, avoid uint64, until time.Time) (*replica, error) {
+	t.mu.Lock()
+	r := t.all[name]
+	switch {
+	case r == nil && !t.ready:
+		t.mu.Unlock()
+		return nil, errNoRoutes
+	case r == nil:
+		t.mu.Unlock()
+		return nil, errNoReward
+	}
+	if len(r.queue) == 0 {
+		if p := r.choose(avoid); p != nil {
+			t.hold(p)
+			t.mu.Unlock()
+			return p, nil
+		}
+		t.kicked() // the cluster is to hear of it at once
+	}
+	if len(r.queue) >= int(r.spec.GetQueue()) {
+		t.mu.Unlock()
+		return nil, errRewardsFull
+	}
+	w := &rewardWaiter{avoid: avoid, got: make(chan *replica, 1)}
+	r.queue = append(r.queue, w)
+	t.mu.Unlock()
+	return t.await(ctx, r, w, until)
+}
+
+func (t *rewards) await(ctx context.Context, r *reward, w *rewardWaiter, until time.Time) (*replica, error) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	err := errNoReplica
+	select {
+	case p, ok := <-w.got:
+		if !ok {
+			return nil, errRewardRemoved
+		}
+		return p, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(r.queue, w); i >= 0 {
+		r.queue = slices.Delete(r.queue, i, i+1)
+		return nil, err
+	}
+	if p, ok := <-w.got; ok { // it came just now
+		t.leave(p)
+	}
+	return nil, err
+}
+
+// outcome is what became of one try of a call.
+type outcome uint8
+
+const (
+	answered outcome = iota
+	// unreached: the replica has not got the call. unanswered: it may have, and failed. late: it
+	// did not answer in time.
+	unreached
+	unanswered
+	late
+	canceled
+)
+
+// release notes that a call no longer runs at a replica, and what became of it there.
+func (t *rewards) release(p *replica, o outcome, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.of.callTime += took
+	switch o {
+	case answered:
+		p.strikes = 0
+	case unreached, unanswered:
+		if p.ready {
+			p.ready = false
+			if p.of.replicas[p.id] == p {
+				t.probe(p)
+			}
+		}
+	case late:
+		if p.strikes++; p.strikes >= strikesMax && p.failed == "" {
+			p.failed = "it left " + strconv.Itoa(p.strikes) + " calls in a row without an answer in time"
+			t.kicked()
+		}
+	}
+	t.leave(p)
+}
+
+func (t *rewards) leave(p *replica) {
+	p.running--
+	p.of.running--
+	if p.running == 0 && p.state == rotav1.RewardReplicaState_REWARD_REPLICA_STATE_DRAINING {
+		t.kicked()
+	}
+	t.dispatch(p.of)
+}
+
+// spec returns how a function is called; nil if there is none.
+func (t *rewards) spec(name string) *rotav1.RewardSpec {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.all[name]; r != nil {
+		return r.spec
+	}
+	return nil
+}
+
+// kicked has the next report sent soon.
+func (t *rewards) kicked() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}

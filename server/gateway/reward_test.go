@@ -1,0 +1,310 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
+)
+
+// fakeAgent passes calls on to replicas, which are functions of the test.
+type fakeAgent struct {
+	addr string
+	mu   sync.Mutex
+	// ready and answer are those of replicas, by action.
+	ready  map[string]bool
+	answer map[string]http.HandlerFunc
+}
+
+func newAgent(t *testing.T) *fakeAgent {
+	a := &fakeAgent{ready: map[string]bool{}, answer: map[string]http.HandlerFunc{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.addr = l.Addr().String()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+httpx.ReplicaPath+"{action}/{attempt}/ready", func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.ready[r.PathValue("action")] {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set(httpx.ReplicaHeader, httpx.ReplicaStarting)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	mux.HandleFunc(httpx.ReplicaPath+"{action}/{attempt}/call/{path...}", func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		answer := a.answer[r.PathValue("action")]
+		a.mu.Unlock()
+		answer(w, r)
+	})
+	srv := httpx.NewServer(mux)
+	go srv.Serve(l)
+	t.Cleanup(func() { srv.Close() })
+	return a
+}
+
+// set makes an action a replica with an answer.
+func (a *fakeAgent) set(id uint64, ready bool, answer http.HandlerFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready[fmt.Sprint(id)], a.answer[fmt.Sprint(id)] = ready, answer
+}
+
+// function is one with replicas at the agent.
+func (a *fakeAgent) function(change func(*rotav1.RewardSpec), ids ...uint64) *rotav1.Reward {
+	r := &rotav1.Reward{Spec: &rotav1.RewardSpec{
+		Name: "f", Max: 4, Concurrency: 1, Queue: 8, Retries: proto.Uint32(1), Timeout: durationpb.New(10 * time.Second), Path: "/score",
+	}}
+	if change != nil {
+		change(r.Spec)
+	}
+	for _, id := range ids {
+		r.Replicas = append(r.Replicas, &rotav1.RewardReplica{
+			ActionId: id, Attempt: 1, Address: a.addr, State: rotav1.RewardReplicaState_REWARD_REPLICA_STATE_STARTING,
+		})
+	}
+	return r
+}
+
+// rewardWorld is a gateway with a function.
+func rewardWorld(t *testing.T, r *rotav1.Reward, change func(*Config)) (*fakeCluster, *Gateway) {
+	c := newCluster(t)
+	g := start(t, c, change)
+	c.tell(&rotav1.WatchRoutesResponse{Rewards: []*rotav1.Reward{r}})
+	until(t, "the function is known", func() bool { return g.rewards.spec(r.Spec.Name) != nil })
+	return c, g
+}
+
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, path, _ := strings.Cut(r.URL.RequestURI(), "call")
+		fmt.Fprintf(w, "%s call%s %s", text, path, body)
+	}
+}
+
+func TestRewardCalls(t *testing.T) {
+	a := newAgent(t)
+	a.set(1, true, says("one"))
+	c, g := rewardWorld(t, a.function(nil, 1), nil)
+	for path, want := range map[string]string{
+		"/v1/rewards/f":                "one call/score {}",
+		"/v1/rewards/f?x=1":            "one call/score?x=1 {}",
+		"/v1/rewards/f/classify":       "one call/classify {}",
+		"/v1/rewards/f/a/b%2Fc?x=%20y": "one call/a/b%2Fc?x=%20y {}",
+	} {
+		resp := post(t, g, path, "{}")
+		if got := readAll(t, resp); resp.StatusCode != http.StatusOK || got != want || resp.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: status %d: %s, want %s", path, resp.StatusCode, got, want)
+		}
+	}
+	resp := post(t, g, "/v1/rewards/other", "{}")
+	if got := readAll(t, resp); resp.StatusCode != http.StatusNotFound || !strings.Contains(got, "reward_not_found") {
+		t.Errorf("another function: status %d: %s", resp.StatusCode, got)
+	}
+	until(t, "the cluster hears of the calls, and that the replica is ready", func() bool {
+		calls, ready := c.rewardReports(1)
+		return calls == 4 && ready
+	})
+	c.tell(&rotav1.WatchRoutesResponse{RemovedRewards: []string{"f"}})
+	until(t, "the function is gone", func() bool {
+		resp := post(t, g, "/v1/rewards/f", "{}")
+		readAll(t, resp)
+		return resp.StatusCode == http.StatusNotFound
+	})
+}
+
+// A call is tried again at another replica, whatever the first one does, and answered once.
+func TestRewardCallsAreRetried(t *testing.T) {
+	for name, broken := range map[string]http.HandlerFunc{
+		"status 500": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+		"cut off":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"half an answer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "half")
+			panic(http.ErrAbortHandler)
+		},
+		"did not answer": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httpx.ReplicaHeader, httpx.ReplicaFailed)
+			w.WriteHeader(http.StatusBadGateway)
+		},
+		"gone": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(httpx.ReplicaHeader, httpx.ReplicaGone)
+			w.WriteHeader(http.StatusNotFound)
+		},
+		"too slow": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgent(t)
+			var tries atomic.Int64
+			a.set(1, true, func(w http.ResponseWriter, r *http.Request) { tries.Add(1); broken(w, r) })
+			a.set(2, true, func(w http.ResponseWriter, r *http.Request) { tries.Add(1); says("two")(w, r) })
+			_, g := rewardWorld(t, a.function(func(s *rotav1.RewardSpec) { s.Timeout = durationpb.New(time.Second) }, 1, 2), nil)
+			until(t, "both are ready", func() bool { return readyReplicas(g) == 2 })
+			for range 2 { // one of them goes to the broken one first
+				resp := post(t, g, "/v1/rewards/f", "{}")
+				if got := readAll(t, resp); resp.StatusCode != http.StatusOK || got != "two call/score {}" {
+					t.Errorf("status %d: %s", resp.StatusCode, got)
+				}
+			}
+			if n := tries.Load(); n < 3 || n > 4 { // as the first call may have gone to either
+				t.Errorf("%d tries", n)
+			}
+		})
+	}
+}
+
+// A function that fails each time answers with what it said last.
+func TestRewardCallsFailAtLast(t *testing.T) {
+	a := newAgent(t)
+	var tries atomic.Int64
+	a.set(1, true, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, fmt.Sprint("try ", tries.Add(1)), http.StatusTeapot+100)
+	})
+	_, g := rewardWorld(t, a.function(nil, 1), nil)
+	resp := post(t, g, "/v1/rewards/f", "{}")
+	if got := readAll(t, resp); resp.StatusCode != http.StatusTeapot+100 || strings.TrimSpace(got) != "try 2" {
+		t.Errorf("status %d: %s", resp.StatusCode, got)
+	}
+	a.set(1, true, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	c, g := rewardWorld(t, a.function(func(s *rotav1.RewardSpec) { s.Timeout = durationpb.New(50 * time.Millisecond) }, 1), func(c *Config) { c.Wait = time.Second })
+	// The third try in vain is the last: the replica gets no more, and there is no other.
+	for _, want := range []struct {
+		status int
+		code   string
+	}{{http.StatusGatewayTimeout, "replica_late"}, {http.StatusServiceUnavailable, "no_replica"}} {
+		resp = post(t, g, "/v1/rewards/f", "{}")
+		if got := readAll(t, resp); resp.StatusCode != want.status || !strings.Contains(got, want.code) {
+			t.Errorf("status %d: %s, want %s", resp.StatusCode, got, want.code)
+		}
+	}
+	until(t, "the cluster hears that the replica is silent", func() bool { return c.rewardFailure(1) != "" })
+}
+
+// Calls wait in a queue with a bound until a replica is ready, and those that drain get none.
+func TestRewardCallsWait(t *testing.T) {
+	a := newAgent(t)
+	a.set(1, false, says("one"))
+	r := a.function(func(s *rotav1.RewardSpec) { s.Queue = 2 }, 1)
+	c, g := rewardWorld(t, r, nil)
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			resp := post(t, g, "/v1/rewards/f", "{}")
+			if got := readAll(t, resp); resp.StatusCode != http.StatusOK {
+				t.Errorf("status %d: %s", resp.StatusCode, got)
+			}
+		})
+	}
+	until(t, "two calls wait", func() bool { _, waiting := c.rewardDemand("f"); return waiting == 2 })
+	resp := post(t, g, "/v1/rewards/f", "{}")
+	if got := readAll(t, resp); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(got, "queue_full") {
+		t.Errorf("a full queue: status %d: %s", resp.StatusCode, got)
+	}
+	a.set(1, true, says("one"))
+	calls.Wait()
+
+	drains := proto.CloneOf(r)
+	drains.Replicas[0].State = rotav1.RewardReplicaState_REWARD_REPLICA_STATE_DRAINING
+	c.tell(&rotav1.WatchRoutesResponse{Rewards: []*rotav1.Reward{drains}})
+	until(t, "the cluster hears that it has drained", func() bool { return c.rewardIdle(1) })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if p, err := g.rewards.acquire(ctx, "f", 0, time.Now().Add(time.Minute)); err == nil {
+		t.Errorf("a call goes to replica %d, which drains", p.id)
+	}
+}
+
+func readyReplicas(g *Gateway) (n int) {
+	g.rewards.mu.Lock()
+	defer g.rewards.mu.Unlock()
+	for _, r := range g.rewards.all {
+		for _, p := range r.replicas {
+			if p.ready {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// fakeRewards takes reports about reward functions, as a cluster does.
+type fakeRewards struct {
+	rotav1connect.UnimplementedRewardServiceHandler
+	mu      sync.Mutex
+	known   map[string]bool
+	reports []*rotav1.ReportRewardsRequest
+}
+
+func (f *fakeRewards) ReportRewards(_ context.Context, r *rotav1.ReportRewardsRequest) (*rotav1.ReportRewardsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known == nil {
+		f.known = map[string]bool{}
+	}
+	if !f.known[r.RequestId] {
+		f.known[r.RequestId] = true
+		f.reports = append(f.reports, r)
+	}
+	return &rotav1.ReportRewardsResponse{}, nil
+}
+
+// each visits what was reported of a replica and of functions.
+func (f *fakeRewards) each(replica func(*rotav1.RewardReplicaReport), demand func(*rotav1.RewardDemand)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.reports {
+		for _, p := range r.Replicas {
+			replica(p)
+		}
+		for _, d := range r.Demands {
+			demand(d)
+		}
+	}
+}
+
+func (c *fakeCluster) rewardReports(id uint64) (calls uint64, ready bool) {
+	c.rewards.each(func(p *rotav1.RewardReplicaReport) { ready = ready || p.ActionId == id && p.Ready },
+		func(d *rotav1.RewardDemand) { calls += d.Calls })
+	return calls, ready
+}
+
+func (c *fakeCluster) rewardDemand(name string) (running, waiting uint32) {
+	c.rewards.each(func(*rotav1.RewardReplicaReport) {}, func(d *rotav1.RewardDemand) {
+		if d.Name == name {
+			running, waiting = d.Running, d.Waiting
+		}
+	})
+	return running, waiting
+}
+
+func (c *fakeCluster) rewardFailure(id uint64) (message string) {
+	c.rewards.each(func(p *rotav1.RewardReplicaReport) {
+		if p.ActionId == id && p.Failed {
+			message = p.Message
+		}
+	}, func(*rotav1.RewardDemand) {})
+	return message
+}
+
+func (c *fakeCluster) rewardIdle(id uint64) (idle bool) {
+	c.rewards.each(func(p *rotav1.RewardReplicaReport) { idle = idle || p.ActionId == id && p.Idle }, func(*rotav1.RewardDemand) {})
+	return idle
+}

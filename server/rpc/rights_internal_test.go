@@ -1,0 +1,115 @@
+package rpc
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/pki"
+	"rota/api/rights"
+)
+
+// forOthers are the services whose calls are for certificates of agents and servers only.
+var forOthers = []protoreflect.FullName{rotav1connect.AgentServiceName, rotav1connect.OutputServiceName}
+
+// calls are the paths of all calls of the public services.
+func calls() map[string]protoreflect.MethodDescriptor {
+	all := map[string]protoreflect.MethodDescriptor{}
+	protoregistry.GlobalFiles.RangeFilesByPackage("rota.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				if m := service.Methods().Get(j); !slices.Contains(forOthers, service.FullName()) {
+					all["/"+string(service.FullName())+"/"+string(m.Name())] = m
+				}
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// TestEveryCallHasARight: a call that is added to a service must be given a right, and what it is
+// about must be in its request.
+func TestEveryCallHasARight(t *testing.T) {
+	all := calls()
+	for path, m := range all {
+		need, ok := requiredRights[path]
+		namespaced, known := rights.OfNamespace(need.noun)
+		switch {
+		case !ok:
+			t.Errorf("%s needs no right: put it into the table in rights.go", path)
+			continue
+		case !known || !slices.Contains(rights.Verbs(), need.verb) || need.place == nil:
+			t.Errorf("%s needs the right %+v, which there is not", path, need)
+		case need.listed != "" && !namespaced:
+			t.Errorf("%s is filtered by %s, and %s belongs to no namespace", path, need.listed, need.noun)
+		}
+		hasNamespace := m.Input().Fields().ByName("namespace") != nil
+		if hasNamespace && !namespaced && need.noun != "residency" {
+			t.Errorf("%s is about a namespace, and its noun %s is not", path, need.noun)
+		}
+	}
+	for path := range requiredRights {
+		if all[path] == nil {
+			t.Errorf("%s is in the table, and no service has it", path)
+		}
+	}
+}
+
+// TestRolesOfCertificates: operators and servers may make every call, clients those that are for
+// no operator, and agents none.
+func TestRolesOfCertificates(t *testing.T) {
+	s := &Server{Deps: Deps{TLS: true}}
+	sets := map[pki.Role]rights.Set{
+		pki.RoleServer: rights.Everything(), pki.RoleOperator: rights.Everything(), pki.RoleClient: rights.ClientDefault(), pki.RoleAgent: {},
+	}
+	for path := range calls() {
+		need := requiredRights[path]
+		for role, may := range sets {
+			want := role == pki.RoleServer || role == pki.RoleOperator ||
+				role == pki.RoleClient && (need.self || need.verb != rights.Operate && need.noun != rights.Access)
+			c := &caller{kind: byCertificate, role: role, may: may}
+			if got := s.refusePath(c, path) == nil; got != want {
+				t.Errorf("%s for %q: allowed is %v, want %v", path, role, got, want)
+			}
+		}
+	}
+	for role, want := range map[pki.Role]bool{pki.RoleAgent: true, pki.RoleServer: false, pki.RoleOperator: false, pki.RoleClient: false} {
+		c := &caller{kind: byCertificate, role: role, may: sets[role]}
+		if got := s.refusePath(c, rotav1connect.AgentServiceReportAttemptsProcedure) == nil; got != want {
+			t.Errorf("reports of attempts by %q: allowed is %v", role, got)
+		}
+	}
+	if s.refusePath(&caller{kind: byToken, may: rights.Everything()}, rotav1connect.AgentServiceReportAttemptsProcedure) == nil {
+		t.Error("a token may speak for a node")
+	}
+	if s.refusePath(&caller{kind: byCertificate, role: pki.RoleClient, may: rights.ClientDefault()}, "/rota.v1.ActionService/Unknown") == nil {
+		t.Error("a call that the table does not have is allowed")
+	}
+}
+
+// TestStrangersDoNotFillTheAuditLog: a few refusals in a second are written, the others are
+// counted in the next line.
+func TestStrangersDoNotFillTheAuditLog(t *testing.T) {
+	var n strangers
+	written := 0
+	for i := range 100 {
+		if leftOut, room := n.note(time.Unix(7, int64(i))); room {
+			written++
+			if leftOut != 0 {
+				t.Errorf("%d were left out before any was", leftOut)
+			}
+		}
+	}
+	if leftOut, room := n.note(time.Unix(8, 0)); written != strangersMax || !room || leftOut != 100-strangersMax {
+		t.Errorf("%d were written, then %t with %d left out", written, room, leftOut)
+	}
+	if leftOut, _ := n.note(time.Unix(8, 1)); leftOut != 0 {
+		t.Errorf("%d are counted twice", leftOut)
+	}
+}

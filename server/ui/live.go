@@ -1,0 +1,67 @@
+package ui
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// livePeriod is how often an open page is drawn anew.
+const livePeriod = 2 * time.Second
+
+// serveLive sends the live half of a page each time that it has changed, as server-sent events.
+func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
+	p, v := u.find(r)
+	if p == nil {
+		http.NotFound(w, r)
+		return
+	}
+	select {
+	case u.open <- struct{}{}:
+		defer func() { <-u.open }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, "too many pages are open at this server: close some, or use another server", http.StatusServiceUnavailable)
+		return
+	}
+	v.path = Root + r.URL.Path[len(Root+"live/"):]
+	w.Header().Set("Content-Type", "text/event-stream")
+	ticker := time.NewTicker(livePeriod)
+	defer ticker.Stop()
+	var last []byte
+	for {
+		var out bytes.Buffer
+		if err := p.tmpl.ExecuteTemplate(&out, "content", u.show(p, v)); err != nil {
+			u.opts.Logger.Error("a page could not be drawn", "page", p.name, "error", err)
+			return
+		}
+		if err := sendEvent(w, out.Bytes(), bytes.Equal(out.Bytes(), last)); err != nil {
+			return // the reader is gone
+		}
+		last = out.Bytes()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sendEvent sends one event, or a comment that keeps the connection open if nothing has changed.
+func sendEvent(w http.ResponseWriter, html []byte, same bool) error {
+	var out bytes.Buffer
+	if same {
+		out.WriteString(":\n\n")
+	} else {
+		out.WriteString("event: content\n")
+		for line := range bytes.Lines(html) {
+			fmt.Fprintf(&out, "data: %s\n", bytes.TrimRight(line, "\r\n"))
+		}
+		out.WriteByte('\n')
+	}
+	if _, err := w.Write(out.Bytes()); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
+}

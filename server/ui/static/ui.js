@@ -1,0 +1,56 @@
+// Draws the charts of the overview and says when the server does not answer.
+"use strict";
+(function () {
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const charts = [];
+  let samples = [];
+
+  function options(element, names, colours) {
+    const axis = { stroke: css("--text"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
+    return {
+      width: element.clientWidth, height: 180,
+      series: [{}].concat(names.map((label, i) => ({ label, stroke: css(colours[i]), width: 1.5 }))),
+      axes: [axis, Object.assign({ size: 60 }, axis)],
+      scales: { y: { range: (u, min, max) => [0, Math.max(1, max * 1.1)] } },
+    };
+  }
+
+  function columns(of) {
+    return [0].concat(of).map((i) => samples.map((s) => s[i]));
+  }
+
+  const kinds = {
+    depth: { of: [1, 2], names: ["queued", "running"], colours: ["--c1", "--c2"] },
+    rate: { of: [3, 4], names: ["submitted", "ended"], colours: ["--c0", "--c4"] },
+  };
+
+  function draw() {
+    for (const c of charts) c.plot.setData(columns(c.of));
+  }
+
+  function start() {
+    document.querySelectorAll("[data-chart]").forEach((element) => {
+      const k = kinds[element.dataset.chart];
+      charts.push({ of: k.of, element, plot: new uPlot(options(element, k.names, k.colours), columns(k.of), element) });
+    });
+    if (charts.length === 0) return;
+    fetch("/ui/history.json").then((r) => r.json()).then((all) => { samples = all || []; draw(); });
+    window.addEventListener("resize", () => charts.forEach((c) => c.plot.setSize({ width: c.element.clientWidth, height: 180 })));
+  }
+
+  function take() {
+    const element = document.getElementById("sample");
+    if (!element || charts.length === 0) return;
+    const s = JSON.parse(element.dataset.sample);
+    if (samples.length && samples[samples.length - 1][0] >= s[0]) return;
+    samples.push(s);
+    if (samples.length > 300) samples.shift();
+    draw();
+  }
+
+  document.addEventListener("DOMContentLoaded", start);
+  document.addEventListener("htmx:sseMessage", take);
+  const offline = (hidden) => { document.getElementById("offline").hidden = hidden; };
+  document.addEventListener("htmx:sseError", () => offline(false));
+  document.addEventListener("htmx:sseOpen", () => offline(true));
+})();
