@@ -70,8 +70,8 @@ var access = []Mutant{
 		Name: "expired-jwt",
 		Bug:  "a JWT counts after it has expired",
 		Edits: []Edit{{"server/jwt/jwt.go",
-			"	if err := c.ValidateWithLeeway(josejwt.Expected{Time: v.now()}, skew); err != nil {\n",
-			"	if err := c.ValidateWithLeeway(josejwt.Expected{Time: c.Expiry.Time()}, skew); err != nil {\n"}},
+			"	if err := c.ValidateWithLeeway(josejwt.Expected{Time: v.now()}, skewOf(m)); err != nil {\n",
+			"	if err := c.ValidateWithLeeway(josejwt.Expected{Time: c.Expiry.Time()}, skewOf(m)); err != nil {\n"}},
 		Hunt: Hunt{Engine: Tests, Args: []string{"server/jwt", "TestVerify"}},
 	},
 }
