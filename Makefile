@@ -26,10 +26,12 @@ FUZZTIME ?= 100000x
 FAULTPKGS := ./internal/clock/... ./internal/failpoint ./agent/runtime
 
 # Computations without goroutines of their own, but for some that share nothing: there is
-# nothing for the race detector to find, and with it they take five times as long.
-PUREPKGS := ./sched/... ./agent/plan ./internal/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
+# nothing for the race detector to find, and with it they take five times as long. What
+# others do beside the state machine of fsm is in the tests of RACINGTESTS.
+PUREPKGS := ./fsm ./sched/... ./agent/plan ./internal/sim/... ./jepsen/model ./jepsen/dst ./jepsen/check
 # The longest of the rest begin first, so that none of them is left alone at the end.
-LONGPKGS := ./server/replica ./fsm ./cmd/rota/e2e
+LONGPKGS := ./server/replica ./cmd/rota/e2e
+RACINGTESTS := -run 'Beside|WaitApplied' ./fsm
 OTHERPKGS = $$(go list $(LONGPKGS); go list ./... | grep -vxFf <(go list $(PUREPKGS) $(LONGPKGS)))
 
 # Runs tests: $(1) are the flags, $(2) the packages. With RERUNS=1 a test that failed runs
@@ -65,6 +67,18 @@ help: ## List the targets
 build: ## Build bin/rota: one static binary for servers, agents and the CLI
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
+.PHONY: package
+package: build ## Build a Debian package in bin
+	deploy/debian/build.sh
+
+.PHONY: image
+image: build ## Write a container image to bin/rota.tar, without a container engine
+	go run ./deploy/image -binary bin/rota -out bin/rota.tar -tag rota:$(VERSION) -version $(VERSION)
+
+.PHONY: operators-day
+operators-day: build ## Take a secured cluster through an operator's day, with real processes
+	deploy/operators-day.sh
+
 .PHONY: demo
 demo: build ## Watch a cluster run coding agents, lose its leader and resize suites (a minute)
 	bin/rota demo
@@ -96,6 +110,7 @@ bin/etcd-bench: $(wildcard cmd/etcd-bench/*)
 test: compile ## Run all tests; what this machine lacks is skipped, unless ROTA_REQUIRE names it
 	rm -f bin/rerun-tests.txt
 	go test $(filter-out -race,$(TESTFLAGS)) -vet=off $(PUREPKGS)
+	$(if $(filter -race,$(TESTFLAGS)),CGO_ENABLED=1 )go test $(TESTFLAGS) -vet=off $(RACINGTESTS)
 	$(call gotest,$(TESTFLAGS) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 15m,$(OTHERPKGS))
 	$(call gotest,$(TESTFLAGS) -vet=off -timeout 10m -tags faults,$(FAULTPKGS))
 	if command -v cc > /dev/null; then CGO_ENABLED=1 go test -vet=off -timeout 2m -tags nvml ./agent/inventory; fi
@@ -120,7 +135,7 @@ compile:
 	go build ./...
 	go build -tags faults ./...
 	go list -test -export $(PUREPKGS) > /dev/null
-	$(COMPILE) $(OTHERPKGS) > /dev/null
+	$(COMPILE) $(OTHERPKGS) $(lastword $(RACINGTESTS)) > /dev/null
 	$(COMPILE) -tags faults $(FAULTPKGS) > /dev/null
 
 .PHONY: race

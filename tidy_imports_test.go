@@ -51,6 +51,8 @@ var layers = []layer{
 		"what becomes of engines is decided without a clock, a process or a socket"},
 	{"agent", []string{"api", "agent", "internal/clock=", "internal/failpoint", "internal/telemetry"},
 		"an agent knows the protocol only, so that it can be upgraded apart from the servers"},
+	{"deploy", nil,
+		"what is deployed is made of files and the binary, and compiles nothing of the product"},
 	{"jepsen", []string{"api", "fsm", "jepsen", "internal/sim", "internal/clock", "internal/failpoint"},
 		"fault tests drive binaries from outside, and replay their log"},
 	{"jepsen/dst", []string{"api", "fsm", "sched", "jepsen", "internal/sim", "server/leader", "server/lease", "server/entry", "server/quorum", "agent/plan"},

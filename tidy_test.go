@@ -254,12 +254,15 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 // match itself.
 var foreign = regexp.MustCompile(`(^|[\s"'(=:])/(work/(main|shared)|home/\w)|\bshared/\w+\.md`)
 
+// sandboxHome is on no machine of ours: programs for E2B find their files there.
+const sandboxHome = "/home/user"
+
 func foreignPaths(name string, text []byte) (findings []string) {
 	if bytes.IndexByte(text, 0) >= 0 {
 		return nil // not a text
 	}
 	for i, line := range bytes.Split(text, []byte("\n")) {
-		if hit := foreign.Find(line); hit != nil {
+		if hit := foreign.Find(bytes.ReplaceAll(line, []byte(sandboxHome), nil)); hit != nil {
 			findings = append(findings, fmt.Sprintf("%s:%d: %q is not part of this repository", name, i+1, hit))
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"rota/agent/journal"
 	"rota/agent/plan"
 	"rota/agent/runtime"
+	"rota/agent/runtime/container"
 )
 
 const (
@@ -53,13 +54,15 @@ type agent struct {
 	mover    *mover
 	states   *states // nil: no state manager
 	homes    *homes
-	specs    specifier
-	runtime  string // what the runtime can and cannot enforce
-	resizes  bool   // attempts can get other CPUs while they run
-	address  string
-	metrics  *metrics
-	traces   *traces
-	dial     func(context.Context) (runtime.Runtime, error)
+	// sandboxes are the containers of trajectories; nil: this node runs none.
+	sandboxes *container.Manager
+	specs     specifier
+	runtime   string // what the runtime can and cannot enforce
+	resizes   bool   // attempts can get other CPUs while they run
+	address   string
+	metrics   *metrics
+	traces    *traces
+	dial      func(context.Context) (runtime.Runtime, error)
 }
 
 // Run runs an agent until the context is done, and then returns nil. Any other
@@ -109,6 +112,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	closeContainers, err := a.openContainers(ctx, first)
+	if err != nil {
+		return err
+	}
+	defer closeContainers()
 	a.runtime = short(a.describeRuntime(first), runtimeMax)
 	a.resizes = a.inv.Pinned && first.Describe().Resizes
 	a.log.Info("agent started", "node", cfg.Name, "pool", cfg.Pool, "output_address", a.address, "runtime", a.runtime)
@@ -257,6 +265,9 @@ func (a *agent) describeRuntime(c runtime.Runtime) string {
 	case g != nil && (len(g.Devices) == 0 || !desc.HidesDevices):
 		words = append(words, "GPUs of others: CUDA_VISIBLE_DEVICES hides them, which a command can change")
 	}
+	if a.sandboxes != nil {
+		words = append(words, "containers")
+	}
 	if !a.inv.Pinned {
 		words = append(words, "cores oversubscribed: not pinned")
 	}
@@ -268,7 +279,7 @@ func (a *agent) describe() *rotav1.RegisterNodeRequest {
 	req := &rotav1.RegisterNodeRequest{
 		Name: a.cfg.Name, Pool: a.cfg.Pool, Address: a.address, Labels: a.inv.Labels,
 		MemoryBytes: a.inv.MemoryBytes, Runtime: a.runtime,
-		BandwidthBps: a.cfg.BandwidthBPS, Resizes: a.resizes,
+		BandwidthBps: a.cfg.BandwidthBPS, Resizes: a.resizes, Containers: a.sandboxes != nil,
 	}
 	if a.kv != nil {
 		req.CacheBytes = a.cfg.KV.MemoryBytes + a.cfg.KV.DiskBytes
@@ -300,6 +311,7 @@ func (a *agent) run(ctx context.Context, listener, status net.Listener, first co
 	}
 	outer.Go(a.engines.Watch)
 	outer.Go(a.homes.keep)
+	outer.Go(a.keepSandboxes)
 	outer.Go(func(ctx context.Context) error { return a.serveOutput(ctx, listener) })
 	if status != nil {
 		outer.Go(func(ctx context.Context) error { return a.serveStatus(ctx, status) })

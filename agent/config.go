@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/pki"
 	"rota/internal/telemetry"
 	"rota/internal/telemetry/tracing"
@@ -58,6 +59,8 @@ type Config struct {
 	// Discover returns addresses that were found meanwhile. It is asked every
 	// two seconds and may be nil.
 	Discover func(context.Context) []string
+	// Keyring changes the gossip keys of this process for servers; nil: it does not gossip.
+	Keyring rotav1connect.KeyringServiceHandler
 	// TLS makes every connection mutually authenticated. Without it the agent
 	// listens on loopback only.
 	TLS pki.Files
@@ -90,6 +93,8 @@ type Config struct {
 	// take new work, and 0 turns that off. nil: 1 GiB, or a twentieth of a smaller one.
 	DiskFloor *uint64
 	Process   Process
+	// Containers says how sandboxes are opened.
+	Containers Containers
 	// KV is the cache of the node for KV caches of engines.
 	KV KV
 	// State is the state manager of the node, for weights and optimizers of workers.

@@ -244,7 +244,12 @@ func (s *steps) start(step plan.Start, conn runtime.Runtime) {
 		var spec runtime.Spec
 		if spec, err = step.Work.(work).on(step.EngineURL); err == nil {
 			spec.CPUs = step.CPUs
-			err = conn.Start(s.work, spec)
+			if c := step.Work.(work).container; c != nil {
+				err = s.openSandbox(s.work, conn, &spec, c)
+			}
+			if err == nil {
+				err = conn.Start(s.work, spec)
+			}
 		}
 		failpoint.Hit(failpoint.StartAnswered)
 	}

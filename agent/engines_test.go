@@ -189,10 +189,10 @@ func TestTheAddressOfAnEngine(t *testing.T) {
 	if spec, err = s.spec(plan.Key{Action: 41, Attempt: 1, Incarnation: 7}, as); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (work{spec, as.Http}).on(""); !errors.Is(err, runtime.ErrInvalidSpec) {
+	if _, err := (work{spec: spec, call: as.Http}).on(""); !errors.Is(err, runtime.ErrInvalidSpec) {
 		t.Errorf("it calls without the engine that it names: %v", err)
 	}
-	got, err = work{spec, as.Http}.on("http://127.0.0.1:8123")
+	got, err = work{spec: spec, call: as.Http}.on("http://127.0.0.1:8123")
 	if err != nil || as.Http.Url != "{{engine}}/v1" {
 		t.Fatal(as.Http, err)
 	}

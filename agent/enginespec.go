@@ -29,6 +29,8 @@ const (
 type work struct {
 	spec runtime.Spec
 	call *rotav1.HttpCall // that the specification makes; nil: none
+	// container is the sandbox that the command runs in; nil: it is a process of the node.
+	container *rotav1.Container
 }
 
 // errNoEngine: the engine was removed after the action was submitted, or never declared.

@@ -173,6 +173,18 @@ func (s *supervisor) Kill(_ context.Context, key plan.Key, reason plan.Reason) e
 	return nil
 }
 
+func (s *supervisor) WriteInput(context.Context, plan.Key, runtime.Input) (runtime.InputState, error) {
+	return runtime.InputState{}, runtime.ErrNotRunning
+}
+
+func (s *supervisor) Signal(context.Context, plan.Key, runtime.Signal) error {
+	return runtime.ErrNotRunning
+}
+
+func (s *supervisor) ResizeTerminal(context.Context, plan.Key, runtime.Terminal) error {
+	return runtime.ErrNotRunning
+}
+
 func (s *supervisor) List(context.Context) (running []plan.Running, ended []plan.Exit, err error) {
 	s.lock()
 	defer s.unlock()

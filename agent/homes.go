@@ -22,13 +22,14 @@ type homes struct {
 	open map[uint64]bool // nil: no server has said anything
 	// used are trajectories whose files a server asked for, by the index of the state that it
 	// saw them open in. An older list may not have them yet.
-	used    map[uint64]uint64
-	changed chan struct{} // holds one mark
-	refused bool          // the supervisor's error is logged
+	used map[uint64]uint64
+	// changed and ended hold one mark each when a list has come, for keep and for sandboxes.
+	changed, ended chan struct{}
+	refused        bool // the supervisor's error is logged
 }
 
 func newHomes(log hclog.Logger, conn func() runtime.Runtime) *homes {
-	return &homes{log: log, conn: conn, used: map[uint64]uint64{}, changed: make(chan struct{}, 1)}
+	return &homes{log: log, conn: conn, used: map[uint64]uint64{}, changed: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 }
 
 // told takes in a message of the newest incarnation.
@@ -56,9 +57,11 @@ func (h *homes) told(m *rotav1.WatchNodeResponse) {
 		}
 	}
 	if list != nil {
-		select {
-		case h.changed <- struct{}{}:
-		default:
+		for _, mark := range []chan struct{}{h.changed, h.ended} {
+			select {
+			case mark <- struct{}{}:
+			default:
+			}
 		}
 	}
 }

@@ -19,6 +19,15 @@ func newNothing() *nothing { return &nothing{exits: make(chan plan.Exit)} }
 func (n *nothing) Start(context.Context, runtime.Spec) error         { return errNothing }
 func (n *nothing) Resize(context.Context, plan.Key, []int) error     { return errNothing }
 func (n *nothing) Kill(context.Context, plan.Key, plan.Reason) error { return nil }
+func (n *nothing) WriteInput(context.Context, plan.Key, runtime.Input) (runtime.InputState, error) {
+	return runtime.InputState{}, runtime.ErrNotRunning
+}
+func (n *nothing) Signal(context.Context, plan.Key, runtime.Signal) error {
+	return runtime.ErrNotRunning
+}
+func (n *nothing) ResizeTerminal(context.Context, plan.Key, runtime.Terminal) error {
+	return runtime.ErrNotRunning
+}
 func (n *nothing) List(context.Context) ([]plan.Running, []plan.Exit, error) {
 	return nil, nil, nil
 }

@@ -39,7 +39,7 @@ const (
 	outputCloseMax = time.Second
 )
 
-// listen opens the port of the agent. With TLS only servers get in, which read output and work with files,
+// listen opens the port of the agent. With TLS only servers get in, which read output, write input and work with files,
 // agents, which pull KV caches, and clients: gateways call replicas of reward functions. Others are turned away before anything they send is decoded.
 // Without TLS only this machine gets in.
 func (a *agent) listen() (net.Listener, error) {
@@ -79,6 +79,10 @@ func (a *agent) serveOutput(ctx context.Context, l net.Listener) error {
 	})))
 	files, fileHandler := newFileHandler(a)
 	mux.Handle(files, onlyFor(pki.RoleServer, fileHandler))
+	keyring, keyringHandler := newKeyringHandler(a.cfg.Keyring)
+	mux.Handle(keyring, onlyFor(pki.RoleServer, keyringHandler))
+	streams, streamHandler := newStreamHandler(a)
+	mux.Handle(streams, onlyFor(pki.RoleServer, streamHandler))
 	mux.Handle(transfer.Path, onlyFor(pki.RoleAgent, a.source()))
 	mux.Handle(httpx.ReplicaPath, onlyFor(pki.RoleClient, newReplicaHandler(a)))
 	srv := httpx.NewServer(mux)

@@ -196,6 +196,6 @@ func (a *agent) assignment(p *plan.Plan, incarnation uint64, as *rotav1.Assignme
 		out.Refused = err.Error()
 		return out
 	}
-	out.Work = work{spec, as.GetHttp()}
+	out.Work = work{spec, as.GetHttp(), as.GetContainer()}
 	return out
 }

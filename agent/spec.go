@@ -21,6 +21,9 @@ import (
 // otherwise.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// defaultTerm is the kind of terminal that programs find unless their environment names another.
+const defaultTerm = "xterm-256color"
+
 // coresMark is replaced in arguments by the number of cores granted, or by 1 if the
 // attempt has none of its own. If it may get more while it runs, it is the most of them:
 // a program that starts as many workers can use what it is given later.
@@ -39,6 +42,8 @@ type specifier struct {
 	self string
 	// ports are given to commands that ask for one; nil: none is.
 	ports *ports
+	// noContainers says why no sandbox is opened on this node; empty: sandboxes are.
+	noContainers string
 	// refuse says why nothing is started on this node; empty: it is.
 	refuse string
 }
@@ -52,6 +57,14 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 	case as.GetRunTimeout().AsDuration() < 0:
 		return runtime.Spec{}, fmt.Errorf("run_timeout %v is negative", as.GetRunTimeout().AsDuration())
 	}
+	if as.GetContainer() != nil {
+		switch {
+		case s.noContainers != "":
+			return runtime.Spec{}, fmt.Errorf("node %s runs no containers: %s", s.node, s.noContainers)
+		case len(as.GetGpus()) > 0:
+			return runtime.Spec{}, errors.New("commands in containers have no GPUs; run the action outside of the trajectory")
+		}
+	}
 	cpus, err := s.cpus(as.GetCpus())
 	if err != nil {
 		return runtime.Spec{}, err
@@ -59,6 +72,11 @@ func (s specifier) spec(key plan.Key, as *rotav1.Assignment) (runtime.Spec, erro
 	spec := runtime.Spec{
 		Key: key, MemoryBytes: as.GetMemoryBytes(), Timeout: as.GetRunTimeout().AsDuration(),
 		Dir: as.GetCommand().GetDir(), Trajectory: as.GetTrajectoryId(), Throttles: len(as.GetQuotaKeys()) > 0,
+		Stdin: as.GetStdin(),
+	}
+	if as.Tty != nil {
+		size := terminal(as.GetTty())
+		spec.TTY = &size
 	}
 	if s.inv.Pinned {
 		spec.CPUs, spec.Follows = cpus, as.GetMaxCores() > 0
@@ -147,7 +165,13 @@ func (s specifier) cpus(list []uint32) ([]int, error) {
 // env is a minimal environment, the action's own on top of it, and what the
 // node says about the attempt on top of both.
 func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]string, error) {
-	env := s.leastEnv(spec)
+	env := map[string]string{}
+	if as.GetContainer() == nil { // the image says it otherwise
+		env = s.leastEnv(spec)
+	}
+	if spec.TTY != nil {
+		env["TERM"] = defaultTerm
+	}
 	if err := ownEnv(env, as.GetCommand()); err != nil {
 		return nil, err
 	}
@@ -164,6 +188,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	if id := as.GetTrajectoryId(); id != 0 {
 		env["ROTA_TRAJECTORY_ID"] = strconv.FormatUint(id, 10)
 	}
+	gangEnv(env, as.GetGang())
 	env["ROTA_NAMESPACE"] = as.GetNamespace()
 	env["ROTA_NODE"] = s.node
 	if context := as.GetTraceparent(); context != "" {
@@ -173,6 +198,16 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 		env[quotaVariable(q.GetQuota())] = strconv.FormatUint(uint64(q.GetKey()), 10)
 	}
 	return environ(env), nil
+}
+
+// gangEnv says where an attempt stands in its gang, so that its members find each other.
+func gangEnv(env map[string]string, gang *rotav1.GangPlace) {
+	if gang == nil {
+		return
+	}
+	env["ROTA_GANG_RANK"] = strconv.FormatUint(uint64(gang.GetRank()), 10)
+	env["ROTA_GANG_SIZE"] = strconv.Itoa(len(gang.GetHosts()))
+	env["ROTA_GANG_HOSTS"] = strings.Join(gang.GetHosts(), ",")
 }
 
 // leastEnv is what every command finds.

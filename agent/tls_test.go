@@ -106,3 +106,31 @@ func TestServersMustBeToldAnAddressTheyCanReach(t *testing.T) {
 		t.Errorf("servers are told %q", a.address)
 	}
 }
+
+// Only servers may change gossip keys: agents and clients, which the port lets in for other
+// things, are turned away.
+func TestOnlyServersChangeGossipKeys(t *testing.T) {
+	files := certificates(t)
+	a := opened(t, files[pki.RoleAgent], "127.0.0.1:0")
+	l, err := a.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGroup(t.Context())
+	g.Go(func(ctx context.Context) error { return a.serveOutput(ctx, l) })
+	defer g.Wait()
+	defer g.cancel()
+	for role, may := range map[pki.Role]bool{pki.RoleServer: true, pki.RoleAgent: false, pki.RoleClient: false, pki.RoleOperator: false} {
+		conf, err := pki.ClientConfig(files[role], pki.RoleAgent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := httpx.NewClient(conf)
+		_, err = rotav1connect.NewKeyringServiceClient(client, httpx.BaseURL(a.address, true)).
+			ChangeKeyring(t.Context(), &rotav1.ChangeKeyringRequest{})
+		client.CloseIdleConnections()
+		if (err == nil) != may {
+			t.Errorf("a certificate of the role %s: %v", role, err)
+		}
+	}
+}

@@ -106,8 +106,29 @@ func (x *execution) deleteNamespace(c *logv1.DeleteNamespace) *logv1.Result {
 		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE",
 			"namespace %q has %d actions, trajectories, jobs or classes: delete its jobs and classes, and wait until what has ended is forgotten", ns.Name, n)
 	}
+	if what := x.runsIn(ns.Name); what != "" {
+		return refuse(codeFailedPrecondition, "NAMESPACE_IN_USE", "%s runs in namespace %q: remove it first", what, ns.Name)
+	}
 	x.s.DeleteNamespace(ns.ID)
 	return &logv1.Result{Count: 1}
+}
+
+// runsIn names a reward function or a pool of workers that submits its replicas to a
+// namespace, also while it has none; empty if there is none.
+func (x *execution) runsIn(namespace string) (what string) {
+	x.s.Rewards("", func(r *state.Reward) bool {
+		if r.Namespace == namespace {
+			what = fmt.Sprintf("reward function %q", r.Name)
+		}
+		return what == ""
+	})
+	x.s.WorkerPools(func(p *state.WorkerPool) bool {
+		if what == "" && p.Namespace == namespace {
+			what = fmt.Sprintf("worker pool %q", p.Name)
+		}
+		return what == ""
+	})
+	return what
 }
 
 // mayJoinPool refuses a node whose pool would be one too many.

@@ -26,6 +26,8 @@ type execution struct {
 	// the nodes whose desired state it changed; both in order of appearance.
 	dirty      orderedSet[state.Queue]
 	dirtyNodes orderedSet[state.NodeID]
+	// roomFreed are the namespaces with limits that may hold more than before.
+	roomFreed orderedSet[state.NamespaceID]
 	// divisions are the nodes whose cores are to be divided again, when all that can start
 	// has started.
 	divisions orderedSet[state.NodeID]

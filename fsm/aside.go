@@ -28,6 +28,7 @@ func (x *execution) setTrajectoryAside(t *state.Trajectory) {
 // ceased to take new work. They are called back if there is a new shape of nodes, and
 // have to go aside if there was no other.
 func (x *execution) usableChanged(n *state.Node) {
+	x.gangsRecalled(n)
 	alike := x.s.UsableAlike(n)
 	if n.Usable() && alike == 1 {
 		x.recall(state.QueueOf(state.TrajectoriesAside, n.Pool))
@@ -39,6 +40,23 @@ func (x *execution) usableChanged(n *state.Node) {
 		for _, q := range x.queuesOf(n) {
 			x.dirty.add(q)
 		}
+	}
+}
+
+// containersChanged looks after the trajectories that wait in the pool of a node which has begun or
+// ceased to run containers.
+func (x *execution) containersChanged(n *state.Node) {
+	x.usableChanged(n)
+	x.dirty.add(state.QueueOf(state.PoolQueue, n.Pool)) // the first in line may have to go aside, or may go there
+}
+
+// gangsRecalled has the gangs looked at of the pool of a node which has begun or ceased to take new
+// work: each node counts for them.
+func (x *execution) gangsRecalled(n *state.Node) {
+	if n.Usable() {
+		x.recall(state.QueueOf(state.GangQueue, n.Pool).Aside())
+	} else {
+		x.wakeGangs(n.Pool)
 	}
 }
 

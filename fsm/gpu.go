@@ -203,4 +203,5 @@ func (x *execution) nodeFreed(n *state.Node) {
 	if q := n.GPUQueue(); q != (state.Queue{}) && x.s.QueueLen(q) > 0 {
 		x.dirty.add(q)
 	}
+	x.wakeGangs(n.Pool)
 }

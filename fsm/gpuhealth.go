@@ -69,7 +69,7 @@ func (x *execution) setGPUHealth(n *state.Node, sick, disabled []state.GPUFault,
 	out := m.OutOfUse()
 	if a := x.s.Action(n.ReservedFor); a != nil && a.GPUs() != nil && out&^before != 0 {
 		x.unreserve(a)
-		m.ReservedFor = 0
+		m.ReservedFor, m.Alone = 0, false
 	}
 	if out != before {
 		m.GPUs.Free = m.InUse() &^ x.heldGPUs(&m) &^ m.Withheld

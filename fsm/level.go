@@ -34,13 +34,16 @@ func since(c *logv1.Command) state.Level {
 	case slices.ContainsFunc(c.GetSubmitActions().GetActions(), sinceResizing),
 		slices.ContainsFunc(c.GetReportAttempts().GetReports(), reportsResizing),
 		c.GetCreateQuota().GetAdaptive(), c.GetUpdateQuota() != nil && c.GetUpdateQuota().Adaptive != nil,
-		c.GetOpenTrajectory().GetObjective() > 0, len(c.GetOpenTrajectory().GetSpec()) > 0,
+		c.GetOpenTrajectory().GetTimeoutNs() != 0, c.GetExtendTrajectory() != nil,
+		c.GetOpenTrajectory().GetObjective() > 0, len(c.GetOpenTrajectory().GetSpec()) > 0, len(c.GetOpenTrajectory().GetLabels()) > 0,
 		c.GetReportGpus() != nil, c.GetDrainNode().GetGpus() != 0,
 		c.GetRegisterEngine() != nil, c.GetRemoveEngine() != nil, c.GetReportEngines() != nil,
 		c.GetRequestMigration() != nil, c.GetCancelMigration() != nil, c.GetReportMigrations() != nil,
 		c.GetRegisterWorker() != nil, c.GetUpdateWorker() != nil, c.GetRemoveWorker() != nil, c.GetReportGenerations() != nil,
 		c.GetSuspendTrajectory() != nil, c.GetMoveGenerations() != nil, c.GetChangeWorkerPool() != nil, c.GetOpenTrajectory().GetGeneration() != nil,
+		c.GetOpenTrajectory().GetContainer(),
 		isRollouts(c), isAccess(c), c.Token != "", c.GetStageRestore() != nil, c.GetCommitRestore() != nil, c.GetRefound() != nil,
+		c.GetUpdateNamespace() != nil,
 		c.GetRegisterReward() != nil, c.GetRemoveReward() != nil, c.GetReportRewards() != nil,
 		c.GetSetGroupMembers() != nil, len(c.GetCreateNodeGroup().GetMembers()) > 0, c.GetCreateNodeGroup().GetSelector() != nil:
 		return sched.LevelResizing
@@ -49,7 +52,9 @@ func since(c *logv1.Command) state.Level {
 }
 
 // sinceResizing: the action has a field of that feature level.
-func sinceResizing(a *logv1.Action) bool { return a.Fixed || a.SizeHint > 0 }
+func sinceResizing(a *logv1.Action) bool {
+	return a.Fixed || a.SizeHint > 0 || a.GangSize > 0 || a.GangSpread || len(a.Labels) > 0
+}
 
 // reportsResizing: the report has a field of that feature level.
 func reportsResizing(r *logv1.AttemptReport) bool { return r.Throttled || len(r.Usage) > 0 }
@@ -74,5 +79,5 @@ func Premature(c *logv1.Command, active func() state.Level) *logv1.Result {
 		return nil
 	}
 	return refuse(codeFailedPrecondition, "LEVEL_NOT_ACTIVE",
-		"this needs feature level %d, and level %d is active: upgrade every server, then run: rota operator raise-level", needs, active())
+		"this needs feature level %d, and level %d is active: upgrade every server, then run: rota operator upgrade activate", needs, active())
 }

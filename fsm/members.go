@@ -308,6 +308,7 @@ func (x *execution) offerGap(g *state.NodeGroup) {
 			if q := n.GPUQueue(); q != (state.Queue{}) && x.s.QueueLen(q) > 0 {
 				x.dirty.add(q)
 			}
+			x.wakeGangs(n.Pool)
 		}
 	}
 }

@@ -14,7 +14,7 @@ const (
 	migrationReportsMax   = 256
 )
 
-// otherVerb carries out a command about migrations or restoring, or of the next feature level; nil if it is
+// otherVerb carries out a command about migrations, restoring or shares of namespaces, or of the next feature level; nil if it is
 // none of these.
 func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 	switch v := c.Verb.(type) {
@@ -30,6 +30,10 @@ func (x *execution) otherVerb(c *logv1.Command) *logv1.Result {
 		return x.commitRestore(v.CommitRestore)
 	case *logv1.Command_Refound:
 		return x.recover(v.Refound)
+	case *logv1.Command_UpdateNamespace:
+		return x.updateNamespace(v.UpdateNamespace)
+	case *logv1.Command_ExtendTrajectory:
+		return x.extendTrajectory(v.ExtendTrajectory)
 	}
 	if r := x.rolloutVerb(c); r != nil {
 		return r

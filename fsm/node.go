@@ -50,7 +50,7 @@ func (x *execution) registerNode(c *logv1.RegisterNode) *logv1.Result {
 	row.Pool = x.poolNamed(c.Pool)
 	row.RegisteredAt = x.now()
 	if x.s.Meta().Level >= sched.LevelResizing {
-		row.Resizes, row.CacheBytes = c.Resizes, c.CacheBytes
+		row.Resizes, row.CacheBytes, row.Containers = c.Resizes, c.CacheBytes, c.Containers
 	}
 	if old != nil && old.State == state.NodeUp && sameMachine(old, row) && c.Incarnation <= old.Incarnation {
 		return x.refreshNode(old, row)
@@ -167,10 +167,13 @@ func (x *execution) refreshNode(old, row *state.Node) *logv1.Result {
 	}
 	n := *old
 	n.Address, n.Runtime, n.Labels, n.Resizes = row.Address, row.Runtime, row.Labels, row.Resizes
-	n.CacheBytes = row.CacheBytes
+	n.CacheBytes, n.Containers = row.CacheBytes, row.Containers
 	x.s.PutNode(&n)
 	x.endChanged(n.ID)
 	x.dirtyNodes.add(n.ID)
+	if old.Containers != n.Containers {
+		x.containersChanged(&n)
+	}
 	if !slices.Equal(old.Labels, n.Labels) {
 		x.moveDomains(&n)
 		x.reviewNode(n.Name, false)

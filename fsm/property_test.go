@@ -55,7 +55,9 @@ func randomLine(r *rapid.T, s *story) string {
 	m := s.state.Meta()
 	node := fmt.Sprintf("n%d", 1+n("node", 2))
 	action := n("action", int(m.LastAction)+1)
-	switch n("verb", 49) {
+	switch n("verb", 52) {
+	case 50, 51, 52:
+		return gangLine(n)
 	case 45, 46:
 		return cmp.Or(rewardLine(n, s), "tick")
 	case 21, 22, 23:

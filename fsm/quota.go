@@ -131,6 +131,7 @@ func (x *execution) acquire(a *state.Action, key uint32) {
 	q := x.changeUse(use.Quota, key, func(u *state.KeyUse) { u.Held += use.Units })
 	state.Assert(key < q.Keys && q.Uses[key].InUse() <= uint64(q.Limit), "quota %s: %d units of key %d are in use, the limit is %d", q.Name, q.Uses[key].InUse(), key+1, q.Limit)
 	b := *a
+	b.ChargedUS = x.chargeQuota(a, q, use.Units)
 	b.QuotasHeld++
 	b.QuotaKeys = append(slices.Clone(a.QuotaKeys), key)
 	x.s.PutAction(&b)
@@ -162,11 +163,12 @@ func (x *execution) giveBack(a *state.Action) {
 		if later > 0 {
 			x.s.ReturnLater(q, key, uint64(later))
 		}
+		x.settleQuota(a, i, q, began, later)
 		if later < use.Units {
 			x.wake(use.Quota)
 		}
 	}
-	a.QuotasHeld, a.QuotaKeys = 0, nil
+	a.QuotasHeld, a.QuotaKeys, a.ChargedUS = 0, nil, nil
 }
 
 // windowEnds gives units back whose window has passed.
@@ -195,8 +197,9 @@ func (x *execution) wakeQuotas() {
 	})
 }
 
-// wakeCoreless has actions without cores looked at that wait for a node of a pool.
+// wakeCoreless has actions without cores looked at that wait for a node of a pool, and gangs.
 func (x *execution) wakeCoreless(pool state.PoolID) {
+	x.wakeGangs(pool)
 	if q := state.QueueOf(state.PoolCorelessQueue, pool); x.s.QueueLen(q) > 0 {
 		x.dirty.add(q)
 	}

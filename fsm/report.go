@@ -38,6 +38,9 @@ func (x *execution) settle(t *state.Attempt, r *logv1.AttemptReport) {
 	if !lost {
 		a = x.used(a, r)
 	}
+	if a.GangEndedBy != 0 && res.Message == "" && (res.Reason != state.EndExited || res.ExitCode != 0) {
+		res.Message = gangEndedText(a)
+	}
 	switch {
 	case lost:
 		x.lost(a, res)

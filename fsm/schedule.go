@@ -21,6 +21,7 @@ func (x *execution) schedule() {
 		cursor = q.Key() + 1
 	}
 	for x.budget > 0 {
+		x.useRoom()
 		q, ok := x.dirty.pop()
 		if !ok {
 			break
@@ -28,6 +29,7 @@ func (x *execution) schedule() {
 		x.attend(q)
 	}
 	x.divide()
+	x.useRoom()
 	for _, q := range x.dirty.items {
 		x.s.PutWork(q)
 		cursor = min(cursor, q.Key())
@@ -65,8 +67,10 @@ func (x *execution) attend(q state.Queue) {
 func (x *execution) subject(q state.Queue) stage {
 	b := stage{command: -1}
 	switch q, _ = q.Beside(); q.Kind {
-	case state.PoolQueue, state.PoolCorelessQueue, state.TrajectoriesAside:
+	case state.PoolQueue, state.PoolCorelessQueue, state.TrajectoriesAside, state.GangQueue:
 		b.pool = state.PoolID(q.ID)
+	case state.GangTeardown:
+		b.pool = x.gangPool(state.ActionID(q.ID))
 	case state.GPUQueue:
 		b.pool, _ = q.GPUs()
 	case state.NodeQueue, state.NodeCorelessQueue, state.NodeTeardown, state.NodeDivision:
@@ -107,6 +111,8 @@ func (x *execution) work(q state.Queue) (more bool) {
 	case state.NodeTeardown:
 		n := x.s.Node(state.NodeID(q.ID))
 		return n != nil && n.State == state.NodeDown && !x.tearDownNode(n, "its node was lost")
+	case state.GangTeardown:
+		return x.tearDownGang(state.ActionID(q.ID))
 	case state.TurnQueue:
 		x.nextTurn(state.GroupID(q.ID))
 		return false
@@ -160,6 +166,9 @@ func (x *execution) pass(q state.Queue) (more bool) {
 		if d.Start != nil && d.Start.Queue() != q {
 			x.movesUp(d.Start.Queue())
 		}
+		if d.Gang != nil && d.Gang.Queue() != q {
+			x.movesUp(d.Gang.Queue())
+		}
 		x.carryOut(d)
 	}
 	return true
@@ -187,6 +196,10 @@ func (x *execution) carryOut(d sched.Decision) {
 		x.acquire(d.Acquire, d.Key)
 	case d.Reserve != nil:
 		x.reserveNode(d.Reserve, d.Node)
+	case d.ReserveGang != nil:
+		x.reserveGang(d.ReserveGang, d.Shares)
+	case d.Gang != nil:
+		x.startGang(d)
 	case d.Start != nil:
 		for _, a := range d.Bypassed {
 			if a != nil {
@@ -221,21 +234,28 @@ func (x *execution) reserveNode(a *state.Action, n *state.Node) {
 	b.ReservedOn = n.ID
 	x.s.PutAction(&b)
 	m := *x.s.Node(n.ID)
-	m.ReservedFor = a.ID
+	m.ReservedFor, m.Alone = a.ID, x.s.Shares()
 	x.s.PutNode(&m)
 	if place.Fits(&m, &b) { // it waited by choice
 		x.dirty.add(state.QueueOf(state.NodeQueue, n.ID))
 	}
 }
 
-// unreserve gives up what is reserved for an action, and returns its row as it is
-// then.
+// unreserve gives up what is reserved for an action, and for the others of its gang, and
+// returns its row as it is then.
 func (x *execution) unreserve(a *state.Action) *state.Action {
+	if a.Gang != 0 {
+		return x.unreserveGang(a)
+	}
+	return x.unreserveOne(a)
+}
+
+func (x *execution) unreserveOne(a *state.Action) *state.Action {
 	if a.ReservedOn == 0 {
 		return a
 	}
 	n := *x.s.Node(a.ReservedOn)
-	n.ReservedFor = 0
+	n.ReservedFor, n.Alone = 0, false
 	x.s.PutNode(&n)
 	x.nodeFreed(&n)
 	x.wakeCoreless(n.Pool)

@@ -28,6 +28,9 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	if r := x.admit(c.Actions); r != nil {
 		return r
 	}
+	if r := x.mayQueue(ns, len(c.Actions)); r != nil {
+		return r
+	}
 	x.requested = make(map[state.TrajectoryID]*state.Trajectory)
 	rows := make([]state.Action, len(c.Actions))
 	for i, a := range c.Actions {
@@ -35,6 +38,9 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 			r.Refusal.Message = "action " + itoa(i) + ": " + r.Refusal.Message
 			return r
 		}
+	}
+	if r := x.formGangs(rows, c.Actions); r != nil {
+		return r
 	}
 	if r := x.classify(rows, c.Actions); r != nil {
 		return r
@@ -45,6 +51,9 @@ func (x *execution) submitActions(c *logv1.SubmitActions) *logv1.Result {
 	x.s.SetMeta(m)
 	for i := range rows {
 		rows[i].ID = first + state.ActionID(i)
+	}
+	numberGangs(rows)
+	for i := range rows {
 		x.enqueue(&rows[i])
 	}
 	x.remember(c.Request, state.VerbSubmit, uint64(first), uint32(len(rows)))
@@ -80,14 +89,21 @@ func (x *execution) newAction(row *state.Action, ns *state.Namespace, a *logv1.A
 	case a.QueueTimeoutNs < 0 || a.QueueTimeoutNs > queueNSMax || len(a.Spec) > specBytesMax:
 		return refuse(codeInvalidArgument, "INVALID", "queue_timeout must not be negative nor longer than 30 days, and the spec not above %d bytes", specBytesMax)
 	}
+	labels, r := labelsOf(a.Labels)
+	if r != nil {
+		return r
+	}
 	*row = state.Action{
 		Namespace: ns.ID, State: state.ActionQueued, CoresMin: a.CoresMin, CoresMax: a.CoresMax, Fixed: a.Fixed, SizeHint: a.SizeHint,
-		Memory: a.MemoryBytes, AttemptsMax: a.AttemptsMax, SubmittedAt: x.now(), Spec: a.Spec,
+		Memory: a.MemoryBytes, AttemptsMax: a.AttemptsMax, SubmittedAt: x.now(), Spec: a.Spec, Labels: labels,
 	}
 	if a.QueueTimeoutNs > 0 {
 		row.QueueDeadline = x.now() + a.QueueTimeoutNs
 	}
 	if r := x.needs(row, a); r != nil {
+		return r
+	}
+	if r := x.withinLimits(row); r != nil {
 		return r
 	}
 	if a.TrajectoryId != 0 {
@@ -119,7 +135,7 @@ func (x *execution) joinTrajectory(row *state.Action, a *logv1.Action, n int) *l
 	if t.State == state.TrajectoryPending { // its node has to do for all its actions
 		requested := x.requestedBy(t)
 		addRequest(requested, row)
-		return x.satisfiable(x.s.Pool(t.Pool), place.Whole(requested))
+		return x.satisfiable(x.s.Pool(t.Pool), place.Whole(requested), t.Container)
 	}
 	return nil
 }
@@ -151,15 +167,16 @@ func (x *execution) joinPool(row *state.Action, a *logv1.Action) *logv1.Result {
 			return r
 		}
 	}
-	return x.satisfiable(p, row)
+	return x.satisfiable(p, row, false)
 }
 
 // satisfiable refuses a demand that no node of the pool could ever meet. A pool
-// that has no nodes yet may still get them.
-func (x *execution) satisfiable(p *state.Pool, a *state.Action) *logv1.Result {
+// that has no nodes yet may still get them. The nodes of a container run containers.
+func (x *execution) satisfiable(p *state.Pool, a *state.Action, container bool) *logv1.Result {
 	known, fits, out, most := false, false, false, state.Shape{}
 	x.s.Shapes(p.ID, func(s *state.Shape) bool {
-		known, fits = true, place.Holds(s, a)
+		known, fits = true, place.Holds(s, a) && (s.Containers || !container)
+		most.Containers = most.Containers || s.Containers
 		most.Cores, most.Memory, most.Bandwidth = max(most.Cores, s.Cores), max(most.Memory, s.Memory), max(most.Bandwidth, s.Bandwidth)
 		if g := a.GPUs(); g != nil && g.Class == s.GPUs.Class {
 			out = out || s.Chunk < g.Degrees[0] && s.GPUs.Count >= g.Degrees[0]
@@ -170,6 +187,9 @@ func (x *execution) satisfiable(p *state.Pool, a *state.Action) *logv1.Result {
 	if !known || fits {
 		return nil
 	}
+	if container && !most.Containers {
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "no node of pool %q runs containers: start an agent there with --containerd", p.Name)
+	}
 	need := fmt.Sprintf("%d cores and %d bytes of memory", a.CoresMin, place.Reserves(a))
 	have := fmt.Sprintf("%d and %d", most.Cores, most.Memory)
 	if b := a.Bandwidth(); b > 0 {
@@ -178,6 +198,9 @@ func (x *execution) satisfiable(p *state.Pool, a *state.Action) *logv1.Result {
 	if g := a.GPUs(); g != nil {
 		need = fmt.Sprintf("%s, %d GPUs with %d bytes each", need, g.Degrees[0], g.Memory)
 		have = fmt.Sprintf("%s, %d with %d", have, most.GPUs.Count, most.GPUs.Memory)
+	}
+	if container {
+		need += " and containers"
 	}
 	if out {
 		have += "; GPUs are out of use, see: rota gpu list"

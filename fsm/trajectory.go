@@ -29,7 +29,10 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	if len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 {
 		return refuse(codeInvalidArgument, "INVALID", "name must be at most %d bytes and idle_timeout not negative", nameBytesMax)
 	}
-	if r := x.satisfiable(p, &state.Action{CoresMin: 1, Memory: c.MemoryBytes}); r != nil {
+	if r := checkTrajectoryTimeout(c.TimeoutNs); r != nil {
+		return r
+	}
+	if r := x.satisfiable(p, &state.Action{CoresMin: 1, Memory: c.MemoryBytes}, c.Container); r != nil {
 		return r
 	}
 	if r := x.mayBeSpread(c.SpreadGroup, c.SpreadLabel); r != nil {
@@ -43,6 +46,10 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 	}
 	if len(c.Spec) > state.TrajectorySpecBytesMax {
 		return refuse(codeInvalidArgument, "INVALID", "the specification of a trajectory has %d bytes, at most %d are allowed", len(c.Spec), state.TrajectorySpecBytesMax)
+	}
+	labels, r := labelsOf(c.Labels)
+	if r != nil {
+		return r
 	}
 	if n := x.s.Counts().OpenTrajectories; n >= int(x.settings().TrajectoriesMax) {
 		return retryAfter(refuse(codeResourceExhausted, "TOO_MANY_TRAJECTORIES", "%d trajectories are open, which is the limit; close some", n), 1_000_000_000)
@@ -61,9 +68,10 @@ func (x *execution) openTrajectory(c *logv1.OpenTrajectory) *logv1.Result {
 		ID: m.LastTrajectory, Namespace: ns.ID, Pool: p.ID, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: x.now(), OpenedAt: x.now(),
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
-		Spec: string(c.Spec),
+		Spec: string(c.Spec), Labels: labels, Container: c.Container,
 
 		Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
+		Deadline: x.deadlineIn(c.TimeoutNs),
 	}
 	x.putTrajectory(t)
 	x.openGeneration(t.ID, c.Generation)

@@ -385,19 +385,14 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 	if c := parseMigrationCommand(words[0], a); c != nil {
 		return one(c)
 	}
+	if c := parseTrajectoryCommand(words[0], a); c != nil {
+		return one(c)
+	}
 	switch words[0] {
 	case "submit":
 		return one(submitOf(a))
 	case "cancel":
 		return one(&logv1.Command{Verb: &logv1.Command_CancelActions{CancelActions: &logv1.CancelActions{Ids: a.ids("ids")}}})
-	case "open":
-		return one(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
-			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
-			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
-			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")), Rollout: a.membership(), Generation: a.generation(),
-		}}})
-	case "close":
-		return one(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}})
 	case "register":
 		return one(registerOf(a))
 	case "report":
@@ -418,6 +413,8 @@ func parseCommand(t *testing.T, line string) []*logv1.Command {
 		return one(&logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: a.text("pool")}}})
 	case "namespace":
 		return one(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: a.text("name")}}})
+	case "set-namespace":
+		return []*logv1.Command{a.updateNamespace()}
 	case "delete-namespace":
 		return one(&logv1.Command{Verb: &logv1.Command_DeleteNamespace{DeleteNamespace: &logv1.DeleteNamespace{Name: a.text("name")}}})
 	case "delete-pool":
@@ -481,6 +478,8 @@ func submitOf(a args) *logv1.Command {
 			CoresMin: uint32(a.num("cores", 1)), CoresMax: uint32(a.num("max", a.num("cores", 1))),
 			QueueTimeoutNs: a.dur("timeout"), AttemptsMax: uint32(a.num("attempts", 1)), Spec: []byte("spec"),
 			Class: a.text("class"), Needs: a.needs(), Fixed: a.text("fixed") != "", SizeHint: a.num("size", 0),
+			GangSize: uint32(a.num("gang", 0)), GangSpread: a.text("spread") != "",
+			Labels: a.labels(),
 		})
 		if set := c.Actions[len(c.Actions)-1]; len(set.Needs.GetCores()) > 0 {
 			set.CoresMin, set.CoresMax = set.Needs.Cores[0], set.Needs.Cores[len(set.Needs.Cores)-1]
@@ -549,6 +548,7 @@ func registerOf(a args) *logv1.Command {
 		Name: a.text("node"), Incarnation: a.num("inc", 0), JournalId: "j-" + a.text("node") + a.text("journal"),
 		Pool: a.text("pool"), MemoryBytes: a.num("memory", 1000), BandwidthBps: a.num("net", 0),
 		Resizes: a.text("resizes") != "", CacheBytes: a.num("cache", 0),
+		Containers: a.text("containers") != "",
 	}
 	for _, l := range strings.FieldsFunc(a.text("labels"), func(r rune) bool { return r == ',' }) {
 		key, value, _ := strings.Cut(l, ":")
@@ -658,4 +658,24 @@ func (a args) gpus(key string) (set uint64) {
 		set |= 1 << gpu
 	}
 	return set
+}
+
+func parseTrajectoryCommand(word string, a args) *logv1.Command {
+	switch word {
+	case "open":
+		return &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
+			Request: a.request(), MemoryBytes: a.num("memory", 0), IdleTimeoutNs: a.dur("idle"), Pool: a.text("pool"),
+			Namespace: a.text("ns"), SpreadGroup: a.text("group"), SpreadLabel: a.text("label"),
+			Objective: uint32(a.num("objective", 0)), Spec: []byte(a.text("spec")), Rollout: a.membership(), Generation: a.generation(),
+			TimeoutNs: a.dur("timeout"),
+			Labels:    a.labels(), Container: a.text("container") != "",
+		}}}
+	case "close":
+		return &logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: a.num("id", 0)}}}
+	case "extend":
+		return &logv1.Command{Verb: &logv1.Command_ExtendTrajectory{ExtendTrajectory: &logv1.ExtendTrajectory{
+			Id: a.num("id", 0), TimeoutNs: a.dur("timeout"), OnlyLater: a.text("later") != "",
+		}}}
+	}
+	return nil
 }

@@ -42,6 +42,7 @@ func (x *execution) grant(d sched.Decision) {
 		x.takeGPUs(&m, a, g)
 		t.Chunk, t.SetUpNS = g.Chunk, g.SetUpNS
 	}
+	t.ChargedUS = x.chargeAttempt(a, t.Chunk.Units)
 	x.s.PutNode(&m)
 
 	b := *a
@@ -77,6 +78,7 @@ func (x *execution) release(t *state.Attempt) {
 	x.releaseGPUs(&n, t)
 	x.s.PutNode(&n)
 	x.countAttempt(t)
+	x.settleAttempt(t)
 	x.s.DeleteAttempt(t.Action)
 	x.dirtyNodes.add(n.ID)
 	x.nodeFreed(&n)
@@ -123,6 +125,7 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	x.countEnded(&b)
 	x.hookEnded(&b)
 	x.replicaEnded(&b)
+	x.gangMemberEnded(&b)
 	if b.Trajectory == 0 {
 		return
 	}

@@ -58,6 +58,8 @@ func newDecider(view *state.State, q state.Queue) Decider {
 		return newGPUPass(view, q)
 	case state.PoolCorelessQueue, state.NodeCorelessQueue:
 		return newCorelessPass(view, q)
+	case state.GangQueue:
+		return newGangPass(view, q)
 	}
 	return NewPass(view, q)
 }

@@ -102,6 +102,10 @@ func (d *division) arrange() {
 	for i := range d.shares {
 		s := &d.shares[i]
 		s.to = int(arranger.DoP(i))
+	}
+	d.keepLimits()
+	for i := range d.shares {
+		s := &d.shares[i]
 		d.narrow = d.narrow || s.to < int(s.action.CoresMax)
 		if s.to != s.has {
 			d.resized++

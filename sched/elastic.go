@@ -23,7 +23,7 @@ const (
 // plan is what a pass has decided together: who starts, where and how wide. It
 // holds until the state is another than it was made for.
 type plan struct {
-	through state.ActionID // the newest action that it is about; 0: there is no plan
+	through uint64 // the last of those read that it is about; 0: there is no plan
 	// greedy: no action is known to be elastic. Each gets what is free.
 	greedy bool
 	// follow: there may be nodes on which actions start without the plan.
@@ -49,7 +49,7 @@ func (p *Pass) choose(a *state.Action) (*state.Node, int) {
 			return n, int(a.CoresMin)
 		}
 	}
-	if a.ID > p.plan.through {
+	if p.at > p.plan.through {
 		if p.nodeFor(a) == nil {
 			return nil, 0
 		}
@@ -94,8 +94,8 @@ func (p *Pass) besideFollowers(a *state.Action) *state.Node {
 	return nil
 }
 
-// newest is not older than any action.
-const newest = ^state.ActionID(0)
+// newest is not before any action that is read.
+const newest = ^uint64(0)
 
 // widest returns the width of an action of which it is unknown what more cores
 // would bring: all that are free, if it can use them. One that more does not help
@@ -158,12 +158,12 @@ func (p *Pass) makePlan(a *state.Action) {
 // nobodyElastic looks at no more actions than could start, and returns the last
 // of them if none is elastic: that is cheap, and the case of those who know
 // nothing.
-func (p *Pass) nobodyElastic(a *state.Action) state.ActionID {
+func (p *Pass) nobodyElastic(a *state.Action) uint64 {
 	if p.isElastic(a) {
 		return 0
 	}
 	most, room := p.room()
-	last := a.ID
+	last := p.at
 	for i := 0; room > 1 && (i < len(p.ahead) || p.readAhead()); i++ {
 		b := p.view.Action(p.ahead[i].id)
 		if int(b.CoresMin) <= most {
@@ -172,7 +172,7 @@ func (p *Pass) nobodyElastic(a *state.Action) state.ActionID {
 			}
 			room--
 		}
-		last = b.ID
+		last = p.ahead[i].read
 	}
 	return last
 }
@@ -234,8 +234,7 @@ func (s *candidateNode) emptied() candidateNode {
 
 // fits is place.Fits with what the plan leaves.
 func (s *candidateNode) fits(a *state.Action) bool {
-	reserved := s.node.ReservedFor != 0 && s.node.ReservedFor < a.ID
-	return !reserved && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
+	return !s.node.KeptFrom(a.ID) && s.free >= int(a.CoresMin) && s.memory >= place.Reserves(a) && s.bandwidth >= a.Bandwidth()
 }
 
 // assign gives one of the candidates its least degree.
@@ -249,6 +248,7 @@ func (s *candidateNode) assign(i int, a *state.Action) {
 // candidate is an action that could start, or waits behind those that could.
 type candidate struct {
 	action *state.Action
+	read   uint64 // as which it was read
 	demand scale.Demand
 	own    bool // it waits for this node alone
 	node   int  // where it is to start; -1: nowhere
@@ -262,7 +262,7 @@ func (p *Pass) newBatch(a *state.Action) *batch {
 	m := &batch{Pass: p}
 	p.findNodes(m, a)
 	m.mean = p.meanDuration(a)
-	m.join(a, p.node != 0 && a.Trajectory != 0)
+	m.join(a, p.at, p.node != 0 && a.Trajectory != 0)
 	unfit := make([]int, len(p.queues))
 	behind := 0
 	for i := 0; behind < LookAhead && (i < len(p.ahead) || p.readAhead()); i++ {
@@ -275,7 +275,7 @@ func (p *Pass) newBatch(a *state.Action) *batch {
 		if unfit[e.line] >= LookAhead || ending(p.view, b) {
 			continue
 		}
-		if m.join(b, p.node != 0 && e.line == 0) {
+		if m.join(b, e.read, p.node != 0 && e.line == 0) {
 			continue
 		}
 		if len(m.nodes) >= sharesMax { // it may fit another node
@@ -309,8 +309,8 @@ func (p *Pass) findNodes(m *batch, a *state.Action) {
 }
 
 // join adds an action and reports whether it could start.
-func (m *batch) join(a *state.Action, own bool) bool {
-	m.candidates = append(m.candidates, candidate{action: a, demand: m.demands.of(a), own: own, node: -1})
+func (m *batch) join(a *state.Action, read uint64, own bool) bool {
+	m.candidates = append(m.candidates, candidate{action: a, read: read, demand: m.demands.of(a), own: own, node: -1})
 	return m.assign(len(m.candidates)-1, 0)
 }
 
@@ -336,7 +336,7 @@ func (m *batch) assign(i, first int) bool {
 	return true
 }
 
-func (m *batch) last() state.ActionID { return m.candidates[len(m.candidates)-1].action.ID }
+func (m *batch) last() uint64 { return m.candidates[len(m.candidates)-1].read }
 
 func (m *batch) anyElastic() bool {
 	for i := range m.candidates {

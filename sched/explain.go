@@ -32,8 +32,14 @@ func Explain(v *state.State, a *state.Action, now int64) string {
 	if pool.Halted != "" {
 		return fmt.Sprintf("waits for an operator: pool %q is halted (%s)", pool.Name, pool.Halted)
 	}
+	if a.Gang != 0 {
+		return explainGang(v, a, pool)
+	}
 	if ending(v, a) && a.Queue() != (state.Queue{}) {
 		return fmt.Sprintf("waits to be canceled with its trajectory %d, which is being closed", a.Trajectory)
+	}
+	if text := explainLimit(v, a); text != "" {
+		return text
 	}
 	if use, ok := a.Missing(); ok && a.Queue() != (state.Queue{}) {
 		return explainQuota(v, a, use, max(now, v.Meta().Now))
@@ -113,6 +119,9 @@ func behindUnfit(v *state.State, a *state.Action) bool {
 func explainPinned(v *state.State, a *state.Action) string {
 	if a.Node == 0 {
 		t := v.Trajectory(a.Trajectory)
+		if t.Container {
+			return fmt.Sprintf("waits for its trajectory %d, which waits for a node that runs containers and has %d bytes of free memory", t.ID, t.Memory)
+		}
 		return fmt.Sprintf("waits for its trajectory %d, which waits for a node with %d bytes of free memory%s", t.ID, t.Memory, mostMemory(v, a.Pool))
 	}
 	n := v.Node(a.Node)
@@ -248,7 +257,7 @@ func mostFree(v *state.State, a *state.Action) (most freeMost) {
 			return false
 		}
 		most.memory, most.bandwidth = max(most.memory, n.FreeMemory), max(most.bandwidth, n.FreeBandwidth)
-		if n.ReservedFor != 0 && n.ReservedFor < a.ID && n.FreeMemory >= place.Reserves(a) && n.FreeBandwidth >= a.Bandwidth() {
+		if n.KeptFrom(a.ID) && n.FreeMemory >= place.Reserves(a) && n.FreeBandwidth >= a.Bandwidth() {
 			most.reserved++
 		}
 		left--
@@ -366,14 +375,24 @@ func reservedFor(n *state.Node, a *state.Action) string {
 	switch {
 	case n.ReservedFor == a.ID:
 		return " and is reserved for it"
-	case n.ReservedFor == 0 || n.ReservedFor > a.ID:
+	case !n.KeptFrom(a.ID):
 		return ""
 	}
 	return fmt.Sprintf(" and is reserved for action %d", n.ReservedFor)
 }
 
-// older counts the older actions in the same queue, as far as aheadCounted.
+// older counts the older actions in the same queue, as far as aheadCounted: where namespaces
+// compete, those of the same namespace.
 func older(v *state.State, a *state.Action) (n int) {
+	if v.Shares() {
+		v.QueuedOf(a.Queue(), a.Namespace, 0, func(id state.ActionID) bool {
+			if id < a.ID {
+				n++
+			}
+			return id < a.ID && n < aheadCounted
+		})
+		return n
+	}
 	for _, id := range order.Oldest(v, a.Queue(), 0, aheadCounted) {
 		if id < a.ID {
 			n++
@@ -382,16 +401,16 @@ func older(v *state.State, a *state.Action) (n int) {
 	return n
 }
 
-// ahead says how many older actions are in the same queue.
+// ahead says how many older actions are in the same queue, and which namespaces go first.
 func ahead(v *state.State, a *state.Action) string {
 	older := older(v, a)
 	switch older {
 	case 0:
-		return ""
+		return turnOf(v, a)
 	case 1:
-		return "; 1 older action is ahead"
+		return "; 1 older action is ahead" + turnOf(v, a)
 	case aheadCounted:
-		return fmt.Sprintf("; more than %d older actions are ahead", aheadCounted)
+		return fmt.Sprintf("; more than %d older actions are ahead", aheadCounted) + turnOf(v, a)
 	}
-	return fmt.Sprintf("; %d older actions are ahead", older)
+	return fmt.Sprintf("; %d older actions are ahead", older) + turnOf(v, a)
 }

@@ -110,7 +110,7 @@ func (s *sparing) reason(n *state.Node, m *state.Resident) string {
 		return s.heldBy(n, m)
 	case s.given.Hit:
 		return "nothing has to leave: the model is resident where the action starts"
-	case n.ReservedFor != 0 && n.ReservedFor < s.action.ID:
+	case n.KeptFrom(s.action.ID):
 		return fmt.Sprintf("node %s is reserved for action %d", n.Name, n.ReservedFor)
 	case n.GPUs.Memory < s.action.GPUs().Memory:
 		return fmt.Sprintf("the GPUs of node %s have less memory than the model takes", n.Name)

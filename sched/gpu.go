@@ -2,7 +2,6 @@ package sched
 
 import (
 	"rota/fsm/state"
-	"rota/sched/order"
 	"rota/sched/place"
 	"rota/sched/place/chunk"
 )
@@ -38,6 +37,7 @@ type gpuPass struct {
 	batch    []planned
 	rest     chunk.Counts   // what those of the batch were promised that are still to come
 	last     state.ActionID // newest read
+	began    bool           // it has begun to read
 	blocked  state.ActionID // oldest seen that does not start
 	unfit    int
 	evicting bool // the plan lets those that are left wait
@@ -113,11 +113,13 @@ func (p *gpuPass) nextPlanned() (*state.Action, uint32) {
 			p.nodes.await(a.GPUs().Model, -1)
 		}
 		p.evicting = p.evicting || next.units == 0
+		most := p.most(a, max(next.units, a.GPUs().Degrees[0]))
 		switch {
+		case most == 0: // others of its namespace have to end first
 		case a.ReservedOn != 0:
 			return a, a.GPUs().Degrees[0]
 		case !p.evicting:
-			return a, next.units
+			return a, min(most, next.units)
 		}
 	}
 	return nil, 0
@@ -127,11 +129,10 @@ func (p *gpuPass) nextBatch() bool {
 	if p.evicting {
 		return false
 	}
-	ids := order.Oldest(p.view, p.queue, p.last, gpuBatch)
+	ids := p.nextIDs(gpuBatch)
 	if len(ids) == 0 {
 		return false
 	}
-	p.last = ids[len(ids)-1]
 	p.batch, p.rest = p.plan(ids)
 	if p.spares {
 		p.awaitBatch()
@@ -176,6 +177,10 @@ func (p *gpuPass) doesNotFit(a *state.Action) (Decision, bool) {
 // often: then a node is reserved for that one first.
 func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decision {
 	d := Decision{Start: a, Node: n, GPUs: g}
+	if d, first := p.gangFirst(&d); first {
+		p.nodes = nil
+		return p.begin(d)
+	}
 	if p.blocked != 0 {
 		if head := p.view.Action(p.blocked); !p.passes(&d, 0, head) {
 			return p.reserveFor(p.toReserveGPUs(head), head)
@@ -255,8 +260,13 @@ func (p *gpuPass) reserveFor(n *state.Node, a *state.Action) Decision {
 		}
 		p.stale = append(p.stale, n.ID)
 	}
-	p.blocked, p.last, p.unfit, p.evicting, p.batch, p.misses = 0, 0, 0, false, nil, nil
-	return Decision{Reserve: a, Node: n}
+	return p.begin(Decision{Reserve: a, Node: n})
+}
+
+// begin has the pass start over after a decision that changes what the others get.
+func (p *gpuPass) begin(d Decision) Decision {
+	p.blocked, p.last, p.unfit, p.evicting, p.batch, p.misses, p.began = 0, 0, 0, false, nil, nil, false
+	return d
 }
 
 func levelOf(units uint32) chunk.Level {

@@ -47,14 +47,7 @@ type failedEngine struct {
 const residentsPerGPU = 16
 
 func newGPUFleet(v *state.State, q state.Queue) *gpuFleet {
-	f := &gpuFleet{numbers: make(map[string]chunk.Variant)}
-	pool, class := q.GPUs()
-	v.Shapes(pool, func(s *state.Shape) bool {
-		if s.GPUs.Class == class {
-			f.least = max(f.least, (s.GPUs.Memory+residentsPerGPU-1)/residentsPerGPU)
-		}
-		return true
-	})
+	f := emptyGPUFleet(v, q)
 	v.NodesByFreeGPUs(q, func(n *state.Node) bool {
 		if n.GPUs.Free == 0 {
 			return false
@@ -65,6 +58,26 @@ func newGPUFleet(v *state.State, q state.Queue) *gpuFleet {
 		return !f.cut
 	})
 	slices.SortFunc(f.nodes, func(a, b gpuNode) int { return cmp.Compare(a.row.ID, b.row.ID) })
+	return f
+}
+
+// newGPUFleetOf returns a fleet of one node.
+func newGPUFleetOf(v *state.State, q state.Queue, n *state.Node) *gpuFleet {
+	f := emptyGPUFleet(v, q)
+	f.nodes = []gpuNode{f.node(v, n)}
+	return f
+}
+
+// emptyGPUFleet returns the fleet of a queue without its nodes.
+func emptyGPUFleet(v *state.State, q state.Queue) *gpuFleet {
+	f := &gpuFleet{numbers: make(map[string]chunk.Variant)}
+	pool, class := q.GPUs()
+	v.Shapes(pool, func(s *state.Shape) bool {
+		if s.GPUs.Class == class {
+			f.least = max(f.least, (s.GPUs.Memory+residentsPerGPU-1)/residentsPerGPU)
+		}
+		return true
+	})
 	return f
 }
 

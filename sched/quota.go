@@ -10,22 +10,23 @@ import (
 // decides.
 const readAhead = 8
 
-// quotaPass grants what is free of one quota, strictly first come, first served:
+// quotaPass grants what is free of one quota, strictly in order, which is first come, first served
+// unless namespaces share it:
 // the first action that has to wait holds up all the others. Gone by are only those
 // whose trajectory is ending. Set aside are those that nothing could be given to:
 // their pool is halted, or an operator has lowered the limit below what they ask for.
 type quotaPass struct {
-	view  *state.State
-	id    state.QuotaID
-	queue line
+	view *state.State
+	id   state.QuotaID
+	turn turn
 }
 
 func newQuotaPass(view *state.State, id state.QuotaID) *quotaPass {
-	return &quotaPass{view: view, id: id, queue: line{key: state.QueueOf(state.QuotaQueue, id)}}
+	return &quotaPass{view: view, id: id, turn: turn{queue: line{key: state.QueueOf(state.QuotaQueue, id)}}}
 }
 
 // Examined implements Decider.
-func (p *quotaPass) Examined() int { return p.queue.examined }
+func (p *quotaPass) Examined() int { return p.turn.queue.examined }
 
 // Next implements Decider.
 func (p *quotaPass) Next() (Decision, bool) {
@@ -34,16 +35,16 @@ func (p *quotaPass) Next() (Decision, bool) {
 		return Decision{}, false
 	}
 	for {
-		a := p.queue.first(p.view)
+		a := p.turn.first(p.view, p.turn.queue.key)
 		if a == nil {
 			return Decision{}, false
 		}
 		if ending(p.view, a) {
-			p.queue.drop()
+			p.turn.drop()
 			continue
 		}
 		if ok, _ := servable(p.view, a); !ok {
-			p.queue.drop()
+			p.turn.drop()
 			return Decision{Aside: a}, true
 		}
 		use, _ := a.Missing()
@@ -51,7 +52,7 @@ func (p *quotaPass) Next() (Decision, bool) {
 		if !free {
 			return Decision{}, false
 		}
-		p.queue.drop()
+		p.turn.drop()
 		return Decision{Acquire: a, Key: key}, true
 	}
 }
@@ -62,6 +63,9 @@ func (p *quotaPass) Next() (Decision, bool) {
 func servable(v *state.State, a *state.Action) (ok bool, steps int) {
 	if use, waits := a.Missing(); waits {
 		return use.Units <= v.Quota(use.Quota).Limit && v.Pool(a.Pool).Halted == "", 1
+	}
+	if a.Gang != 0 {
+		return gangServable(v, a)
 	}
 	return place.Servable(v, a)
 }
@@ -86,7 +90,7 @@ func Recalled(v *state.State, room state.Queue, after state.ActionID, n int) (ba
 // other, strictly in order, and for those who wait longer for the same memory.
 type corelessPass struct {
 	Pass
-	queue line
+	turn turn
 }
 
 func newCorelessPass(view *state.State, q state.Queue) *corelessPass {
@@ -94,38 +98,41 @@ func newCorelessPass(view *state.State, q state.Queue) *corelessPass {
 	if q.Kind == state.PoolCorelessQueue {
 		pool = state.PoolID(q.ID)
 	}
-	return &corelessPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, queue: line{key: q}}
+	return &corelessPass{Pass: Pass{view: view, pool: pool, demands: demands{view: view}}, turn: turn{queue: line{key: q}}}
 }
 
 // Examined implements Decider.
-func (p *corelessPass) Examined() int { return p.queue.examined + p.examined }
+func (p *corelessPass) Examined() int { return p.turn.queue.examined + p.examined }
 
 // Next implements Decider.
 func (p *corelessPass) Next() (Decision, bool) {
 	for {
-		a := p.queue.first(p.view)
+		a := p.turn.first(p.view, state.Queue{})
 		switch {
 		case a == nil || p.view.Pool(a.Pool).Halted != "":
 			return Decision{}, false
 		case ending(p.view, a):
-			p.queue.drop()
+			p.turn.drop()
 			continue
 		}
 		n := p.nodeFor(a)
 		if n == nil {
 			d, ok := p.aside(a)
 			if ok {
-				p.queue.drop()
+				p.turn.drop()
 			}
 			return d, ok
 		}
 		d := Decision{Start: a, Node: n}
 		if place.Reserves(a) > 0 {
+			if d, first := p.gangFirst(&d); first {
+				return d, true
+			}
 			if older := p.poolBefore(a, n, place.Reserves); !p.passes(&d, 0, older) {
 				return p.reserve(older)
 			}
 		}
-		p.queue.drop()
+		p.turn.drop()
 		return d, true
 	}
 }

@@ -33,8 +33,18 @@ type Decision struct {
 	Resize []Resize
 	// Bypassed are the older actions that do not start and that Start passes by:
 	// one of the queues that the pass goes through, one pinned to Node, for a start
-	// on GPUs one of the pool, and one without cores that waits for memory.
-	Bypassed [4]*state.Action
+	// on GPUs one of the pool, one without cores that waits for memory, and a gang.
+	Bypassed [5]*state.Action
+
+	// Gang is the first action of a gang that starts, all of it: on the nodes of Shares. It passes
+	// by the actions of Passed, which are older.
+	Gang   *state.Action
+	Shares []GangShare
+	Passed []*state.Action
+
+	// ReserveGang reserves the nodes of Shares for a starved gang; without any, its patience starts
+	// again.
+	ReserveGang *state.Action
 
 	// Reserve reserves Node for a starved action; with Node nil no node could be
 	// found, and its patience starts again.
@@ -60,20 +70,28 @@ type Pass struct {
 	node     state.NodeID // 0 in a pass over a pool
 	pool     state.PoolID
 	queues   []line
-	ahead    []entry          // read ahead, oldest first
+	fair     *order.Fair      // what waits, by namespace; nil: oldest first
+	ahead    []entry          // read ahead, in the order in which they are served
+	read     uint64           // how many were read
+	reread   bool             // it begins to read, by the clocks of namespaces as they are then
+	at       uint64           // which of them the pass looks at
 	over     bool             // nothing more can start
-	passed   []state.ActionID // those seen that do not start, oldest first
+	passed   []state.ActionID // those seen that do not start, first the one that goes before all
 	examined int
 	misses   misses
 	plan     plan
 	demands  demands
 	elastic  *scale.Elastic // nil until it is needed
+	// gangsMissed are gangs for which the pass found no room: it only starts actions, so there is none
+	// later either.
+	gangsMissed []state.ActionID
 }
 
-// entry is an action on the way, with the number of its queue.
+// entry is an action on the way, with the number of its queue, and as which it was read.
 type entry struct {
 	id   state.ActionID
 	line int
+	read uint64
 }
 
 // line is one queue on the way through it, oldest first.
@@ -108,6 +126,7 @@ func NewPass(view *state.State, q state.Queue) *Pass {
 	if pool := view.Pool(p.pool); pool == nil || pool.Halted != "" {
 		p.queues = nil
 	}
+	p.reread = true
 	return p
 }
 
@@ -119,6 +138,9 @@ func (p *Pass) Next() (Decision, bool) {
 	if len(p.queues) == 0 {
 		return Decision{}, false
 	}
+	if p.reread {
+		p.share()
+	}
 	if p.node == 0 {
 		if d, ok := p.nextPlacement(); ok {
 			return d, true
@@ -129,7 +151,7 @@ func (p *Pass) Next() (Decision, bool) {
 		if a == nil {
 			return Decision{}, false
 		}
-		if ending(p.view, a) {
+		if ending(p.view, a) || p.limited(a) {
 			continue
 		}
 		n, width := p.choose(a)
@@ -137,7 +159,7 @@ func (p *Pass) Next() (Decision, bool) {
 			if d, ok := p.aside(a); ok {
 				return d, true
 			}
-			q.unfit++
+			p.unfit(a, q)
 			p.block(a)
 			continue
 		}
@@ -167,7 +189,7 @@ func (p *Pass) nextPlacement() (Decision, bool) {
 // CouldLive reports whether a usable node could ever hold a trajectory, with all its
 // actions. What was looked at is in steps.
 func CouldLive(v *state.State, t *state.Trajectory) (ok bool, steps int) {
-	return place.Servable(v, place.Whole(t))
+	return place.Livable(v, t)
 }
 
 // nextAction returns the oldest waiting action that was not examined yet, with
@@ -179,17 +201,21 @@ func (p *Pass) nextAction() (*state.Action, *line) {
 	for len(p.ahead) > 0 || p.readAhead() {
 		e := p.ahead[0]
 		p.ahead = p.ahead[1:]
-		if q := &p.queues[e.line]; q.unfit < LookAhead {
+		if q := &p.queues[e.line]; p.fair != nil || q.unfit < LookAhead {
 			p.examined++
+			p.at = e.read
 			return p.view.Action(e.id), q
 		}
 	}
 	return nil, nil
 }
 
-// readAhead takes the oldest action out of the queues; false if there is none
+// readAhead takes the action out of the queues that is served next; false if there is none
 // left.
 func (p *Pass) readAhead() bool {
+	if p.fair != nil {
+		return p.readFair()
+	}
 	oldest := -1
 	for i := range p.queues {
 		q := &p.queues[i]
@@ -201,7 +227,8 @@ func (p *Pass) readAhead() bool {
 		return false
 	}
 	q := &p.queues[oldest]
-	p.ahead = append(p.ahead, entry{q.next[0], oldest})
+	p.read++
+	p.ahead = append(p.ahead, entry{q.next[0], oldest, p.read})
 	q.next = q.next[1:]
 	return true
 }
@@ -304,6 +331,9 @@ func (p *Pass) mayDefer(a *state.Action) bool {
 // action once too often: then a node is reserved for that one first.
 func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decision, bool) {
 	d := Decision{Start: a, Node: n}
+	if d, first := p.gangFirst(&d); first {
+		return p.again(d)
+	}
 	if head := p.headFor(n); !p.passes(&d, 0, head) {
 		return p.reserve(head)
 	}
@@ -316,7 +346,7 @@ func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decisi
 	if head := p.corelessBefore(a, n); !p.passes(&d, 3, head) {
 		return p.reserve(head)
 	}
-	d.Cores, d.Resize = p.give(n, width)
+	d.Cores, d.Resize = p.give(n, p.within(a, width))
 	return d, true
 }
 
@@ -341,6 +371,9 @@ func (p *Pass) pinnedBefore(a *state.Action, n *state.Node) *state.Action {
 	i := state.QueueOf(state.NodeQueue, n.ID)
 	if p.view.QueueLen(i) == 0 {
 		return nil
+	}
+	if p.sharesCores(a) {
+		return p.pinnedByShare(a, n, i)
 	}
 	for last := state.ActionID(0); ; p.examined++ {
 		oldest := order.Oldest(p.view, i, last, 1)
@@ -368,7 +401,7 @@ func (p *Pass) poolBefore(a *state.Action, n *state.Node, demand func(*state.Act
 			break
 		}
 		p.examined++
-		if b := p.view.Action(id); b.ReservedOn == 0 && place.Holds(&shape, b) && (demand == nil || demand(b) > 0) && !p.defers(b, n) {
+		if b := p.view.Action(id); b.ReservedOn == 0 && LimitOf(p.view, b) == order.NoLimit && place.Holds(&shape, b) && (demand == nil || demand(b) > 0) && !p.defers(b, n) {
 			return b
 		}
 	}
@@ -404,9 +437,5 @@ func (p *Pass) toReserve(a *state.Action) *state.Node {
 
 // reserveNode has a node reserved, and the pass look at everything again.
 func (p *Pass) reserveNode(n *state.Node, head *state.Action) (Decision, bool) {
-	p.passed, p.ahead, p.plan, p.misses = nil, nil, plan{}, nil
-	for i := range p.queues {
-		p.queues[i] = line{key: p.queues[i].key}
-	}
-	return Decision{Reserve: head, Node: n}, true
+	return p.again(Decision{Reserve: head, Node: n})
 }

@@ -14,6 +14,8 @@ import (
 	"rota/internal/telemetry"
 	"rota/internal/telemetry/tracing"
 	"rota/server/audit"
+	"rota/server/autopilot"
+	"rota/server/e2b"
 	"rota/server/gossip"
 	"rota/server/replica"
 )
@@ -55,9 +57,13 @@ type Config struct {
 	// DiskHangLimit is how long one write to disk may take before the server ends:
 	// 10 s if zero.
 	DiskHangLimit time.Duration
+	// Autopilot says what this server, as the leader, may do with members by itself.
+	Autopilot autopilot.Settings
 	// Audit is the audit log; nil: there is none. Its owner closes it after the server has
 	// stopped.
-	Audit   *audit.Log
+	Audit *audit.Log
+	// E2B are the templates of the E2B-compatible API; nil: it is not served.
+	E2B     e2b.Templates
 	Version string
 	Logger  hclog.Logger
 	// Recent remembers the newest lines of the log; nil: none. Flags are those that the server

@@ -28,6 +28,7 @@ type dialer struct {
 	peers   *byAddress[peerv1connect.PeerServiceClient]
 	outputs *byAddress[rotav1connect.OutputServiceClient]
 	trees   *byAddress[rotav1connect.FileServiceClient]
+	inputs  *byAddress[rotav1connect.StreamServiceClient]
 }
 
 // byAddress keeps what was made for an address.
@@ -60,6 +61,7 @@ func newDialer(f pki.Files) (dialer, error) {
 	d.peers = &byAddress[peerv1connect.PeerServiceClient]{make: d.newPeer}
 	d.outputs = &byAddress[rotav1connect.OutputServiceClient]{make: d.newOutput}
 	d.trees = &byAddress[rotav1connect.FileServiceClient]{make: d.newFiles}
+	d.inputs = &byAddress[rotav1connect.StreamServiceClient]{make: d.newStreams}
 	return d, nil
 }
 
@@ -89,6 +91,15 @@ func (d dialer) newOutput(addr string) rotav1connect.OutputServiceClient {
 		codec.ForClient(), connect.WithReadMaxBytes(outputBytesMax))
 }
 
+// keyring is for the gossip keys of a server or of an agent.
+func (d dialer) keyring(addr string, agent bool) rotav1connect.KeyringServiceClient {
+	client := d.servers
+	if agent {
+		client = d.agents
+	}
+	return rotav1connect.NewKeyringServiceClient(client, httpx.BaseURL(addr, d.tls), connect.WithReadMaxBytes(keyringBytesMax))
+}
+
 func (d dialer) files(addr string) rotav1connect.FileServiceClient { return d.trees.of(addr) }
 
 // newFiles bounds what an agent may answer: one message is a chunk of a file. Nothing is
@@ -96,6 +107,14 @@ func (d dialer) files(addr string) rotav1connect.FileServiceClient { return d.tr
 func (d dialer) newFiles(addr string) rotav1connect.FileServiceClient {
 	return rotav1connect.NewFileServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(),
 		connect.WithReadMaxBytes(outputBytesMax+64<<10), connect.WithAcceptCompression("gzip", nil, nil))
+}
+
+func (d dialer) streams(addr string) rotav1connect.StreamServiceClient { return d.inputs.of(addr) }
+
+// newStreams bounds what an agent may answer: a few numbers. Input is not compressed, as files.
+func (d dialer) newStreams(addr string) rotav1connect.StreamServiceClient {
+	return rotav1connect.NewStreamServiceClient(d.agents, httpx.BaseURL(addr, d.tls), codec.ForClient(),
+		connect.WithReadMaxBytes(64<<10), connect.WithAcceptCompression("gzip", nil, nil))
 }
 
 func (d dialer) close() {

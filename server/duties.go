@@ -44,6 +44,7 @@ func (s *Server) beginTerm(ctx context.Context) (end func()) {
 			Machine: s.machine, Leases: s.leases.table, Logger: s.logger.Named("leader"), Bootstrap: s.bootstrap(),
 		})
 	})
+	duties.Go(func() { s.runAutopilot(ctx) })
 	return func() {
 		cancel()
 		duties.Wait()

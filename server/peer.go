@@ -12,6 +12,8 @@ import (
 	"rota/api/codec"
 	peerv1 "rota/api/gen/peer/v1"
 	"rota/api/gen/peer/v1/peerv1connect"
+	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/intake"
 	"rota/api/pki"
 	"rota/server/replica"
@@ -31,6 +33,27 @@ func (s *Server) peerHandler() (string, http.Handler) {
 		codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(peerBytesMax))
 	h = intake.Handler(h, intake.Limits{MessageBytes: peerBytesMax, Budget: s.peers})
 	return path, s.only(h, pki.RoleServer)
+}
+
+// keyringBytesMax bounds a request about gossip keys.
+const keyringBytesMax = 4 << 10
+
+// keyringHandler changes this server's gossip keys for other servers, at the path that it
+// returns.
+func (s *Server) keyringHandler() (string, http.Handler) {
+	path, h := rotav1connect.NewKeyringServiceHandler(keyring{s}, intake.ForHandler(), connect.WithReadMaxBytes(keyringBytesMax))
+	h = intake.Handler(h, intake.Limits{MessageBytes: keyringBytesMax, Budget: s.peers})
+	return path, s.only(h, pki.RoleServer)
+}
+
+// keyring is that of gossip, if there is any.
+type keyring struct{ s *Server }
+
+func (k keyring) ChangeKeyring(ctx context.Context, req *rotav1.ChangeKeyringRequest) (*rotav1.ChangeKeyringResponse, error) {
+	if g := k.s.keyring.Load(); g != nil {
+		return g.ChangeKeyring(ctx, req)
+	}
+	return &rotav1.ChangeKeyringResponse{}, nil
 }
 
 // peer answers other servers. Only a leader has answers, but to Describe.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/httpx"
 	"rota/api/intake"
 	"rota/api/pki"
@@ -22,6 +23,7 @@ import (
 	"rota/internal/failpoint"
 	"rota/sched"
 	"rota/server/dispatch"
+	"rota/server/e2b"
 	"rota/server/entry"
 	"rota/server/gossip"
 	"rota/server/lease"
@@ -49,6 +51,9 @@ type Server struct {
 	http    *http.Server
 	leases  *leases
 	metrics *metrics
+	// keyring is gossip, once that has started; pilot is what this server sees as the leader.
+	keyring atomic.Pointer[gossip.Gossip]
+	pilot   atomic.Pointer[rotav1.GetAutopilotResponse]
 	ui      *ui.UI
 	dial    dialer
 	// peers is what requests of other servers share while they are decoded.
@@ -160,7 +165,8 @@ func (s *Server) open() error {
 		Renew: s.renew, RenewTurn: s.renewTurn, Explain: sched.Explain, ExplainTurn: explainTurn,
 		EstimateStarts: estimateStarts, EstimateRoom: sched.EstimateRoom, ReservedIntervals: sched.ReservedIntervals,
 		ExplainSpared: explainSpared,
-		LogTime:       s.logTime, Output: s.dial.output, Files: s.dial.files, Operator: s.dial.operator,
+		LogTime:       s.logTime, Output: s.dial.output, Files: s.dial.files, Streams: s.dial.streams, Operator: s.dial.operator,
+		Keyring: s.dial.keyring, Autopilot: s.pilot.Load,
 		JWT: newJWT(), AccessReset: s.accessReset, Audit: s.auditor(),
 		Refusal: refusal, Observe: s.metrics.observe, Tracer: s.cfg.Tracer, TLS: s.cfg.TLS.Enabled(), ServerID: s.cfg.ID,
 		Version: s.cfg.Version, LevelMax: s.machine.LevelMax(), Logger: s.logger.Named("rpc"),
@@ -179,9 +185,14 @@ func (s *Server) serve() {
 	root.Handle(ui.Root, s.only(s.ui, pki.RoleServer, pki.RoleOperator, pki.RoleClient))
 	root.Handle("GET /{$}", http.RedirectHandler(ui.Root, http.StatusFound))
 	root.Handle(s.peerHandler())
+	root.Handle(s.keyringHandler())
 	s.nextRoutes(root)
 	s.statusRoutes(root)
-	s.http = httpx.NewServer(s.refuseRebound(root))
+	var handler http.Handler = root
+	if s.cfg.E2B != nil {
+		handler = e2b.New(e2b.Options{API: s.rpc, Templates: s.cfg.E2B}).Before(root)
+	}
+	s.http = httpx.NewServer(s.refuseRebound(handler))
 	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.http.RegisterOnShutdown(cancel)
@@ -236,6 +247,7 @@ func (s *Server) join() error {
 	if s.gossip, err = gossip.Start(g); err != nil {
 		return fmt.Errorf("gossip: %w", err)
 	}
+	s.keyring.Store(s.gossip)
 	return nil
 }
 

@@ -43,7 +43,8 @@ const (
 
 // children run engines without a supervisor, and outlive managers.
 type children struct {
-	t testing.TB
+	runtime.Streams // engines have none
+	t               testing.TB
 
 	mu      sync.Mutex
 	running map[plan.Key]*exec.Cmd

@@ -125,9 +125,11 @@ func (b *affinityBox) resize([]int) error {
 	return errors.New("CPU affinity of what runs is not changed")
 }
 
-func (b *affinityBox) kill() {
+func (b *affinityBox) kill() { b.signal(syscall.SIGKILL) }
+
+func (b *affinityBox) signal(sig syscall.Signal) {
 	for _, pid := range b.members() {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, sig)
 	}
 }
 

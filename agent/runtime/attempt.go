@@ -24,6 +24,8 @@ type attempt struct {
 	// likewise.
 	cpus []int
 	box  box
+	// reach is how clients reach it while it runs; nil before and after. Guarded likewise.
+	reach *reach
 }
 
 // killOrder says why an attempt is ended from outside.
@@ -59,6 +61,7 @@ type runner struct {
 	// throttleDir has the files in which it may say what became of its quotas; empty: it uses no
 	// quotas.
 	throttleDir string
+	stdio       *stdio // nil: not made
 	exit        plan.Exit
 }
 
@@ -87,6 +90,9 @@ func (s *supervisor) run(a *attempt) plan.Exit {
 // start prepares everything and forks. Its error is a sentence for the user.
 func (r *runner) start() (child, error) {
 	spec, s := &r.a.spec, r.sup
+	if spec.Sandbox != nil {
+		return r.startInSandbox(spec.Sandbox)
+	}
 	path, err := lookPath(spec.Argv[0], spec.Env)
 	if err != nil {
 		return child{}, err
@@ -100,6 +106,9 @@ func (r *runner) start() (child, error) {
 	}
 	out, err := s.output.open(spec.Key, r.owner.user)
 	if err != nil {
+		return child{}, err
+	}
+	if r.stdio, err = newStdio(spec, s.devNull, out, r.owner.user); err != nil {
 		return child{}, err
 	}
 	if s.isolation.cells != nil {
@@ -118,19 +127,21 @@ func (r *runner) start() (child, error) {
 			return child{}, err
 		}
 	}
-	c, err := s.spawner.start(r.command(path, out), r.box)
+	c, err := s.spawner.start(r.command(path), r.box)
 	if err != nil {
 		return child{}, fmt.Errorf("start %s in %s%s: %w", path, r.dir, asUser(r.owner.user), err)
 	}
 	failpoint.Hit(failpoint.AttemptForked)
+	r.stdio.forked()
 	s.started(spec.Key, c.pid)
+	s.reachable(r.a, &reach{group: func(sig syscall.Signal) error { return s.spawner.signalGroup(c.pid, sig) }, box: r.box, stdio: r.stdio})
 	if err := r.box.arm(); err != nil {
 		r.a.order(killOrder{plan.ReasonStartFailed, err.Error()})
 	}
 	return c, nil
 }
 
-func (r *runner) command(path string, out *outputFiles) *command {
+func (r *runner) command(path string) *command {
 	spec, s := &r.a.spec, r.sup
 	env := slices.Concat(spec.Env, s.confine.environ(spec.Key))
 	if r.owner.home != "" {
@@ -154,10 +165,11 @@ func (r *runner) command(path string, out *outputFiles) *command {
 	if u := r.owner.user; u != nil {
 		sys.Credential = &syscall.Credential{Uid: u.uid, Gid: u.gid}
 	}
+	r.stdio.attr(sys)
 	r.box.attr(sys)
 	return &command{path: path, argv: spec.Argv, enter: r.enterCell, leave: r.leaveCell, attr: &syscall.ProcAttr{
 		Dir: r.dir, Env: env, Sys: sys,
-		Files: []uintptr{s.devNull.Fd(), out.file[0].Fd(), out.file[1].Fd()},
+		Files: r.stdio.files(),
 	}}
 }
 
@@ -259,6 +271,8 @@ func (r *runner) wait(c child) (order *killOrder, e childExit) {
 }
 
 func (r *runner) conclude(c child, order *killOrder, e childExit) {
+	r.sup.unreachable(r.a)
+	r.stdio.drain()
 	x := &r.exit
 	u := r.box.usage()
 	x.CPU = max(u.cpu, time.Duration(e.rusage.Utime.Nano()+e.rusage.Stime.Nano()))
@@ -281,6 +295,8 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 	switch {
 	case order != nil:
 		x.Reason, x.Message = order.reason, order.message
+	case e.lost:
+		x.Reason, x.Message = plan.ReasonSupervisorLost, "its sandbox ended while it ran; the next action starts the sandbox again, with its files"
 	case failed && u.oomKills > 0:
 		x.Reason = plan.ReasonOutOfMemory
 		x.Message = "exceeded its memory limit of " + sizeText(r.a.spec.MemoryBytes)
@@ -294,6 +310,9 @@ func (r *runner) conclude(c child, order *killOrder, e childExit) {
 
 // cleanUp gives back what the attempt held.
 func (r *runner) cleanUp() {
+	if r.stdio != nil {
+		r.stdio.close()
+	}
 	if r.box != nil {
 		r.sup.unboxed(r.a)
 		r.box.release()

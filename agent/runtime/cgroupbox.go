@@ -155,31 +155,37 @@ func (b *cgroupBox) leave() error {
 
 func (b *cgroupBox) started(int) {}
 
-func (b *cgroupBox) kill() {
+func (b *cgroupBox) kill() { killCgroup(b.processDir()) }
+
+func (b *cgroupBox) signal(sig syscall.Signal) {
+	signalFrozen(b.processDir(), func() []int { return readPIDs(filepath.Join(b.processDir(), "cgroup.procs")) }, sig)
+}
+
+// processDir is the cgroup by which processes are found.
+func (b *cgroupBox) processDir() string {
 	if b.all.v2 != nil {
-		killCgroup(b.dir(b.all.v2))
-		return
+		return b.dir(b.all.v2)
 	}
-	killCgroup(b.dir(b.all.holder("freezer")))
+	return b.dir(b.all.holder("freezer"))
 }
 
 // killCgroup sends SIGKILL to all processes of a cgroup. With cgroup.kill that
 // is one step that no fork escapes.
 func killCgroup(dir string) {
 	if writeFile(filepath.Join(dir, "cgroup.kill"), "1") != nil {
-		killFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, "cgroup.procs")) })
+		signalFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, "cgroup.procs")) }, syscall.SIGKILL)
 	}
 }
 
-// killFrozen does it without cgroup.kill: the processes are frozen while they
-// are found; the caller repeats until none is left, as a fork may slip between.
+// signalFrozen sends a signal to processes that are frozen while they are found. To kill
+// without cgroup.kill, the caller repeats it until none is left, as a fork may slip between.
 // The library waits until the freezer reports FROZEN, which a process that hangs
 // in the kernel can put off for ever; a kill must not wait for it.
-func killFrozen(dir string, find func() []int) {
+func signalFrozen(dir string, find func() []int, sig syscall.Signal) {
 	_ = writeFile(filepath.Join(dir, "freezer.state"), "FROZEN")
 	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "1")
 	for _, pid := range find() {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		_ = syscall.Kill(pid, sig)
 	}
 	_ = writeFile(filepath.Join(dir, "freezer.state"), "THAWED")
 	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "0")

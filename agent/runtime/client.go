@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	supervisorv1 "rota/api/gen/supervisor/v1"
 
@@ -194,6 +195,31 @@ func (c *Client) KeepTrajectories(ctx context.Context, open []uint64) error {
 func (c *Client) MakeTrajectory(ctx context.Context, trajectory uint64) error {
 	req := &supervisorv1.MakeTrajectoryRequest{Session: c.session, Trajectory: trajectory}
 	return c.call(ctx, methodMake, req, new(supervisorv1.MakeTrajectoryResponse))
+}
+
+// WriteInput implements Runtime.
+func (c *Client) WriteInput(ctx context.Context, key plan.Key, in Input) (InputState, error) {
+	if err := in.validate(); err != nil {
+		return InputState{}, err
+	}
+	resp := new(supervisorv1.WriteInputResponse)
+	err := c.call(ctx, methodWriteInput, &supervisorv1.WriteInputRequest{
+		Session: c.session, Key: wireKey(key), Writer: in.Writer, Offset: in.Offset, Data: in.Data, Eof: in.EOF, Wait: durationpb.New(in.Wait),
+	}, resp)
+	return InputState{Offset: resp.GetOffset(), Closed: resp.GetClosed()}, err
+}
+
+// Signal implements Runtime.
+func (c *Client) Signal(ctx context.Context, key plan.Key, sig Signal) error {
+	return c.call(ctx, methodSignal, &supervisorv1.SignalRequest{
+		Session: c.session, Key: wireKey(key), Signal: uint32(sig.Number), All: sig.All, RequestId: sig.Request,
+	}, new(supervisorv1.SignalResponse))
+}
+
+// ResizeTerminal implements Runtime.
+func (c *Client) ResizeTerminal(ctx context.Context, key plan.Key, size Terminal) error {
+	req := &supervisorv1.ResizeTerminalRequest{Session: c.session, Key: wireKey(key), Size: wireTerminal(&size)}
+	return c.call(ctx, methodTerminal, req, new(supervisorv1.ResizeTerminalResponse))
 }
 
 // SetDeadline implements Runtime.

@@ -54,6 +54,8 @@ type box interface {
 	resize(cpus []int) error
 	// kill sends SIGKILL to everything inside once.
 	kill()
+	// signal sends a signal to everything inside once.
+	signal(sig syscall.Signal)
 	// empty reports whether no process is inside. Unreaped ones do not count.
 	empty() bool
 	usage() usage

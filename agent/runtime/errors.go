@@ -28,6 +28,16 @@ var (
 	ErrLost = errors.New("supervisor connection lost")
 	// ErrVersion: the running supervisor speaks another version of the protocol.
 	ErrVersion = errors.New("supervisor speaks another protocol version")
+	// ErrNotRunning: the attempt has not started yet, or has ended.
+	ErrNotRunning = errors.New("the attempt does not run")
+	// ErrNoInput: the attempt was started without standard input, or without a terminal.
+	ErrNoInput = errors.New("the attempt was started without it")
+	// ErrInputGap: input before this is missing.
+	ErrInputGap = errors.New("input is missing before this")
+	// ErrInputClosed: standard input was closed, by EOF or by the command.
+	ErrInputClosed = errors.New("standard input is closed")
+	// ErrInputBusy: others write to the same standard input.
+	ErrInputBusy = errors.New("standard input is busy")
 	// ErrJournal: the supervisor cannot write its journal.
 	ErrJournal = errors.New("supervisor journal cannot be written")
 )
@@ -42,7 +52,21 @@ var errorCodes = map[codes.Code]error{
 	codes.Aborted:            ErrLost,
 	codes.Unimplemented:      ErrVersion,
 	codes.DataLoss:           ErrJournal,
+	codeNotRunning:           ErrNotRunning,
+	codeNoInput:              ErrNoInput,
+	codeInputGap:             ErrInputGap,
+	codeInputClosed:          ErrInputClosed,
+	codeInputBusy:            ErrInputBusy,
 }
+
+// Codes of this protocol, beyond those of gRPC.
+const (
+	codeNotRunning codes.Code = 100 + iota
+	codeNoInput
+	codeInputGap
+	codeInputClosed
+	codeInputBusy
+)
 
 func toWire(err error) error {
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
@@ -86,10 +87,10 @@ func (g *group) kill() error {
 		return g.v2.Kill()
 	}
 	var err error
-	killFrozen(g.dir, func() (pids []int) {
+	signalFrozen(g.dir, func() (pids []int) {
 		pids, err = g.pids()
 		return pids
-	})
+	}, syscall.SIGKILL)
 	return err
 }
 

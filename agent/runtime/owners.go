@@ -103,7 +103,10 @@ func (o *owners) adopt(dir string, e os.DirEntry) bool {
 	t := o.trajectories[id]
 	uid := st.Sys().(*syscall.Stat_t).Uid
 	switch {
-	case t != nil && o.uids.any() && t.user.uid != uid:
+	case t == nil && o.uids.any() && o.contained(id):
+		o.trajectories[id] = &trajectoryOwner{user: &userID{uid, uid}, at: st.ModTime()}
+		return true
+	case t != nil && o.uids.any() && t.user.uid != uid && !o.contained(id):
 		return false
 	case t != nil:
 		return true
@@ -118,6 +121,12 @@ func (o *owners) adopt(dir string, e os.DirEntry) bool {
 	}
 	o.trajectories[id] = t
 	return true
+}
+
+// contained reports whether a trajectory has a sandbox. Its directory belongs to the user there,
+// who is none of the range.
+func (o *owners) contained(id uint64) bool {
+	return exists(filepath.Join(filepath.Dir(o.homes), SandboxesName, strconv.FormatUint(id, 10)))
 }
 
 // take returns the owner of an attempt that starts.

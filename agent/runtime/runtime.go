@@ -30,6 +30,23 @@ type Spec struct {
 	HiddenDevices []Device
 	// Timeout after which the attempt is killed with ReasonTimeout; 0: none.
 	Timeout time.Duration
+	// Stdin: its standard input is a pipe that WriteInput writes to.
+	Stdin bool
+	// TTY is the size of its terminal; nil: it has none.
+	TTY *Terminal
+	// Sandbox is the open container that it runs in; nil: it is a process of the node. Dir is
+	// then a directory of the container.
+	Sandbox *Sandbox
+}
+
+// Sandbox is an open container, whose rota-init starts attempts.
+type Sandbox struct {
+	// SocketDir is where rota-init listens, Cgroup where it is, below the mount of each hierarchy.
+	SocketDir, Cgroup string
+	// User is USER or USER:GROUP, by name or number.
+	User string
+	// Dir is the working directory of commands that name none; empty: the workspace.
+	Dir string
 }
 
 // Device is a character device, by its numbers.
@@ -46,6 +63,7 @@ type Runtime interface {
 	// processes runs on a CPU that was taken away; what has ended is left alone. With one,
 	// its CPUs are those before or these. Only where Description.Resizes.
 	Resize(ctx context.Context, key plan.Key, cpus []int) error
+	Streams
 	// Kill ends all processes of an attempt; its Exit then carries the reason.
 	// Killing what does not run does nothing.
 	Kill(ctx context.Context, key plan.Key, reason plan.Reason) error

@@ -46,6 +46,9 @@ func newServer(s *supervisor) (*ttrpc.Server, error) {
 		methodForget:      method(s, s.serveForget, &supervisorv1.ForgetResponse{}),
 		methodKeep:        method(s, s.serveKeep, &supervisorv1.KeepTrajectoriesResponse{}),
 		methodMake:        method(s, s.serveMake, &supervisorv1.MakeTrajectoryResponse{}),
+		methodWriteInput:  {Handler: s.serveWriteInput},
+		methodSignal:      method(s, s.serveSignal, &supervisorv1.SignalResponse{}),
+		methodTerminal:    method(s, s.serveTerminal, &supervisorv1.ResizeTerminalResponse{}),
 		methodSetDeadline: method(s, s.serveSetDeadline, &supervisorv1.SetDeadlineResponse{}),
 		methodStop:        method(s, s.serveStop, &supervisorv1.StopResponse{}),
 	}})
@@ -164,4 +167,32 @@ func (s *supervisor) serveSetDeadline(req *supervisorv1.SetDeadlineRequest) erro
 func (s *supervisor) serveStop(*supervisorv1.StopRequest) error {
 	s.beginStop("told to stop by the agent")
 	return nil
+}
+
+// serveWriteInput writes to an attempt for as long as that may take, while other requests are
+// served.
+func (s *supervisor) serveWriteInput(ctx context.Context, stream ttrpc.StreamServer) (any, error) {
+	req := new(supervisorv1.WriteInputRequest)
+	if err := stream.RecvMsg(req); err != nil {
+		return nil, err
+	}
+	if err := s.request(req.GetSession(), func() error { return nil }); err != nil {
+		return nil, err
+	}
+	state, err := s.writeInput(ctx, keyOf(req.GetKey()), Input{
+		Writer: req.GetWriter(), Offset: req.Offset, Data: req.GetData(), EOF: req.GetEof(), Wait: req.GetWait().AsDuration(),
+	})
+	return &supervisorv1.WriteInputResponse{Offset: state.Offset, Closed: state.Closed}, toWire(err)
+}
+
+func (s *supervisor) serveSignal(req *supervisorv1.SignalRequest) error {
+	return s.signal(keyOf(req.GetKey()), Signal{Number: int(req.GetSignal()), All: req.GetAll(), Request: req.GetRequestId()})
+}
+
+func (s *supervisor) serveTerminal(req *supervisorv1.ResizeTerminalRequest) error {
+	size := terminalOf(req.GetSize())
+	if size == nil {
+		size = new(Terminal) // is refused
+	}
+	return s.resizeTerminal(keyOf(req.GetKey()), *size)
 }

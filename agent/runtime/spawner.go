@@ -31,6 +31,7 @@ type childExit struct {
 	status syscall.WaitStatus
 	rusage syscall.Rusage
 	at     time.Time
+	lost   bool // nobody knows: its sandbox has ended
 }
 
 // newSpawner also makes this process the parent of whatever loses its own below
@@ -140,6 +141,17 @@ func (c *command) fork() (pid int, err error) {
 		return 0, err
 	}
 	return syscall.ForkExec(c.path, c.argv, c.attr)
+}
+
+// signalGroup sends a signal to the process group that a main process leads, unless the process
+// has been reaped: then its number may be another's.
+func (s *spawner) signalGroup(pid int, sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[pid] == nil {
+		return syscall.ESRCH
+	}
+	return syscall.Kill(-pid, sig)
 }
 
 // reap collects every dead child: main processes, and orphans that nobody else

@@ -22,6 +22,11 @@ func (s *Spec) validate() error {
 	if s.Timeout < 0 {
 		return fmt.Errorf("%w: timeout %s is negative", ErrInvalidSpec, s.Timeout)
 	}
+	if s.TTY != nil {
+		if err := s.TTY.validate(); err != nil {
+			return err
+		}
+	}
 	for _, list := range [][]string{s.Argv, s.Env, {s.Dir}} {
 		for _, v := range list {
 			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	supervisorv1 "rota/api/gen/supervisor/v1"
@@ -26,6 +28,9 @@ const (
 	methodForget      = "Forget"
 	methodKeep        = "KeepTrajectories"
 	methodMake        = "MakeTrajectory"
+	methodWriteInput  = "WriteInput"
+	methodSignal      = "Signal"
+	methodTerminal    = "ResizeTerminal"
 	methodSetDeadline = "SetDeadline"
 	methodStop        = "Stop"
 )
@@ -81,26 +86,59 @@ func wireRunning(running []plan.Running) *supervisorv1.ListResponse {
 	}
 }
 
+func wireSandbox(s *Sandbox) *supervisorv1.Sandbox {
+	if s == nil {
+		return nil
+	}
+	return &supervisorv1.Sandbox{SocketDir: s.SocketDir, Cgroup: s.Cgroup, User: s.User, Dir: s.Dir}
+}
+
+func sandboxOf(s *supervisorv1.Sandbox) *Sandbox {
+	if s == nil {
+		return nil
+	}
+	return &Sandbox{SocketDir: s.GetSocketDir(), Cgroup: s.GetCgroup(), User: s.GetUser(), Dir: s.GetDir()}
+}
+
 func wireSpec(s *Spec) *supervisorv1.Spec {
 	return &supervisorv1.Spec{
-		Key: wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
+		Sandbox: wireSandbox(s.Sandbox),
+		Key:     wireKey(s.Key), Argv: s.Argv, Env: s.Env, Dir: s.Dir,
 		Cpus: wireCPUs(s.CPUs), Follows: s.Follows, Throttles: s.Throttles,
 		Trajectory: s.Trajectory, MemoryBytes: s.MemoryBytes, Timeout: durationpb.New(s.Timeout),
 		HiddenDevices: mapped(s.HiddenDevices, func(d Device) *supervisorv1.Device {
 			return &supervisorv1.Device{Major: d.Major, Minor: d.Minor}
 		}),
+		Stdin: s.Stdin, Tty: wireTerminal(s.TTY),
 	}
 }
 
 func specOf(s *supervisorv1.Spec) *Spec {
 	return &Spec{
-		Key: keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
+		Sandbox: sandboxOf(s.GetSandbox()),
+		Key:     keyOf(s.GetKey()), Argv: s.GetArgv(), Env: s.GetEnv(), Dir: s.GetDir(),
 		CPUs: cpusOf(s.GetCpus()), Follows: s.GetFollows(), Throttles: s.GetThrottles(),
 		Trajectory: s.GetTrajectory(), MemoryBytes: s.GetMemoryBytes(), Timeout: s.GetTimeout().AsDuration(),
 		HiddenDevices: mapped(s.GetHiddenDevices(), func(d *supervisorv1.Device) Device {
 			return Device{Major: d.GetMajor(), Minor: d.GetMinor()}
 		}),
+		Stdin: s.GetStdin(), TTY: terminalOf(s.GetTty()),
 	}
+}
+
+func wireTerminal(t *Terminal) *supervisorv1.Terminal {
+	if t == nil {
+		return nil
+	}
+	return &supervisorv1.Terminal{Rows: uint32(t.Rows), Columns: uint32(t.Columns)}
+}
+
+// terminalOf turns sizes that are too large into one that is refused.
+func terminalOf(t *supervisorv1.Terminal) *Terminal {
+	if t == nil {
+		return nil
+	}
+	return &Terminal{Rows: uint16(min(t.GetRows(), math.MaxUint16)), Columns: uint16(min(t.GetColumns(), math.MaxUint16))}
 }
 
 func wireExit(e plan.Exit) *supervisorv1.Exit {

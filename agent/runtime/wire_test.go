@@ -31,6 +31,7 @@ func TestMessagesCarryEverything(t *testing.T) {
 			Dir: rapid.String().Draw(t, "dir"), CPUs: rapid.SliceOf(rapid.IntRange(0, 4095)).Draw(t, "cpus"),
 			Trajectory: rapid.Uint64().Draw(t, "trajectory"), MemoryBytes: rapid.Uint64().Draw(t, "memory"), Timeout: duration.Draw(t, "timeout"),
 			HiddenDevices: rapid.SliceOf(rapid.Make[Device]()).Draw(t, "devices"),
+			Stdin:         rapid.Bool().Draw(t, "stdin"), TTY: rapid.Ptr(rapid.Make[Terminal](), true).Draw(t, "tty"),
 		}
 		if got := specOf(wireSpec(spec)); !reflect.DeepEqual(got, spec) {
 			t.Fatalf("%+v became %+v", spec, got)

@@ -58,8 +58,9 @@ type Client struct {
 	// are not.
 	Actions      rotav1connect.ActionServiceClient
 	Trajectories rotav1connect.TrajectoryServiceClient
-	// Files asks for no compression: it takes longer than the way in most places.
+	// Files and Streams ask for no compression: it takes longer than the way in most places.
 	Files      rotav1connect.FileServiceClient
+	Streams    rotav1connect.StreamServiceClient
 	Nodes      rotav1connect.NodeServiceClient
 	Classes    rotav1connect.ClassServiceClient
 	Quotas     rotav1connect.QuotaServiceClient
@@ -118,6 +119,7 @@ func New(config Config) (*Client, error) {
 	c.Actions = rotav1connect.NewActionServiceClient(c.servers, base, options...)
 	c.Trajectories = rotav1connect.NewTrajectoryServiceClient(c.servers, base, options...)
 	c.Files = rotav1connect.NewFileServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
+	c.Streams = rotav1connect.NewStreamServiceClient(c.servers, base, append(options, connect.WithAcceptCompression("gzip", nil, nil))...)
 	c.Nodes = rotav1connect.NewNodeServiceClient(c.servers, base, options...)
 	c.Classes = rotav1connect.NewClassServiceClient(c.servers, base, options...)
 	c.Quotas = rotav1connect.NewQuotaServiceClient(c.servers, base, options...)

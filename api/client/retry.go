@@ -119,7 +119,7 @@ var harmless = []string{"Get", "List", "Stat", "Read", "Write", "Make"}
 // something that may not be done twice: no server refused it, and it is not harmless.
 func mayBeDone(spec connect.Spec, err error) bool {
 	_, method, _ := strings.Cut(strings.TrimPrefix(spec.Procedure, "/"), "/")
-	if slices.ContainsFunc(harmless, func(verb string) bool { return strings.HasPrefix(method, verb) }) || method == "RenewTurn" {
+	if method != "WriteActionInput" && slices.ContainsFunc(harmless, func(verb string) bool { return strings.HasPrefix(method, verb) }) || method == "RenewTurn" {
 		return false
 	}
 	if detail := Detail(err); detail != nil {
@@ -175,6 +175,10 @@ func repeatable(req connect.AnyRequest, remembered bool) bool {
 		return known(m.RequestId, m.ExpireTime)
 	case *rotav1.CreateRolloutRequest:
 		return known(m.RequestId, m.ExpireTime)
+	case *rotav1.WriteActionInputRequest:
+		return m.Offset != nil
+	case *rotav1.SignalActionRequest:
+		return m.RequestId != ""
 	case *rotav1.BatchSubmitActionsRequest:
 		for _, r := range m.Requests {
 			if !known(r.RequestId, r.ExpireTime) {

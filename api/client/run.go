@@ -62,6 +62,14 @@ func (c *Client) Follow(ctx context.Context, id uint64, update Update) (*rotav1.
 	return newFollower(c, update).follow(ctx, id)
 }
 
+// FollowFrom is Follow without the output before these offsets of an attempt.
+func (c *Client) FollowFrom(ctx context.Context, id uint64, attempt uint32, stdout, stderr uint64, update Update) (*rotav1.Action, error) {
+	f := newFollower(c, update)
+	f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDOUT}] = stdout
+	f.reached[place{attempt, rotav1.OutputStream_OUTPUT_STREAM_STDERR}] = stderr
+	return f.follow(ctx, id)
+}
+
 // follower passes on states and output, each once, whatever streams they come
 // from.
 type follower struct {

@@ -16,6 +16,9 @@
 // running processes. Connections that are already up keep the certificate they
 // were made with.
 //
+// The file of the CA may hold several. AddCA, UseCA and RemoveCA replace one without a
+// moment at which two processes do not trust each other.
+//
 // NewCA and Issue are enough for a cluster without a PKI of its own. Any other
 // CA will do if it can add the URI name.
 package pki

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,22 +47,17 @@ func FilesIn(dir, name string) Files {
 	}
 }
 
-// NewCA makes a certificate authority, valid for ten years: ca.pem, which every
-// process needs, and ca-key.pem, which only Issue needs and which is best kept
-// off the cluster. The folder is made if necessary.
-func NewCA(dir string) error {
+// NewCA makes a certificate authority: ca.pem, which every process needs, and
+// ca-key.pem, which only Issue needs and which is best kept off the cluster. The folder
+// is made if necessary.
+func NewCA(dir string) error { return NewAuthority(dir, Authority{}) }
+
+// NewAuthority is NewCA with all that can be said.
+func NewAuthority(dir string, a Authority) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make CA: %w", err)
 	}
-	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "rota CA"},
-		NotAfter:              time.Now().Add(caLifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
-	}
-	if err := writePair(FilesIn(dir, caName), template, nil); err != nil {
+	if err := writePair(FilesIn(dir, caName), a.template(), nil); err != nil {
 		return fmt.Errorf("make CA: %w", err)
 	}
 	return nil
@@ -94,10 +90,18 @@ func IssueCertificate(dir string, c Certificate) error {
 	return nil
 }
 
+// Renewal is what Renew changes.
+type Renewal struct {
+	// Lifetime is that of the old certificate if it is 0.
+	Lifetime time.Duration
+	// Hosts replace those of the old certificate, unless there are none.
+	Hosts []string
+}
+
 // Renew replaces the certificate of a name and its key by new ones with the same role,
-// hosts and lifetime, or another lifetime if it is not 0. Processes that use the files
-// notice. The old certificate is valid as long as it was.
-func Renew(dir, name string, lifetime time.Duration) error {
+// hosts and lifetime, but for what the renewal changes. The CA that signs now signs it.
+// Processes that use the files notice. The old certificate is valid as long as it was.
+func Renew(dir, name string, r Renewal) error {
 	old, err := loadPair(FilesIn(dir, name))
 	if err != nil {
 		return fmt.Errorf("renew certificate (make one with `rota tls issue`): %w", err)
@@ -106,8 +110,11 @@ func Renew(dir, name string, lifetime time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("renew certificate of %q: %w", name, err)
 	}
-	c := Certificate{Role: role, Name: name, Hosts: hostsOf(old.Leaf), Lifetime: lifetime}
-	if lifetime == 0 {
+	c := Certificate{Role: role, Name: name, Hosts: r.Hosts, Lifetime: r.Lifetime}
+	if len(r.Hosts) == 0 {
+		c.Hosts = hostsOf(old.Leaf)
+	}
+	if r.Lifetime == 0 {
 		c.Lifetime = old.Leaf.NotAfter.Sub(old.Leaf.NotBefore) - clockSkew
 	}
 	if err := sign(dir, c, replacePair); err != nil {
@@ -121,12 +128,12 @@ func sign(dir string, c Certificate, write func(Files, *x509.Certificate, *tls.C
 	if !slices.Contains(roles, c.Role) {
 		return fmt.Errorf("role %q is none of %q", c.Role, roles)
 	}
-	if !namePattern.MatchString(c.Name) || c.Name == caName {
-		return fmt.Errorf("name %q must be 1 to 64 of a-z, 0-9, '.' and '-', and not %q", c.Name, caName)
+	if !namePattern.MatchString(c.Name) || c.Name == caName || strings.HasSuffix(c.Name, "-key") {
+		return fmt.Errorf("name %q must be 1 to 64 of a-z, 0-9, '.' and '-', not %q, and not end in -key", c.Name, caName)
 	}
-	ca, err := loadPair(FilesIn(dir, caName))
+	ca, err := loadCA(dir)
 	if err != nil {
-		return fmt.Errorf("load CA (make one with `rota tls init`): %w", err)
+		return err
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: c.Name},
@@ -137,7 +144,7 @@ func sign(dir string, c Certificate, write func(Files, *x509.Certificate, *tls.C
 		URIs:                  []*url.URL{c.Role.uri()},
 	}
 	if template.NotAfter.After(ca.Leaf.NotAfter) {
-		return fmt.Errorf("it would end on %s, and the certificate authority itself ends on %s",
+		return fmt.Errorf("it would end on %s, and the certificate authority itself ends on %s: give a shorter --lifetime, or replace the authority (`rota tls ca add`)",
 			template.NotAfter.Format(time.DateOnly), ca.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	if c.Role == RoleServer || c.Role == RoleAgent { // the roles that are dialed

@@ -447,7 +447,7 @@ func TestARenewalKeepsEverythingButTheKeyAndTheDates(t *testing.T) {
 		t.Errorf("is valid for %v", left)
 	}
 	for _, lifetime := range []time.Duration{0, 24 * time.Hour} {
-		if err := Renew(dir, "s1", lifetime); err != nil {
+		if err := Renew(dir, "s1", Renewal{Lifetime: lifetime}); err != nil {
 			t.Fatal(err)
 		}
 		fresh := readPair(t, FilesIn(dir, "s1")).Leaf
@@ -477,7 +477,7 @@ func TestCertificatesThatCannotBeAreRefused(t *testing.T) {
 			t.Errorf("%+v was issued", c)
 		}
 	}
-	if err := Renew(dir, "gone", 0); !errors.Is(err, os.ErrNotExist) {
+	if err := Renew(dir, "gone", Renewal{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("renew what is not there: %v", err)
 	}
 }

@@ -36,10 +36,10 @@ func (s *State) CheckRows() error {
 		s.checkEngines, s.checkNodeEngines, s.checkMigrations, s.checkLengths, s.checkLevels,
 		s.checkPolicies,
 		s.checkWorkers, s.checkGenerations, s.checkWorkerPools,
-		s.checkRollouts, s.checkRolloutGroups, s.checkSamples, s.checkBatches, s.checkUses,
+		s.checkRollouts, s.checkRolloutGroups, s.checkSamples, s.checkBatches, s.checkUses, s.checkSettings, s.checkClocks,
 		s.checkAccessPolicies, s.checkAccessTokens, s.checkAuthMethods,
 		s.checkRestoreParts,
-		s.checkRewards, s.checkReplicas,
+		s.checkRewards, s.checkReplicas, s.checkLabels,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -100,6 +100,8 @@ func (s *State) checkNode(n *Node) error {
 		return fmt.Errorf("node %s is down and keeps %d open trajectories", n.Name, open)
 	case n.ID > s.meta.LastNode || n.Incarnation > s.meta.LastIncarnation:
 		return fmt.Errorf("node %s has ID %d and incarnation %d, the newest are %d and %d", n.Name, n.ID, n.Incarnation, s.meta.LastNode, s.meta.LastIncarnation)
+	case n.Containers && s.meta.Level < LevelResizing:
+		return fmt.Errorf("node %s runs containers, and the feature level is %d", n.Name, s.meta.Level)
 	case n.ReservedFor != 0 && (s.Action(n.ReservedFor) == nil || s.Action(n.ReservedFor).ReservedOn != n.ID):
 		return fmt.Errorf("node %s is reserved for action %d, which does not know", n.Name, n.ReservedFor)
 	}
@@ -131,6 +133,8 @@ func (s *State) checkActions() (err error) {
 			err = fmt.Errorf("action %d in state %d holds keys %v of its quotas, counts %d", a.ID, a.State, a.QuotaKeys, a.QuotasHeld)
 		case a.ID > s.meta.LastAction:
 			err = fmt.Errorf("action %d is beyond the last ID %d", a.ID, s.meta.LastAction)
+		default:
+			err = s.checkGang(a)
 		}
 		return err == nil
 	})
@@ -174,6 +178,8 @@ func (s *State) checkTrajectories() (err error) {
 			err = fmt.Errorf("trajectory %d: %d live actions, row says %d", t.ID, live, t.Live)
 		case t.State == TrajectoryPending && t.Node != 0, t.State == TrajectoryOpen && t.Node == 0:
 			err = fmt.Errorf("trajectory %d: state %d on node %d", t.ID, t.State, t.Node)
+		case t.Container && s.meta.Level < LevelResizing:
+			err = fmt.Errorf("trajectory %d has a container, and the feature level is %d", t.ID, s.meta.Level)
 		case t.State.Ended() && live > 0:
 			err = fmt.Errorf("trajectory %d has ended with %d live actions", t.ID, live)
 		default:

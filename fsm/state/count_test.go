@@ -16,7 +16,7 @@ func TestCountersOfNothingAreNotKept(t *testing.T) {
 	}
 	sizes := func() []int {
 		x := &db(s).index
-		return []int{x.queueLen.Len(), x.nsQueued.Len(), x.poolQueued.Len(), x.poolForQuota.Len(), x.nodeQueued.Len()}
+		return []int{x.queueLen.Len(), x.queueOf.Len(), x.waiting.Len(), x.poolQueued.Len(), x.poolForQuota.Len(), x.nodeQueued.Len()}
 	}
 	const rounds = 100
 	for id := uint64(1); id <= rounds; id++ {

@@ -25,7 +25,11 @@ type indexes struct {
 	// queue has the queued actions of every queue in FCFS order.
 	queue    *btree.BTreeG[queued]
 	queueLen *btree.Map[QueueKey, int]
-	nsQueued *btree.Map[NamespaceID, int]
+	// queueOf has them by namespace too, waiting counts them by what they wait for, held what
+	// their attempts hold.
+	queueOf *btree.BTreeG[queuedOf]
+	waiting *btree.BTreeG[waitingOf]
+	held    *btree.Map[NamespaceID, Held]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
 	// trajectories of a node: whatever they wait for.
 	poolQueued, poolForQuota *btree.Map[PoolID, int]
@@ -212,7 +216,9 @@ var indexed = [...]index{
 	ordered("shapes", func(x *indexes) **btree.BTreeG[shape] { return &x.shapes }, shape.less),
 	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
 	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
-	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
+	ordered("queueOf", func(x *indexes) **btree.BTreeG[queuedOf] { return &x.queueOf }, queuedOf.less),
+	ordered("waiting", func(x *indexes) **btree.BTreeG[waitingOf] { return &x.waiting }, waitingOf.less),
+	mapped("held", func(x *indexes) **btree.Map[NamespaceID, Held] { return &x.held }),
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
 	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),

@@ -45,6 +45,10 @@ const (
 	// RolloutReview is a rollout whose groups are to be looked at: it was closed, or a version
 	// was published.
 	RolloutReview
+	// GangQueue has the first actions of the gangs of a pool.
+	GangQueue
+	// GangTeardown is the end of a gang, by its first action: one of its members did not succeed.
+	GangTeardown
 
 	queueKinds // how many there are
 )

@@ -164,6 +164,7 @@ func (s *State) PutQuota(r *Quota) {
 func (s *State) DeleteQuota(id QuotaID) {
 	if old := db(s).quotas.delete(id); old != nil {
 		db(s).index.quotaNames.Delete(old.Name)
+		s.DeleteClocks(func(q Queue) bool { return q == QueueOf(QuotaQueue, id) })
 		move(db(s).index.timers, old.pausing(), nil, (*Quota).pauseTimer)
 	}
 }

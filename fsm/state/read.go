@@ -20,6 +20,10 @@ func (r *Action) Queue() Queue {
 func (r *Action) queue() Queue {
 	pinned, quota := r.Trajectory != 0, r.missing()
 	switch {
+	case r.Gang != 0 && r.ID != r.Gang: // its first member waits for all
+		return Queue{}
+	case r.Gang != 0:
+		return QueueOf(GangQueue, r.Pool)
 	case pinned && r.Node == 0:
 		return Queue{}
 	case quota != 0:
@@ -37,7 +41,7 @@ func (r *Action) queue() Queue {
 }
 
 func (r *Action) size() uint64 {
-	n := actionOverhead + len(r.Spec) + r.Needs.size()
+	n := actionOverhead + len(r.Spec) + len(r.Labels) + r.Needs.size()
 	if r.Result != nil {
 		n += len(r.Result.Stdout) + len(r.Result.Stderr) + len(r.Result.Message)
 	}
@@ -82,18 +86,32 @@ type Shape struct {
 	GPUs              GPUs // Free is empty
 	// Chunk is how many GPUs the largest chunk has of those that are not out of use.
 	Chunk uint32
+	// Containers: trajectories with a container may live there.
+	Containers bool
 }
 
 // Shape returns what the node has in all.
 func (r *Node) Shape() Shape {
 	g := r.GPUs
 	g.Free = 0
-	return Shape{r.CoreCount(), r.Memory, r.Bandwidth, g, r.largestChunk()}
+	return Shape{r.CoreCount(), r.Memory, r.Bandwidth, g, r.largestChunk(), r.Containers}
 }
 
 func (s *Shape) before(o *Shape) bool {
 	return cmp.Or(cmp.Compare(o.Cores, s.Cores), cmp.Compare(o.Memory, s.Memory), cmp.Compare(o.Bandwidth, s.Bandwidth),
-		cmp.Compare(s.GPUs.Class, o.GPUs.Class), cmp.Compare(o.GPUs.Count, s.GPUs.Count), cmp.Compare(o.GPUs.Memory, s.GPUs.Memory), cmp.Compare(o.Chunk, s.Chunk)) < 0
+		cmp.Compare(s.GPUs.Class, o.GPUs.Class), cmp.Compare(o.GPUs.Count, s.GPUs.Count), cmp.Compare(o.GPUs.Memory, s.GPUs.Memory), cmp.Compare(o.Chunk, s.Chunk),
+		compareFlags(o.Containers, s.Containers)) < 0
+}
+
+// compareFlags: what is not set comes first.
+func compareFlags(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // Usable reports whether the node takes new trajectories and actions without
@@ -152,6 +170,11 @@ func (s *State) Trajectory(id TrajectoryID) *Trajectory { return db(s).trajector
 // Trajectories visits the trajectories with IDs greater than after.
 func (s *State) Trajectories(after TrajectoryID, fn func(*Trajectory) bool) {
 	db(s).trajectories.scan(after+1, fn)
+}
+
+// TrajectoriesDown visits the trajectories with IDs less than before, the greatest first.
+func (s *State) TrajectoriesDown(before TrajectoryID, fn func(*Trajectory) bool) {
+	db(s).trajectories.scanDown(before-1, fn)
 }
 
 // Action returns an action, nil if there is none.
@@ -233,12 +256,6 @@ func (s *State) QueueLen(q Queue) int {
 
 // Waiting returns how many actions wait in a queue or beside it.
 func (s *State) Waiting(q Queue) int { return s.QueueLen(q) + s.QueueLen(q.Aside()) }
-
-// NamespaceQueued returns how many actions of a namespace are queued.
-func (s *State) NamespaceQueued(id NamespaceID) int {
-	n, _ := db(s).index.nsQueued.Get(id)
-	return n
-}
 
 // PoolQueued returns how many actions of a pool are queued, whatever they wait for,
 // and how many of them wait for a quota and for GPUs.
@@ -396,6 +413,17 @@ func (s *State) Shapes(pool PoolID, fn func(*Shape) bool) {
 // UsableShapes visits those that a usable node has.
 func (s *State) UsableShapes(pool PoolID, fn func(*Shape) bool) {
 	s.shapes(pool, func(k *shape) bool { return k.usable == 0 || fn(&k.Shape) })
+}
+
+// CountedShapes visits the distinct sizes of a pool's nodes with how many nodes have it, or how
+// many usable ones.
+func (s *State) CountedShapes(pool PoolID, usable bool, fn func(shape *Shape, nodes int) bool) {
+	s.shapes(pool, func(k *shape) bool {
+		if usable {
+			return k.usable == 0 || fn(&k.Shape, k.usable)
+		}
+		return fn(&k.Shape, k.nodes)
+	})
 }
 
 // UsableAlike returns how many usable nodes of its pool have the shape of a node.

@@ -53,6 +53,10 @@ func (s *State) DeletePool(id PoolID) {
 	Assert(s.PoolReferrers(id) == 0, "pool %d is referred to", id)
 	if old := db(s).pools.delete(id); old != nil {
 		db(s).index.poolNames.Delete(old.Name)
+		s.DeleteClocks(func(q Queue) bool {
+			pool, _ := q.GPUs()
+			return q == QueueOf(PoolQueue, id) || q.Kind == GPUQueue && pool == id
+		})
 	}
 }
 
@@ -62,5 +66,6 @@ func (s *State) DeleteNamespace(id NamespaceID) {
 	if old := db(s).namespaces.delete(id); old != nil {
 		db(s).index.namespaceNames.Delete(old.Name)
 		db(s).uses.delete(id)
+		s.forgetShares(id)
 	}
 }

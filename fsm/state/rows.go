@@ -72,6 +72,7 @@ const (
 	EndNodeLost
 	EndSupervisorLost
 	EndQueueTimeout
+	EndGangEnded
 )
 
 // Natural reports whether an attempt came to its end by itself, well or not.
@@ -145,11 +146,20 @@ type Node struct {
 	Trusted        GPUSet
 	// CacheBytes is the size of its cache for KV caches, in memory and on disk; 0: it has none.
 	CacheBytes uint64
+	// Alone: ReservedFor goes before older actions too, as those may be of other namespaces.
+	Alone bool
+	// Containers: trajectories with a container may live on it.
+	Containers bool
 }
 
 // Available returns how many cores the node can give to an attempt that starts: those that
 // are free, and those that can be taken from what runs.
 func (r *Node) Available() int { return r.Free.Len() + int(r.Spare) }
+
+// KeptFrom reports whether the node is reserved for an action that goes before one.
+func (r *Node) KeptFrom(id ActionID) bool {
+	return r.ReservedFor != 0 && r.ReservedFor != id && (r.ReservedFor < id || r.Alone)
+}
 
 // OperatorDrains reports whether an operator gives the node no new work.
 func (r *Node) OperatorDrains() bool {
@@ -197,6 +207,24 @@ type Trajectory struct {
 	// Rollout and Group are its place in a rollout; 0: it has none.
 	Rollout RolloutID
 	Group   uint32
+	// Labels are for finding it; the scheduler does not read them.
+	Labels Labels
+	// Deadline is the log time at which it closes whatever it does; 0: none.
+	Deadline int64
+	// Container: its node has to run containers.
+	Container bool
+}
+
+// ClosesAt returns the log time at which it closes by itself if nothing happens before; 0:
+// never.
+func (r *Trajectory) ClosesAt() int64 {
+	switch idle := r.IdleSince + r.IdleTimeoutNS; {
+	case r.State >= TrajectoryClosing:
+		return 0
+	case r.IdleTimeoutNS > 0 && r.Live == 0 && (r.Deadline == 0 || idle < r.Deadline):
+		return idle
+	}
+	return r.Deadline
 }
 
 // GroupKey returns the key of the group that it was opened for.
@@ -265,6 +293,18 @@ type Action struct {
 	// Used is what its last attempt said that it really used of quotas with a window, in the
 	// order of QuotaID. From level 3 on.
 	Used []QuotaUse
+	// Gang is the first action of its gang; 0: it belongs to none. GangSpread: each member runs on
+	// a node of its own. GangEndedBy is the member that did not succeed, for which this one was
+	// ended.
+	Gang        ActionID
+	GangSize    uint32
+	GangSpread  bool
+	GangEndedBy ActionID
+	// ChargedUS is what its namespace was charged for the units of each quota that it holds, in
+	// unit-microseconds. From level 3 on; empty: nothing.
+	ChargedUS []uint64
+	// Labels are for finding it; the scheduler does not read them. Spec is without them.
+	Labels Labels
 }
 
 // Resizable reports whether an action can do with other cores while it runs.
@@ -309,6 +349,9 @@ type Attempt struct {
 	// CoreNS is what it had of cores before ResizedAt, in core nanoseconds, if it was resized.
 	CoreNS    uint64
 	ResizedAt int64 // 0: never
+	// ChargedUS is what its namespace was charged for it when it began, in unit-microseconds; 0:
+	// nothing.
+	ChargedUS uint64
 }
 
 // Spare returns how many of its cores can be taken from it.

@@ -14,6 +14,8 @@ func (r *Pool) code(c *codec) {
 	c.text(&r.Halted)
 }
 
+func labels(c *codec, l *Labels) { c.text((*string)(l)) }
+
 func (l *Label) code(c *codec) {
 	c.text(&l.Key)
 	c.text(&l.Value)
@@ -52,6 +54,8 @@ func (r *Node) code(c *codec) {
 	trailingList(c, &r.Disabled, func(c *codec, f *GPUFault) { f.code(c) })
 	trailing(c, &r.Trusted, number)
 	trailing(c, &r.CacheBytes, number)
+	trailing(c, &r.Alone, (*codec).flag)
+	trailing(c, &r.Containers, (*codec).flag)
 }
 
 func (r *Trajectory) code(c *codec) {
@@ -76,6 +80,9 @@ func (r *Trajectory) code(c *codec) {
 	trailing(c, &r.Spec, (*codec).text)
 	trailing(c, &r.Rollout, number)
 	trailing(c, &r.Group, number)
+	trailing(c, &r.Labels, labels)
+	trailing(c, &r.Deadline, signed)
+	trailing(c, &r.Container, (*codec).flag)
 }
 
 func (r *Action) code(c *codec) {
@@ -109,6 +116,12 @@ func (r *Action) code(c *codec) {
 	trailing(c, &r.Fixed, (*codec).flag)
 	trailing(c, &r.SizeHint, number)
 	trailingList(c, &r.Used, func(c *codec, q *QuotaUse) { q.code(c) })
+	trailing(c, &r.Gang, number)
+	trailing(c, &r.GangSize, number)
+	trailing(c, &r.GangSpread, (*codec).flag)
+	trailing(c, &r.GangEndedBy, number)
+	trailingList(c, &r.ChargedUS, number[uint64])
+	trailing(c, &r.Labels, labels)
 }
 
 func (r *Result) code(c *codec) {
@@ -140,6 +153,7 @@ func (r *Attempt) code(c *codec) {
 	trailing(c, &r.Anchor, number)
 	trailing(c, &r.CoreNS, number)
 	trailing(c, &r.ResizedAt, signed)
+	trailing(c, &r.ChargedUS, number)
 }
 
 func (r *Request) code(c *codec) {

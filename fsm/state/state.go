@@ -44,6 +44,8 @@ type containers struct {
 	rewards      table[string, Reward, *Reward]
 	replicas     table[ActionID, Replica, *Replica]
 	uses         table[NamespaceID, NamespaceUse, *NamespaceUse]
+	settings     table[NamespaceID, NamespaceSettings, *NamespaceSettings]
+	clocks       table[QueueKey, FairClocks, *FairClocks]
 
 	accessPolicies table[string, AccessPolicy, *AccessPolicy]
 	accessTokens   table[string, AccessToken, *AccessToken]

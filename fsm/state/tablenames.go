@@ -10,7 +10,7 @@ var tableNames = map[byte]string{
 	tableMigrations: "migrations", tablePolicies: "policies", tableWorkers: "workers", tableGenerations: "generations",
 	tableLengths: "lengths", tableRollouts: "rollouts", tableGroups: "groups of rollouts", tableSamples: "samples",
 	tableBatches: "batches", tableRestoreParts: "parts of a backup",
-	tableUses: "use of namespaces", tableAccessPolicies: "access policies", tableAccessTokens: "access tokens",
+	tableUses: "use of namespaces", tableSettings: "settings of namespaces", tableClocks: "clocks of namespaces", tableAccessPolicies: "access policies", tableAccessTokens: "access tokens",
 	tableAuthMethods: "auth methods", tableRewards: "reward functions", tableReplicas: "replicas of reward functions",
 	tableWorkerPools: "pools of workers",
 }

@@ -40,6 +40,8 @@ const (
 	tableAccessTokens   byte = 39
 	tableAuthMethods    byte = 40
 	tableUses           byte = 41
+	tableSettings       byte = 42
+	tableClocks         byte = 43
 	tableRestoreParts   byte = 37
 	tableRewards        byte = 34
 	tableReplicas       byte = 35
@@ -80,6 +82,8 @@ var tables = append([]tableDef{
 	sinceLevel(LevelResizing, defineTable(tableSamples, func(d *containers) *table[TrajectoryID, Sample, *Sample] { return &d.samples }, (*State).PutSample)),
 	sinceLevel(LevelResizing, defineTable(tableBatches, func(d *containers) *table[string, Batch, *Batch] { return &d.batches }, (*State).PutBatch)),
 	sinceLevel(LevelResizing, defineTable(tableUses, func(d *containers) *table[NamespaceID, NamespaceUse, *NamespaceUse] { return &d.uses }, (*State).PutUse)),
+	sinceLevel(LevelResizing, defineTable(tableSettings, func(d *containers) *table[NamespaceID, NamespaceSettings, *NamespaceSettings] { return &d.settings }, (*State).PutSettings)),
+	sinceLevel(LevelResizing, defineTable(tableClocks, func(d *containers) *table[QueueKey, FairClocks, *FairClocks] { return &d.clocks }, (*State).PutClocks)),
 	sinceLevel(LevelResizing, defineTable(tableAccessPolicies, func(d *containers) *table[string, AccessPolicy, *AccessPolicy] { return &d.accessPolicies }, (*State).PutAccessPolicy)),
 	sinceLevel(LevelResizing, defineTable(tableAccessTokens, func(d *containers) *table[string, AccessToken, *AccessToken] { return &d.accessTokens }, (*State).PutAccessToken)),
 	sinceLevel(LevelResizing, defineTable(tableAuthMethods, func(d *containers) *table[string, AuthMethod, *AuthMethod] { return &d.authMethods }, (*State).PutAuthMethod)),

@@ -28,7 +28,7 @@ type TimerKind uint8
 const (
 	// TimerQueue ends a queued action at its deadline.
 	TimerQueue TimerKind = 1 + iota
-	// TimerIdle closes an idle trajectory.
+	// TimerIdle closes an idle trajectory, or one whose deadline has come.
 	TimerIdle
 	// TimerDropTrajectory ends the retention of an ended trajectory.
 	TimerDropTrajectory
@@ -227,13 +227,11 @@ func (s *State) unindexTrajectory(r *Trajectory) {
 }
 
 func (s *State) trajectoryTimer(r *Trajectory) (timer, bool) {
-	switch {
-	case r.State.Ended():
+	if r.State.Ended() {
 		return timer{r.EndedAt + s.meta.Settings.RetentionNS, TimerDropTrajectory, uint64(r.ID)}, true
-	case r.IdleTimeoutNS > 0 && r.Live == 0 && r.State != TrajectoryClosing:
-		return timer{r.IdleSince + r.IdleTimeoutNS, TimerIdle, uint64(r.ID)}, true
 	}
-	return timer{}, false
+	at := r.ClosesAt()
+	return timer{at, TimerIdle, uint64(r.ID)}, at != 0
 }
 
 // PutAction stores an action.
@@ -281,6 +279,7 @@ func (s *State) indexAction(r *Action) {
 		x.queuedBytes += r.size()
 		if q := r.Queue(); q != (Queue{}) {
 			x.queue.Set(queued{q.Key(), r.ID})
+			x.queueOf.Set(queuedOf{q.Key(), r.Namespace, r.ID})
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Set(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -310,6 +309,7 @@ func (s *State) unindexAction(r *Action) {
 		x.queuedBytes -= r.size()
 		if q := r.Queue(); q != (Queue{}) {
 			x.queue.Delete(queued{q.Key(), r.ID})
+			x.queueOf.Delete(queuedOf{q.Key(), r.Namespace, r.ID})
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Delete(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -326,7 +326,7 @@ func (s *State) unindexAction(r *Action) {
 func (s *State) countQueued(r *Action, by int) {
 	x := &db(s).index
 	x.counts.Queued += by
-	count(x.nsQueued, r.Namespace, by)
+	s.countWaiting(r, by)
 	count(x.poolQueued, r.Pool, by)
 	if r.Trajectory != 0 && r.Node != 0 {
 		count(x.nodeQueued, r.Node, by)
@@ -353,7 +353,9 @@ func count[K cmp.Ordered](m *btree.Map[K, int], k K, by int) {
 
 // PutAttempt stores a live attempt.
 func (s *State) PutAttempt(r *Attempt) {
-	if old := db(s).attempts.put(db(s).enc, r.Action, r); old == nil || old.Node != r.Node {
+	old := db(s).attempts.put(db(s).enc, r.Action, r)
+	s.recountHeld(old, r)
+	if old == nil || old.Node != r.Node {
 		Assert(old == nil, "action %d has a live attempt on node %d already", r.Action, r.Node)
 		db(s).index.nodeAttempts.Set(nodeAttempt{r.Node, r.Action})
 	}
@@ -362,6 +364,7 @@ func (s *State) PutAttempt(r *Attempt) {
 // DeleteAttempt removes an attempt whose end is known.
 func (s *State) DeleteAttempt(id ActionID) {
 	if old := db(s).attempts.delete(id); old != nil {
+		s.countHeld(old, -1)
 		db(s).index.nodeAttempts.Delete(nodeAttempt{old.Node, id})
 	}
 }

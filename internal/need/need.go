@@ -104,6 +104,18 @@ func Redis(t testing.TB) (python string) {
 	return ""
 }
 
+// Containerd needs root, cgroups, containerd, ctr, runc and a busybox without libraries.
+func Containerd(t testing.TB) {
+	t.Helper()
+	Cgroup(t)
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "busybox"} {
+		if _, err := exec.LookPath(name); err != nil {
+			lack(t, "containerd", name+" is not installed")
+			return
+		}
+	}
+}
+
 // NodePackages needs node, npm, and the packages that a folder with a package-lock.json names, which
 // npm downloads. It returns a copy of the folder with the packages in it. ROTA_REQUIRE names all of
 // that as "node".

@@ -110,6 +110,8 @@ type NodeOptions struct {
 	Resizes bool
 	// CacheBytes is the size of its cache for KV caches.
 	CacheBytes uint64
+	// Containers: the machine runs containers.
+	Containers bool
 	// Labels returns those of the machine, sorted by key, when it registers at a
 	// time; nil for a machine that never has any.
 	Labels func(at int64) []*logv1.Label
@@ -294,6 +296,7 @@ func (n *Node) registration(incarnation uint64) *logv1.RegisterNode {
 	c := &logv1.RegisterNode{
 		Name: n.opts.Name, Incarnation: incarnation, JournalId: n.disk.id, Pool: n.opts.Pool, MemoryBytes: n.opts.Memory,
 		Gpus: n.opts.GPUs, BandwidthBps: n.opts.Bandwidth, Resizes: n.opts.Resizes, CacheBytes: n.opts.CacheBytes,
+		Containers: n.opts.Containers,
 	}
 	if n.opts.Labels != nil {
 		c.Labels = n.opts.Labels(n.opts.Loop.Now())

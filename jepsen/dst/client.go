@@ -189,12 +189,20 @@ func (c *config) newAction(d *sim.Draw, trajectory uint64) *logv1.Action {
 		a.QueueTimeoutNs = d.Between(1, 60) * second
 	}
 	a.Fixed = d.Chance(50_000) // refused until resizing is active
+	if a.Fixed {
+		a.Labels = labelsOf(a.QueueTimeoutNs)
+	}
 	c.addNeeds(d, a, pool)
 	useQuotas(a, d)
 	if c.elastic {
 		c.tell(d, a)
 	}
 	return a
+}
+
+// labelsOf makes labels of a number.
+func labelsOf(n int64) []*logv1.Label {
+	return []*logv1.Label{{Key: "run", Value: fmt.Sprint(n % 5)}, {Key: "team/task", Value: "a task"}}
 }
 
 // tell says something of how long an action takes, or which class may know it: now
@@ -269,12 +277,20 @@ func (c *client) open(e Event) {
 		v.IdleTimeoutNs = d.Between(5, 90) * second
 	}
 	v.Pool = c.w.config.pool(&d)
+	if d.Chance(200_000) {
+		v.TimeoutNs = d.Between(5, 120) * second
+	}
 	if d.Chance(300_000) {
 		v.Objective = 1
+	}
+	if v.Objective != 0 {
+		v.Labels = labelsOf(v.IdleTimeoutNs)
 	}
 	if d.Chance(200_000) {
 		v.Spec = []byte{byte(d.N(256))} // nothing in the state machine reads it
 	}
+	boxed := sim.Draws(e.Luck).Of(1, 0)
+	v.Container = boxed.Chance(300_000)
 	if d.Chance(600_000) {
 		c.openGroup(&d, v)
 		return
@@ -291,6 +307,7 @@ func (c *client) openGroup(d *sim.Draw, v *logv1.OpenTrajectory) {
 		c.openOne(&logv1.OpenTrajectory{
 			Request: request, Name: v.Name, Pool: v.Pool, MemoryBytes: v.MemoryBytes / 4,
 			IdleTimeoutNs: d.Between(5, 90) * second, SpreadGroup: group, SpreadLabel: label, Objective: v.Objective,
+			Container: v.Container,
 		})
 		request = nil
 	}
@@ -306,6 +323,13 @@ func (c *client) openOne(v *logv1.OpenTrajectory) {
 
 func (c *client) close(id uint64, tries int) {
 	c.do(&logv1.Command{Verb: &logv1.Command_CloseTrajectory{CloseTrajectory: &logv1.CloseTrajectory{Id: id}}}, tries, ignore)
+}
+
+// extend sets when a trajectory closes, often sooner than before, or takes that away.
+func (c *client) extend(d *sim.Draw, id uint64) {
+	c.do(&logv1.Command{Verb: &logv1.Command_ExtendTrajectory{ExtendTrajectory: &logv1.ExtendTrajectory{
+		Id: id, TimeoutNs: max(d.Between(-20, 90), 0) * second, OnlyLater: d.Chance(300_000),
+	}}}, triesMax, ignore)
 }
 
 func (c *client) cancel(ids ...uint64) {

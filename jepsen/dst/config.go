@@ -37,6 +37,7 @@ type config struct {
 	gpus           []*logv1.GpuInventory
 	bandwidth      []uint64
 	resizes        []bool   // of each node: it can change the cores of what runs
+	containers     []bool   // of each node: it runs containers
 	caches         []uint64 // of each node: bytes of its cache for KV caches
 	ppm            []int64  // what the clocks of servers, then of nodes gain
 	settings       *logv1.Settings
@@ -81,6 +82,10 @@ func newConfig(seed uint64) config {
 	caches := sim.Draws(seed).Of(luckConfig, 4)
 	for range c.nodes {
 		c.caches = append(c.caches, uint64(min(caches.N(6), 1))<<30) // one in six has none
+	}
+	boxes := sim.Draws(seed).Of(luckConfig, 5)
+	for range c.nodes {
+		c.containers = append(c.containers, boxes.Chance(600_000))
 	}
 	elastic := sim.Draws(seed).Of(luckConfig, 2)
 	c.elastic = elastic.Chance(700_000)

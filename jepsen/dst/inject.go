@@ -56,7 +56,11 @@ func (w *World) carryOut(e Event) {
 	case Open:
 		c.open(e)
 	case Close:
-		c.close(pick(&d, c.trajectories), triesMax)
+		if id := pick(&d, c.trajectories); d.Chance(300_000) {
+			c.extend(&d, id)
+		} else {
+			c.close(id, triesMax)
+		}
 	case Drain:
 		c.drain(e.On, true, 1)
 		w.undoAfter(e.For, func() { c.drain(e.On, false, triesMax) })
@@ -64,6 +68,8 @@ func (w *World) carryOut(e Event) {
 		c.do(&logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: w.downNode(e.On)}}}, 1, ignore)
 	case Namespace:
 		c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
+		weight, running := uint32(3), uint32(8)
+		c.do(&logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: &logv1.UpdateNamespace{Name: "team", Weight: &weight, RunningMax: &running}}}, triesMax, ignore)
 	case Forget:
 		c.forget(fmt.Sprintf("class-%d", d.N(5)))
 	case Activate:

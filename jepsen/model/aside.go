@@ -55,6 +55,9 @@ func (m *Model) servable(a *action) bool {
 	if u := a.missing(); u != nil {
 		return !m.cannotTake(a) && !u.quota.halted
 	}
+	if a.Gang != 0 {
+		return m.gangServable(a)
+	}
 	return slices.ContainsFunc(a.pool.nodes, func(n *node) bool { return n.usable() && n.couldHold(&a.Action) })
 }
 
@@ -66,7 +69,7 @@ func (t *trajectory) couldLive() bool {
 // hosts: the node is large enough for a trajectory and each of its actions.
 func (n *node) hosts(t *trajectory) bool {
 	cores, bandwidth := t.asks()
-	return n.Memory >= t.Memory && n.Cores().Len() >= int(cores) && n.Bandwidth >= bandwidth
+	return n.boxes(t.Container) && n.Memory >= t.Memory && n.Cores().Len() >= int(cores) && n.Bandwidth >= bandwidth
 }
 
 // asks is the most that one of its live actions asks for.
@@ -80,7 +83,7 @@ func (t *trajectory) asks() (cores uint32, bandwidth uint64) {
 // compareAside judges who waits aside in a pool. Whoever is to be looked at by work that
 // is left over may be there a while longer.
 func (m *Model) compareAside(p *pool) error {
-	queues := []*queue{&p.queue, &p.coreless}
+	queues := []*queue{&p.queue, &p.coreless, &p.gangs}
 	for _, q := range p.gpuQueues {
 		queues = append(queues, q)
 	}

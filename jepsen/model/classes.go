@@ -373,6 +373,7 @@ func (m *Model) isWide(a *action, n *node, got int) error {
 	switch {
 	case want == 0 || got > free || a.atMost(got) != got:
 		return fmt.Errorf("action %d was granted %d of %d free cores on node %s, which it cannot use", a.ID, got, free, n.Name)
+	case got < want && m.settingsOf(a.Namespace).CoresMax > 0: // no more than its namespace may have
 	case got != want && !m.mayBeElastic(a.pool):
 		return fmt.Errorf("action %d was granted %d of %d free cores on node %s, must be %d", a.ID, got, free, n.Name, want)
 	}

@@ -61,7 +61,9 @@ func (m *Model) expiry(q *logv1.Request) int64 {
 
 func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 	n := uint32(len(c.Actions))
-	if m.level < levelResizing && slices.ContainsFunc(c.Actions, func(a *logv1.Action) bool { return a.Fixed || a.SizeHint != 0 }) {
+	if m.level < levelResizing && slices.ContainsFunc(c.Actions, func(a *logv1.Action) bool {
+		return a.Fixed || a.SizeHint != 0 || a.GangSize != 0 || a.GangSpread || len(a.Labels) > 0
+	}) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbSubmit, n, got); done {
@@ -76,8 +78,12 @@ func (m *Model) submit(c *logv1.SubmitActions, got *logv1.Result) error {
 		return err
 	}
 	m.lastAction += state.ActionID(n)
+	all := make([]*action, n)
 	for i, r := range c.Actions {
-		a := m.newAction(first+state.ActionID(i), ns, r)
+		all[i] = m.newAction(first+state.ActionID(i), ns, r)
+	}
+	formGangs(all, c.Actions)
+	for _, a := range all {
 		if err := m.emit(a, m.enqueue(a)); err != nil {
 			return err
 		}
@@ -98,6 +104,7 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 	full := m.counts.Queued+n > int(m.settings.QueueActionsMax) || m.queueSize+specs > m.settings.QueueBytesMax
 	v.refuse(full, "QUEUE_FULL")
 	v.tolerate(m.queueSize+specs+uint64(n)*actionOverhead > m.settings.QueueBytesMax, "QUEUE_FULL")
+	m.mayBeQueued(v, ns, c.Actions)
 	v.refuse(m.newClasses(ns, c.Actions) > classesMax, "TOO_MANY_CLASSES")
 	var joining map[uint64]*joiners
 	for _, a := range c.Actions {
@@ -105,7 +112,7 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 		v.refuse(a.CoresMax < a.CoresMin || a.CoresMax > coresMax, "INVALID")
 		v.refuse(a.AttemptsMax == 0 || a.AttemptsMax > attemptsMax, "INVALID")
 		v.refuse(!wellKnown(a), "INVALID")
-		v.refuse(a.QueueTimeoutNs < 0 || a.QueueTimeoutNs > timeoutMax || len(a.Spec) > specBytesMax, "INVALID")
+		v.refuse(a.QueueTimeoutNs < 0 || a.QueueTimeoutNs > timeoutMax || len(a.Spec) > specBytesMax || !labelsAllowed(a.Labels), "INVALID")
 		m.asks(v, a)
 		if a.TrajectoryId == 0 {
 			m.joinsPool(v, a)
@@ -118,6 +125,9 @@ func (m *Model) admits(c *logv1.SubmitActions, ns state.NamespaceID) *verdict {
 			joining[a.TrajectoryId] = new(joiners)
 		}
 		m.joinsTrajectory(v, a, ns, joining[a.TrajectoryId], n)
+	}
+	for i := 0; i < n; {
+		i += m.joinsGang(v, c.Actions, i)
 	}
 	return v
 }
@@ -183,7 +193,7 @@ func (m *Model) joinsTrajectory(v *verdict, a *logv1.Action, ns state.NamespaceI
 func (m *Model) newAction(id state.ActionID, ns state.NamespaceID, r *logv1.Action) *action {
 	a := &action{Action: state.Action{
 		ID: id, Namespace: ns, CoresMin: r.CoresMin, CoresMax: r.CoresMax, Fixed: r.Fixed, SizeHint: r.SizeHint,
-		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec,
+		Memory: r.MemoryBytes, AttemptsMax: r.AttemptsMax, SubmittedAt: m.now, Spec: r.Spec, Labels: state.Labels(labelsText(r.Labels)),
 	}}
 	a.uses = m.usesOf(r.Needs)
 	if r.QueueTimeoutNs > 0 {
@@ -227,7 +237,7 @@ func (m *Model) cancelActions(c *logv1.CancelActions, got *logv1.Result) error {
 }
 
 func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
-	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.Rollout != nil || c.Generation != nil) {
+	if m.level < levelResizing && (c.Objective != 0 || len(c.Spec) > 0 || c.TimeoutNs != 0 || c.Rollout != nil || c.Generation != nil || len(c.Labels) > 0 || c.Container) {
 		return refused(got, "LEVEL_NOT_ACTIVE")
 	}
 	if done, err := m.replayed(c.Request, state.VerbOpenTrajectory, 1, got); done {
@@ -236,11 +246,12 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 	ns := m.namespaces[orDefault(c.Namespace)]
 	var v verdict
 	v.refuse(ns == 0, "NAMESPACE_NOT_FOUND")
-	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0, "INVALID")
+	v.refuse(len(c.Name) > nameBytesMax || c.IdleTimeoutNs < 0 || badTimeout(c.TimeoutNs), "INVALID")
 	v.refuse(m.counts.OpenTrajectories >= int(m.settings.TrajectoriesMax), "TOO_MANY_TRAJECTORIES")
 	m.joinsPool(&v, &logv1.Action{Pool: c.Pool, CoresMin: 1, MemoryBytes: c.MemoryBytes})
+	m.asksForContainer(&v, c)
 	m.asksToSpread(&v, c)
-	v.refuse(c.Objective > 1 || len(c.Spec) > 4096, "INVALID")
+	v.refuse(c.Objective > 1 || len(c.Spec) > 4096 || !labelsAllowed(c.Labels), "INVALID")
 	r, group := m.joins(&v, ns, c.Rollout)
 	m.generates(&v, c.Generation)
 	v.refuse(r != nil && c.Generation != nil && r.Policy != c.Generation.Policy, "INVALID")
@@ -253,13 +264,15 @@ func (m *Model) open(c *logv1.OpenTrajectory, got *logv1.Result) error {
 		ID: m.lastTrajectory, Namespace: ns, Pool: p.id, Name: c.Name, State: state.TrajectoryPending,
 		Memory: c.MemoryBytes, IdleTimeoutNS: c.IdleTimeoutNs, IdleSince: m.now, OpenedAt: m.now,
 		Spread: state.Spread{Group: c.SpreadGroup, Label: c.SpreadLabel}, Objective: state.Objective(c.Objective),
-		Spec: string(c.Spec), Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
+		Deadline: m.in(c.TimeoutNs), Container: c.Container,
+		Spec: string(c.Spec), Labels: state.Labels(labelsText(c.Labels)), Rollout: state.RolloutID(c.Rollout.GetRolloutId()), Group: c.Rollout.GetGroup(),
 	}}
 	m.trajectories[t.ID] = t
 	p.pending = append(p.pending, t)
 	m.counts.OpenTrajectories++
 	m.openGeneration(t.ID, c.Generation)
 	m.watchIdle(t)
+	m.watchDeadline(t)
 	m.touchTrajectory(t)
 	m.touchPool(p)
 	if err := m.expect(t.event()); err != nil {

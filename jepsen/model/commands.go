@@ -42,6 +42,8 @@ func (m *Model) command(c *logv1.Command, got *logv1.Result) error {
 		return m.open(v.OpenTrajectory, got)
 	case *logv1.Command_CloseTrajectory:
 		return m.close(v.CloseTrajectory, got)
+	case *logv1.Command_ExtendTrajectory:
+		return m.extend(v.ExtendTrajectory, got)
 	case *logv1.Command_RegisterNode:
 		return m.register(v.RegisterNode, got)
 	case *logv1.Command_ReportAttempts:
@@ -106,6 +108,9 @@ func (m *Model) engineCommand(c *logv1.Command, got *logv1.Result) error {
 	if known, err := m.accessCommand(c, got); known {
 		return err
 	}
+	if c.GetUpdateNamespace() != nil {
+		return m.updateNamespace(c.GetUpdateNamespace(), got)
+	}
 	return m.ledgerCommand(c, got)
 }
 
@@ -163,7 +168,7 @@ var codes = map[string]uint32{
 	"TOO_MANY_NODE_GROUPS": 8, "TOO_MANY_JOBS": 8, "TOO_MANY_DEPLOYMENTS": 8, "TOO_MANY_TURNS": 8,
 	"NODE_GROUP_IN_USE": 9, "GPUS_TAKEN": 9, "NODE_GROUP_TOO_NARROW": 9, "TOO_FEW_SPARES": 9, "JOB_STATE": 9, "MOVE_REFUSED": 9, "TURN_FENCED": 9, "TURN_ENDED": 9, "TURN_WAITING": 9, "TURN_SETTING_UP": 9, "CONTEXT_SWITCH_OVER": 9,
 	"REQUEST_MISMATCH": 6, "NAMESPACE_EXISTS": 6, "QUOTA_EXISTS": 6,
-	"QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
+	"QUEUE_FULL": 8, "NAMESPACE_QUEUE_FULL": 8, "TOO_MANY_TRAJECTORIES": 8, "TOO_MANY_NAMESPACES": 8, "TOO_MANY_REQUESTS": 8, "TRAJECTORY_FULL": 8,
 	"TOO_MANY_QUOTAS": 8, "TOO_MANY_CLASSES": 8, "TOO_MANY_GPU_CLASSES": 8, "TOO_MANY_SPREAD_LABELS": 8,
 	"TRAJECTORY_ENDED": 9, "NODE_NAME_TAKEN": 9, "NODE_UP": 9, "BOOTSTRAPPED": 9, "LEVEL_ACTIVE": 9, "LEVEL_NOT_ACTIVE": 9, "QUOTA_IN_USE": 9, "CLASS_IN_USE": 9,
 	"POOL_IN_USE": 9, "NAMESPACE_IN_USE": 9, "TOO_MANY_POOLS": 8, "TOO_MANY_NODES": 8,

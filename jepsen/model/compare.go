@@ -17,7 +17,7 @@ func (m *Model) finish() error {
 		return err
 	}
 	m.learnStops()
-	if err := m.judgeDivisions(); err != nil {
+	if err := cmp.Or(m.learnGangStops(), m.judgeDivisions()); err != nil {
 		return err
 	}
 	if err := m.compareLedger(); err != nil {
@@ -40,15 +40,7 @@ func (m *Model) finish() error {
 	}
 	for _, p := range m.touchedPools {
 		p.touched = false
-		m.learnPatience(&p.queue)
-		m.learnPasses(&p.coreless)
-		for _, q := range p.gpuQueues {
-			m.learnPatience(q)
-		}
-		for _, n := range p.nodes {
-			m.learnPatience(&n.queue)
-			m.learnPasses(&n.coreless)
-		}
+		m.learnBypasses(p)
 		m.learnReserved(p)
 		if err := m.compareAside(p); err != nil && !p.halted {
 			return err
@@ -71,7 +63,7 @@ func (m *Model) finish() error {
 	if err := cmp.Or(m.compareRollouts(), m.compareAccess()); err != nil {
 		return err
 	}
-	if err := cmp.Or(m.compareUses(), m.compareRewards()); err != nil {
+	if err := cmp.Or(m.compareUses(), m.compareShares(), m.compareRewards()); err != nil {
 		return err
 	}
 	if err := m.compareEngines(m.touchedEngines); err != nil {
@@ -91,6 +83,25 @@ func (m *Model) finish() error {
 		}
 	}
 	return nil
+}
+
+// learnBypasses takes over how often the actions of a pool were bypassed. Where namespaces take
+// turns, that is not judged.
+func (m *Model) learnBypasses(p *pool) {
+	patience := m.learnPatience
+	if m.takesTurns() {
+		patience = m.learnPasses
+	}
+	patience(&p.queue)
+	m.learnPasses(&p.coreless)
+	patience(&p.gangs)
+	for _, q := range p.gpuQueues {
+		patience(q)
+	}
+	for _, n := range p.nodes {
+		patience(&n.queue)
+		m.learnPasses(&n.coreless)
+	}
 }
 
 // compareMeta compares what there is one of.
@@ -145,6 +156,9 @@ func (m *Model) learnReserved(p *pool) {
 		}
 		if a := m.actions[n.ReservedFor]; a != nil && a.ReservedOn == n.ID {
 			a.ReservedOn, a.passed = 0, 0
+			if first := m.actions[a.Gang]; first != nil {
+				first.passed = 0
+			}
 		}
 		n.ReservedFor = held
 		if a := m.actions[held]; a != nil {
@@ -183,7 +197,8 @@ func sameAction(x, y *state.Action) bool {
 		x.QueueDeadline == y.QueueDeadline && x.SubmittedAt == y.SubmittedAt && x.StartedAt == y.StartedAt &&
 		x.EndedAt == y.EndedAt && x.CancelReason == y.CancelReason && x.Revision == y.Revision &&
 		x.QuotasHeld == y.QuotasHeld && slices.Equal(x.QuotaKeys, y.QuotaKeys) && slices.Equal(x.Used, y.Used) &&
-		x.Class == y.Class && x.Fixed == y.Fixed && x.SizeHint == y.SizeHint && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
+		x.Gang == y.Gang && x.GangSize == y.GangSize && x.GangSpread == y.GangSpread && x.GangEndedBy == y.GangEndedBy &&
+		x.Class == y.Class && x.Fixed == y.Fixed && x.SizeHint == y.SizeHint && x.Labels == y.Labels && (x.Needs == y.Needs || reflect.DeepEqual(x.Needs, y.Needs))
 }
 
 func sameResult(x, y *state.Result) bool {
@@ -265,7 +280,8 @@ func (m *Model) compareNode(n *node) error {
 		x.Running == y.Running && x.Trajectories == y.Trajectories && x.ReservedFor == y.ReservedFor &&
 		gpus == y.GPUs && x.Bandwidth == y.Bandwidth && x.FreeBandwidth == y.FreeBandwidth &&
 		slices.Equal(x.Sick, y.Sick) && slices.Equal(x.Disabled, y.Disabled) && x.Trusted == y.Trusted && x.CacheBytes == y.CacheBytes &&
-		x.LowDisk == y.LowDisk && x.Drained == y.Drained && x.Resizes == y.Resizes && x.Spare == y.Spare
+		x.LowDisk == y.LowDisk && x.Drained == y.Drained && x.Resizes == y.Resizes && x.Spare == y.Spare &&
+		x.Containers == y.Containers
 	if !same {
 		return fmt.Errorf("node %s is %+v, must be %+v", n.Name, *x, *y)
 	}

@@ -371,8 +371,11 @@ var disagreements = []disagreement{
 			editAction(s, 1, func(a *state.Action) { a.State = state.ActionRunning })
 			editAction(s, 1, func(a *state.Action) { a.State, a.QueueDeadline = state.ActionQueued, 0 })
 		}, last: commands{nil}},
-	{name: "an idle timeout does not fire", setup: commands{one[0], openOf(5, 5*second)}, wants: "idle timeout of trajectory 1 was due",
+	{name: "an idle timeout does not fire", setup: commands{one[0], openOf(5, 5*second)}, wants: "deadline of trajectory 1 was due",
 		sabotage: func(s *state.State) { t := *s.Trajectory(1); t.IdleTimeoutNS = 0; s.PutTrajectory(&t) }, last: commands{nil}},
+	{name: "a deadline does not fire", wants: "deadline of trajectory 1 was due",
+		setup:    commands{levelThree, one[0], {Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{MemoryBytes: 5, TimeoutNs: 5 * second}}}},
+		sabotage: func(s *state.State) { t := *s.Trajectory(1); t.Deadline = 0; s.PutTrajectory(&t) }, last: commands{nil}},
 	{name: "an ended action is dropped early", setup: commands{submitOf(cores(1)), cancelOf(1)}, wants: "is dropped at",
 		sabotage: func(s *state.State) { s.DeleteAction(1) }, last: commands{nil}},
 	{name: "a cancel does not reach the node", setup: commands{one[0], submitOf(cores(1))}, last: commands{cancelOf(1)}, wants: "told to stop: false",

@@ -280,12 +280,18 @@ func (p *pool) gpuQueue(class state.GPUClassID) *queue {
 // the class; and those that wait for cores, memory or bandwidth of the node are
 // not bypassed more often either.
 func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
+	if m.keptForIt(a) || m.sharing() && m.gangs.seen {
+		return nil
+	}
 	var head *action
 	unsure := false // who was the oldest before one joined is not told
 	ahead := 0
 	for _, older := range m.queueOf(a).waiting {
 		if older.ID >= a.ID {
 			break
+		}
+		if m.sharing() && older.Namespace != a.Namespace {
+			continue
 		}
 		if m.aside(older) {
 			unsure = unsure || m.cameBack(older)
@@ -306,10 +312,18 @@ func (m *Model) isItsTurnForGPUs(a *action, n *node, at *state.Attempt) error {
 			head = older
 		}
 	}
+	if m.sharing() {
+		return m.isItsNamespacesTurn(a, n, func(o *action) bool {
+			return a.ReservedOn == 0 && o.asksForNoMore(a, at) && at.Chunk.GPUs()&m.groupGPUs(n) == 0 && !m.somebodyIsElastic(a)
+		})
+	}
 	if head != nil {
 		if err := m.pass(head, a, n); err != nil {
 			return err
 		}
+	}
+	if err := m.passGang(a, n); err != nil {
+		return err
 	}
 	if a.CoresMin == 0 && a.reserves() == 0 && a.Bandwidth() == 0 {
 		return nil
@@ -381,9 +395,12 @@ func (a *action) runOnItsClass() (running []*action) {
 // may let it wait for the sake of older ones, until they have ended.
 func (m *Model) noGPUsForgotten(p *pool) error {
 	for _, q := range p.gpuQueues {
+		if m.sharing() && len(q.waiting) > window {
+			continue // the oldest are not the first in line
+		}
 		for _, a := range m.inLine(q.waiting, window) {
 			n := m.startsOn(a, p)
-			if n == nil {
+			if n == nil || m.limited(a.Namespace) {
 				continue
 			}
 			forAnother := slices.ContainsFunc(a.runOnItsClass(), func(r *action) bool { return r.ID < a.ID })

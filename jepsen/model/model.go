@@ -49,6 +49,8 @@ type Model struct {
 	access       access
 	staged       staged
 	rewards      rewards
+	gangs        gangs
+	shares       shares
 
 	poolByID  map[state.PoolID]*pool
 	nodeByID  map[state.NodeID]*node
@@ -100,6 +102,7 @@ func New() *Model {
 		workers:      newWorkers(),
 		access:       newAccess(),
 		rewards:      newRewards(),
+		shares:       newShares(),
 		poolByID:     make(map[state.PoolID]*pool),
 		nodeByID:     make(map[state.NodeID]*node),
 		counts:       state.Counts{},

@@ -144,6 +144,9 @@ func (w *world) rareCommand() *logv1.Command {
 	case 0:
 		return &logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: w.nodeName()}}}
 	case 1:
+		if w.rand.IntN(2) > 0 {
+			return w.updateNamespace()
+		}
 		return &logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: w.pick("", "team", "other")}}}
 	case 2:
 		return &logv1.Command{Verb: &logv1.Command_ResumePool{ResumePool: &logv1.ResumePool{Name: w.pick("default", "big", "none")}}}
@@ -164,6 +167,20 @@ func (w *world) rareCommand() *logv1.Command {
 		}}}
 	}
 	return &logv1.Command{Verb: &logv1.Command_Tick{Tick: &logv1.Tick{}}}
+}
+
+func (w *world) updateNamespace() *logv1.Command {
+	c := &logv1.UpdateNamespace{Name: w.pick("", "team", "other", "none")}
+	for _, f := range []**uint32{&c.Weight, &c.QueuedMax, &c.RunningMax, &c.CoresMax, &c.GpusMax} {
+		if w.rand.IntN(4) == 0 {
+			n := w.rand.Uint32N(4)
+			*f = &n
+		}
+	}
+	if c.QueuedMax != nil {
+		*c.QueuedMax *= 20
+	}
+	return &logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: c}}
 }
 
 func (w *world) pick(names ...string) string { return names[w.rand.IntN(len(names))] }
@@ -335,6 +352,7 @@ func (w *world) opening() *logv1.Command {
 		Request: w.request(), Namespace: w.pick("", "", "team"), Pool: w.pick("", "", "big"),
 		MemoryBytes: uint64(w.rand.IntN(8) * 100), IdleTimeoutNs: w.rand.Int64N(2) * w.rand.Int64N(50*second),
 	}
+	c.Container = w.rand.IntN(4) == 0
 	switch w.rand.IntN(12) {
 	case 0:
 		c.SpreadGroup = "half"
@@ -377,6 +395,7 @@ func (w *world) registration() *logv1.Command {
 	case w.rand.IntN(20) == 0:
 		c.Gpus = nil
 	}
+	c.Containers = name != "n2" && name != "n5" && w.rand.IntN(4) > 0
 	cpu := uint32(0)
 	for range 1 + (name[1]-'0')%3 {
 		var cpus []uint32

@@ -76,6 +76,7 @@ func (m *Model) expectAll(changes []change) error {
 func (m *Model) release(a *action) {
 	n := m.nodeByID[a.Node]
 	m.usedAttempt(a)
+	m.settleShare(a)
 	n.Free = n.Free.Union(a.cores)
 	if a.follows {
 		n.Spare -= uint32(a.cores.Len()) - a.CoresMin
@@ -105,6 +106,7 @@ func (m *Model) end(a *action, s state.ActionState, r *state.Result) state.Event
 	m.hookOver(a)
 	m.usedAction(a)
 	m.replicaOver(a)
+	m.memberEnded(a)
 	m.counts.Ended++
 	if a.class != nil {
 		a.class.live--

@@ -35,10 +35,11 @@ func (m *Model) register(c *logv1.RegisterNode, got *logv1.Result) error {
 	p := m.poolNamed(c.Pool)
 	row.Pool, row.RegisteredAt = p.id, m.now
 	if m.level >= levelResizing {
-		row.Resizes, row.CacheBytes = c.Resizes, c.CacheBytes
+		row.Resizes, row.CacheBytes, row.Containers = c.Resizes, c.CacheBytes, c.Containers
 	}
 	if old != nil && old.goesOn(row, c.Incarnation) {
 		old.Address, old.Runtime, old.Labels, old.CacheBytes = row.Address, row.Runtime, row.Labels, row.CacheBytes
+		old.Containers = row.Containers
 		old.canResize(row.Resizes)
 		m.touchNode(old)
 		m.relabel(old)
@@ -259,6 +260,9 @@ func (m *Model) settle(a *action, r *logv1.AttemptReport) state.Event {
 		ExecNS: r.ExecNs, CPUNS: r.CpuNs, MemoryPeak: r.MemoryPeakBytes,
 	}
 	res.Stdout, res.Stderr = m.tails(a, r)
+	if a.GangEndedBy != 0 && res.Message == "" && (reason != state.EndExited || r.ExitCode != 0) {
+		res.Message = gangWords(a)
+	}
 	switch {
 	case reason == state.EndNodeLost || reason == state.EndSupervisorLost:
 		return m.lose(a, reason, res)

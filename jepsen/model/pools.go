@@ -46,6 +46,7 @@ func (m *Model) deletePool(c *logv1.DeletePool, got *logv1.Result) error {
 func (m *Model) forgetPool(p *pool) {
 	delete(m.pools, p.name)
 	delete(m.poolByID, p.id)
+	m.forgetPoolShares(p.id)
 }
 
 // namespaceUsed: something is of a namespace, that which has ended and is remembered
@@ -84,6 +85,21 @@ func (m *Model) namespaceUsed(ns state.NamespaceID) bool {
 	return false
 }
 
+// runsIn: a reward function or a pool of workers submits its replicas there.
+func (m *Model) runsIn(namespace string) bool {
+	for _, r := range m.rewards.all {
+		if r.Namespace == namespace {
+			return true
+		}
+	}
+	for _, p := range m.workers.pools {
+		if p.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
 func (m *Model) deleteNamespace(c *logv1.DeleteNamespace, got *logv1.Result) error {
 	name := orDefault(c.Name)
 	ns := m.namespaces[name]
@@ -91,11 +107,12 @@ func (m *Model) deleteNamespace(c *logv1.DeleteNamespace, got *logv1.Result) err
 		return refused(got, "NAMESPACE_NOT_FOUND")
 	}
 	var v verdict
-	v.refuse(name == defaultName || m.namespaceUsed(ns), "NAMESPACE_IN_USE")
+	v.refuse(name == defaultName || m.namespaceUsed(ns) || m.runsIn(name), "NAMESPACE_IN_USE")
 	if ok, err := v.judge(got); !ok {
 		return err
 	}
 	delete(m.namespaces, name)
 	delete(m.uses, ns)
+	m.forgetNamespaceShares(ns)
 	return result(got, &logv1.Result{Count: 1})
 }

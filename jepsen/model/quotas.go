@@ -213,6 +213,9 @@ func (m *Model) learnTakes() error {
 				if younger := m.tookLater(q, a); younger != nil {
 					return fmt.Errorf("action %d was given units of quota %s before action %d, which is older", younger.ID, q.name, a.ID)
 				}
+				if m.sharing() || m.limited(a.Namespace) {
+					continue // others take turns with it
+				}
 			case m.mayTake(q, a, row.QuotaKeys[a.QuotasHeld]):
 				m.take(q, a, row.QuotaKeys[a.QuotasHeld])
 				continue
@@ -234,7 +237,8 @@ func (m *Model) cannotTake(a *action) bool {
 func (m *Model) tookLater(q *quota, older *action) *action {
 	for _, a := range q.queue.waiting {
 		row := m.s.Action(a.ID)
-		if a.ID > older.ID && row != nil && row.QuotasHeld > a.QuotasHeld {
+		mine := !m.sharing() || a.Namespace == older.Namespace
+		if mine && a.ID > older.ID && row != nil && row.QuotasHeld > a.QuotasHeld {
 			return a
 		}
 	}
@@ -300,6 +304,9 @@ func (m *Model) waitsForNothing(q *quota) error {
 		if m.cannotTake(a) {
 			continue
 		}
+		if m.limited(a.Namespace) || m.sharing() && m.needLess(q, a) {
+			return nil // it may be another's turn, who needs more
+		}
 		for key := range q.keys {
 			if n := q.counted(key, m.now, true); q.allows(key, a.missing().units, n, m.now) {
 				return fmt.Errorf("action %d waits for %d units of quota %s, of key %d no more than %d of %d are in use%s",
@@ -343,12 +350,12 @@ func (m *Model) corelessTurn(a *action, n *node) error {
 		return m.withoutUnits(a)
 	}
 	for _, older := range m.queueOf(a).waiting {
-		if older.ID < a.ID && !m.ending(older) && !m.justJoined(older) && !m.aside(older) {
+		if older.ID < a.ID && !m.limited(older.Namespace) && !m.ending(older) && !m.justJoined(older) && !m.aside(older) {
 			return fmt.Errorf("action %d was granted before action %d, which is older and has no cores either", a.ID, older.ID)
 		}
 	}
 	if a.reserves() > 0 {
-		if head := m.waitsForMemory(n); head != nil && head.ID < a.ID {
+		if head := m.waitsForMemory(n); head != nil && head.ID < a.ID && !m.sharing() {
 			if err := m.pass(head, a, n); err != nil {
 				return err
 			}
@@ -393,17 +400,24 @@ func (m *Model) takesCoreless(n *node, a *action) bool {
 func (m *Model) corelessForgotten(p *pool) *action {
 	for _, n := range p.nodes {
 		for _, a := range n.coreless.waiting {
-			if n.State == state.NodeUp && !m.ending(a) {
+			if n.State == state.NodeUp && !m.ending(a) && !m.limited(a.Namespace) {
 				return a
 			}
 		}
 	}
 	for _, first := range m.inLine(p.coreless.waiting, 1) {
 		for _, n := range p.nodes {
-			if m.takesCoreless(n, first) {
+			if m.takesCoreless(n, first) && !m.limited(first.Namespace) {
 				return first
 			}
 		}
 	}
 	return nil
+}
+
+// needLess: an action that waits for a quota needs less of it than one of another namespace.
+func (m *Model) needLess(q *quota, a *action) bool {
+	return slices.ContainsFunc(q.queue.waiting, func(o *action) bool {
+		return o.Namespace != a.Namespace && o.missing() != nil && o.missing().units > a.missing().units
+	})
 }

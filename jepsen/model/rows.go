@@ -19,6 +19,7 @@ type (
 		// cores.
 		gpuQueues map[state.GPUClassID]*queue
 		coreless  queue
+		gangs     queue         // first actions
 		pending   []*trajectory // wait for memory, oldest first
 		touched   bool
 	}
@@ -65,6 +66,8 @@ type (
 		anchor  uint32
 		used    uint64
 		since   int64
+		// charged is what its namespace was charged for the live attempt, in unit-microseconds.
+		charged uint64
 	}
 	request struct {
 		expires int64
@@ -109,7 +112,7 @@ func (q *queue) remove(a *action) {
 
 // size is what an action counts for in the limits of bytes.
 func (a *action) size() uint64 {
-	n := actionOverhead + len(a.Spec) + needsSize(a.Needs)
+	n := actionOverhead + len(a.Spec) + len(a.Labels) + needsSize(a.Needs)
 	if a.Result != nil {
 		n += len(a.Result.Stdout) + len(a.Result.Stderr) + len(a.Result.Message)
 	}
@@ -135,6 +138,10 @@ func needsSize(n *state.Needs) int {
 func (m *Model) queueOf(a *action) *queue {
 	pinned := a.Trajectory != 0
 	switch {
+	case a.Gang != 0 && a.ID != a.Gang:
+		return nil // the first of its gang waits for it
+	case a.Gang != 0:
+		return &a.pool.gangs
 	case pinned && a.Node == 0:
 		return nil
 	case a.missing() != nil:

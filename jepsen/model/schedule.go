@@ -22,6 +22,8 @@ func (m *Model) schedule() error {
 		switch {
 		case e.Kind == state.EventAction && state.ActionState(e.State) == state.ActionRunning:
 			err = m.grant(e)
+		case e.Kind == state.EventAction && m.ofGang(e) && state.ActionState(e.State).Final():
+			err = m.endWithGang(e)
 		case e.Kind == state.EventAction && state.ActionState(e.State) == state.ActionCanceled:
 			err = m.cancelWithTrajectory(e)
 		case e.Kind == state.EventTrajectory && state.TrajectoryState(e.State) == state.TrajectoryOpen:
@@ -45,27 +47,47 @@ func (m *Model) schedule() error {
 
 // grant judges the start of an attempt and takes what it was given.
 func (m *Model) grant(e state.Event) error {
-	a, n := m.actions[state.ActionID(e.Subject)], m.nodeByID[e.Node]
+	a := m.actions[state.ActionID(e.Subject)]
 	if a == nil || a.State != state.ActionQueued {
 		return fmt.Errorf("action %d was granted, which is not queued", e.Subject)
 	}
-	at := m.s.Attempt(e.Node, a.ID)
-	if n == nil || at == nil {
-		return fmt.Errorf("action %d was granted on node %d, where it has no attempt", a.ID, e.Node)
+	if a.Gang != 0 {
+		return m.grantGang(a)
+	}
+	n, at, err := m.granted(a, e)
+	if err != nil {
+		return err
 	}
 	turn := m.isItsTurn
 	if a.GPUs() != nil {
 		turn = func(a *action, n *node) error { return m.isItsTurnForGPUs(a, n, at) }
 	}
-	for _, err := range []error{m.mayRun(a, n), m.fits(a, n, at), m.fitsGPUs(a, n, at)} {
-		if err != nil {
-			return err
-		}
-	}
 	for _, err := range []error{turn(a, n), m.bestNode(a, n)} {
 		if err != nil {
 			return err
 		}
+	}
+	return m.takes(a, n, at)
+}
+
+// granted returns the node and the attempt of an action that was granted, if it may run there.
+func (m *Model) granted(a *action, e state.Event) (*node, *state.Attempt, error) {
+	n, at := m.nodeByID[e.Node], m.s.Attempt(e.Node, a.ID)
+	if n == nil || at == nil {
+		return nil, nil, fmt.Errorf("action %d was granted on node %d, where it has no attempt", a.ID, e.Node)
+	}
+	for _, err := range []error{m.mayRun(a, n), m.fits(a, n, at), m.fitsGPUs(a, n, at), m.withinLimits(a, at)} {
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return n, at, nil
+}
+
+// takes gives an action what it was granted.
+func (m *Model) takes(a *action, n *node, at *state.Attempt) error {
+	if a.charged = m.charge(a, at); a.charged != at.ChargedUS && at.Number == a.Attempt+1 {
+		return fmt.Errorf("namespace %d was charged %d for action %d, must be %d", a.Namespace, at.ChargedUS, a.ID, a.charged)
 	}
 	m.leaveQueue(a)
 	a.State, a.Node, a.StartedAt = state.ActionRunning, n.ID, m.now
@@ -139,6 +161,12 @@ func (m *Model) fits(a *action, n *node, at *state.Attempt) error {
 		return nil
 	}
 	return numaOrder(a, n, at.Cores)
+}
+
+// ofGang: the action of an event belongs to a gang.
+func (m *Model) ofGang(e state.Event) bool {
+	a := m.actions[state.ActionID(e.Subject)]
+	return a != nil && a.Gang != 0
 }
 
 // endsLater: the trajectory of an action is closed further on in the same entry, by the review of

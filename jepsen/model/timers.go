@@ -98,7 +98,7 @@ func (m *Model) stillDue(d deadline) bool {
 		return m.rollouts.all[state.RolloutID(d.id)] != nil
 	case closeIdle:
 		t := m.trajectories[state.TrajectoryID(d.id)]
-		return t != nil && t.State < state.TrajectoryClosing && len(t.live) == 0 && t.IdleSince+t.IdleTimeoutNS == d.at
+		return t != nil && t.State < state.TrajectoryClosing && t.closesAt() == d.at
 	}
 	return m.ledgerStillDue(d)
 }
@@ -146,6 +146,9 @@ func (m *Model) fireEvents(due []deadline, left bool) error {
 	}
 	for _, d := range due {
 		m.due.push(d)
+		if d.kind == closeIdle { // before it fires, the trajectory may get an action
+			m.watchDeadline(m.trajectories[state.TrajectoryID(d.id)])
+		}
 	}
 	if m.budget < 0 {
 		return fmt.Errorf("more than %d timers fired", stepsPerEntry)
@@ -162,7 +165,7 @@ func (d deadline) String() string {
 	case dropJob:
 		return fmt.Sprintf("the retention of job %d", d.id)
 	}
-	return fmt.Sprintf("the idle timeout of trajectory %d", d.id)
+	return fmt.Sprintf("the idle timeout or the deadline of trajectory %d", d.id)
 }
 
 func (d deadline) causes(e state.Event) bool {

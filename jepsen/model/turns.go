@@ -6,15 +6,21 @@ import (
 	"rota/fsm/state"
 )
 
-// isItsTurn: first come, first served, with bounded bypass.
+// isItsTurn: first come, first served, with bounded bypass; among namespaces by their clocks.
 func (m *Model) isItsTurn(a *action, n *node) error {
 	if a.CoresMin == 0 && a.GPUs() == nil || a.missing() != nil {
 		return m.corelessTurn(a, n)
+	}
+	if m.keptForIt(a) || m.sharing() && m.gangs.seen {
+		return nil
 	}
 	ahead := 0
 	for _, older := range m.queueOf(a).waiting {
 		if older.ID >= a.ID {
 			break
+		}
+		if m.sharing() && older.Namespace != a.Namespace {
+			continue
 		}
 		if m.ending(older) || m.justJoined(older) || m.aside(older) {
 			continue
@@ -25,6 +31,14 @@ func (m *Model) isItsTurn(a *action, n *node) error {
 		if older.CoresMin <= a.CoresMin && older.reserves() <= a.reserves() && older.Bandwidth() <= a.Bandwidth() && !m.mayBeElastic(a.pool) {
 			return fmt.Errorf("action %d was granted on node %s before action %d, which is older and asks for no more", a.ID, n.Name, older.ID)
 		}
+	}
+	if err := m.passGang(a, n); err != nil {
+		return err
+	}
+	if m.sharing() {
+		return m.isItsNamespacesTurn(a, n, func(o *action) bool {
+			return o.CoresMin <= a.CoresMin && o.reserves() <= a.reserves() && o.Bandwidth() <= a.Bandwidth() && !m.mayBeElastic(a.pool)
+		})
 	}
 	if oldest := m.oldestFor(n); oldest != nil && oldest.ID < a.ID {
 		return m.pass(oldest, a, n)
@@ -73,20 +87,20 @@ func (m *Model) oldestOf(queue []*action, n *node) *action {
 func (m *Model) defers(a *action, n *node) bool {
 	fits := int(a.CoresMin) <= n.available() && !a.wouldFollow(n) && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth
 	holder := m.actions[n.ReservedFor] // which may have started meanwhile
-	kept := holder != nil && holder.ID < a.ID && holder.State == state.ActionQueued
+	kept := holder != nil && holder != a && (holder.ID < a.ID || m.sharing()) && holder.State == state.ActionQueued
 	return a.informed() && fits && !kept && m.now-a.SubmittedAt < deferMax
 }
 
 // pass counts the start of a younger action before the oldest one. When its
 // patience has ended, that is allowed only if no node can be reserved for it.
 func (m *Model) pass(oldest, a *action, n *node) error {
-	if oldest.ReservedOn != 0 {
+	if oldest.ReservedOn != 0 || m.takesTurns() {
 		return nil // a node is reserved for it; nothing younger starts there
 	}
 	ended := oldest.passed > 0 && (oldest.passed >= m.settings.BypassMax || m.now-oldest.passedAt >= m.settings.BypassNSMax)
 	if ended {
 		// One that started by the end of the entry may have had a node reserved meanwhile.
-		if row := m.s.Action(oldest.ID); row.State == state.ActionQueued && (row.ReservedOn == 0 || row.ReservedOn == n.ID) {
+		if row := m.s.Action(oldest.ID); row.State == state.ActionQueued && (row.ReservedOn == 0 || row.ReservedOn == n.ID) && !m.takenByGang(oldest) {
 			if free := m.couldBeReserved(oldest); free != nil && !(free == n && a.passed > 0) { // else it was reserved for a until now
 				return fmt.Errorf("action %d was granted on node %s and bypasses action %d, bypassed %d times since %d already (limits %d, %d ns), with node %s free to be reserved for it",
 					a.ID, n.Name, oldest.ID, oldest.passed, oldest.passedAt, m.settings.BypassMax, m.settings.BypassNSMax, free.Name)
@@ -130,6 +144,9 @@ func (m *Model) learnPasses(q *queue) {
 // couldBeReserved returns a node that should have been reserved for an action and was
 // not: one that could ever hold it and was reserved for nobody all the while.
 func (m *Model) couldBeReserved(a *action) *node {
+	if a.Gang != 0 {
+		return m.gangCouldReserve(a)
+	}
 	for _, n := range a.pool.nodes {
 		mine := a.Trajectory == 0 && n.usable() || a.Trajectory != 0 && n.ID == a.Node
 		if mine && n.couldHold(&a.Action) && n.couldServe(a) && m.couldHave(a, n) && n.ReservedFor == 0 && !n.served && m.reservedFor(n) == 0 {
@@ -164,6 +181,9 @@ func (m *Model) nobodyForgotten(p *pool) error {
 	}
 	if err := m.noGPUsForgotten(p); err != nil {
 		return err
+	}
+	if g := m.gangForgotten(p); g != nil {
+		return fmt.Errorf("gang %d waits, and there is room for all of its actions", g.ID)
 	}
 	if a := m.corelessForgotten(p); a != nil {
 		return fmt.Errorf("action %d has no cores and waits for %d bytes, which a node has", a.ID, a.reserves())
@@ -201,7 +221,7 @@ func (m *Model) forgottenOn(n *node) *action {
 	for _, q := range queues {
 		for _, a := range m.inLine(q, window) {
 			kept := n.ReservedFor == 0 || n.ReservedFor == a.ID
-			if !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept && !m.choosesToWait(a, n) {
+			if !m.limited(a.Namespace) && !m.ending(a) && a.CoresMin <= free && a.reserves() <= n.FreeMemory && a.Bandwidth() <= n.FreeBandwidth && kept && !m.choosesToWait(a, n) {
 				return a
 			}
 		}

@@ -64,8 +64,8 @@ var agents = []Mutant{
 		Bug:  "the end of an attempt kills its first process and not what that has started",
 		Edits: []Edit{
 			{"agent/runtime/cgroupbox.go",
-				"	if writeFile(filepath.Join(dir, \"cgroup.kill\"), \"1\") != nil {\n		killFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, \"cgroup.procs\")) })\n",
-				"	if pids := readPIDs(filepath.Join(dir, \"cgroup.procs\")); len(pids) > 0 {\n		killFrozen(dir, func() []int { return pids[:1] })\n"},
+				"	if writeFile(filepath.Join(dir, \"cgroup.kill\"), \"1\") != nil {\n		signalFrozen(dir, func() []int { return readPIDs(filepath.Join(dir, \"cgroup.procs\")) }, syscall.SIGKILL)\n",
+				"	if pids := readPIDs(filepath.Join(dir, \"cgroup.procs\")); len(pids) > 0 {\n		signalFrozen(dir, func() []int { return pids[:1] }, syscall.SIGKILL)\n"},
 			{"agent/runtime/cgroupbox.go", "\"cgroup.events\"), \"populated\") == 0\n", "\"cgroup.events\"), \"populated\") >= 0\n"},
 			{"agent/runtime/cgroupbox.go", "	return err == nil && len(bytes.TrimSpace(procs)) == 0\n", "	return err == nil && len(bytes.TrimSpace(procs)) >= 0\n"},
 		},

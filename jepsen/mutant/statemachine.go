@@ -246,6 +246,13 @@ var stateMachine = []Mutant{
 		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestATrajectoryGoesWhereItsActionsCanRun"}},
 	},
 	{
+		Name: "container-anywhere",
+		Bug:  "a trajectory with a container is placed on a node that runs none",
+		Edits: []Edit{{"sched/place/trajectory.go",
+			"	if s.t.Container && !n.Containers {\n", "	if s.t.Container && !n.Containers && false {\n"}},
+		Hunt: Hunt{Engine: Tests, Args: []string{"fsm", "TestATrajectoryWithAContainerGoesWhereContainersRun"}},
+	},
+	{
 		Name: "search-gives-up",
 		Bug:  "a search for a node ends where the first one lacks the memory",
 		Edits: []Edit{{"fsm/state/read.go",

@@ -68,7 +68,7 @@ func ForAction(v Nodes, a *state.Action) (hit *state.Node, steps int) {
 // Fits reports whether the action could start on the node now, as far as cores,
 // memory and bandwidth go.
 func Fits(n *state.Node, a *state.Action) bool {
-	if n.ReservedFor != 0 && n.ReservedFor < a.ID {
+	if n.KeptFrom(a.ID) {
 		return false
 	}
 	return n.Available() >= int(a.CoresMin) && n.FreeMemory >= Reserves(a) && n.FreeBandwidth >= a.Bandwidth()

@@ -16,6 +16,22 @@ func Whole(t *state.Trajectory) *state.Action {
 	return whole
 }
 
+// Lives reports whether a node of a shape could ever hold the trajectory with all its actions.
+func Lives(s *state.Shape, t *state.Trajectory) bool {
+	return Holds(s, Whole(t)) && (s.Containers || !t.Container)
+}
+
+// Livable reports whether a usable node of its pool could ever hold a trajectory with all its
+// actions. What was looked at is in steps.
+func Livable(v Shapes, t *state.Trajectory) (ok bool, steps int) {
+	v.UsableShapes(t.Pool, func(s *state.Shape) bool {
+		steps++
+		ok = Lives(s, t)
+		return !ok
+	})
+	return ok, steps
+}
+
 // ForTrajectory returns the node for a trajectory, nil if none takes it: of those on
 // which all its actions can run and that have the memory the one with the most free
 // memory, and among equals with the fewest trajectories per core. If it is spread,
@@ -49,6 +65,9 @@ func (s *search) roomiest(nodes func(func(*state.Node) bool)) (hit *state.Node) 
 // takes reports whether the trajectory may live on a node.
 func (s *search) takes(n *state.Node) bool {
 	if n.FreeMemory < s.t.Memory || n.Trajectories >= TrajectoriesPerNodeMax {
+		return false
+	}
+	if s.t.Container && !n.Containers {
 		return false
 	}
 	if s.whole.CoresMin <= 1 && s.whole.Needs == nil {

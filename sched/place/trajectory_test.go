@@ -64,7 +64,7 @@ func naive(s *state.State, t *state.Trajectory) (best *state.Node) {
 	s.Nodes(0, func(n *state.Node) bool {
 		better := best == nil || cmp.Or(cmp.Compare(group(n), group(best)), cmp.Compare(best.FreeMemory, n.FreeMemory),
 			cmp.Compare(n.Trajectories, best.Trajectories)) < 0
-		if n.Usable() && n.FreeMemory >= t.Memory && better {
+		if n.Usable() && n.FreeMemory >= t.Memory && (n.Containers || !t.Container) && better {
 			best = n
 		}
 		return true
@@ -83,7 +83,7 @@ func TestTrajectoriesAreSpread(t *testing.T) {
 			return &n
 		}
 		for range rapid.IntRange(1, 40).Draw(r, "steps") {
-			switch rapid.IntRange(0, 5).Draw(r, "step") {
+			switch rapid.IntRange(0, 6).Draw(r, "step") {
 			case 0:
 				n := node()
 				n.Draining = !n.Draining
@@ -94,11 +94,15 @@ func TestTrajectoriesAreSpread(t *testing.T) {
 					o.State = state.TrajectoryClosed
 					s.PutTrajectory(&o)
 				}
+			case 2:
+				n := node()
+				n.Containers = !n.Containers
+				s.PutNode(n)
 			default:
 				group := rapid.SampledFrom([]string{"g", "h"}).Draw(r, "group")
 				label := rapid.SampledFrom([]string{"zone", "host", "none"}).Draw(r, "label")
 				o := inGroup(group, label, rapid.Uint64Range(0, 1<<29).Draw(r, "memory"))
-				o.ID = s.Meta().LastTrajectory + 1
+				o.ID, o.Container = s.Meta().LastTrajectory+1, rapid.Bool().Draw(r, "container")
 				s.PutTrajectory(o) // which waits
 				got, _ := place.ForTrajectory(s, o)
 				if want := naive(s, o); got != want {

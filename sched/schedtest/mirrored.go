@@ -40,7 +40,7 @@ func (m *mirrored) Next() (sched.Decision, bool) {
 	if d.Start == nil || d.Start.CoresMin == 0 || d.Node.Resizes {
 		return d, ok
 	}
-	if !m.ofNode && d.GPUs == nil && d.Node.ReservedFor == 0 && d.Bypassed == [4]*state.Action{} {
+	if !m.ofNode && d.GPUs == nil && d.Node.ReservedFor == 0 && d.Bypassed == [5]*state.Action{} {
 		d.Node = m.lastLike(d.Node, d.Start)
 	}
 	d.Cores = lastCores(d.Node, d.Cores.Len())

@@ -71,6 +71,7 @@ type grant struct {
 	engine    string
 	// common is the encoded specification of its trajectory.
 	common string
+	gang   *rotav1.GangPlace // nil: none
 }
 
 // commonOf is what the commands of an action's trajectory have in common.
@@ -130,7 +131,7 @@ func (s *stream) next() (*rotav1.WatchNodeResponse, error) {
 				}
 			}
 			action := st.Action(a.Action) // there is one: an invariant of state
-			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), commonOf(st, action)})
+			grants = append(grants, grant{a, action, st.Namespace(action.Namespace).Name, quotaKeys(st, action), engineOf(st, action), commonOf(st, action), placeInGang(st, action)})
 			return true
 		})
 		engines, msg.RemovedModels = enginesOn(st, node), s.removedOn(st, node)
@@ -206,16 +207,31 @@ func (s *stream) assign(g grant) (*rotav1.Assignment, error) {
 	if err := spec.UnmarshalVT(g.action.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", g.attempt.Action, err)
 	}
-	if err := addCommon(spec.Command, g.common); err != nil {
+	err := addCommon(spec.Command, g.common)
+	if err != nil {
+		return nil, fmt.Errorf("decode the specification of trajectory %d: %w", g.action.Trajectory, err)
+	}
+	if a.Container, err = containerOf(spec.Command, g.common); err != nil {
 		return nil, fmt.Errorf("decode the specification of trajectory %d: %w", g.action.Trajectory, err)
 	}
 	a.Command, a.Http, a.RunTimeout, a.Engine = spec.Command, spec.Http, spec.RunTimeout, g.engine
-	a.QuotaKeys = settled(g.keys, spec)
+	a.Stdin, a.Tty = spec.Stdin, spec.Tty
+	a.Gang, a.QuotaKeys = g.gang, settled(g.keys, spec)
 	if a.Traceparent = spec.Traceparent; s.trace != nil {
 		a.Traceparent = s.trace(spec.Traceparent, g.action, g.attempt)
 	}
 	s.sent[key] = &sentAttempt{g.attempt, spec.RunTimeout, g.engine, s.round}
 	return a, nil
+}
+
+// containerOf is the sandbox that a command of the trajectory runs in; nil: none.
+func containerOf(c *rotav1.Command, common string) (*rotav1.Container, error) {
+	if c == nil || common == "" {
+		return nil, nil
+	}
+	t := new(rotav1.TrajectorySpec)
+	err := t.UnmarshalVT([]byte(common))
+	return t.Container, err
 }
 
 // addCommon adds to a command what those of its trajectory have in common.

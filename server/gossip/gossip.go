@@ -80,6 +80,8 @@ type Gossip struct {
 	logger  hclog.Logger
 	changes chan struct{}
 	ring    *memberlist.Keyring // nil without keys
+	keyFile string
+	keysMu  sync.Mutex // orders changes of the ring and its file
 	// strangers is what memberlist logs to.
 	strangers *strangers
 
@@ -102,6 +104,7 @@ func start(c Config, tune func(*memberlist.Config)) (*Gossip, error) {
 		every:   c.RejoinInterval,
 		logger:  c.Logger.Named("gossip"),
 		changes: make(chan struct{}, 1),
+		keyFile: c.KeyFile,
 	}
 	g.strangers = newStrangers(g.logger)
 	if g.every == 0 {
@@ -124,7 +127,7 @@ func start(c Config, tune func(*memberlist.Config)) (*Gossip, error) {
 	g.stop = cancel
 	g.wg.Go(func() { g.rejoin(ctx) })
 	if c.KeyFile != "" {
-		g.wg.Go(func() { g.watchKeys(ctx, c.KeyFile, cmp.Or(c.KeyInterval, keysInterval)) })
+		g.wg.Go(func() { g.watchKeys(ctx, cmp.Or(c.KeyInterval, keysInterval)) })
 	}
 	return g, nil
 }

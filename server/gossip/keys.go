@@ -41,7 +41,7 @@ func LoadKeys(path string) (keys [][]byte, err error) {
 
 // watchKeys takes over what the file of keys says, whenever that changes. A file that cannot
 // be read, or holds no keys, changes nothing.
-func (g *Gossip) watchKeys(ctx context.Context, path string, every time.Duration) {
+func (g *Gossip) watchKeys(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for said := ""; ; {
@@ -50,10 +50,7 @@ func (g *Gossip) watchKeys(ctx context.Context, path string, every time.Duration
 			return
 		case <-tick.C:
 		}
-		keys, err := LoadKeys(path)
-		if err == nil {
-			err = g.useKeys(keys)
-		}
+		err := g.readKeys()
 		if err == nil {
 			said = ""
 		} else if said != err.Error() { // once, not at every look
@@ -61,6 +58,17 @@ func (g *Gossip) watchKeys(ctx context.Context, path string, every time.Duration
 			g.logger.Warn("the gossip keys stay as they are", "error", err)
 		}
 	}
+}
+
+// readKeys takes over what the file of keys says.
+func (g *Gossip) readKeys() error {
+	g.keysMu.Lock()
+	defer g.keysMu.Unlock()
+	keys, err := LoadKeys(g.keyFile)
+	if err != nil {
+		return err
+	}
+	return g.useKeys(keys)
 }
 
 // useKeys makes a ring of the keys, the first of which is to encrypt. There is no moment at

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -25,6 +26,43 @@ type workerPools struct {
 	planned []*logv1.Command
 	next    int64
 	looks   int
+	// pauses are of the pools whose starts were refused, by name.
+	pauses map[string]startPause
+}
+
+// startPause is how long a pool starts no worker. It doubles with each refusal.
+type startPause struct{ length, until int64 }
+
+// startPauseMax is the longest pause of starts. What refuses one, such as a full queue, ends
+// seldom within a second.
+const startPauseMax = time.Minute
+
+// starts reports whether the command starts a worker.
+func starts(c *logv1.Command) bool {
+	_, ok := c.GetChangeWorkerPool().GetChange().(*logv1.ChangeWorkerPool_Start)
+	return ok
+}
+
+// due leaves out the starts of pools that pause.
+func (w *workerPools) due(commands []*logv1.Command, now int64) []*logv1.Command {
+	return slices.DeleteFunc(commands, func(c *logv1.Command) bool {
+		return starts(c) && now < w.pauses[c.GetChangeWorkerPool().GetName()].until
+	})
+}
+
+// pause notes which pools had a start refused, and which had none.
+func (w *workerPools) pause(now int64, refused map[string]bool) {
+	for name, some := range refused {
+		if !some {
+			delete(w.pauses, name)
+			continue
+		}
+		if w.pauses == nil {
+			w.pauses = map[string]startPause{}
+		}
+		length := min(max(2*w.pauses[name].length, 2*int64(workerPoolsEvery)), int64(startPauseMax))
+		w.pauses[name] = startPause{length, now + length}
+	}
 }
 
 func (w *workerPools) propose(now Time) ([]*logv1.Command, int64) {
@@ -37,7 +75,7 @@ func (w *workerPools) propose(now Time) ([]*logv1.Command, int64) {
 	if !some {
 		return nil, w.next
 	}
-	w.planned = share(plan.WorkerPools(w.machine.Fork(), now.Log), w.looks)
+	w.planned = share(w.due(plan.WorkerPools(w.machine.Fork(), now.Log), now.Mono), w.looks)
 	w.looks++
 	return w.planned, w.next
 }
@@ -53,13 +91,21 @@ func share(commands []*logv1.Command, look int) []*logv1.Command {
 	return commands[first:min(first+workerPoolSteps, len(commands))]
 }
 
-func (w *workerPools) answered(_ Time, results []*logv1.Result) {
+func (w *workerPools) answered(now Time, results []*logv1.Result) {
 	if results == nil {
 		w.logger.Warn("what is next for the worker pools was not committed; trying again")
+		return
 	}
+	refused := map[string]bool{}
 	for i, c := range w.planned {
-		if f := refusalOf(results, i); f != nil {
-			w.logger.Info("a step of a worker pool was refused; looking again", "pool", c.GetChangeWorkerPool().GetName(), "reason", f.Message)
+		name := c.GetChangeWorkerPool().GetName()
+		f := refusalOf(results, i)
+		if f != nil {
+			w.logger.Info("a step of a worker pool was refused; looking again", "pool", name, "reason", f.Message)
+		}
+		if starts(c) {
+			refused[name] = refused[name] || f != nil
 		}
 	}
+	w.pause(now.Mono, refused)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm"
 	"rota/fsm/state"
@@ -207,5 +209,51 @@ func TestEveryStepOfWorkerPoolsHasItsTurn(t *testing.T) {
 		if len(seen) != n {
 			t.Errorf("%d of %d steps had their turn", len(seen), n)
 		}
+	}
+}
+
+// TestRefusedStartsOfWorkersPause: a start that is refused is not tried each second, and other
+// steps of its pool and of other pools go on. A start that is not refused ends the pauses.
+func TestRefusedStartsOfWorkersPause(t *testing.T) {
+	start := poolCommand(&logv1.ChangeWorkerPool{Change: &logv1.ChangeWorkerPool_Start{Start: 1}})
+	drop := poolCommand(&logv1.ChangeWorkerPool{Change: &logv1.ChangeWorkerPool_Drop{Drop: 2}})
+	other := poolCommand(&logv1.ChangeWorkerPool{Change: &logv1.ChangeWorkerPool_Start{Start: 3}})
+	other.GetChangeWorkerPool().Name = "y"
+	w := workerPools{logger: hclog.NewNullLogger()}
+	second := int64(time.Second)
+	var tried []int64
+	look := func(at int64, refuse bool) {
+		w.planned = w.due([]*logv1.Command{start, drop, other}, at)
+		var results []*logv1.Result
+		for _, c := range w.planned {
+			r := &logv1.Result{}
+			if c == start {
+				tried = append(tried, at/second)
+				if refuse {
+					r.Refusal = &logv1.Refusal{Message: "the queue is full"}
+				}
+			}
+			results = append(results, r)
+		}
+		if len(w.planned) < 2 {
+			t.Fatalf("at %d s, %d steps are left", at/second, len(w.planned))
+		}
+		w.answered(Time{Mono: at}, results)
+	}
+	for at := range int64(200) {
+		look(at*second, true)
+	}
+	if want := "[0 2 6 14 30 62 122 182]"; fmt.Sprint(tried) != want {
+		t.Errorf("it was tried at %v, want %s", tried, want)
+	}
+	tried = nil
+	for at := int64(250); at < 253; at++ {
+		look(at*second, false)
+	}
+	look(253*second, true)
+	look(254*second, true)
+	look(255*second, true)
+	if want := "[250 251 252 253 255]"; fmt.Sprint(tried) != want {
+		t.Errorf("after a start that was not refused, it was tried at %v, want %s", tried, want)
 	}
 }

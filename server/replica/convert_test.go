@@ -116,6 +116,7 @@ func TestACrashWhileTheLogIsConverted(t *testing.T) {
 		to := other(from)
 		for _, next := range []StoreKind{to, from} {
 			t.Run(fmt.Sprintf("from %s, then %s", from, next), func(t *testing.T) {
+				t.Parallel()
 				steps := 0
 				for converted := false; !converted; steps++ {
 					c := newConvertible(t, from)
@@ -143,6 +144,7 @@ func TestACrashWhileTheLogIsConverted(t *testing.T) {
 
 // The power is lost before each flush of a conversion.
 func TestPowerLossWhileTheLogIsConverted(t *testing.T) {
+	t.Parallel()
 	p := newPowered(t, BoltDB)
 	p.run(t, 20, 0)
 	fsyncs := 0

@@ -79,6 +79,37 @@ func (r *Replica) describe(address string) (*peerv1.DescribeResponse, error) {
 	return r.cfg.PeerClient(address).Describe(ctx, &peerv1.DescribeRequest{})
 }
 
+// Sight is a member as the leader sees it.
+type Sight struct {
+	Peer
+	// Applied is the newest entry that it has applied, Quarantine why it does not vote. Err
+	// is ErrNotReady if it does not answer, and ErrWrongServer if another one does.
+	Applied    uint64
+	Quarantine string
+	Err        error
+}
+
+// Survey asks all members what they are, at once.
+func (r *Replica) Survey(ctx context.Context) ([]Sight, error) {
+	peers, err := r.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	servers := make([]raft.Server, len(peers))
+	for i, p := range peers {
+		servers[i] = raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Address)}
+	}
+	seen := make([]Sight, len(peers))
+	for i, e := range r.meetAll(ctx, servers) {
+		seen[i] = Sight{Peer: peers[i], Applied: e.is.GetAppliedIndex(), Quarantine: e.is.GetQuarantine(), Err: e.err}
+		if peers[i].ID == r.cfg.ServerID { // it need not reach itself
+			s := r.Status()
+			seen[i].Applied, seen[i].Quarantine, seen[i].Err = s.Applied, s.Reason, nil
+		}
+	}
+	return seen, nil
+}
+
 // encounter is what came of the question to one server.
 type encounter struct {
 	raft.Server

@@ -383,7 +383,10 @@ func TestAcknowledgedWritesSurvivePowerLoss(t *testing.T) {
 	for name, kinds := range map[string][]StoreKind{
 		"wal": {WAL}, "boltdb": {BoltDB}, "converted at each start": {WAL, BoltDB},
 	} {
-		t.Run(name, func(t *testing.T) { testAcknowledgedWritesSurvivePowerLoss(t, kinds) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testAcknowledgedWritesSurvivePowerLoss(t, kinds)
+		})
 	}
 }
 
@@ -431,6 +434,7 @@ func TestPowerLossWhileTheStorageIsCreated(t *testing.T) {
 }
 
 func testPowerLossWhileTheStorageIsCreated(t *testing.T, kind StoreKind) {
+	t.Parallel()
 	p := newPowered(t, kind)
 	const seeds = 3
 	fsyncs := 0

@@ -187,6 +187,7 @@ func truncate(t *testing.T, path string, size int64) {
 // No bit of the files can flip and something be served that was not written, or be
 // missing without notice.
 func TestNoFlippedBitOfTheWALIsMissed(t *testing.T) {
+	t.Parallel()
 	const step = 97 // bytes between those that are tried
 	dir := writtenWAL(t)
 	if o := reopen(dir); o.noticed() || o.entries != written {

@@ -95,7 +95,7 @@ func (c *call) applied(index uint64) { c.index.Store(index) }
 // and numbers, no secrets.
 var objectFields = []protoreflect.Name{
 	"id", "ids", "action_id", "trajectory_id", "turn_id", "name", "job", "deployment", "node", "model", "quota", "policy", "group",
-	"accessor_id", "path", "address", "request_id",
+	"accessor_id", "path", "address", "request_id", "signal",
 }
 
 // objectBytesMax bounds what is noted of an object.

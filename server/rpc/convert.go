@@ -85,6 +85,7 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		return nil, fmt.Errorf("decode the spec of action %d: %w", r.ID, err)
 	}
 	redact(spec)
+	spec.Labels = labelsMessage(r.Labels)
 	m := &rotav1.Action{
 		Id:              uint64(r.ID),
 		Namespace:       r.namespace,
@@ -101,6 +102,7 @@ func (r actionRow) message() (*rotav1.Action, error) {
 		CoresReason:     r.coresReason,
 		Estimate:        r.estimate,
 		QuotaUsage:      r.usage,
+		Gang:            uint64(r.Gang),
 		Revision:        r.Revision,
 	}
 	if r.attempt != nil {
@@ -157,11 +159,13 @@ func trajectoryMessage(st *state.State, t *state.Trajectory) *rotav1.Trajectory 
 		EndTime:     wallOf(st).timestamp(t.EndedAt),
 		LiveActions: t.Live,
 		IdleTimeout: duration(t.IdleTimeoutNS),
+		ExpireTime:  wallOf(st).timestamp(t.Deadline),
 
 		SpreadGroup:  t.Spread.Group,
 		SpreadLabel:  t.Spread.Label,
 		SpreadDomain: t.Spread.Domain,
 		Objective:    rotav1.Objective(t.Objective) + rotav1.Objective_OBJECTIVE_MEAN,
+		Labels:       labelsMessage(t.Labels),
 	}
 	if n := st.Namespace(t.Namespace); n != nil {
 		m.Namespace = n.Name
@@ -201,6 +205,7 @@ func nodeMessage(st *state.State, n *state.Node) *rotav1.Node {
 		FreeBandwidthBps: n.FreeBandwidth,
 		Resizes:          n.Resizes,
 		SpareCores:       n.Spare,
+		Containers:       n.Containers,
 	}
 	describeGPUs(m, st, n)
 	m.UnhealthyGpus = unhealthyGPUs(n)

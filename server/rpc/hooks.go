@@ -53,7 +53,7 @@ func checkHook(s *rotav1.ActionSpec) *violation {
 	if s == nil {
 		return nil
 	}
-	if v := checkSpec(s); v != nil {
+	if v := firstOf(checkSpec(s), noGang(s)); v != nil {
 		return v
 	}
 	switch {

@@ -24,6 +24,7 @@ type actionFilter struct {
 	class      string
 	name       string
 	since      time.Time
+	labels     map[string]string
 	newest     bool
 }
 
@@ -42,6 +43,7 @@ func (s *Server) ListActions(ctx context.Context, req *rotav1.ListActionsRequest
 		}
 		query = append(query, newest, hashText(req.Name), hashText(req.Class), hashText(req.Node), uint64(since.UnixNano()))
 	}
+	query = append(query, queryLabels(req.Labels)...)
 	p, tokenWrong := newPage(req.PageSize, req.PageToken, query...)
 	if err := firstOf(checkActionFilter(req), v, tokenWrong).err(); err != nil {
 		return nil, err
@@ -51,7 +53,7 @@ func (s *Server) ListActions(ctx context.Context, req *rotav1.ListActionsRequest
 	}
 	st := s.Machine.Fork()
 	f := actionFilter{st: st, wall: wallOf(st), states: states, trajectory: state.TrajectoryID(req.TrajectoryId),
-		class: req.Class, name: req.Name, since: since, newest: req.NewestFirst}
+		class: req.Class, name: req.Name, since: since, labels: req.Labels, newest: req.NewestFirst}
 	if err := f.find(req); err != nil {
 		return nil, err
 	}
@@ -66,7 +68,8 @@ func checkActionFilter(req *rotav1.ListActionsRequest) *violation {
 	if err := req.SubmittedSince.CheckValid(); req.SubmittedSince != nil && err != nil {
 		return wrong("submitted_since", "is no time: %v", err)
 	}
-	return firstOf(namespace, checkName("node", req.Node), checkText("class", req.Class, nameBytesMax), checkText("name", req.Name, nameBytesMax))
+	return firstOf(namespace, checkName("node", req.Node), checkText("class", req.Class, nameBytesMax), checkText("name", req.Name, nameBytesMax),
+		checkWorkLabels("labels", req.Labels))
 }
 
 // find looks up what the request names.
@@ -144,7 +147,7 @@ func (f *actionFilter) submittedBefore(a *state.Action, at time.Time) bool {
 func (f *actionFilter) matches(a *state.Action) bool {
 	switch {
 	case f.namespace != 0 && a.Namespace != f.namespace, f.states&(1<<a.State) == 0,
-		f.node != 0 && a.Node != f.node, f.submittedBefore(a, f.since):
+		f.node != 0 && a.Node != f.node, f.submittedBefore(a, f.since), !hasLabels(a.Labels, f.labels):
 		return false
 	case f.class != "":
 		c := f.st.Class(a.Class)

@@ -42,6 +42,7 @@ func TestListsAreFiltered(t *testing.T) {
 	in := opened.Trajectory.Id
 	for i := range 6 {
 		s := spec("true")
+		s.Labels = map[string]string{"third": fmt.Sprint(i % 3)}
 		s.Name, s.Class = []string{"even", "odd"}[i%2], []string{"", "small"}[i/3]
 		if i%3 == 0 {
 			s.TrajectoryId = in
@@ -58,6 +59,8 @@ func TestListsAreFiltered(t *testing.T) {
 		"[1 4]":         {TrajectoryId: in},
 		"[4 1]":         {TrajectoryId: in, NewestFirst: true},
 		"[]":            {Class: "none", NewestFirst: true},
+		"[2 5]":         {Labels: map[string]string{"third": "1"}},
+		"[6]":           {Labels: map[string]string{"third": "2"}, Name: "odd", Class: "small", NewestFirst: true},
 		"[4]":           {Class: "small", Name: "odd", SubmittedSince: timestamppb.New(time.Unix(1, 0)), NewestFirst: true, Node: "n1"},
 	} {
 		if got := w.list(t, req); got != want {

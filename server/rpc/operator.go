@@ -67,11 +67,10 @@ func (s *Server) ListNamespaces(ctx context.Context, req *rotav1.ListNamespacesR
 	resp := &rotav1.ListNamespacesResponse{}
 	st := s.Machine.Fork()
 	st.Namespaces(func(n *state.Namespace) bool {
-		resp.Namespaces = append(resp.Namespaces, &rotav1.Namespace{
-			Name: n.Name, QueuedActions: uint64(st.NamespaceQueued(n.ID)), Usage: usageOf(st.Use(n.ID)),
-		})
+		resp.Namespaces = append(resp.Namespaces, namespaceOf(st, n))
 		return true
 	})
+	shareOut(resp.Namespaces)
 	return resp, nil
 }
 

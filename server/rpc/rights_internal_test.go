@@ -14,7 +14,7 @@ import (
 )
 
 // forOthers are the services whose calls are for certificates of agents and servers only.
-var forOthers = []protoreflect.FullName{rotav1connect.AgentServiceName, rotav1connect.OutputServiceName}
+var forOthers = []protoreflect.FullName{rotav1connect.AgentServiceName, rotav1connect.OutputServiceName, rotav1connect.KeyringServiceName}
 
 // calls are the paths of all calls of the public services.
 func calls() map[string]protoreflect.MethodDescriptor {

@@ -122,10 +122,15 @@ type Deps struct {
 	// LogTime estimates log time now, in nanoseconds: that of the newest applied
 	// entry and what has passed since on the server's own clock; 0 before the first.
 	LogTime func() int64
-	// Output, Files and Operator return clients of an agent and of a server.
+	// Output, Files, Streams and Operator return clients of an agent and of a server.
 	Output   func(addr string) rotav1connect.OutputServiceClient
 	Files    func(addr string) rotav1connect.FileServiceClient
+	Streams  func(addr string) rotav1connect.StreamServiceClient
 	Operator func(addr string) rotav1connect.OperatorServiceClient
+	// Keyring returns a client for the gossip keys of a server or of an agent.
+	Keyring func(addr string, agent bool) rotav1connect.KeyringServiceClient
+	// Autopilot describes the servers as the leader sees them; on the leader only.
+	Autopilot func() *rotav1.GetAutopilotResponse
 	// Refusal turns errors of Replica, Cluster, Dispatch, Renew and RenewTurn into
 	// what clients are told; nil for an error that it does not know.
 	Refusal func(error) *logv1.Refusal
@@ -157,7 +162,7 @@ type Server struct {
 	health *grpchealth.StaticChecker
 	// Clients and Agents are what their requests share while they are decoded.
 	Clients, Agents *intake.Budget
-	files           *intake.Budget // of clients who write files
+	files           *intake.Budget // of clients who write files or input
 	census          census
 	access          *accessCache
 	strangers       strangers
@@ -187,6 +192,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewActionServiceHandler(s, options...))
 	mount(rotav1connect.NewTrajectoryServiceHandler(s, options...))
 	mount(rotav1connect.NewFileServiceHandler(s, options...))
+	mount(rotav1connect.NewStreamServiceHandler(s, options...))
 	mount(rotav1connect.NewNodeServiceHandler(s, options...))
 	mount(rotav1connect.NewClassServiceHandler(s, options...))
 	mount(rotav1connect.NewQuotaServiceHandler(s, options...))
@@ -203,7 +209,7 @@ func New(deps Deps) *Server {
 	mount(rotav1connect.NewAccessServiceHandler(s, options...))
 	mount(rotav1connect.NewAgentServiceHandler(s, options...))
 	services := []string{
-		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.NodeServiceName,
+		rotav1connect.ActionServiceName, rotav1connect.TrajectoryServiceName, rotav1connect.FileServiceName, rotav1connect.StreamServiceName, rotav1connect.NodeServiceName,
 		rotav1connect.ClassServiceName, rotav1connect.QuotaServiceName,
 		rotav1connect.JobServiceName, rotav1connect.TurnServiceName, rotav1connect.LedgerServiceName,
 		rotav1connect.EngineServiceName, rotav1connect.ResidencyServiceName, rotav1connect.MigrationServiceName,
@@ -228,7 +234,7 @@ func (s *Server) limits(path string) intake.Limits {
 	switch path {
 	case "/" + rotav1connect.AgentServiceName + "/":
 		budget = s.Agents
-	case "/" + rotav1connect.FileServiceName + "/":
+	case "/" + rotav1connect.FileServiceName + "/", "/" + rotav1connect.StreamServiceName + "/":
 		budget = s.files
 	}
 	return intake.Limits{MessageBytes: requestBytesMax, Budget: budget, Sender: callerName}

@@ -24,7 +24,7 @@ const (
 
 // RunAction submits an action and follows it to its end.
 func (s *Server) RunAction(ctx context.Context, req *rotav1.RunActionRequest, stream *connect.ServerStream[rotav1.RunActionResponse]) error {
-	if err := checkSpec(req.Action).in("action").err(); err != nil {
+	if err := firstOf(checkSpec(req.Action), noGang(req.Action)).in("action").err(); err != nil {
 		return err
 	}
 	result, err := s.submit(ctx, &rotav1.SubmitActionsRequest{

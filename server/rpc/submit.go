@@ -185,7 +185,9 @@ func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 	if allowed := spec.Resources.GetAllowedCores(); len(allowed) > 0 {
 		a.CoresMin, a.CoresMax = allowed[0], allowed[len(allowed)-1]
 	}
+	a.Labels = labelsCommand(spec.Labels)
 	a.Class, a.SizeHint, a.Needs = spec.Class, spec.SizeHint, needs(spec)
+	a.GangSize, a.GangSpread = spec.GangSize, spec.GangSpread == rotav1.GangSpread_GANG_SPREAD_NODE
 	if spec.TrajectoryId == 0 {
 		a.Pool = orDefault(spec.Pool)
 	}
@@ -201,9 +203,13 @@ func action(spec *rotav1.ActionSpec) (*logv1.Action, error) {
 	return a, nil
 }
 
-// encodeSpec encodes equal specs equally. Generated code does that too and is
-// several times as fast, but for maps with more than one key.
+// encodeSpec encodes equal specs equally, without their labels, which the log has beside them.
+// Generated code does that too and is several times as fast, but for maps with more than one key.
 func encodeSpec(spec *rotav1.ActionSpec) ([]byte, error) {
+	if len(spec.Labels) > 0 {
+		spec = proto.CloneOf(spec)
+		spec.Labels = nil
+	}
 	if len(spec.Command.GetEnv()) > 1 || len(spec.Http.GetHeaders()) > 1 {
 		return proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	}
@@ -230,6 +236,7 @@ func digestActions(d *xxhash.Digest, namespace string, actions []*logv1.Action) 
 	for _, a := range actions {
 		digestNumber(d, uint64(len(a.Spec)))
 		_, _ = d.Write(a.Spec) // never fails
+		digestLabels(d, a.Labels)
 	}
 }
 

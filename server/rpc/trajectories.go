@@ -20,6 +20,7 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 	if err != nil {
 		return nil, err
 	}
+	labels := labelsCommand(req.Labels)
 	result, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{
 		Request: request(req.RequestId, req.ExpireTime, func(d *xxhash.Digest) {
 			for _, text := range []string{orDefault(req.Namespace), req.Name, orDefault(req.Pool)} {
@@ -35,10 +36,15 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 			if len(spec) > 0 {
 				digestText(d, string(spec))
 			}
+			digestLabels(d, labels)
 			digestGeneration(d, req.Generation)
 			if r := req.Rollout; r != nil {
 				digestNumber(d, r.RolloutId)
 				digestNumber(d, uint64(r.Group))
+			}
+			if timeout := req.Timeout.AsDuration(); timeout > 0 {
+				digestText(d, "timeout")
+				digestNumber(d, uint64(timeout))
 			}
 		}),
 		Namespace:     orDefault(req.Namespace),
@@ -52,6 +58,9 @@ func (s *Server) OpenTrajectory(ctx context.Context, req *rotav1.OpenTrajectoryR
 		Spec:          spec,
 		Generation:    generationCommand(req.Generation),
 		Rollout:       membership(req.Rollout),
+		TimeoutNs:     int64(req.Timeout.AsDuration()),
+		Labels:        labels,
+		Container:     req.Spec.GetContainer() != nil,
 	}}})
 	if err != nil {
 		return nil, err
@@ -84,6 +93,20 @@ func (s *Server) CloseTrajectory(ctx context.Context, req *rotav1.CloseTrajector
 		return nil, err
 	}
 	return &rotav1.CloseTrajectoryResponse{Trajectory: s.changedTrajectory(req.Id)}, nil
+}
+
+// ExtendTrajectory sets when a trajectory closes by itself.
+func (s *Server) ExtendTrajectory(ctx context.Context, req *rotav1.ExtendTrajectoryRequest) (*rotav1.ExtendTrajectoryResponse, error) {
+	if err := firstOf(requireID("id", req.Id), checkDuration("timeout", req.Timeout)).err(); err != nil {
+		return nil, err
+	}
+	_, err := s.change(ctx, &logv1.Command{Verb: &logv1.Command_ExtendTrajectory{
+		ExtendTrajectory: &logv1.ExtendTrajectory{Id: req.Id, TimeoutNs: int64(req.Timeout.AsDuration()), OnlyLater: req.OnlyLater},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return &rotav1.ExtendTrajectoryResponse{Trajectory: s.changedTrajectory(req.Id)}, nil
 }
 
 // changedTrajectory returns a trajectory that a change was committed for. It may
@@ -124,37 +147,4 @@ func trajectoryNotFound(st *state.State, id state.TrajectoryID) error {
 		return notFound("TRAJECTORY_NOT_FOUND", "trajectory %d has ended and is no longer kept", id)
 	}
 	return notFound("TRAJECTORY_NOT_FOUND", "there is no trajectory %d: correct the ID", id)
-}
-
-// ListTrajectories returns a page of trajectories.
-func (s *Server) ListTrajectories(ctx context.Context, req *rotav1.ListTrajectoriesRequest) (*rotav1.ListTrajectoriesResponse, error) {
-	ended := uint64(0)
-	if req.IncludeEnded {
-		ended = 1
-	}
-	p, v := newPage(req.PageSize, req.PageToken, 2, hashText(orDefault(req.Namespace)), ended)
-	if err := firstOf(checkName("namespace", req.Namespace), v).err(); err != nil {
-		return nil, err
-	}
-	if err := s.catchUp(ctx, req.AllowStale); err != nil {
-		return nil, err
-	}
-	st := s.Machine.Fork()
-	namespace, err := namespaceID(st, req.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	resp := &rotav1.ListTrajectoriesResponse{}
-	c := &collector{page: p}
-	st.Trajectories(state.TrajectoryID(p.after), func(t *state.Trajectory) bool {
-		return c.visit(uint64(t.ID), func() bool {
-			if t.Namespace != namespace || t.State.Ended() && !req.IncludeEnded {
-				return false
-			}
-			resp.Trajectories = append(resp.Trajectories, trajectoryMessage(st, t))
-			return true
-		})
-	})
-	resp.NextPageToken = c.nextToken()
-	return resp, nil
 }

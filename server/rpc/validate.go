@@ -201,7 +201,7 @@ func checkSubmit(r *rotav1.SubmitActionsRequest) *violation {
 			return v.in("actions[%d]", i)
 		}
 	}
-	return nil
+	return checkGangs(r.Actions)
 }
 
 func checkSpec(s *rotav1.ActionSpec) *violation {
@@ -211,8 +211,10 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	if v := firstOf(
 		checkText("name", s.Name, nameBytesMax),
 		checkText("class", s.Class, nameBytesMax),
+		checkWorkLabels("labels", s.Labels),
 		checkName("pool", s.Pool),
 		checkWork(s),
+		checkTerminal("tty", s.Tty),
 		checkResources(s.Resources),
 		checkNeeds(s),
 		checkEngineMark(s),
@@ -231,8 +233,14 @@ func checkSpec(s *rotav1.ActionSpec) *violation {
 	if s.Traceparent != "" && !tracing.Valid(s.Traceparent) {
 		return wrong("traceparent", "must be a W3C trace context such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	}
+	if s.Http != nil && (s.Stdin || s.Tty != nil) {
+		return wrong("stdin", "and tty are for commands: an HTTP call has neither")
+	}
 	if s.SizeHint != 0 && s.Class == "" {
 		return wrong("class", "is required with size_hint, which says how large the action is among those of its class")
+	}
+	if v := checkGangSpec(s); v != nil {
+		return v
 	}
 	if s.TrajectoryId != 0 && s.Pool != "" {
 		return wrong("pool", "must be empty for an action of a trajectory: it runs in the trajectory's")

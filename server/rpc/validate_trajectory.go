@@ -13,11 +13,13 @@ func checkOpen(r *rotav1.OpenTrajectoryRequest) *violation {
 		checkName("pool", r.Pool),
 		checkProcessMemory("memory_bytes", r.MemoryBytes),
 		checkDuration("idle_timeout", r.IdleTimeout),
+		checkDuration("timeout", r.Timeout),
 		checkSpread(r.SpreadGroup, r.SpreadLabel),
 		checkObjective(r.Objective),
 		checkTrajectorySpec(r.Spec),
 		checkGenerationSpec(r.Generation).in("generation"),
 		checkMembership(r.Rollout),
+		checkWorkLabels("labels", r.Labels),
 	)
 }
 
@@ -30,7 +32,23 @@ func checkTrajectorySpec(s *rotav1.TrajectorySpec) *violation {
 	case s.SizeVT() > state.TrajectorySpecBytesMax:
 		return wrong("spec", "has %d bytes; at most %d are allowed: put large inputs into files", s.SizeVT(), state.TrajectorySpecBytesMax)
 	}
-	return firstOf(checkEnvironment("spec.env", s.Env), checkDir("spec.dir", s.Dir))
+	return firstOf(checkEnvironment("spec.env", s.Env), checkDir("spec.dir", s.Dir), checkContainer(s.Container).in("spec.container"))
+}
+
+// imageBytesMax bounds the name of an image, and that of a user of a container.
+const imageBytesMax = 256
+
+func checkContainer(c *rotav1.Container) *violation {
+	if c == nil {
+		return nil
+	}
+	if c.Image == "" {
+		return wrong("image", "is required: the name of an image that the nodes have, such as python:3.12")
+	}
+	if _, known := rotav1.Network_name[int32(c.Network)]; !known {
+		return wrong("network", "is not a network: %d", c.Network)
+	}
+	return firstOf(checkText("image", c.Image, imageBytesMax), checkText("user", c.User, imageBytesMax))
 }
 
 func checkObjective(o rotav1.Objective) *violation {

@@ -252,5 +252,5 @@ func checkPoolStart(p *rotav1.WorkerPoolSpec) *violation {
 	}
 	whole := proto.CloneOf(s)
 	whole.Resources.Gpus.Gpus = []uint32{1}
-	return checkSpec(whole)
+	return firstOf(checkSpec(whole), noGang(s))
 }

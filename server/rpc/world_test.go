@@ -97,6 +97,10 @@ func newWorldOf(t testing.TB, settings *logv1.Settings, change ...func(*rpc.Deps
 			return out, more
 		},
 		LogTime: w.logTime,
+		Keyring: func(addr string, _ bool) rotav1connect.KeyringServiceClient {
+			return rotav1connect.NewKeyringServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
+		},
+		Autopilot: func() *rotav1.GetAutopilotResponse { return nil },
 		Output: func(addr string) rotav1connect.OutputServiceClient {
 			return rotav1connect.NewOutputServiceClient(w.http, httpx.BaseURL(addr, false), codec.ForClient())
 		},

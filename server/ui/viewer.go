@@ -12,6 +12,7 @@ import (
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
+	"rota/api/httpx"
 )
 
 // callTimeout bounds what a page waits for.
@@ -42,7 +43,8 @@ type viewer struct {
 
 func newViewer(u *UI, r *http.Request, id string) *viewer {
 	v := &viewer{ui: u, ctx: r.Context(), path: r.URL.Path, id: id, query: r.URL.Query()}
-	c, base, opt := inProcess{u.opts.API, r}, "http://this.server", codec.ForClient()
+	c := httpx.InProcess{API: u.opts.API, For: r, Authorization: r.Header.Get("Authorization")}
+	base, opt := "http://this.server", codec.ForClient()
 	v.actions = rotav1connect.NewActionServiceClient(c, base, opt)
 	v.trajectories = rotav1connect.NewTrajectoryServiceClient(c, base, opt)
 	v.nodes = rotav1connect.NewNodeServiceClient(c, base, opt)

@@ -19,6 +19,7 @@ var documented = []string{
 	"rota/v1/action.proto",
 	"rota/v1/trajectory.proto",
 	"rota/v1/file.proto",
+	"rota/v1/stream.proto",
 	"rota/v1/node.proto",
 	"rota/v1/quota.proto",
 	"rota/v1/class.proto",
@@ -41,7 +42,7 @@ const intro = `# API
 Generated from ` + "`api/rota/v1/*.proto`" + ` by ` + "`make generate`" + `; do not edit.
 
 Every method is ` + "`POST /rota.v1.SERVICE/METHOD`" + ` on the one port of any server
-(OutputService: of an agent): JSON or binary over Connect, gRPC or gRPC-Web. Field names in JSON are lowerCamelCase
+(OutputService: of an agent; KeyringService: of both, for servers): JSON or binary over Connect, gRPC or gRPC-Web. Field names in JSON are lowerCamelCase
 (snake_case is accepted), 64-bit integers are strings, bytes are base64, durations
 are like ` + "`\"1.5s\"`" + `. A field that does not exist is refused. Streams need a Connect or
 gRPC client. gRPC health and reflection are served too.

@@ -27,6 +27,7 @@ func descriptorSet(t *testing.T) []byte {
 		protodesc.ToFileDescriptorProto(timestamppb.File_google_protobuf_timestamp_proto),
 		action,
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_node_proto),
+		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_stream_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_trajectory_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_operator_proto),
 		protodesc.ToFileDescriptorProto(rotav1.File_rota_v1_engine_proto),

@@ -10,6 +10,10 @@
         trajectory.files.write("greeting", "hello")
         print(trajectory.run(["cat", "greeting"]).stdout)
 
+    with client.start(["python3", "-i"], tty=(24, 80)) as process:
+        process.write("print(6 * 7); exit()\\n")
+        print(process.wait().stdout)
+
     with client.turn("job-a/actor", operation="forward_backward", step=3) as turn:
         train()  # the job has its group of nodes for itself
 
@@ -23,7 +27,8 @@ A call that fails for want of a leader, or of a server, is repeated with other
 servers. Submissions carry a request ID, so that repeating them queues nothing twice.
 """
 
-from .aio import AsyncClient, AsyncCluster, AsyncEpisode, AsyncFiles, AsyncRollout, AsyncTrajectory, AsyncTurn, async_batches
+from .aio import AsyncClient, AsyncCluster, AsyncEpisode, AsyncFiles, AsyncProcess, AsyncRollout, AsyncTrajectory, AsyncTurn, async_batches
+from .background import Output, Process
 from .client import Client, Trajectory
 from .cluster import Cluster, Resources, Serverless, WorkerError
 from .episode import Batch, Episode, Model, ModelError, Rollout, Summary, batches
@@ -32,7 +37,7 @@ from .files import File, Files
 from .job import Job
 from .reward import AsyncReward, Reward
 from .rollout import Sample
-from .spec import Action, StartEstimate, Submission, spec
+from .spec import Action, StartEstimate, Submission, gang, spec
 from .throttle import throttled
 from .usage import used
 from .turn import Turn
@@ -45,6 +50,7 @@ __all__ = [
     "AsyncCluster",
     "AsyncEpisode",
     "AsyncFiles",
+    "AsyncProcess",
     "AsyncReward",
     "AsyncRollout",
     "AsyncTrajectory",
@@ -60,6 +66,8 @@ __all__ = [
     "Layout",
     "Model",
     "ModelError",
+    "Output",
+    "Process",
     "Resources",
     "Reward",
     "Rollout",
@@ -76,6 +84,7 @@ __all__ = [
     "WorkerError",
     "async_batches",
     "batches",
+    "gang",
     "hw_mapping",
     "register",
     "register_serverless",

@@ -7,6 +7,7 @@ import concurrent.futures
 import threading
 from typing import Any, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+from .background import Output, Process
 from .client import Client
 from .cluster import Cluster
 from .episode import Batch, Episode, Rollout, Summary, _batches
@@ -51,16 +52,34 @@ class AsyncClient:
         except asyncio.TimeoutError:
             raise TimeoutError(f"action {action} has not ended after {timeout_s} s") from None
 
-    async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
-        ids = await self.submit(spec(argv, **fields))
+    async def run(
+        self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | None = None, **fields: Any
+    ) -> Action:
+        process = await self.start(argv, stdin=stdin is not None, **fields)
         try:
-            action = await self.wait(ids[0])
+            if stdin is not None:
+                await process.feed(stdin)
+            action = await self.wait(process.id)
         except asyncio.CancelledError:
-            await asyncio.shield(self.cancel(ids[0]))
+            await asyncio.shield(self.cancel(process.id))
             raise
         if check and not action.succeeded:
             raise ActionFailed(action)
         return action
+
+    async def start(self, argv: Sequence[str] | None = None, **fields: Any) -> AsyncProcess:
+        """As Client.start."""
+        ids = await self.submit(spec(argv, **fields))
+        return AsyncProcess(self, ids[0])
+
+    async def list(self, **about: Any) -> list[Action]:
+        return await asyncio.to_thread(lambda: self.blocking.list(**about))
+
+    async def trajectories(self, **about: Any) -> list[dict]:
+        return await asyncio.to_thread(lambda: self.blocking.trajectories(**about))
+
+    async def summaries(self, **about: Any) -> list[dict]:
+        return await asyncio.to_thread(lambda: self.blocking.summaries(**about))
 
     async def create_node_group(self, name: str, nodes: int) -> dict:
         return await asyncio.to_thread(self.blocking.create_node_group, name, nodes)
@@ -245,6 +264,58 @@ class AsyncTrajectory:
 
     async def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         return await self.client.run(argv, check=check, trajectory=self.id, **fields)
+
+    async def start(self, argv: Sequence[str] | None = None, **fields: Any) -> AsyncProcess:
+        return await self.client.start(argv, trajectory=self.id, **fields)
+
+
+class AsyncProcess:
+    """As Process, for ``async with``."""
+
+    def __init__(self, client: AsyncClient, action: int):
+        self.client = client
+        self.id = action
+        self.blocking = Process(client.blocking, action)
+
+    async def write(self, data: bytes | str) -> None:
+        await asyncio.to_thread(self.blocking.write, data)
+
+    async def close_stdin(self) -> None:
+        await asyncio.to_thread(self.blocking.close_stdin)
+
+    async def feed(self, data: bytes | str) -> None:
+        await asyncio.to_thread(self.blocking.feed, data)
+
+    async def send_signal(self, signal: str | int, all: bool = False) -> None:
+        await asyncio.to_thread(self.blocking.send_signal, signal, all)
+
+    async def resize(self, rows: int, columns: int) -> None:
+        await asyncio.to_thread(self.blocking.resize, rows, columns)
+
+    async def poll(self) -> Action | None:
+        return await asyncio.to_thread(self.blocking.poll)
+
+    async def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Action:
+        action = await self.client.wait(self.id, timeout_s)
+        if check and not action.succeeded:
+            raise ActionFailed(action)
+        return action
+
+    async def cancel(self) -> None:
+        await self.client.cancel(self.id)
+
+    async def output(self, follow: bool = True) -> AsyncIterator[Output]:
+        """As Process.output; a thread waits for each piece."""
+        pieces = self.blocking.output(follow)
+        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            yield piece
+
+    async def __aenter__(self) -> AsyncProcess:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        if await self.poll() is None:
+            await self.cancel()
 
 
 class AsyncEpisode:

@@ -8,13 +8,16 @@ import json
 import random
 import secrets
 import ssl
+import struct
 import threading
 import time
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
+from .background import Process
 from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
 from .files import Files
+from .find import Find
 from .job import Cycle, Job, submission
 from .rollout import Rollouts
 from .spec import Action, Size, StartEstimate, Submission, size, spec
@@ -28,14 +31,14 @@ _SERVER = "rota://role/server"
 #: Methods that begin so may be repeated although they carry no request ID.
 _HARMLESS = (
     "RegisterEngine", "Get", "List", "Cancel", "Close", "Renew", "Yield", "Suspend", "Resume", "Complete", "Set",
-    "Stat", "Read", "Write", "Make", "PutSample", "PublishVersion",
+    "Stat", "Read", "Write", "Make", "PutSample", "PublishVersion", "ResizeActionTerminal",
 )
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
 _REMEMBERED_S = 240.0
 
 
-class Client(Rollouts, Workers):
+class Client(Find, Rollouts, Workers):
     """Talks to one cluster. Threads may share it.
 
     servers: host:port of one server or more. One is enough to find the leader; all
@@ -109,16 +112,26 @@ class Client(Rollouts, Workers):
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
+    def run(
+        self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | None = None, **fields: Any
+    ) -> Action:
         """Submits a command or an HTTP call, waits for its end and returns what became of it.
 
+        stdin: what the command finds in its standard input.
         With check, ActionFailed is raised unless that is success. See ``spec`` for
         the other arguments.
         """
-        action = self.wait(self.submit(spec(argv, **fields))[0])
-        if check and not action.succeeded:
-            raise ActionFailed(action)
-        return action
+        process = self.start(argv, stdin=stdin is not None, **fields)
+        if stdin is not None:
+            process.feed(stdin)
+        return process.wait(check=check)
+
+    def start(self, argv: Sequence[str] | None = None, **fields: Any) -> Process:
+        """Submits a command, and returns a Process to talk to it while it runs.
+
+        See ``spec`` for the arguments, such as stdin=True and tty=(24, 80).
+        """
+        return Process(self, self.submit(spec(argv, **fields))[0])
 
     def trajectory(
         self,
@@ -135,7 +148,7 @@ class Client(Rollouts, Workers):
             none, such as a path below its directory.
         objective: "step" divides cores so that the last trajectory of a step ends soon;
         "mean", the default, so that actions complete soon.
-        fields: others of OpenTrajectoryRequest, such as spreadGroup.
+        fields: others of OpenTrajectoryRequest, such as spreadGroup, and labels={"run": "42"}.
         """
         if objective is not None:
             fields["objective"] = "OBJECTIVE_" + objective.upper()
@@ -376,7 +389,8 @@ class Client(Rollouts, Workers):
         """
         request = request or {}
         _, _, name = method.partition("/")
-        harmless = name.startswith(_HARMLESS)
+        # Input without an offset is written again with each try.
+        harmless = name.startswith(_HARMLESS) and (name != "WriteActionInput" or "offset" in request)
         forgotten = time.monotonic() + (_REMEMBERED_S if "requestId" in request else 0)
         body = json.dumps(request).encode()
         give_up = time.monotonic() + self.retry_s
@@ -404,6 +418,32 @@ class Client(Rollouts, Workers):
         except Error as err:
             self._after(err, server)
             raise
+
+    def stream(self, method: str, request: dict) -> Iterator[dict]:
+        """One try of a call that is answered with many messages, such as "ActionService/WatchActions".
+
+        Raises TimeoutError if none comes for retry_s.
+        """
+        server = self._current
+        connection = self._connect(server)
+        connection.timeout = self.retry_s
+        body = json.dumps(request).encode()
+        headers = {"Content-Type": "application/connect+json", **self._token.headers(server, self._tls is not None)}
+        try:
+            connection.connect()
+            self._check_role(server, connection)
+            connection.request("POST", "/rota.v1." + method, struct.pack(">BI", 0, len(body)) + body, headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                raise from_answer(response.status, response.read())
+            yield from _messages(response)
+        except TimeoutError:
+            raise
+        except (OSError, http.client.HTTPException) as err:
+            self._next(server)
+            raise Error(f"{server}: {err}", retry_after=0.0) from None
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Closes the connections that nobody uses. Others are made when needed."""
@@ -493,6 +533,22 @@ def _outcome(err: Error, unsure: bool) -> Error:
     return UnknownOutcome(str(err), err.code, err.reason)
 
 
+def _messages(response: http.client.HTTPResponse) -> Iterator[dict]:
+    """The messages of a stream of Connect: each has flags and its length before it."""
+    while True:
+        head = response.read(5)
+        if len(head) < 5:
+            raise Error("the stream was cut off", retry_after=0.0)
+        flags, length = struct.unpack(">BI", head)
+        message = json.loads(response.read(length))
+        if flags & 2 == 0:
+            yield message
+        elif "error" in message:
+            raise from_answer(200, json.dumps(message["error"]).encode())
+        else:
+            return
+
+
 class Trajectory:
     """A session of actions. Leaving its context closes it.
 
@@ -511,6 +567,10 @@ class Trajectory:
     def run(self, argv: Sequence[str] | None = None, *, check: bool = False, **fields: Any) -> Action:
         """As Client.run, on the node of the trajectory."""
         return self.client.run(argv, check=check, trajectory=self.id, **fields)
+
+    def start(self, argv: Sequence[str] | None = None, **fields: Any) -> Process:
+        """As Client.start, on the node of the trajectory."""
+        return self.client.start(argv, trajectory=self.id, **fields)
 
     def close(self) -> None:
         """Cancels what is left of it, and gives its memory back."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import difflib
+import inspect
 import os
 import re
 import sys
@@ -28,6 +30,15 @@ def size(value: Size) -> int:
 def seconds(value: float) -> str:
     """A duration as the API has it."""
     return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises TypeError for a name that is not known, with the nearest that is."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            raise TypeError(f"{what} has no argument {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
 
 
 def http_call(call: str | Mapping[str, Any]) -> dict:
@@ -88,6 +99,9 @@ def spec(
     queue_timeout_s: float | None = None,
     timeout_s: float | None = None,
     traceparent: str | None = None,
+    stdin: bool = False,
+    tty: tuple[int, int] | None = None,
+    labels: Mapping[str, str] | None = None,
     **more: Any,
 ) -> dict:
     """An action to submit: a command, or an HTTP call that its node makes.
@@ -108,14 +122,18 @@ def spec(
     expect_s: how long it takes with one core or GPU, in seconds, if that is known.
     traceparent: the W3C trace context that the action is part of. The default is that of the
         current span of OpenTelemetry, if the program uses it, else TRACEPARENT.
+    stdin: True for a standard input that Process.write writes to; otherwise it is empty.
+    tty: rows and columns of a terminal, which is its standard input, output and error.
+    labels: for finding it, see Client.list.
     more: other fields of ActionSpec as docs/api.md has them, such as lossPolicy.
     """
+    refuse_unknown("an action", more, _MORE if more else ())
     if isinstance(argv, str):
         raise TypeError('argv is a list of words: for a shell write ["sh", "-c", COMMAND]')
     if (argv is None) == (http is None):
         raise TypeError("an action is either a command, argv, or an HTTP call, http")
-    if http is not None and (env or cwd):
-        raise TypeError("env and cwd are for commands")
+    if http is not None and (env or cwd or stdin or tty):
+        raise TypeError("env, cwd, stdin and tty are for commands")
     resources: dict = {}
     if isinstance(cores, int):
         resources["cores"] = cores
@@ -158,8 +176,33 @@ def spec(
         "queueTimeout": None if queue_timeout_s is None else seconds(queue_timeout_s),
         "runTimeout": None if timeout_s is None else seconds(timeout_s),
         "traceparent": traceparent or current_trace(),
+        "stdin": True if stdin else None,
+        "tty": None if tty is None else {"rows": tty[0], "columns": tty[1]},
+        "labels": dict(labels) if labels else None,
     }
     return {**{key: value for key, value in given.items() if value is not None}, **more}
+
+
+#: What spec may be given: its arguments, and the fields of ActionSpec by their names in the API.
+_MORE = {name for name in inspect.signature(spec).parameters if name != "more"} | {
+    "class", "command", "lossPolicy", "maxAttempts", "profile", "queueTimeout", "resources", "runTimeout", "gangSize", "gangSpread", "sizeHint", "trajectoryId",
+}
+
+
+def gang(one: Mapping[str, Any], size: int, *, spread: str | None = None) -> list[dict]:
+    """The actions of a gang: they start all at once, or none does, and end with the first that fails.
+
+    Submit them together: client.submit(*rota.gang(rota.spec(["./train"], gpus=8), 4)). Each finds its
+    place in ROTA_GANG_RANK, and the hosts of all in ROTA_GANG_HOSTS.
+
+    spread: "node" if each needs a node of its own.
+    """
+    if size < 1:
+        raise ValueError(f"a gang of {size} actions")
+    if spread not in (None, "node"):
+        raise ValueError(f'spread={spread!r} must be "node" or None')
+    place = {"gangSize": size} if spread is None else {"gangSize": size, "gangSpread": "GANG_SPREAD_NODE"}
+    return [{**one, **place} for _ in range(size)]
 
 
 class StartEstimate(NamedTuple):

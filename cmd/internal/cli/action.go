@@ -15,13 +15,14 @@ import (
 )
 
 func (a *app) actionCmd() *cobra.Command {
-	return group("action", "See, follow, await and cancel actions",
-		a.reads(a.actionListCmd()), a.reads(a.actionGetCmd()), a.actionCancelCmd(), a.actionWaitCmd(), a.actionLogsCmd(), a.actionWatchCmd())
+	return group("action", "See, follow, await, signal and cancel actions",
+		a.reads(a.actionListCmd()), a.reads(a.actionGetCmd()), a.reads(a.actionSummaryCmd()), a.actionCancelCmd(), a.actionWaitCmd(), a.logsCmd("action logs"), a.actionSignalCmd(), a.actionWatchCmd())
 }
 
 func (a *app) actionListCmd() *cobra.Command {
 	var (
 		states []string
+		labels []string
 		since  time.Duration
 		oldest bool
 		limit  int
@@ -36,6 +37,9 @@ func (a *app) actionListCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if req.Labels, err = parseLabels(labels); err != nil {
+				return err
+			}
 			req.Namespace, req.States, req.NewestFirst = a.settings.namespace, wanted, !oldest
 			if since > 0 {
 				req.SubmittedSince = timestamppb.New(time.Now().Add(-since))
@@ -45,6 +49,7 @@ func (a *app) actionListCmd() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "list only actions in these states, such as queued,running")
 	cmd.Flags().Uint64Var(&req.TrajectoryId, "trajectory", 0, "list only actions of this trajectory")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "list only actions with this label, KEY=VALUE; repeat the flag for those with all of several labels")
 	cmd.Flags().StringVar(&req.Name, "name", "", "list only actions with this name")
 	cmd.Flags().StringVar(&req.Class, "class", "", "list only actions of this class")
 	cmd.Flags().StringVar(&req.Node, "node", "", "list only actions that run or have run last on this node, or wait for it")
@@ -62,10 +67,7 @@ func (a *app) listActions(ctx context.Context, req *rotav1.ListActionsRequest, l
 	}
 	all := &rotav1.ListActionsResponse{}
 	for {
-		req.PageSize = 1000
-		if left := limit - len(all.Actions); limit > 0 {
-			req.PageSize = uint32(min(1000, left))
-		}
+		req.PageSize = pageSize(limit, len(all.Actions))
 		page, err := call(ctx, a, c.Actions.ListActions, req)
 		if err != nil {
 			return err
@@ -82,18 +84,18 @@ func (a *app) listActions(ctx context.Context, req *rotav1.ListActionsRequest, l
 		rows = append(rows, actionRow(act))
 	}
 	if all.NextPageToken != "" {
-		fmt.Fprintf(a.err, "rota: there are more actions than --limit allows; raise --limit or use --limit 0\n")
+		a.say("there are more actions than --limit allows; raise --limit or use --limit 0")
 	}
 	return a.print(all, actionHeader, rows)
 }
 
 // actionHeader names the columns of actionRow.
-var actionHeader = []string{"id", "state", "node", "cpus", "queued", "ran", "command"}
+var actionHeader = []string{"id", "state", "node", "cpus", "submitted", "queued", "ran", "exit", "command"}
 
 func actionRow(act *rotav1.Action) []string {
 	return []string{
 		strconv.FormatUint(act.Id, 10), stateText(act), act.Node, formatCPUs(act.Cpus),
-		formatAge(act.SubmitTime, act.StartTime), execText(act), commandText(act, 60),
+		formatTime(act.SubmitTime), formatAge(act.SubmitTime, act.StartTime), execText(act), exitText(act), commandText(act, 60),
 	}
 }
 
@@ -132,7 +134,9 @@ func actionFields(act *rotav1.Action) []field {
 		{"action", strconv.FormatUint(act.Id, 10)},
 		{"name", act.GetSpec().GetName()},
 		{"namespace", act.Namespace},
+		{"labels", labelsText(act.GetSpec().GetLabels())},
 		{"trajectory", optionalID(act.GetSpec().GetTrajectoryId())},
+		{"gang", gangText(act)},
 		{workName(act), commandText(act, 0)},
 		{"state", stateText(act)},
 		{"waiting for", strings.TrimPrefix(act.WaitingFor, "waits for ")},

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rota/api/client"
@@ -64,6 +65,14 @@ func resultText(act *rotav1.Action) string {
 		text += ": " + m
 	}
 	return text
+}
+
+// exitText is the exit code; empty unless the process exited.
+func exitText(act *rotav1.Action) string {
+	if act.GetResult().GetReason() != rotav1.EndReason_END_REASON_EXITED {
+		return ""
+	}
+	return strconv.Itoa(int(act.Result.ExitCode))
 }
 
 func execText(act *rotav1.Action) string {

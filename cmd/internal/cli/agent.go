@@ -10,11 +10,13 @@ import (
 
 	"rota/agent"
 	"rota/agent/runtime"
+	"rota/agent/runtime/container"
 	"rota/server/gossip"
 )
 
 // agentFlags are the flags of `rota agent`.
 type agentFlags struct {
+	containers agent.Containers
 	processFlags
 	name, pool    string
 	metrics       string
@@ -79,6 +81,10 @@ section "agent" of the config file.`,
 	fs.StringVar(&f.diskFloor, "disk-floor", runtime.Auto, "take no new work if --data-dir has less free space than this, such as 20GiB; 0: no limit; auto: 1GiB, or 5% of a smaller disk")
 	fs.IntVar(&f.asleepMax, "engines-asleep-max", agent.DefaultEnginesAsleepMax, "most engines of models that sleep at once on this node; others are stopped")
 	fs.Var(&f.asleepMemory, "engines-asleep-memory", "most memory that sleeping engines keep on this node, such as 200GiB; 0: half of the node's memory")
+	fs.StringVar(&f.containers.Address, "containerd", none, "socket of containerd, for trajectories in containers; auto: "+
+		container.DefaultAddress+" if containerd listens there; none: no containers")
+	fs.StringVar(&f.containers.Images, "images", "", "folder of OCI archives that containers may name as images")
+	fs.StringVar(&f.containers.Init, "rota-init", "", "program that is the first process of containers (default: rota-init beside this program)")
 	fs.BoolVar(&f.killOnExit, "kill-on-exit", false, "kill running actions when the agent stops, instead of leaving them for the next agent")
 	fs.BoolVar(&f.dev, "dev", false, "for trials: allow commands, run them as the agent's own user, and kill them at the end")
 	f.devices.addTo(cmd)
@@ -105,6 +111,7 @@ func (a *app) agent(cmd *cobra.Command, f *agentFlags) error {
 			return err
 		}
 		defer g.Stop()
+		cfg.Keyring = g
 		cfg.Discover = func(context.Context) []string { return g.Servers() }
 	}
 	if cfg.Tracer, err = f.tracer("rota-agent", cfg.Name, logger); err != nil {
@@ -136,7 +143,10 @@ func (f *agentFlags) config(s *settings, logger hclog.Logger) (agent.Config, err
 		Listen: f.listen, Metrics: f.metrics, Advertise: f.advertise, Labels: labels,
 		Cores: f.cores, Oversubscribe: f.oversubscribe, MemoryBytes: uint64(f.memory),
 		EnginesAsleepMax: &f.asleepMax, EnginesAsleepBytes: uint64(f.asleepMemory),
-		KillOnExit: f.killOnExit || f.dev, Logger: logger,
+		KillOnExit: f.killOnExit || f.dev, Logger: logger, Containers: f.containers,
+	}
+	if f.containers.Address == none {
+		cfg.Containers.Address = ""
 	}
 	if f.asleepMax < 0 {
 		return cfg, usageErrorf("--engines-asleep-max is %d; set it to 0 or more", f.asleepMax)

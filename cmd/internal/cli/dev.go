@@ -84,7 +84,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if err := os.Remove(filepath.Join(dir, readyFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	c, err := devcluster.Start(devcluster.Config{Dir: dir, Servers: f.servers, Agents: f.agents, BasePort: f.port, AgentArgs: agentArgs})
+	c, err := devcluster.Start(devcluster.Config{Dir: dir, Servers: f.servers, Agents: f.agents, BasePort: f.port, AgentArgs: agentArgs, ServerArgs: []string{"--e2b"}})
 	if err != nil {
 		return err
 	}

@@ -47,38 +47,51 @@ After a lost connection, it continues at the same place.`,
 	return cmd
 }
 
-func (a *app) actionLogsCmd() *cobra.Command {
+// logsCmd is "rota logs", which is "rota action logs", too: path is how its examples call it.
+func (a *app) logsCmd(path string) *cobra.Command {
 	var (
 		follow  bool
+		tail    int
 		attempt uint32
 	)
 	cmd := &cobra.Command{
 		Use: "logs ID", Short: "Print the output of an action, from its node", Args: exactly("ID"),
-		Long: `Prints standard output to standard output and standard error to standard error.
-If the node no longer has the output, it prints the last 4 KiB, which the cluster stores.`,
-		Example: "  rota action logs 42\n  rota action logs 42 --follow",
+		Long: `Prints standard output to standard output and standard error to standard error. Output has no
+times: --tail says with how many of the last lines of each stream to begin. If the node no
+longer has the output, it prints the last 4 KiB, which the cluster stores.
+
+With --follow, it ends with the action, and Ctrl-C ends it sooner. The exit code is 0 however
+the action ended; "rota attach" exits with the action's.`,
+		Example: "  rota " + path + " 42\n  rota " + path + " 42 --follow --tail 20",
 		RunE: a.withID(func(ctx context.Context, c *client.Client, id uint64) error {
 			if follow && attempt != 0 {
 				return usageErrorf("--follow shows every attempt; give --follow or --attempt, not both")
 			}
 			if follow {
 				sink := &outputSink{a: a}
-				if _, err := c.Follow(ctx, id, sink.update); err != nil {
+				if _, err := a.followTail(ctx, c, id, tail, sink, sink.update); err != nil {
 					return err
 				}
 				return sink.err
 			}
-			return a.logs(ctx, c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt})
+			return a.logs(ctx, c, &rotav1.ReadActionOutputRequest{ActionId: id, Attempt: attempt}, tail)
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new output until the action has ended")
+	cmd.Flags().IntVar(&tail, "tail", -1, "begin with this many of the last lines of each stream; -1: with all that the node keeps")
 	cmd.Flags().Uint32Var(&attempt, "attempt", 0, "attempt to read; 0: the newest")
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest) error {
+func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, tail int) error {
 	sink := &outputSink{a: a}
-	err := readOutput(ctx, c, req, sink)
+	var err error
+	if last := (&lastLines{most: tail}); tail >= 0 {
+		err = readOutput(ctx, c, req, last)
+		last.print(sink)
+	} else {
+		err = readOutput(ctx, c, req, sink)
+	}
 	if err == nil || sink.wrote || ctx.Err() != nil {
 		return err
 	}
@@ -95,15 +108,16 @@ func (a *app) logs(ctx context.Context, c *client.Client, req *rotav1.ReadAction
 	return sink.err
 }
 
-func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink *outputSink) error {
+func readOutput(ctx context.Context, c *client.Client, req *rotav1.ReadActionOutputRequest, sink chunkSink) error {
 	stream, err := c.Actions.ReadActionOutput(ctx, req)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
 	for stream.Receive() {
-		if sink.write(stream.Msg().Chunk); sink.err != nil {
-			return sink.err
+		sink.write(stream.Msg().Chunk)
+		if err := sink.failed(); err != nil {
+			return err
 		}
 	}
 	return stream.Err()
@@ -152,14 +166,11 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 		}, false))
 		return
 	}
-	if s.next == nil {
-		s.next = map[place]uint64{}
-	}
 	at := place{chunk.Attempt, chunk.Stream}
 	if dropped := chunk.Offset - s.next[at]; chunk.Offset > s.next[at] {
 		s.a.say("%s of older output were dropped", formatSize(dropped))
 	}
-	s.next[at] = chunk.Offset + uint64(len(chunk.Data))
+	s.begin(at, chunk.Offset+uint64(len(chunk.Data)))
 	var to io.Writer = s.a.out
 	if chunk.Stream == rotav1.OutputStream_OUTPUT_STREAM_STDERR {
 		to = s.a.err
@@ -167,6 +178,17 @@ func (s *outputSink) write(chunk *rotav1.OutputChunk) {
 	_, err := to.Write(chunk.Data)
 	s.fail(err)
 }
+
+// begin says where the next piece of a stream begins, if nothing is dropped.
+func (s *outputSink) begin(at place, offset uint64) {
+	if s.next == nil {
+		s.next = map[place]uint64{}
+	}
+	s.next[at] = offset
+}
+
+// failed implements chunkSink.
+func (s *outputSink) failed() error { return s.err }
 
 func (s *outputSink) fail(err error) {
 	if s.err == nil {

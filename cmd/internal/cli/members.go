@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -143,7 +141,7 @@ func groupFields(g *rotav1.NodeGroup) []field {
 		fields = append(fields, field{"member", text})
 	}
 	if g.Selector != nil {
-		fields = append(fields, field{"spares", selectorLabels(g.Selector.Labels) + " with " + gpusOfSelector(g.Selector)})
+		fields = append(fields, field{"spares", labelsText(g.Selector.Labels) + " with " + gpusOfSelector(g.Selector)})
 	}
 	return append(fields,
 		field{"degraded", orDash(g.Degraded)}, field{"open to actions", gapText(g)},
@@ -158,15 +156,6 @@ func memberName(m *rotav1.GroupMember) string {
 		return m.GetNode()
 	}
 	return m.Node + ":" + gpuRange(&rotav1.GpuChunk{First: m.FirstGpu, Gpus: m.Gpus})
-}
-
-// selectorLabels says "gpu=h100,zone=a".
-func selectorLabels(labels map[string]string) string {
-	var out []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		out = append(out, key+"="+labels[key])
-	}
-	return strings.Join(out, ",")
 }
 
 func gpusOfSelector(s *rotav1.MemberSelector) string {

@@ -31,10 +31,10 @@ func (a *app) nodeListCmd() *cobra.Command {
 			rows := make([][]string, 0, len(all.Nodes))
 			for _, n := range all.Nodes {
 				rows = append(rows, []string{n.Name, nodeState(n), n.Pool, coresText(n), memoryText(n),
-					fmt.Sprint(n.RunningActions), fmt.Sprint(n.QueuedActions), fmt.Sprint(n.OpenTrajectories), n.Runtime})
+					fmt.Sprint(n.RunningActions), fmt.Sprint(n.QueuedActions), fmt.Sprint(n.OpenTrajectories), yesNo(n.Containers), n.Runtime})
 			}
 			return a.print(all, []string{"name", "state", "pool", "free cores", "free memory",
-				"running", "queued", "trajectories", "runtime"}, rows)
+				"running", "queued", "trajectories", "containers", "runtime"}, rows)
 		},
 	}
 	cmd.Flags().StringVar(&pool, "pool", "", "list only nodes of this pool")
@@ -116,6 +116,7 @@ func (a *app) printNode(n *rotav1.Node) error {
 		{"pool", n.GetPool()},
 		{"address", n.GetAddress()},
 		{"runtime", n.GetRuntime()},
+		{"containers", containersText(n)},
 		{"labels", strings.Join(labels, " ")},
 		{"NUMA nodes", strings.Join(numa, "; ")},
 		{"free cores", coresText(n)},
@@ -163,4 +164,12 @@ func spareText(n *rotav1.Node) string {
 
 func memoryText(n *rotav1.Node) string {
 	return fmt.Sprintf("%s of %s", formatSize(n.GetFreeMemoryBytes()), formatSize(n.GetMemoryBytes()))
+}
+
+// containersText says whether trajectories with a container can live on a node.
+func containersText(n *rotav1.Node) string {
+	if !n.GetContainers() {
+		return "none run here"
+	}
+	return "trajectories with a container can live here"
 }

@@ -15,11 +15,12 @@ import (
 func (a *app) operatorCmd() *cobra.Command {
 	return group("operator", "Run the cluster: status, membership, backups, recovery, health, debugging",
 		a.statusCmd(), a.raftCmd(), a.stateHashCmd(), a.backupCmd(), a.recoverCmd(),
-		a.completed(group("namespace", "Create, list and delete namespaces",
-			a.namespaceCreateCmd(), a.reads(a.namespaceListCmd()), a.reads(a.namespaceUsageCmd()), a.namespaceDeleteCmd()), listNamespaceNames),
+		a.completed(group("namespace", "Create, share out, limit, list and delete namespaces",
+			a.namespaceCreateCmd(), a.namespaceSetCmd(), a.reads(a.namespaceGetCmd()), a.reads(a.namespaceListCmd()),
+			a.reads(a.namespaceUsageCmd()), a.namespaceDeleteCmd()), listNamespaceNames),
 		a.completed(group("pool", "List and delete pools, and resume halted ones",
 			a.reads(a.poolListCmd()), a.poolResumeCmd(), a.poolDeleteCmd()), listPoolNames),
-		a.raiseLevelCmd(), a.readyCmd(), a.logLevelCmd(), a.debugCmd())
+		a.upgradeCmd(), a.autopilotCmd(), a.keyringCmd(), a.readyCmd(), a.logLevelCmd(), a.debugCmd())
 }
 
 func (a *app) statusCmd() *cobra.Command {
@@ -88,6 +89,7 @@ func (a *app) namespaceCreateCmd() *cobra.Command {
 func (a *app) namespaceListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List namespaces", Args: exactly(),
+		Long:    "Lists namespaces with their weights, what they hold, and of how much at most. The share is the\npart that one would get of each resource if all that run or wait now wanted all of it.",
 		Example: "  rota operator namespace list",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.dial()
@@ -100,9 +102,13 @@ func (a *app) namespaceListCmd() *cobra.Command {
 			}
 			rows := make([][]string, 0, len(resp.Namespaces))
 			for _, n := range resp.Namespaces {
-				rows = append(rows, []string{n.Name, fmt.Sprint(n.QueuedActions)})
+				row := make([]string, 0, 7)
+				for _, f := range namespaceFields(n) {
+					row = append(row, f.value)
+				}
+				rows = append(rows, row)
 			}
-			return a.print(resp, []string{"name", "queued"}, rows)
+			return a.print(resp, []string{"name", "weight", "share", "queued", "running", "cores", "gpus"}, rows)
 		},
 	}
 }
@@ -184,35 +190,6 @@ func (a *app) poolResumeCmd() *cobra.Command {
 				return err
 			}
 			return a.printFields(resp, []field{{"resumed", args[0]}})
-		},
-	}
-}
-
-func (a *app) raiseLevelCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "raise-level [LEVEL]", Short: "End an upgrade: activate the new features of the release",
-		Long: `Raises the feature level of the cluster to LEVEL, or to the newest level that all servers
-support. Before that, the servers behave like the release before, and each server can go
-back to that release. You cannot lower the level again. The command fails unless every
-server answers and supports the level.`,
-		Example: "  rota operator status        # on each server: which levels it supports\n  rota operator raise-level", Args: atMostOne("LEVEL"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var level uint64
-			if len(args) > 0 {
-				var err error
-				if level, err = strconv.ParseUint(args[0], 10, 32); err != nil || level == 0 {
-					return usageErrorf("%q is not a feature level; give a number of 1 or more", args[0])
-				}
-			}
-			c, err := a.dial()
-			if err != nil {
-				return err
-			}
-			resp, err := call(cmd.Context(), a, c.Operator.RaiseLevel, &rotav1.RaiseLevelRequest{Level: uint32(level)})
-			if err != nil {
-				return err
-			}
-			return a.printFields(resp, []field{{"feature level", fmt.Sprint(resp.Level)}})
 		},
 	}
 }

@@ -26,9 +26,12 @@ type runFlags struct {
 	pool, name, dir       string
 	known                 knownFlags
 	env, quotas, settles  []string
+	labels                []string
 	http                  httpFlags
 	detach                bool
+	streams               streamFlags
 	gpu                   gpuDemandFlags
+	gang                  gangFlags
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -41,6 +44,14 @@ variables and the URL, {{engine}} becomes the address of the engine of --model, 
 http://127.0.0.1:40100; see: rota engine register --help. Ctrl-C cancels the action. If a
 server dies meanwhile, rota asks the next server with the same request ID, and nothing is
 lost.
+
+With --stdin, the command reads the standard input of rota, and Ctrl-C, TERM, HUP and QUIT
+go to the command; the fourth Ctrl-C cancels the action. With --tty, the command has a
+terminal. With both, all keys go to it, Ctrl-C too, and Ctrl-P Ctrl-Q leaves it running.
+
+With --gang several copies of the command start at once, on one or more nodes, or none
+does. Each line of their output begins with the rank of the copy. If one fails or its
+node is lost, the others are ended.
 
 With --url the action is an HTTP call, and its node makes the call. The body of the
 answer becomes the standard output, and the status the standard error. The exit code is
@@ -60,7 +71,11 @@ answer becomes the standard output, and the status the standard error. The exit 
   rota run --cores 0 --quota engine --method POST --url 'http://10.0.0.7:8000/wake_up?tags=weights'
   rota run --gpus 1,2,4 --model reward-7 --gpu-memory 20GiB --setup 5s -- ./judge --tp {{gpus}}
   rota run --gpus 1 --model judge-7b --url '{{engine}}/v1/completions' --data @question.json
-  rota run --detach -- make all`,
+  rota run --gang 4 --gpus 8 -- ./train.sh
+  rota run --gang 2 --gang-spread node --cores 4 -- ./worker
+  rota run --detach -- make all
+  rota run -i -t -- python3
+  rota run -i -- sha256sum < model.bin`,
 		Args: func(_ *cobra.Command, args []string) error {
 			return f.checkWork(args)
 		},
@@ -69,10 +84,7 @@ answer becomes the standard output, and the status the standard error. The exit 
 			if err != nil {
 				return err
 			}
-			if f.detach {
-				return a.submitDetached(cmd.Context(), spec)
-			}
-			return a.runAction(cmd.Context(), spec)
+			return a.runSpec(cmd.Context(), spec, &f)
 		},
 	}
 	f.addTo(cmd)
@@ -91,14 +103,17 @@ func (f *runFlags) addTo(cmd *cobra.Command) {
 	fs.Uint64Var(&f.trajectory, "trajectory", 0, "trajectory of the action")
 	fs.StringVar(&f.pool, "pool", "", `pool of nodes (default "default")`)
 	fs.StringVar(&f.name, "name", "", "free text for humans")
+	fs.StringArrayVar(&f.labels, "label", nil, "label to find the action by, KEY=VALUE; repeat the flag for more labels")
 	fs.StringVar(&f.dir, "dir", "", "working directory: an absolute path that exists on the node, or a path below the directory of the trajectory, or without one below a fresh directory (default: that directory)")
 	fs.StringArrayVar(&f.quotas, "quota", nil, "quota that the action needs, NAME or NAME=UNITS; repeat the flag for more quotas")
 	fs.StringArrayVar(&f.settles, "settle", nil, "where the answer to --url says what the call really used of a quota with a window: NAME=usage (OpenAI, Anthropic) or NAME=PATH, such as tokens=usage.total_tokens or cents=usage.cost*100; repeat the flag for more quotas")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of the command, NAME=VALUE; repeat the flag for more variables")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "print the action's ID and return at once")
+	f.streams.addTo(fs)
 	f.http.addTo(fs)
 	f.known.addTo(fs)
 	f.gpu.addTo(fs)
+	f.gang.addTo(fs)
 	noInterspersed(fs)
 }
 
@@ -123,6 +138,9 @@ func (f *runFlags) spec(argv []string) (*rotav1.ActionSpec, error) {
 	}
 	if f.keepCores {
 		spec.Resources.Resizable = proto.Bool(false)
+	}
+	if spec.Labels, err = parseLabels(f.labels); err != nil {
+		return nil, err
 	}
 	if err := f.work(spec, argv); err != nil {
 		return nil, err
@@ -169,16 +187,17 @@ func parseEnv(texts []string) (map[string]string, error) {
 	return env, nil
 }
 
-func (a *app) submitDetached(ctx context.Context, spec *rotav1.ActionSpec) error {
+func (a *app) submitDetached(ctx context.Context, specs []*rotav1.ActionSpec) error {
 	c, err := a.dial()
 	if err != nil {
 		return runFailed(err)
 	}
-	ids, err := c.Submit(ctx, spec)
+	ids, err := c.Submit(ctx, specs...)
 	if err != nil {
 		return runFailed(err)
 	}
-	return a.printLine(&rotav1.SubmitActionsResponse{Ids: ids}, fmt.Sprint(ids[0]))
+	lines := strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", "\n")
+	return a.printLine(&rotav1.SubmitActionsResponse{Ids: ids}, lines)
 }
 
 // runAction follows an action to its end and turns the end into an exit code.

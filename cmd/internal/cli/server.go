@@ -10,6 +10,8 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/server"
 	"rota/server/audit"
+	"rota/server/autopilot"
+	"rota/server/e2b"
 	"rota/server/gossip"
 	"rota/server/replica"
 )
@@ -23,8 +25,11 @@ type serverFlags struct {
 	logStore  string
 	snapshot  uint64
 	trailing  uint64
+	autopilot autopilot.Settings
 	diskHang  time.Duration
 	audit     auditFlags
+	e2b       bool
+	templates string
 
 	lease, leaseMargin, retention time.Duration
 	queueActions                  uint32
@@ -59,6 +64,7 @@ section "server" of the config file.`,
 	fs.StringVar(&f.logStore, "log-store", string(replica.WAL), "store of the log: wal or boltdb; the server converts an existing log at start")
 	fs.Uint64Var(&f.snapshot, "snapshot-threshold", 0, "entries between snapshots (default 8192)")
 	fs.Uint64Var(&f.trailing, "trailing-logs", 0, "entries that stay in the log after a snapshot (default 3 x --snapshot-threshold)")
+	autopilotFlags(fs, &f.autopilot)
 	fs.DurationVar(&f.diskHang, "disk-hang-limit", 0, "time limit for a write to disk; the server ends if a write takes longer (default 10s)")
 	fs.DurationVar(&f.lease, "lease", 0, "of a new cluster: lease of a node")
 	fs.DurationVar(&f.leaseMargin, "lease-margin", 0, "of a new cluster: safety margin of a lease")
@@ -66,6 +72,8 @@ section "server" of the config file.`,
 	fs.Var(&f.queueBytes, "queue-bytes-max", "of a new cluster: maximum bytes of queued actions")
 	fs.DurationVar(&f.retention, "retention", 0, "of a new cluster: how long ended actions are retained")
 	fs.Var(&f.retentionBytes, "retention-bytes-max", "of a new cluster: maximum bytes of ended actions")
+	fs.BoolVar(&f.e2b, "e2b", false, "also serve the API of E2B, so that its SDKs can use this server")
+	fs.StringVar(&f.templates, "e2b-templates", "", `file in JSON with the templates of --e2b (default: "base", with the pool "default")`)
 	f.audit.addTo(fs)
 	f.ledger.addTo(cmd)
 	return cmd
@@ -92,6 +100,19 @@ func (a *app) server(cmd *cobra.Command, f *serverFlags) error {
 	})
 }
 
+// e2bTemplates returns the templates of the API of E2B; nil if it is not served.
+func (f *serverFlags) e2bTemplates() (e2b.Templates, error) {
+	switch {
+	case !f.e2b && f.templates != "":
+		return nil, usageErrorf("--e2b-templates needs --e2b")
+	case !f.e2b:
+		return nil, nil
+	case f.templates == "":
+		return e2b.DefaultTemplates(), nil
+	}
+	return e2b.ReadTemplates(f.templates)
+}
+
 func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, error) {
 	voters, err := parseServers(f.bootstrap)
 	if err != nil {
@@ -113,11 +134,16 @@ func (f *serverFlags) config(s *settings, logger hclog.Logger) (server.Config, e
 	if err != nil {
 		return server.Config{}, err
 	}
+	templates, err := f.e2bTemplates()
+	if err != nil {
+		return server.Config{}, err
+	}
 	return server.Config{
-		ID: f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
+		E2B: templates,
+		ID:  f.id, DataDir: f.dataDir, Listen: f.listen, Advertise: f.advertise, Bootstrap: voters,
 		Settings: settings, Gossip: g, TLS: s.tlsFiles(),
 		HeartbeatTimeout: f.heartbeat, LogStore: store, SnapshotThreshold: f.snapshot,
-		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang,
+		TrailingLogs: f.trailing, DiskHangLimit: f.diskHang, Autopilot: f.autopilot,
 		Version: Version, Logger: logger,
 	}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,23 +11,34 @@ import (
 )
 
 func (a *app) tlsCmd() *cobra.Command {
-	return group("tls", "Make the certificates of a cluster", a.tlsInitCmd(), a.tlsIssueCmd(), a.tlsRenewCmd())
+	return group("tls", "Make, show and replace the certificates of a cluster",
+		a.tlsInitCmd(), a.tlsIssueCmd(), a.tlsRenewCmd(), a.tlsShowCmd(), a.tlsCACmd())
 }
 
 func (a *app) tlsInitCmd() *cobra.Command {
-	var dir string
+	var (
+		dir string
+		ca  pki.Authority
+	)
 	cmd := &cobra.Command{
 		Use: "init", Short: "Make a certificate authority", Args: exactly(),
 		Example: "  rota tls init --dir pki\n  rota tls issue server server-1 --dir pki",
 		RunE: func(*cobra.Command, []string) error {
-			if err := pki.NewCA(dir); err != nil {
+			if err := pki.NewAuthority(dir, ca); err != nil {
 				return err
 			}
 			return a.printValue(map[string]string{"dir": dir}, []string{"certificate authority"}, [][]string{{dir}})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "pki", "folder of the authority")
+	authorityFlags(cmd, &ca)
 	return cmd
+}
+
+// authorityFlags are those of commands that make a certificate authority.
+func authorityFlags(cmd *cobra.Command, ca *pki.Authority) {
+	cmd.Flags().StringVar(&ca.Name, "name", "", `name of the authority (default: "rota CA")`)
+	cmd.Flags().DurationVar(&ca.Lifetime, "lifetime", 0, "validity of the authority, such as 43800h (default: ten years)")
 }
 
 func (a *app) tlsIssueCmd() *cobra.Command {
@@ -63,24 +73,47 @@ node groups, namespaces, nodes and engines.`,
 
 func (a *app) tlsRenewCmd() *cobra.Command {
 	var (
-		dir      string
-		lifetime time.Duration
+		dir string
+		all bool
+		r   pki.Renewal
 	)
 	cmd := &cobra.Command{
-		Use: "renew NAME", Short: "Replace a certificate and its key", Args: exactly("NAME"),
-		Long: `The new certificate has a new key, and the role, the names and the lifetime of the old
+		Use: "renew [NAME...]", Short: "Replace certificates and their keys",
+		Long: `Each new certificate has a new key, and the role, the names and the lifetime of the old
 certificate. Processes that use these files read them again by themselves. If the files
 are used elsewhere, copy both files there. The old certificate stays valid until its end.`,
-		Example: "  rota tls renew node-1 --dir pki",
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := pki.Renew(dir, args[0], lifetime); err != nil {
-				return err
+		Example: "  rota tls renew node-1 --dir pki\n  rota tls renew --all --dir pki",
+		RunE: func(_ *cobra.Command, names []string) error {
+			if all != (len(names) == 0) {
+				return usageErrorf("give either the NAMEs of certificates or --all")
 			}
-			return a.printFiles(pki.FilesIn(dir, args[0]))
+			if all && len(r.Hosts) > 0 {
+				return usageErrorf("--host is for one certificate, not for --all")
+			}
+			if all {
+				issued, err := pki.Issued(dir)
+				if err != nil {
+					return err
+				}
+				for _, c := range issued {
+					names = append(names, c.Name)
+				}
+			}
+			rows := make([][]string, 0, len(names))
+			for _, name := range names {
+				if err := pki.Renew(dir, name, r); err != nil {
+					return err
+				}
+				f := pki.FilesIn(dir, name)
+				rows = append(rows, []string{name, f.Cert, f.Key})
+			}
+			return a.printValue(names, []string{"renewed", "certificate", "key"}, rows)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "pki", "folder of the authority")
-	cmd.Flags().DurationVar(&lifetime, "lifetime", 0, "validity of the new certificate, such as 720h (default: as long as the old certificate)")
+	cmd.Flags().BoolVar(&all, "all", false, "renew every certificate in the folder")
+	cmd.Flags().StringArrayVar(&r.Hosts, "host", nil, "address or host name of the new certificate; repeat the flag for more (default: those of the old certificate)")
+	cmd.Flags().DurationVar(&r.Lifetime, "lifetime", 0, "validity of the new certificates, such as 720h (default: as long as the old certificate)")
 	return cmd
 }
 

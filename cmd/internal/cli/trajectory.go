@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,22 +17,40 @@ import (
 
 func (a *app) trajectoryCmd() *cobra.Command {
 	return group("trajectory", "Open, close and see trajectories: sessions with a node and reserved memory",
-		a.trajectoryOpenCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()),
+		a.trajectoryOpenCmd(), a.trajectoryExtendCmd(), a.trajectoryCloseCmd(), a.reads(a.trajectoryGetCmd()), a.reads(a.trajectoryListCmd()), a.reads(a.trajectorySummaryCmd()),
 		a.trajectorySuspendCmd(), a.trajectoryResumeCmd())
+}
+
+func objectiveFlag(cmd *cobra.Command, objective *string) {
+	cmd.Flags().StringVar(objective, "objective", "mean", "what cores are divided for: mean (actions complete soon) or step (the last trajectory of a step ends soon)")
+	words(cmd, "objective", "mean", "step")
+}
+
+// unlessZero is nil for no time at all.
+func unlessZero(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// spread adds the flags that name a group of trajectories and the label that keeps them apart.
+func spread(cmd *cobra.Command, group, label *string) {
+	cmd.Flags().StringVar(group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
+	cmd.Flags().StringVar(label, "spread-label", "", "label of nodes; its values are the failure domains, such as zone")
 }
 
 func (a *app) trajectoryOpenCmd() *cobra.Command {
 	var (
-		name, pool   string
-		group, label string
-		memory       size
-		idle         time.Duration
-		objective    string
-		dir          string
-		env          []string
-		generation   generationFlags
-		rollout      uint64
-		member       uint32
+		name, pool, dir, objective string
+		group, label               string
+		memory                     size
+		idle, timeout              time.Duration
+		env, labels                []string
+		generation                 generationFlags
+		rollout                    uint64
+		member                     uint32
+		container                  containerFlags
 	)
 	cmd := &cobra.Command{
 		Use: "open", Short: "Open a trajectory on the node with the most free memory", Args: exactly(),
@@ -42,12 +59,14 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			"  rota trajectory open --memory 512MiB --spread-group step-12 --spread-label zone\n" +
 			"  rota trajectory open --memory 512MiB --objective step\n" +
 			"  rota trajectory open --memory 512MiB --env CI=1 --dir project\n" +
+			"  rota trajectory open --memory 2GiB --image python:3.12\n" +
 			"  rota trajectory open --policy math-7b --class gsm8k --prompt-tokens 900 --hardware h800,h20\n" +
+			"  rota trajectory open --label run=42 --label task=django-1234\n" +
 			"  rota trajectory open --rollout 3 --group 0",
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
 			req := &rotav1.OpenTrajectoryRequest{
 				Namespace: a.settings.namespace, Name: name, Pool: pool, MemoryBytes: uint64(memory),
-				SpreadGroup: group, SpreadLabel: label,
+				SpreadGroup: group, SpreadLabel: label, Timeout: durationpb.New(timeout),
 			}
 			switch objective {
 			case "mean":
@@ -56,23 +75,27 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 			default:
 				return usageErrorf("--objective must be mean or step, not %q", objective)
 			}
-			if dir != "" || len(env) > 0 {
+			inside, err := container.spec()
+			if err != nil {
+				return err
+			}
+			if dir != "" || len(env) > 0 || inside != nil {
 				variables, err := parseEnv(env)
 				if err != nil {
 					return err
 				}
-				req.Spec = &rotav1.TrajectorySpec{Dir: dir, Env: variables}
+				req.Spec = &rotav1.TrajectorySpec{Dir: dir, Env: variables, Container: inside}
 			}
-			var err error
+			if req.Labels, err = parseLabels(labels); err != nil {
+				return err
+			}
 			if req.Rollout, err = membership(rollout, member); err != nil {
 				return err
 			}
 			if req.Generation, err = generation.spec(); err != nil {
 				return err
 			}
-			if idle > 0 {
-				req.IdleTimeout = durationpb.New(idle)
-			}
+			req.IdleTimeout = unlessZero(idle)
 			t, err := c.OpenTrajectory(ctx, req)
 			if err != nil {
 				return err
@@ -81,17 +104,18 @@ func (a *app) trajectoryOpenCmd() *cobra.Command {
 		}),
 	}
 	generation.addTo(cmd)
+	container.addTo(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "free text for humans")
 	cmd.Flags().StringVar(&pool, "pool", "", `pool of nodes (default "default")`)
 	cmd.Flags().Var(&memory, "memory", "memory to reserve for the life of the trajectory, such as 512MiB")
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "environment variable of all commands, NAME=VALUE; repeat the flag for more variables")
 	cmd.Flags().StringVar(&dir, "dir", "", "working directory of commands that name none: a path below the directory of the trajectory, or an absolute path that exists on the node")
-	cmd.Flags().StringVar(&group, "spread-group", "", "prefer failure domains with few trajectories of this group, such as a step of a job")
-	cmd.Flags().StringVar(&label, "spread-label", "", "label of nodes; its values are the failure domains, such as zone")
+	cmd.Flags().StringArrayVar(&labels, "label", nil, "label to find the trajectory by, KEY=VALUE; repeat the flag for more labels")
+	spread(cmd, &group, &label)
 	cmd.Flags().Uint64Var(&rollout, "rollout", 0, "rollout that the trajectory makes a sample for")
 	cmd.Flags().Uint32Var(&member, "group", 0, "prompt group of the rollout, from 0; only with --rollout")
-	cmd.Flags().StringVar(&objective, "objective", "mean", "what cores are divided for: mean (actions complete soon) or step (the last trajectory of a step ends soon)")
-	words(cmd, "objective", "mean", "step")
+	objectiveFlag(cmd, &objective)
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "close the trajectory this long after it was opened, whatever it does then; 0: never")
 	cmd.Flags().DurationVar(&idle, "idle-timeout", 0, "close the trajectory after this time without an action; 0: never")
 	return cmd
 }
@@ -111,6 +135,21 @@ func (a *app) trajectoryVerb(use, short, example string,
 	}
 }
 
+func (a *app) trajectoryExtendCmd() *cobra.Command {
+	var timeout time.Duration
+	var onlyLater bool
+	cmd := a.trajectoryVerb("extend", "Set when a trajectory closes by itself", "  rota trajectory extend 7 --timeout 30m\n  rota trajectory extend 7 --timeout 0",
+		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
+			resp, err := call(ctx, a, c.Trajectories.ExtendTrajectory, &rotav1.ExtendTrajectoryRequest{
+				Id: id, Timeout: durationpb.New(timeout), OnlyLater: onlyLater,
+			})
+			return resp.GetTrajectory(), err
+		})
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "close the trajectory this long from now, whatever it does then; 0: never")
+	cmd.Flags().BoolVar(&onlyLater, "only-later", false, "leave a later time as it is, and a trajectory that never closes by itself")
+	return cmd
+}
+
 func (a *app) trajectoryCloseCmd() *cobra.Command {
 	return a.trajectoryVerb("close", "Close a trajectory and cancel its remaining actions", "  rota trajectory close 7",
 		func(ctx context.Context, c *client.Client, id uint64) (*rotav1.Trajectory, error) {
@@ -127,32 +166,6 @@ func (a *app) trajectoryGetCmd() *cobra.Command {
 		})
 }
 
-func (a *app) trajectoryListCmd() *cobra.Command {
-	var ended bool
-	cmd := &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List open trajectories", Args: exactly(),
-		Example: "  rota trajectory list --ended",
-		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
-			all := &rotav1.ListTrajectoriesResponse{}
-			req := &rotav1.ListTrajectoriesRequest{Namespace: a.settings.namespace, IncludeEnded: ended, PageSize: 1000}
-			err := pages(ctx, a, c.Trajectories.ListTrajectories, req, &req.PageToken, func(page *rotav1.ListTrajectoriesResponse) {
-				all.Trajectories = append(all.Trajectories, page.Trajectories...)
-			})
-			if err != nil {
-				return err
-			}
-			rows := make([][]string, 0, len(all.Trajectories))
-			for _, t := range all.Trajectories {
-				rows = append(rows, []string{strconv.FormatUint(t.Id, 10), trajectoryState(t), t.Node,
-					formatSize(t.MemoryBytes), fmt.Sprint(t.LiveActions), formatTime(t.OpenTime), t.Name})
-			}
-			return a.print(all, []string{"id", "state", "node", "memory", "live", "opened", "name"}, rows)
-		}),
-	}
-	cmd.Flags().BoolVar(&ended, "ended", false, "list closed and lost trajectories too")
-	return cmd
-}
-
 func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 	return a.printFields(t, append([]field{
 		{"trajectory", optionalID(t.GetId())},
@@ -161,10 +174,12 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"state", trajectoryState(t)},
 		{"pool", t.GetPool()},
 		{"node", t.GetNode()},
+		{"waits for", homeText(t)},
 		{"spread group", t.GetSpreadGroup()},
 		{"spread domain", spreadDomain(t)},
 		{"rollout", membershipText(t.GetRollout())},
 		{"objective", enumWord(t.GetObjective(), "OBJECTIVE_")},
+		{"labels", labelsText(t.GetLabels())},
 		{"memory", formatSize(t.GetMemoryBytes())},
 		{"directory", t.GetSpec().GetDir()},
 		{"environment", strings.Join(slices.Sorted(maps.Keys(t.GetSpec().GetEnv())), " ")},
@@ -172,6 +187,18 @@ func (a *app) printTrajectory(t *rotav1.Trajectory) error {
 		{"opened", formatTime(t.GetOpenTime())},
 		{"ended", formatTime(t.GetEndTime())},
 	}, generationFields(t.GetGeneration())...))
+}
+
+// homeText says what node a pending trajectory waits for; empty: it does not wait.
+func homeText(t *rotav1.Trajectory) string {
+	if t.GetState() != rotav1.TrajectoryState_TRAJECTORY_STATE_PENDING {
+		return ""
+	}
+	text := fmt.Sprintf("a node of pool %s with %s of free memory", t.GetPool(), formatSize(t.GetMemoryBytes()))
+	if t.GetSpec().GetContainer() != nil {
+		text += " that runs containers; see: rota node list"
+	}
+	return text
 }
 
 // spreadDomain is the failure domain as LABEL=VALUE.
@@ -183,7 +210,7 @@ func spreadDomain(t *rotav1.Trajectory) string {
 }
 
 func trajectoryState(t *rotav1.Trajectory) string {
-	return enumWord(t.GetState(), "TRAJECTORY_STATE_")
+	return enumWord(t.GetState(), trajectoryStatePrefix)
 }
 
 // membership is the place of a trajectory in a rollout; nil without a rollout.

@@ -16,7 +16,7 @@ func (a *app) actionWaitCmd() *cobra.Command {
 	var limit time.Duration
 	cmd := &cobra.Command{
 		Use: "wait ID...", Short: "Wait until actions have ended", Args: atLeastOne("ID"),
-		Long:    "Wait until actions have ended, and list them. The exit code is 0 if all of them succeeded.",
+		Long:    "Wait until actions have ended, and list them. The exit code is 0 if all of them succeeded,\nand that of the command if there is one action, and its command exited.",
 		Example: "  rota action wait 42\n  rota action wait 42 43 44 --timeout 10m",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			ids, err := parseIDs(args)
@@ -58,6 +58,9 @@ func (a *app) waitForActions(ctx context.Context, c *client.Client, ids []uint64
 	}
 	if err := a.print(all, actionHeader, rows); err != nil {
 		return err
+	}
+	if len(ids) == 1 && failed > 0 && all.Actions[0].GetResult().GetReason() == rotav1.EndReason_END_REASON_EXITED {
+		return &codeError{int(all.Actions[0].Result.ExitCode), fmt.Errorf("action %d: %s", ids[0], resultText(all.Actions[0]))}
 	}
 	if failed > 0 {
 		return &codeError{exitError, fmt.Errorf("%d of %d actions did not succeed", failed, len(ids))}

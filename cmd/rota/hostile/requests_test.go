@@ -56,7 +56,7 @@ func TestRequests(t *testing.T) {
 	seen := s.look()
 	for name, requests := range map[string][]request{
 		"malformed": s.malformed(), "oversized": s.oversized(), "unknown": s.unknown(), "invalid": s.invalid(),
-		"replayed and expired": s.replayed(), "agent": s.agent(), "operator": s.operator(), "peer": s.peer(),
+		"replayed and expired": s.replayed(), "agent": s.agent(), "operator": s.operator(), "peer": s.peer(), "streams": s.streams(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, r := range requests {

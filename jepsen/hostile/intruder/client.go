@@ -97,6 +97,7 @@ func (in *intruder) operate(ctx context.Context) {
 		"OperatorService/StageRestore":       `{"id":"owned","data":"AA=="}`,
 		"OperatorService/CommitRestore":      `{"id":"owned","parts":1,"force":true}`,
 		"OperatorService/CreateNamespace":    `{"name":"owned"}`,
+		"OperatorService/UpdateNamespace":    `{"name":"default","weight":1000}`,
 		"OperatorService/DeleteNamespace":    `{"name":"default"}`,
 		"OperatorService/DeletePool":         `{"name":"default"}`,
 		"OperatorService/ResumePool":         `{"name":"default"}`,

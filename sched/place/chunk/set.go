@@ -52,6 +52,10 @@ func (s Set) whole(l Level) Set {
 	return s & aligned[l]
 }
 
+// Chunks returns how many aligned chunks of the level are in the set, also as parts of larger
+// ones. They do not overlap: whichever is taken, the others stay.
+func (s Set) Chunks(l Level) int { return s.whole(l).Len() }
+
 // maximal returns the starts of the free chunks of the level: those that are
 // part of no larger one.
 func (s Set) maximal(l Level) Set {

@@ -280,6 +280,8 @@ type Command struct {
 	//	*Command_SetAccess
 	//	*Command_ChangeWorkerPool
 	//	*Command_DeletePolicy
+	//	*Command_UpdateNamespace
+	//	*Command_ExtendTrajectory
 	Verb isCommand_Verb `protobuf_oneof:"verb"`
 	// Accessor ID of the token that the proposer was called with: the command is refused if the
 	// token is revoked or expired when it is applied. Empty: another identity. From feature
@@ -911,6 +913,24 @@ func (x *Command) GetDeletePolicy() *DeletePolicy {
 	return nil
 }
 
+func (x *Command) GetUpdateNamespace() *UpdateNamespace {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_UpdateNamespace); ok {
+			return x.UpdateNamespace
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExtendTrajectory() *ExtendTrajectory {
+	if x != nil {
+		if x, ok := x.Verb.(*Command_ExtendTrajectory); ok {
+			return x.ExtendTrajectory
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetToken() string {
 	if x != nil {
 		return x.Token
@@ -1182,6 +1202,14 @@ type Command_DeletePolicy struct {
 	DeletePolicy *DeletePolicy `protobuf:"bytes,76,opt,name=delete_policy,json=deletePolicy,proto3,oneof"`
 }
 
+type Command_UpdateNamespace struct {
+	UpdateNamespace *UpdateNamespace `protobuf:"bytes,86,opt,name=update_namespace,json=updateNamespace,proto3,oneof"`
+}
+
+type Command_ExtendTrajectory struct {
+	ExtendTrajectory *ExtendTrajectory `protobuf:"bytes,90,opt,name=extend_trajectory,json=extendTrajectory,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Verb() {}
 
 func (*Command_SubmitActions) isCommand_Verb() {}
@@ -1311,6 +1339,10 @@ func (*Command_SetAccess) isCommand_Verb() {}
 func (*Command_ChangeWorkerPool) isCommand_Verb() {}
 
 func (*Command_DeletePolicy) isCommand_Verb() {}
+
+func (*Command_UpdateNamespace) isCommand_Verb() {}
+
+func (*Command_ExtendTrajectory) isCommand_Verb() {}
 
 // Request identifies a client's request for retries.
 type Request struct {
@@ -1697,7 +1729,14 @@ type Action struct {
 	// It keeps the cores that it is started with. From feature level 3 on.
 	Fixed bool `protobuf:"varint,11,opt,name=fixed,proto3" json:"fixed,omitempty"`
 	// How large it is, in a unit of its class; 0: unknown. From feature level 3 on.
-	SizeHint      uint64 `protobuf:"varint,12,opt,name=size_hint,json=sizeHint,proto3" json:"size_hint,omitempty"`
+	SizeHint uint64 `protobuf:"varint,12,opt,name=size_hint,json=sizeHint,proto3" json:"size_hint,omitempty"`
+	// How many actions its gang has, which stand one after the other; 0: it belongs to none. From
+	// feature level 3 on.
+	GangSize uint32 `protobuf:"varint,13,opt,name=gang_size,json=gangSize,proto3" json:"gang_size,omitempty"`
+	// Each member of its gang runs on a node of its own.
+	GangSpread bool `protobuf:"varint,14,opt,name=gang_spread,json=gangSpread,proto3" json:"gang_spread,omitempty"`
+	// In the order of the keys; spec is without them. From feature level 3 on.
+	Labels        []*Label `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1814,6 +1853,27 @@ func (x *Action) GetSizeHint() uint64 {
 		return x.SizeHint
 	}
 	return 0
+}
+
+func (x *Action) GetGangSize() uint32 {
+	if x != nil {
+		return x.GangSize
+	}
+	return 0
+}
+
+func (x *Action) GetGangSpread() bool {
+	if x != nil {
+		return x.GangSpread
+	}
+	return false
+}
+
+func (x *Action) GetLabels() []*Label {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
 }
 
 // Needs are the parts of an action's cost that most actions do not have.
@@ -2210,7 +2270,14 @@ type OpenTrajectory struct {
 	// Its group of a rollout. Since feature level 3.
 	Rollout *RolloutMembership `protobuf:"bytes,11,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// What it generates. Since feature level 3.
-	Generation    *GenerationSpec `protobuf:"bytes,12,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation *GenerationSpec `protobuf:"bytes,12,opt,name=generation,proto3" json:"generation,omitempty"`
+	// In the order of the keys. Since feature level 3.
+	Labels []*Label `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty"`
+	// It closes this long after it was opened, whatever it does then; 0: never. Since feature
+	// level 3.
+	TimeoutNs int64 `protobuf:"varint,14,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	// It lives only on nodes that run containers. Since feature level 3.
+	Container     bool `protobuf:"varint,15,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2329,6 +2396,27 @@ func (x *OpenTrajectory) GetGeneration() *GenerationSpec {
 	return nil
 }
 
+func (x *OpenTrajectory) GetLabels() []*Label {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *OpenTrajectory) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+func (x *OpenTrajectory) GetContainer() bool {
+	if x != nil {
+		return x.Container
+	}
+	return false
+}
+
 type CloseTrajectory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2373,6 +2461,69 @@ func (x *CloseTrajectory) GetId() uint64 {
 	return 0
 }
 
+// ExtendTrajectory sets when a trajectory closes by itself. Since feature level 3.
+type ExtendTrajectory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// From now on; 0: never.
+	TimeoutNs int64 `protobuf:"varint,2,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"`
+	// A later time, or none, stays.
+	OnlyLater     bool `protobuf:"varint,3,opt,name=only_later,json=onlyLater,proto3" json:"only_later,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendTrajectory) Reset() {
+	*x = ExtendTrajectory{}
+	mi := &file_log_v1_log_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendTrajectory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendTrajectory) ProtoMessage() {}
+
+func (x *ExtendTrajectory) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendTrajectory.ProtoReflect.Descriptor instead.
+func (*ExtendTrajectory) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ExtendTrajectory) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ExtendTrajectory) GetTimeoutNs() int64 {
+	if x != nil {
+		return x.TimeoutNs
+	}
+	return 0
+}
+
+func (x *ExtendTrajectory) GetOnlyLater() bool {
+	if x != nil {
+		return x.OnlyLater
+	}
+	return false
+}
+
 type RegisterNode struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2391,14 +2542,16 @@ type RegisterNode struct {
 	// Its agent can change the cores of what runs. Ignored below feature level 3.
 	Resizes bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
 	// Size of the node's cache for KV caches, in memory and on disk; 0: it has none.
-	CacheBytes    uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	CacheBytes uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	// It runs containers. Ignored below feature level 3.
+	Containers    bool `protobuf:"varint,14,opt,name=containers,proto3" json:"containers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_log_v1_log_proto_msgTypes[15]
+	mi := &file_log_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2410,7 +2563,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[15]
+	mi := &file_log_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2423,7 +2576,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RegisterNode) GetName() string {
@@ -2517,6 +2670,13 @@ func (x *RegisterNode) GetCacheBytes() uint64 {
 	return 0
 }
 
+func (x *RegisterNode) GetContainers() bool {
+	if x != nil {
+		return x.Containers
+	}
+	return false
+}
+
 // GpuInventory is the GPUs of a node, all alike.
 type GpuInventory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2530,7 +2690,7 @@ type GpuInventory struct {
 
 func (x *GpuInventory) Reset() {
 	*x = GpuInventory{}
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2702,7 @@ func (x *GpuInventory) String() string {
 func (*GpuInventory) ProtoMessage() {}
 
 func (x *GpuInventory) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[16]
+	mi := &file_log_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2715,7 @@ func (x *GpuInventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GpuInventory.ProtoReflect.Descriptor instead.
 func (*GpuInventory) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GpuInventory) GetClass() string {
@@ -2588,7 +2748,7 @@ type NumaNode struct {
 
 func (x *NumaNode) Reset() {
 	*x = NumaNode{}
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2760,7 @@ func (x *NumaNode) String() string {
 func (*NumaNode) ProtoMessage() {}
 
 func (x *NumaNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[17]
+	mi := &file_log_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2773,7 @@ func (x *NumaNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NumaNode.ProtoReflect.Descriptor instead.
 func (*NumaNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NumaNode) GetCpus() []uint32 {
@@ -2633,7 +2793,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2805,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[18]
+	mi := &file_log_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2818,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Label) GetKey() string {
@@ -2686,7 +2846,7 @@ type ReportAttempts struct {
 
 func (x *ReportAttempts) Reset() {
 	*x = ReportAttempts{}
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2858,7 @@ func (x *ReportAttempts) String() string {
 func (*ReportAttempts) ProtoMessage() {}
 
 func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[19]
+	mi := &file_log_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2871,7 @@ func (x *ReportAttempts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttempts.ProtoReflect.Descriptor instead.
 func (*ReportAttempts) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportAttempts) GetNode() string {
@@ -2761,7 +2921,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2933,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[20]
+	mi := &file_log_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2946,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -2897,7 +3057,7 @@ type ExpireNode struct {
 
 func (x *ExpireNode) Reset() {
 	*x = ExpireNode{}
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +3069,7 @@ func (x *ExpireNode) String() string {
 func (*ExpireNode) ProtoMessage() {}
 
 func (x *ExpireNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[21]
+	mi := &file_log_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3082,7 @@ func (x *ExpireNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireNode.ProtoReflect.Descriptor instead.
 func (*ExpireNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExpireNode) GetName() string {
@@ -2953,7 +3113,7 @@ type DrainNode struct {
 
 func (x *DrainNode) Reset() {
 	*x = DrainNode{}
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3125,7 @@ func (x *DrainNode) String() string {
 func (*DrainNode) ProtoMessage() {}
 
 func (x *DrainNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[22]
+	mi := &file_log_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3138,7 @@ func (x *DrainNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNode.ProtoReflect.Descriptor instead.
 func (*DrainNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainNode) GetName() string {
@@ -3021,7 +3181,7 @@ type ReportDisk struct {
 
 func (x *ReportDisk) Reset() {
 	*x = ReportDisk{}
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3193,7 @@ func (x *ReportDisk) String() string {
 func (*ReportDisk) ProtoMessage() {}
 
 func (x *ReportDisk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[23]
+	mi := &file_log_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3206,7 @@ func (x *ReportDisk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDisk.ProtoReflect.Descriptor instead.
 func (*ReportDisk) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportDisk) GetName() string {
@@ -3086,7 +3246,7 @@ type ReportGpus struct {
 
 func (x *ReportGpus) Reset() {
 	*x = ReportGpus{}
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3258,7 @@ func (x *ReportGpus) String() string {
 func (*ReportGpus) ProtoMessage() {}
 
 func (x *ReportGpus) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[24]
+	mi := &file_log_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3271,7 @@ func (x *ReportGpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpus.ProtoReflect.Descriptor instead.
 func (*ReportGpus) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportGpus) GetNode() string {
@@ -3151,7 +3311,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3323,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[25]
+	mi := &file_log_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3336,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveNode) GetName() string {
@@ -3198,7 +3358,7 @@ type RegisterEngine struct {
 
 func (x *RegisterEngine) Reset() {
 	*x = RegisterEngine{}
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3370,7 @@ func (x *RegisterEngine) String() string {
 func (*RegisterEngine) ProtoMessage() {}
 
 func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[26]
+	mi := &file_log_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3383,7 @@ func (x *RegisterEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterEngine.ProtoReflect.Descriptor instead.
 func (*RegisterEngine) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegisterEngine) GetModel() string {
@@ -3250,7 +3410,7 @@ type RemoveEngine struct {
 
 func (x *RemoveEngine) Reset() {
 	*x = RemoveEngine{}
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +3422,7 @@ func (x *RemoveEngine) String() string {
 func (*RemoveEngine) ProtoMessage() {}
 
 func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[27]
+	mi := &file_log_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +3435,7 @@ func (x *RemoveEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEngine.ProtoReflect.Descriptor instead.
 func (*RemoveEngine) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveEngine) GetModel() string {
@@ -3298,7 +3458,7 @@ type ReportEngines struct {
 
 func (x *ReportEngines) Reset() {
 	*x = ReportEngines{}
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3470,7 @@ func (x *ReportEngines) String() string {
 func (*ReportEngines) ProtoMessage() {}
 
 func (x *ReportEngines) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[28]
+	mi := &file_log_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3483,7 @@ func (x *ReportEngines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEngines.ProtoReflect.Descriptor instead.
 func (*ReportEngines) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportEngines) GetNode() string {
@@ -3371,7 +3531,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3543,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[29]
+	mi := &file_log_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3556,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -3492,7 +3652,7 @@ type CreateNamespace struct {
 
 func (x *CreateNamespace) Reset() {
 	*x = CreateNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3664,7 @@ func (x *CreateNamespace) String() string {
 func (*CreateNamespace) ProtoMessage() {}
 
 func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[30]
+	mi := &file_log_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3677,7 @@ func (x *CreateNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespace.ProtoReflect.Descriptor instead.
 func (*CreateNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateNamespace) GetName() string {
@@ -3537,7 +3697,7 @@ type DeletePool struct {
 
 func (x *DeletePool) Reset() {
 	*x = DeletePool{}
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3709,7 @@ func (x *DeletePool) String() string {
 func (*DeletePool) ProtoMessage() {}
 
 func (x *DeletePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[31]
+	mi := &file_log_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3722,7 @@ func (x *DeletePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePool.ProtoReflect.Descriptor instead.
 func (*DeletePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeletePool) GetName() string {
@@ -3582,7 +3742,7 @@ type DeleteNamespace struct {
 
 func (x *DeleteNamespace) Reset() {
 	*x = DeleteNamespace{}
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3754,7 @@ func (x *DeleteNamespace) String() string {
 func (*DeleteNamespace) ProtoMessage() {}
 
 func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[32]
+	mi := &file_log_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3767,7 @@ func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespace.ProtoReflect.Descriptor instead.
 func (*DeleteNamespace) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeleteNamespace) GetName() string {
@@ -3615,6 +3775,92 @@ func (x *DeleteNamespace) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+// UpdateNamespace changes the weight and the limits of a namespace. What is absent stays; a
+// limit of 0 is none.
+type UpdateNamespace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Weight        *uint32                `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	QueuedMax     *uint32                `protobuf:"varint,3,opt,name=queued_max,json=queuedMax,proto3,oneof" json:"queued_max,omitempty"`
+	RunningMax    *uint32                `protobuf:"varint,4,opt,name=running_max,json=runningMax,proto3,oneof" json:"running_max,omitempty"`
+	CoresMax      *uint32                `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
+	GpusMax       *uint32                `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateNamespace) Reset() {
+	*x = UpdateNamespace{}
+	mi := &file_log_v1_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateNamespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateNamespace) ProtoMessage() {}
+
+func (x *UpdateNamespace) ProtoReflect() protoreflect.Message {
+	mi := &file_log_v1_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateNamespace.ProtoReflect.Descriptor instead.
+func (*UpdateNamespace) Descriptor() ([]byte, []int) {
+	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *UpdateNamespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateNamespace) GetWeight() uint32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+func (x *UpdateNamespace) GetQueuedMax() uint32 {
+	if x != nil && x.QueuedMax != nil {
+		return *x.QueuedMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespace) GetRunningMax() uint32 {
+	if x != nil && x.RunningMax != nil {
+		return *x.RunningMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespace) GetCoresMax() uint32 {
+	if x != nil && x.CoresMax != nil {
+		return *x.CoresMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespace) GetGpusMax() uint32 {
+	if x != nil && x.GpusMax != nil {
+		return *x.GpusMax
+	}
+	return 0
 }
 
 type ResumePool struct {
@@ -3626,7 +3872,7 @@ type ResumePool struct {
 
 func (x *ResumePool) Reset() {
 	*x = ResumePool{}
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3884,7 @@ func (x *ResumePool) String() string {
 func (*ResumePool) ProtoMessage() {}
 
 func (x *ResumePool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[33]
+	mi := &file_log_v1_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3897,7 @@ func (x *ResumePool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePool.ProtoReflect.Descriptor instead.
 func (*ResumePool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{33}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResumePool) GetName() string {
@@ -3671,7 +3917,7 @@ type DeleteClass struct {
 
 func (x *DeleteClass) Reset() {
 	*x = DeleteClass{}
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +3929,7 @@ func (x *DeleteClass) String() string {
 func (*DeleteClass) ProtoMessage() {}
 
 func (x *DeleteClass) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[34]
+	mi := &file_log_v1_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +3942,7 @@ func (x *DeleteClass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClass.ProtoReflect.Descriptor instead.
 func (*DeleteClass) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{34}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteClass) GetNamespace() string {
@@ -3730,7 +3976,7 @@ type CreateQuota struct {
 
 func (x *CreateQuota) Reset() {
 	*x = CreateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3988,7 @@ func (x *CreateQuota) String() string {
 func (*CreateQuota) ProtoMessage() {}
 
 func (x *CreateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[35]
+	mi := &file_log_v1_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +4001,7 @@ func (x *CreateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateQuota.ProtoReflect.Descriptor instead.
 func (*CreateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{35}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateQuota) GetName() string {
@@ -3816,7 +4062,7 @@ type UpdateQuota struct {
 
 func (x *UpdateQuota) Reset() {
 	*x = UpdateQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3828,7 +4074,7 @@ func (x *UpdateQuota) String() string {
 func (*UpdateQuota) ProtoMessage() {}
 
 func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[36]
+	mi := &file_log_v1_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3841,7 +4087,7 @@ func (x *UpdateQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateQuota.ProtoReflect.Descriptor instead.
 func (*UpdateQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{36}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UpdateQuota) GetName() string {
@@ -3888,7 +4134,7 @@ type DeleteQuota struct {
 
 func (x *DeleteQuota) Reset() {
 	*x = DeleteQuota{}
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4146,7 @@ func (x *DeleteQuota) String() string {
 func (*DeleteQuota) ProtoMessage() {}
 
 func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[37]
+	mi := &file_log_v1_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4159,7 @@ func (x *DeleteQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteQuota.ProtoReflect.Descriptor instead.
 func (*DeleteQuota) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{37}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DeleteQuota) GetName() string {
@@ -3937,7 +4183,7 @@ type CreateNodeGroup struct {
 
 func (x *CreateNodeGroup) Reset() {
 	*x = CreateNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4195,7 @@ func (x *CreateNodeGroup) String() string {
 func (*CreateNodeGroup) ProtoMessage() {}
 
 func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[38]
+	mi := &file_log_v1_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4208,7 @@ func (x *CreateNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNodeGroup.ProtoReflect.Descriptor instead.
 func (*CreateNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{38}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateNodeGroup) GetName() string {
@@ -4013,7 +4259,7 @@ type GroupMember struct {
 
 func (x *GroupMember) Reset() {
 	*x = GroupMember{}
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4025,7 +4271,7 @@ func (x *GroupMember) String() string {
 func (*GroupMember) ProtoMessage() {}
 
 func (x *GroupMember) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[39]
+	mi := &file_log_v1_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4038,7 +4284,7 @@ func (x *GroupMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMember.ProtoReflect.Descriptor instead.
 func (*GroupMember) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{39}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GroupMember) GetNode() string {
@@ -4075,7 +4321,7 @@ type MemberSelector struct {
 
 func (x *MemberSelector) Reset() {
 	*x = MemberSelector{}
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4333,7 @@ func (x *MemberSelector) String() string {
 func (*MemberSelector) ProtoMessage() {}
 
 func (x *MemberSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[40]
+	mi := &file_log_v1_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4346,7 @@ func (x *MemberSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberSelector.ProtoReflect.Descriptor instead.
 func (*MemberSelector) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{40}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MemberSelector) GetLabels() []*Label {
@@ -4131,7 +4377,7 @@ type SetGroupMembers struct {
 
 func (x *SetGroupMembers) Reset() {
 	*x = SetGroupMembers{}
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4389,7 @@ func (x *SetGroupMembers) String() string {
 func (*SetGroupMembers) ProtoMessage() {}
 
 func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[41]
+	mi := &file_log_v1_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4402,7 @@ func (x *SetGroupMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGroupMembers.ProtoReflect.Descriptor instead.
 func (*SetGroupMembers) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{41}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetGroupMembers) GetName() string {
@@ -4196,7 +4442,7 @@ type DeleteNodeGroup struct {
 
 func (x *DeleteNodeGroup) Reset() {
 	*x = DeleteNodeGroup{}
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4454,7 @@ func (x *DeleteNodeGroup) String() string {
 func (*DeleteNodeGroup) ProtoMessage() {}
 
 func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[42]
+	mi := &file_log_v1_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4467,7 @@ func (x *DeleteNodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeGroup.ProtoReflect.Descriptor instead.
 func (*DeleteNodeGroup) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{42}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteNodeGroup) GetName() string {
@@ -4240,7 +4486,7 @@ type ResumeLedger struct {
 
 func (x *ResumeLedger) Reset() {
 	*x = ResumeLedger{}
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4498,7 @@ func (x *ResumeLedger) String() string {
 func (*ResumeLedger) ProtoMessage() {}
 
 func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[43]
+	mi := &file_log_v1_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4511,7 @@ func (x *ResumeLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeLedger.ProtoReflect.Descriptor instead.
 func (*ResumeLedger) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{43}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
 }
 
 type SubmitJob struct {
@@ -4288,7 +4534,7 @@ type SubmitJob struct {
 
 func (x *SubmitJob) Reset() {
 	*x = SubmitJob{}
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4546,7 @@ func (x *SubmitJob) String() string {
 func (*SubmitJob) ProtoMessage() {}
 
 func (x *SubmitJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[44]
+	mi := &file_log_v1_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4559,7 @@ func (x *SubmitJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJob.ProtoReflect.Descriptor instead.
 func (*SubmitJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{44}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SubmitJob) GetRequest() *Request {
@@ -4386,7 +4632,7 @@ type DeploymentHooks struct {
 
 func (x *DeploymentHooks) Reset() {
 	*x = DeploymentHooks{}
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4644,7 @@ func (x *DeploymentHooks) String() string {
 func (*DeploymentHooks) ProtoMessage() {}
 
 func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[45]
+	mi := &file_log_v1_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4657,7 @@ func (x *DeploymentHooks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentHooks.ProtoReflect.Descriptor instead.
 func (*DeploymentHooks) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{45}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DeploymentHooks) GetDeployment() string {
@@ -4453,7 +4699,7 @@ type Cycle struct {
 
 func (x *Cycle) Reset() {
 	*x = Cycle{}
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4465,7 +4711,7 @@ func (x *Cycle) String() string {
 func (*Cycle) ProtoMessage() {}
 
 func (x *Cycle) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[46]
+	mi := &file_log_v1_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4478,7 +4724,7 @@ func (x *Cycle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cycle.ProtoReflect.Descriptor instead.
 func (*Cycle) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{46}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Cycle) GetPeriodNs() int64 {
@@ -4506,7 +4752,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4764,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[47]
+	mi := &file_log_v1_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4777,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{47}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Segment) GetOffsetNs() int64 {
@@ -4566,7 +4812,7 @@ type ChangeJob struct {
 
 func (x *ChangeJob) Reset() {
 	*x = ChangeJob{}
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4578,7 +4824,7 @@ func (x *ChangeJob) String() string {
 func (*ChangeJob) ProtoMessage() {}
 
 func (x *ChangeJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[48]
+	mi := &file_log_v1_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4591,7 +4837,7 @@ func (x *ChangeJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeJob.ProtoReflect.Descriptor instead.
 func (*ChangeJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{48}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ChangeJob) GetNamespace() string {
@@ -4635,7 +4881,7 @@ type MoveJob struct {
 
 func (x *MoveJob) Reset() {
 	*x = MoveJob{}
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4893,7 @@ func (x *MoveJob) String() string {
 func (*MoveJob) ProtoMessage() {}
 
 func (x *MoveJob) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[49]
+	mi := &file_log_v1_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4906,7 @@ func (x *MoveJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveJob.ProtoReflect.Descriptor instead.
 func (*MoveJob) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{49}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MoveJob) GetJobId() uint64 {
@@ -4737,7 +4983,7 @@ type AcquireTurn struct {
 
 func (x *AcquireTurn) Reset() {
 	*x = AcquireTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4749,7 +4995,7 @@ func (x *AcquireTurn) String() string {
 func (*AcquireTurn) ProtoMessage() {}
 
 func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[50]
+	mi := &file_log_v1_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4762,7 +5008,7 @@ func (x *AcquireTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireTurn.ProtoReflect.Descriptor instead.
 func (*AcquireTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{50}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AcquireTurn) GetRequest() *Request {
@@ -4850,7 +5096,7 @@ type EndTurn struct {
 
 func (x *EndTurn) Reset() {
 	*x = EndTurn{}
-	mi := &file_log_v1_log_proto_msgTypes[51]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4862,7 +5108,7 @@ func (x *EndTurn) String() string {
 func (*EndTurn) ProtoMessage() {}
 
 func (x *EndTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[51]
+	mi := &file_log_v1_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4875,7 +5121,7 @@ func (x *EndTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndTurn.ProtoReflect.Descriptor instead.
 func (*EndTurn) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{51}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EndTurn) GetTurnId() uint64 {
@@ -4921,7 +5167,7 @@ type SubmitHook struct {
 
 func (x *SubmitHook) Reset() {
 	*x = SubmitHook{}
-	mi := &file_log_v1_log_proto_msgTypes[52]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4933,7 +5179,7 @@ func (x *SubmitHook) String() string {
 func (*SubmitHook) ProtoMessage() {}
 
 func (x *SubmitHook) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[52]
+	mi := &file_log_v1_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4946,7 +5192,7 @@ func (x *SubmitHook) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitHook.ProtoReflect.Descriptor instead.
 func (*SubmitHook) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{52}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SubmitHook) GetGroupId() uint64 {
@@ -4986,7 +5232,7 @@ type EndContextSwitch struct {
 
 func (x *EndContextSwitch) Reset() {
 	*x = EndContextSwitch{}
-	mi := &file_log_v1_log_proto_msgTypes[53]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5244,7 @@ func (x *EndContextSwitch) String() string {
 func (*EndContextSwitch) ProtoMessage() {}
 
 func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[53]
+	mi := &file_log_v1_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5257,7 @@ func (x *EndContextSwitch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndContextSwitch.ProtoReflect.Descriptor instead.
 func (*EndContextSwitch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{53}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EndContextSwitch) GetGroupId() uint64 {
@@ -5056,7 +5302,7 @@ type RaiseLevel struct {
 
 func (x *RaiseLevel) Reset() {
 	*x = RaiseLevel{}
-	mi := &file_log_v1_log_proto_msgTypes[54]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5068,7 +5314,7 @@ func (x *RaiseLevel) String() string {
 func (*RaiseLevel) ProtoMessage() {}
 
 func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[54]
+	mi := &file_log_v1_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5081,7 +5327,7 @@ func (x *RaiseLevel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevel.ProtoReflect.Descriptor instead.
 func (*RaiseLevel) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{54}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RaiseLevel) GetLevel() uint32 {
@@ -5111,7 +5357,7 @@ type QuoteHash struct {
 
 func (x *QuoteHash) Reset() {
 	*x = QuoteHash{}
-	mi := &file_log_v1_log_proto_msgTypes[55]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5123,7 +5369,7 @@ func (x *QuoteHash) String() string {
 func (*QuoteHash) ProtoMessage() {}
 
 func (x *QuoteHash) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[55]
+	mi := &file_log_v1_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5136,7 +5382,7 @@ func (x *QuoteHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteHash.ProtoReflect.Descriptor instead.
 func (*QuoteHash) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{55}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *QuoteHash) GetServerId() string {
@@ -5169,7 +5415,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_log_v1_log_proto_msgTypes[56]
+	mi := &file_log_v1_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5181,7 +5427,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[56]
+	mi := &file_log_v1_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5194,7 +5440,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{56}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{58}
 }
 
 // Result is the outcome of one command.
@@ -5219,7 +5465,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_log_v1_log_proto_msgTypes[57]
+	mi := &file_log_v1_log_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5231,7 +5477,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[57]
+	mi := &file_log_v1_log_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5244,7 +5490,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{57}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Result) GetIndex() uint64 {
@@ -5304,7 +5550,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_log_v1_log_proto_msgTypes[58]
+	mi := &file_log_v1_log_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5316,7 +5562,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[58]
+	mi := &file_log_v1_log_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5329,7 +5575,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{58}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Refusal) GetCode() uint32 {
@@ -5382,7 +5628,7 @@ type RequestMigration struct {
 
 func (x *RequestMigration) Reset() {
 	*x = RequestMigration{}
-	mi := &file_log_v1_log_proto_msgTypes[59]
+	mi := &file_log_v1_log_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5394,7 +5640,7 @@ func (x *RequestMigration) String() string {
 func (*RequestMigration) ProtoMessage() {}
 
 func (x *RequestMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[59]
+	mi := &file_log_v1_log_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5407,7 +5653,7 @@ func (x *RequestMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestMigration.ProtoReflect.Descriptor instead.
 func (*RequestMigration) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{59}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RequestMigration) GetRequest() *Request {
@@ -5482,7 +5728,7 @@ type CancelMigration struct {
 
 func (x *CancelMigration) Reset() {
 	*x = CancelMigration{}
-	mi := &file_log_v1_log_proto_msgTypes[60]
+	mi := &file_log_v1_log_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5494,7 +5740,7 @@ func (x *CancelMigration) String() string {
 func (*CancelMigration) ProtoMessage() {}
 
 func (x *CancelMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[60]
+	mi := &file_log_v1_log_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5507,7 +5753,7 @@ func (x *CancelMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelMigration.ProtoReflect.Descriptor instead.
 func (*CancelMigration) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{60}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CancelMigration) GetId() uint64 {
@@ -5529,7 +5775,7 @@ type ReportMigrations struct {
 
 func (x *ReportMigrations) Reset() {
 	*x = ReportMigrations{}
-	mi := &file_log_v1_log_proto_msgTypes[61]
+	mi := &file_log_v1_log_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5541,7 +5787,7 @@ func (x *ReportMigrations) String() string {
 func (*ReportMigrations) ProtoMessage() {}
 
 func (x *ReportMigrations) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[61]
+	mi := &file_log_v1_log_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5554,7 +5800,7 @@ func (x *ReportMigrations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrations.ProtoReflect.Descriptor instead.
 func (*ReportMigrations) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{61}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReportMigrations) GetNode() string {
@@ -5594,7 +5840,7 @@ type MigrationReport struct {
 
 func (x *MigrationReport) Reset() {
 	*x = MigrationReport{}
-	mi := &file_log_v1_log_proto_msgTypes[62]
+	mi := &file_log_v1_log_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5606,7 +5852,7 @@ func (x *MigrationReport) String() string {
 func (*MigrationReport) ProtoMessage() {}
 
 func (x *MigrationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[62]
+	mi := &file_log_v1_log_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5619,7 +5865,7 @@ func (x *MigrationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
 func (*MigrationReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{62}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MigrationReport) GetMigrationId() uint64 {
@@ -5682,7 +5928,7 @@ type RolloutMembership struct {
 
 func (x *RolloutMembership) Reset() {
 	*x = RolloutMembership{}
-	mi := &file_log_v1_log_proto_msgTypes[63]
+	mi := &file_log_v1_log_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5694,7 +5940,7 @@ func (x *RolloutMembership) String() string {
 func (*RolloutMembership) ProtoMessage() {}
 
 func (x *RolloutMembership) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[63]
+	mi := &file_log_v1_log_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5707,7 +5953,7 @@ func (x *RolloutMembership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutMembership.ProtoReflect.Descriptor instead.
 func (*RolloutMembership) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{63}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RolloutMembership) GetRolloutId() uint64 {
@@ -5742,7 +5988,7 @@ type CreateRollout struct {
 
 func (x *CreateRollout) Reset() {
 	*x = CreateRollout{}
-	mi := &file_log_v1_log_proto_msgTypes[64]
+	mi := &file_log_v1_log_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5754,7 +6000,7 @@ func (x *CreateRollout) String() string {
 func (*CreateRollout) ProtoMessage() {}
 
 func (x *CreateRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[64]
+	mi := &file_log_v1_log_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5767,7 +6013,7 @@ func (x *CreateRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRollout.ProtoReflect.Descriptor instead.
 func (*CreateRollout) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{64}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CreateRollout) GetRequest() *Request {
@@ -5836,7 +6082,7 @@ type CloseRollout struct {
 
 func (x *CloseRollout) Reset() {
 	*x = CloseRollout{}
-	mi := &file_log_v1_log_proto_msgTypes[65]
+	mi := &file_log_v1_log_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5848,7 +6094,7 @@ func (x *CloseRollout) String() string {
 func (*CloseRollout) ProtoMessage() {}
 
 func (x *CloseRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[65]
+	mi := &file_log_v1_log_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5861,7 +6107,7 @@ func (x *CloseRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRollout.ProtoReflect.Descriptor instead.
 func (*CloseRollout) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{65}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CloseRollout) GetId() uint64 {
@@ -5886,7 +6132,7 @@ type PutSample struct {
 
 func (x *PutSample) Reset() {
 	*x = PutSample{}
-	mi := &file_log_v1_log_proto_msgTypes[66]
+	mi := &file_log_v1_log_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +6144,7 @@ func (x *PutSample) String() string {
 func (*PutSample) ProtoMessage() {}
 
 func (x *PutSample) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[66]
+	mi := &file_log_v1_log_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6157,7 @@ func (x *PutSample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSample.ProtoReflect.Descriptor instead.
 func (*PutSample) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{66}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PutSample) GetTrajectoryId() uint64 {
@@ -5961,7 +6207,7 @@ type TakeBatch struct {
 
 func (x *TakeBatch) Reset() {
 	*x = TakeBatch{}
-	mi := &file_log_v1_log_proto_msgTypes[67]
+	mi := &file_log_v1_log_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5973,7 +6219,7 @@ func (x *TakeBatch) String() string {
 func (*TakeBatch) ProtoMessage() {}
 
 func (x *TakeBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[67]
+	mi := &file_log_v1_log_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5986,7 +6232,7 @@ func (x *TakeBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeBatch.ProtoReflect.Descriptor instead.
 func (*TakeBatch) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{67}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TakeBatch) GetPolicy() string {
@@ -6021,7 +6267,7 @@ type PublishVersion struct {
 
 func (x *PublishVersion) Reset() {
 	*x = PublishVersion{}
-	mi := &file_log_v1_log_proto_msgTypes[68]
+	mi := &file_log_v1_log_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6033,7 +6279,7 @@ func (x *PublishVersion) String() string {
 func (*PublishVersion) ProtoMessage() {}
 
 func (x *PublishVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[68]
+	mi := &file_log_v1_log_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6046,7 +6292,7 @@ func (x *PublishVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishVersion.ProtoReflect.Descriptor instead.
 func (*PublishVersion) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{68}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *PublishVersion) GetPolicy() string {
@@ -6074,7 +6320,7 @@ type SuspendPolicy struct {
 
 func (x *SuspendPolicy) Reset() {
 	*x = SuspendPolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[69]
+	mi := &file_log_v1_log_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6086,7 +6332,7 @@ func (x *SuspendPolicy) String() string {
 func (*SuspendPolicy) ProtoMessage() {}
 
 func (x *SuspendPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[69]
+	mi := &file_log_v1_log_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6099,7 +6345,7 @@ func (x *SuspendPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendPolicy.ProtoReflect.Descriptor instead.
 func (*SuspendPolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{69}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SuspendPolicy) GetPolicy() string {
@@ -6127,7 +6373,7 @@ type WorkerProfilePoint struct {
 
 func (x *WorkerProfilePoint) Reset() {
 	*x = WorkerProfilePoint{}
-	mi := &file_log_v1_log_proto_msgTypes[70]
+	mi := &file_log_v1_log_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6139,7 +6385,7 @@ func (x *WorkerProfilePoint) String() string {
 func (*WorkerProfilePoint) ProtoMessage() {}
 
 func (x *WorkerProfilePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[70]
+	mi := &file_log_v1_log_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6152,7 +6398,7 @@ func (x *WorkerProfilePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerProfilePoint.ProtoReflect.Descriptor instead.
 func (*WorkerProfilePoint) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{70}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WorkerProfilePoint) GetBatchSize() uint32 {
@@ -6195,7 +6441,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_log_v1_log_proto_msgTypes[71]
+	mi := &file_log_v1_log_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6207,7 +6453,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[71]
+	mi := &file_log_v1_log_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6220,7 +6466,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{71}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RegisterWorker) GetName() string {
@@ -6334,7 +6580,7 @@ type UpdateWorker struct {
 
 func (x *UpdateWorker) Reset() {
 	*x = UpdateWorker{}
-	mi := &file_log_v1_log_proto_msgTypes[72]
+	mi := &file_log_v1_log_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6346,7 +6592,7 @@ func (x *UpdateWorker) String() string {
 func (*UpdateWorker) ProtoMessage() {}
 
 func (x *UpdateWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[72]
+	mi := &file_log_v1_log_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6359,7 +6605,7 @@ func (x *UpdateWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateWorker.ProtoReflect.Descriptor instead.
 func (*UpdateWorker) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{72}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *UpdateWorker) GetName() string {
@@ -6400,7 +6646,7 @@ type RemoveWorker struct {
 
 func (x *RemoveWorker) Reset() {
 	*x = RemoveWorker{}
-	mi := &file_log_v1_log_proto_msgTypes[73]
+	mi := &file_log_v1_log_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6412,7 +6658,7 @@ func (x *RemoveWorker) String() string {
 func (*RemoveWorker) ProtoMessage() {}
 
 func (x *RemoveWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[73]
+	mi := &file_log_v1_log_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6425,7 +6671,7 @@ func (x *RemoveWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveWorker.ProtoReflect.Descriptor instead.
 func (*RemoveWorker) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{73}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RemoveWorker) GetName() string {
@@ -6448,7 +6694,7 @@ type GenerationSpec struct {
 
 func (x *GenerationSpec) Reset() {
 	*x = GenerationSpec{}
-	mi := &file_log_v1_log_proto_msgTypes[74]
+	mi := &file_log_v1_log_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6460,7 +6706,7 @@ func (x *GenerationSpec) String() string {
 func (*GenerationSpec) ProtoMessage() {}
 
 func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[74]
+	mi := &file_log_v1_log_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6473,7 +6719,7 @@ func (x *GenerationSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationSpec.ProtoReflect.Descriptor instead.
 func (*GenerationSpec) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{74}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GenerationSpec) GetPolicy() string {
@@ -6522,7 +6768,7 @@ type GenerationReport struct {
 
 func (x *GenerationReport) Reset() {
 	*x = GenerationReport{}
-	mi := &file_log_v1_log_proto_msgTypes[75]
+	mi := &file_log_v1_log_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6534,7 +6780,7 @@ func (x *GenerationReport) String() string {
 func (*GenerationReport) ProtoMessage() {}
 
 func (x *GenerationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[75]
+	mi := &file_log_v1_log_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6547,7 +6793,7 @@ func (x *GenerationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationReport.ProtoReflect.Descriptor instead.
 func (*GenerationReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{75}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GenerationReport) GetTrajectoryId() uint64 {
@@ -6625,7 +6871,7 @@ type WorkerReport struct {
 
 func (x *WorkerReport) Reset() {
 	*x = WorkerReport{}
-	mi := &file_log_v1_log_proto_msgTypes[76]
+	mi := &file_log_v1_log_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6637,7 +6883,7 @@ func (x *WorkerReport) String() string {
 func (*WorkerReport) ProtoMessage() {}
 
 func (x *WorkerReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[76]
+	mi := &file_log_v1_log_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6650,7 +6896,7 @@ func (x *WorkerReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerReport.ProtoReflect.Descriptor instead.
 func (*WorkerReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{76}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *WorkerReport) GetWorker() string {
@@ -6686,7 +6932,7 @@ type ReportGenerations struct {
 
 func (x *ReportGenerations) Reset() {
 	*x = ReportGenerations{}
-	mi := &file_log_v1_log_proto_msgTypes[77]
+	mi := &file_log_v1_log_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6698,7 +6944,7 @@ func (x *ReportGenerations) String() string {
 func (*ReportGenerations) ProtoMessage() {}
 
 func (x *ReportGenerations) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[77]
+	mi := &file_log_v1_log_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6711,7 +6957,7 @@ func (x *ReportGenerations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGenerations.ProtoReflect.Descriptor instead.
 func (*ReportGenerations) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{77}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ReportGenerations) GetRequest() *Request {
@@ -6746,7 +6992,7 @@ type SuspendTrajectory struct {
 
 func (x *SuspendTrajectory) Reset() {
 	*x = SuspendTrajectory{}
-	mi := &file_log_v1_log_proto_msgTypes[78]
+	mi := &file_log_v1_log_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6758,7 +7004,7 @@ func (x *SuspendTrajectory) String() string {
 func (*SuspendTrajectory) ProtoMessage() {}
 
 func (x *SuspendTrajectory) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[78]
+	mi := &file_log_v1_log_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6771,7 +7017,7 @@ func (x *SuspendTrajectory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendTrajectory.ProtoReflect.Descriptor instead.
 func (*SuspendTrajectory) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{78}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SuspendTrajectory) GetId() uint64 {
@@ -6801,7 +7047,7 @@ type GenerationMove struct {
 
 func (x *GenerationMove) Reset() {
 	*x = GenerationMove{}
-	mi := &file_log_v1_log_proto_msgTypes[79]
+	mi := &file_log_v1_log_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6813,7 +7059,7 @@ func (x *GenerationMove) String() string {
 func (*GenerationMove) ProtoMessage() {}
 
 func (x *GenerationMove) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[79]
+	mi := &file_log_v1_log_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6826,7 +7072,7 @@ func (x *GenerationMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerationMove.ProtoReflect.Descriptor instead.
 func (*GenerationMove) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{79}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GenerationMove) GetTrajectoryId() uint64 {
@@ -6860,7 +7106,7 @@ type MoveGenerations struct {
 
 func (x *MoveGenerations) Reset() {
 	*x = MoveGenerations{}
-	mi := &file_log_v1_log_proto_msgTypes[80]
+	mi := &file_log_v1_log_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6872,7 +7118,7 @@ func (x *MoveGenerations) String() string {
 func (*MoveGenerations) ProtoMessage() {}
 
 func (x *MoveGenerations) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[80]
+	mi := &file_log_v1_log_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6885,7 +7131,7 @@ func (x *MoveGenerations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveGenerations.ProtoReflect.Descriptor instead.
 func (*MoveGenerations) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{80}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *MoveGenerations) GetMoves() []*GenerationMove {
@@ -6907,7 +7153,7 @@ type PutAccessPolicy struct {
 
 func (x *PutAccessPolicy) Reset() {
 	*x = PutAccessPolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[81]
+	mi := &file_log_v1_log_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6919,7 +7165,7 @@ func (x *PutAccessPolicy) String() string {
 func (*PutAccessPolicy) ProtoMessage() {}
 
 func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[81]
+	mi := &file_log_v1_log_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6932,7 +7178,7 @@ func (x *PutAccessPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAccessPolicy.ProtoReflect.Descriptor instead.
 func (*PutAccessPolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{81}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *PutAccessPolicy) GetName() string {
@@ -6962,7 +7208,7 @@ type PutAuthMethod struct {
 
 func (x *PutAuthMethod) Reset() {
 	*x = PutAuthMethod{}
-	mi := &file_log_v1_log_proto_msgTypes[82]
+	mi := &file_log_v1_log_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6974,7 +7220,7 @@ func (x *PutAuthMethod) String() string {
 func (*PutAuthMethod) ProtoMessage() {}
 
 func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[82]
+	mi := &file_log_v1_log_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6987,7 +7233,7 @@ func (x *PutAuthMethod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutAuthMethod.ProtoReflect.Descriptor instead.
 func (*PutAuthMethod) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{82}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *PutAuthMethod) GetName() string {
@@ -7017,7 +7263,7 @@ type RemoveAccess struct {
 
 func (x *RemoveAccess) Reset() {
 	*x = RemoveAccess{}
-	mi := &file_log_v1_log_proto_msgTypes[83]
+	mi := &file_log_v1_log_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7029,7 +7275,7 @@ func (x *RemoveAccess) String() string {
 func (*RemoveAccess) ProtoMessage() {}
 
 func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[83]
+	mi := &file_log_v1_log_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7042,7 +7288,7 @@ func (x *RemoveAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveAccess.ProtoReflect.Descriptor instead.
 func (*RemoveAccess) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{83}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *RemoveAccess) GetPolicy() string {
@@ -7087,7 +7333,7 @@ type CreateToken struct {
 
 func (x *CreateToken) Reset() {
 	*x = CreateToken{}
-	mi := &file_log_v1_log_proto_msgTypes[84]
+	mi := &file_log_v1_log_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7099,7 +7345,7 @@ func (x *CreateToken) String() string {
 func (*CreateToken) ProtoMessage() {}
 
 func (x *CreateToken) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[84]
+	mi := &file_log_v1_log_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7112,7 +7358,7 @@ func (x *CreateToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateToken.ProtoReflect.Descriptor instead.
 func (*CreateToken) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{84}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *CreateToken) GetAccessor() string {
@@ -7181,7 +7427,7 @@ type SetAccess struct {
 
 func (x *SetAccess) Reset() {
 	*x = SetAccess{}
-	mi := &file_log_v1_log_proto_msgTypes[85]
+	mi := &file_log_v1_log_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7193,7 +7439,7 @@ func (x *SetAccess) String() string {
 func (*SetAccess) ProtoMessage() {}
 
 func (x *SetAccess) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[85]
+	mi := &file_log_v1_log_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7206,7 +7452,7 @@ func (x *SetAccess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccess.ProtoReflect.Descriptor instead.
 func (*SetAccess) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{85}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *SetAccess) GetEnabled() bool {
@@ -7232,7 +7478,7 @@ type StageRestore struct {
 
 func (x *StageRestore) Reset() {
 	*x = StageRestore{}
-	mi := &file_log_v1_log_proto_msgTypes[86]
+	mi := &file_log_v1_log_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7244,7 +7490,7 @@ func (x *StageRestore) String() string {
 func (*StageRestore) ProtoMessage() {}
 
 func (x *StageRestore) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[86]
+	mi := &file_log_v1_log_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7257,7 +7503,7 @@ func (x *StageRestore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRestore.ProtoReflect.Descriptor instead.
 func (*StageRestore) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{86}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StageRestore) GetId() string {
@@ -7304,7 +7550,7 @@ type CommitRestore struct {
 
 func (x *CommitRestore) Reset() {
 	*x = CommitRestore{}
-	mi := &file_log_v1_log_proto_msgTypes[87]
+	mi := &file_log_v1_log_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7316,7 +7562,7 @@ func (x *CommitRestore) String() string {
 func (*CommitRestore) ProtoMessage() {}
 
 func (x *CommitRestore) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[87]
+	mi := &file_log_v1_log_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7329,7 +7575,7 @@ func (x *CommitRestore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRestore.ProtoReflect.Descriptor instead.
 func (*CommitRestore) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{87}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *CommitRestore) GetId() string {
@@ -7374,7 +7620,7 @@ type Refound struct {
 
 func (x *Refound) Reset() {
 	*x = Refound{}
-	mi := &file_log_v1_log_proto_msgTypes[88]
+	mi := &file_log_v1_log_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7386,7 +7632,7 @@ func (x *Refound) String() string {
 func (*Refound) ProtoMessage() {}
 
 func (x *Refound) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[88]
+	mi := &file_log_v1_log_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7399,7 +7645,7 @@ func (x *Refound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refound.ProtoReflect.Descriptor instead.
 func (*Refound) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{88}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Refound) GetClusterId() string {
@@ -7446,7 +7692,7 @@ type RegisterReward struct {
 
 func (x *RegisterReward) Reset() {
 	*x = RegisterReward{}
-	mi := &file_log_v1_log_proto_msgTypes[89]
+	mi := &file_log_v1_log_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7458,7 +7704,7 @@ func (x *RegisterReward) String() string {
 func (*RegisterReward) ProtoMessage() {}
 
 func (x *RegisterReward) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[89]
+	mi := &file_log_v1_log_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7471,7 +7717,7 @@ func (x *RegisterReward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterReward.ProtoReflect.Descriptor instead.
 func (*RegisterReward) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{89}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *RegisterReward) GetName() string {
@@ -7561,7 +7807,7 @@ type RemoveReward struct {
 
 func (x *RemoveReward) Reset() {
 	*x = RemoveReward{}
-	mi := &file_log_v1_log_proto_msgTypes[90]
+	mi := &file_log_v1_log_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7573,7 +7819,7 @@ func (x *RemoveReward) String() string {
 func (*RemoveReward) ProtoMessage() {}
 
 func (x *RemoveReward) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[90]
+	mi := &file_log_v1_log_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7586,7 +7832,7 @@ func (x *RemoveReward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveReward.ProtoReflect.Descriptor instead.
 func (*RemoveReward) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{90}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *RemoveReward) GetName() string {
@@ -7611,7 +7857,7 @@ type RewardDemand struct {
 
 func (x *RewardDemand) Reset() {
 	*x = RewardDemand{}
-	mi := &file_log_v1_log_proto_msgTypes[91]
+	mi := &file_log_v1_log_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7623,7 +7869,7 @@ func (x *RewardDemand) String() string {
 func (*RewardDemand) ProtoMessage() {}
 
 func (x *RewardDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[91]
+	mi := &file_log_v1_log_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7636,7 +7882,7 @@ func (x *RewardDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardDemand.ProtoReflect.Descriptor instead.
 func (*RewardDemand) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{91}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *RewardDemand) GetName() string {
@@ -7695,7 +7941,7 @@ type RewardReplicaReport struct {
 
 func (x *RewardReplicaReport) Reset() {
 	*x = RewardReplicaReport{}
-	mi := &file_log_v1_log_proto_msgTypes[92]
+	mi := &file_log_v1_log_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7707,7 +7953,7 @@ func (x *RewardReplicaReport) String() string {
 func (*RewardReplicaReport) ProtoMessage() {}
 
 func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[92]
+	mi := &file_log_v1_log_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7720,7 +7966,7 @@ func (x *RewardReplicaReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RewardReplicaReport.ProtoReflect.Descriptor instead.
 func (*RewardReplicaReport) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{92}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *RewardReplicaReport) GetActionId() uint64 {
@@ -7771,7 +8017,7 @@ type ReportRewards struct {
 
 func (x *ReportRewards) Reset() {
 	*x = ReportRewards{}
-	mi := &file_log_v1_log_proto_msgTypes[93]
+	mi := &file_log_v1_log_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7783,7 +8029,7 @@ func (x *ReportRewards) String() string {
 func (*ReportRewards) ProtoMessage() {}
 
 func (x *ReportRewards) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[93]
+	mi := &file_log_v1_log_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7796,7 +8042,7 @@ func (x *ReportRewards) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRewards.ProtoReflect.Descriptor instead.
 func (*ReportRewards) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{93}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ReportRewards) GetRequest() *Request {
@@ -7845,7 +8091,7 @@ type ChangeWorkerPool struct {
 
 func (x *ChangeWorkerPool) Reset() {
 	*x = ChangeWorkerPool{}
-	mi := &file_log_v1_log_proto_msgTypes[94]
+	mi := &file_log_v1_log_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7857,7 +8103,7 @@ func (x *ChangeWorkerPool) String() string {
 func (*ChangeWorkerPool) ProtoMessage() {}
 
 func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[94]
+	mi := &file_log_v1_log_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7870,7 +8116,7 @@ func (x *ChangeWorkerPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeWorkerPool.ProtoReflect.Descriptor instead.
 func (*ChangeWorkerPool) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{94}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ChangeWorkerPool) GetName() string {
@@ -7995,7 +8241,7 @@ type WorkerPoolSpec struct {
 
 func (x *WorkerPoolSpec) Reset() {
 	*x = WorkerPoolSpec{}
-	mi := &file_log_v1_log_proto_msgTypes[95]
+	mi := &file_log_v1_log_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8007,7 +8253,7 @@ func (x *WorkerPoolSpec) String() string {
 func (*WorkerPoolSpec) ProtoMessage() {}
 
 func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[95]
+	mi := &file_log_v1_log_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8020,7 +8266,7 @@ func (x *WorkerPoolSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolSpec.ProtoReflect.Descriptor instead.
 func (*WorkerPoolSpec) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{95}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *WorkerPoolSpec) GetPolicy() string {
@@ -8107,7 +8353,7 @@ type WorkerPoolOption struct {
 
 func (x *WorkerPoolOption) Reset() {
 	*x = WorkerPoolOption{}
-	mi := &file_log_v1_log_proto_msgTypes[96]
+	mi := &file_log_v1_log_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8119,7 +8365,7 @@ func (x *WorkerPoolOption) String() string {
 func (*WorkerPoolOption) ProtoMessage() {}
 
 func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[96]
+	mi := &file_log_v1_log_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8132,7 +8378,7 @@ func (x *WorkerPoolOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolOption.ProtoReflect.Descriptor instead.
 func (*WorkerPoolOption) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{96}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *WorkerPoolOption) GetDegree() uint32 {
@@ -8190,7 +8436,7 @@ type WorkerPoolPlan struct {
 
 func (x *WorkerPoolPlan) Reset() {
 	*x = WorkerPoolPlan{}
-	mi := &file_log_v1_log_proto_msgTypes[97]
+	mi := &file_log_v1_log_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8202,7 +8448,7 @@ func (x *WorkerPoolPlan) String() string {
 func (*WorkerPoolPlan) ProtoMessage() {}
 
 func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[97]
+	mi := &file_log_v1_log_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8215,7 +8461,7 @@ func (x *WorkerPoolPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerPoolPlan.ProtoReflect.Descriptor instead.
 func (*WorkerPoolPlan) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{97}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *WorkerPoolPlan) GetRevision() uint64 {
@@ -8278,7 +8524,7 @@ type DeletePolicy struct {
 
 func (x *DeletePolicy) Reset() {
 	*x = DeletePolicy{}
-	mi := &file_log_v1_log_proto_msgTypes[98]
+	mi := &file_log_v1_log_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8290,7 +8536,7 @@ func (x *DeletePolicy) String() string {
 func (*DeletePolicy) ProtoMessage() {}
 
 func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_log_v1_log_proto_msgTypes[98]
+	mi := &file_log_v1_log_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8303,7 +8549,7 @@ func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicy.ProtoReflect.Descriptor instead.
 func (*DeletePolicy) Descriptor() ([]byte, []int) {
-	return file_log_v1_log_proto_rawDescGZIP(), []int{98}
+	return file_log_v1_log_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *DeletePolicy) GetPolicy() string {
@@ -8322,7 +8568,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\atime_ns\x18\x01 \x01(\x03R\x06timeNs\x12+\n" +
 	"\bcommands\x18\x02 \x03(\v2\x0f.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ns\x18\x05 \x01(\x03R\x06wallNs\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xb4\x1f\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xc3 \n" +
 	"\aCommand\x121\n" +
 	"\tbootstrap\x18\x01 \x01(\v2\x11.log.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\x0esubmit_actions\x18\x02 \x01(\v2\x15.log.v1.SubmitActionsH\x00R\rsubmitActions\x12>\n" +
@@ -8404,7 +8650,9 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"set_access\x18T \x01(\v2\x11.log.v1.SetAccessH\x00R\tsetAccess\x12H\n" +
 	"\x12change_worker_pool\x18K \x01(\v2\x18.log.v1.ChangeWorkerPoolH\x00R\x10changeWorkerPool\x12;\n" +
-	"\rdelete_policy\x18L \x01(\v2\x14.log.v1.DeletePolicyH\x00R\fdeletePolicy\x12\x14\n" +
+	"\rdelete_policy\x18L \x01(\v2\x14.log.v1.DeletePolicyH\x00R\fdeletePolicy\x12D\n" +
+	"\x10update_namespace\x18V \x01(\v2\x17.log.v1.UpdateNamespaceH\x00R\x0fupdateNamespace\x12G\n" +
+	"\x11extend_trajectory\x18Z \x01(\v2\x18.log.v1.ExtendTrajectoryH\x00R\x10extendTrajectory\x12\x14\n" +
 	"\x05token\x18U \x01(\tR\x05tokenB\x06\n" +
 	"\x04verb\"N\n" +
 	"\aRequest\x12\x0e\n" +
@@ -8440,7 +8688,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rSubmitActions\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12(\n" +
-	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xed\x02\n" +
+	"\aactions\x18\x03 \x03(\v2\x0e.log.v1.ActionR\aactions\"\xd2\x03\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12#\n" +
 	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12\x1b\n" +
@@ -8454,7 +8702,11 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05class\x18\n" +
 	" \x01(\tR\x05class\x12\x14\n" +
 	"\x05fixed\x18\v \x01(\bR\x05fixed\x12\x1b\n" +
-	"\tsize_hint\x18\f \x01(\x04R\bsizeHint\"\xb9\x01\n" +
+	"\tsize_hint\x18\f \x01(\x04R\bsizeHint\x12\x1b\n" +
+	"\tgang_size\x18\r \x01(\rR\bgangSize\x12\x1f\n" +
+	"\vgang_spread\x18\x0e \x01(\bR\n" +
+	"gangSpread\x12%\n" +
+	"\x06labels\x18\x0f \x03(\v2\r.log.v1.LabelR\x06labels\"\xb9\x01\n" +
 	"\x05Needs\x12\x14\n" +
 	"\x05cores\x18\x01 \x03(\rR\x05cores\x12)\n" +
 	"\aprofile\x18\x02 \x01(\v2\x0f.log.v1.ProfileR\aprofile\x12 \n" +
@@ -8480,7 +8732,7 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\rR\x05units\"!\n" +
 	"\rCancelActions\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\xb1\x03\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"\x95\x04\n" +
 	"\x0eOpenTrajectory\x12)\n" +
 	"\arequest\x18\x01 \x01(\v2\x0f.log.v1.RequestR\arequest\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -8496,9 +8748,19 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\arollout\x18\v \x01(\v2\x19.log.v1.RolloutMembershipR\arollout\x126\n" +
 	"\n" +
 	"generation\x18\f \x01(\v2\x16.log.v1.GenerationSpecR\n" +
-	"generation\"!\n" +
+	"generation\x12%\n" +
+	"\x06labels\x18\r \x03(\v2\r.log.v1.LabelR\x06labels\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\x0e \x01(\x03R\ttimeoutNs\x12\x1c\n" +
+	"\tcontainer\x18\x0f \x01(\bR\tcontainer\"!\n" +
 	"\x0fCloseTrajectory\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"\xb0\x03\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"`\n" +
+	"\x10ExtendTrajectory\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
+	"\n" +
+	"timeout_ns\x18\x02 \x01(\x03R\ttimeoutNs\x12\x1d\n" +
+	"\n" +
+	"only_later\x18\x03 \x01(\bR\tonlyLater\"\xd0\x03\n" +
 	"\fRegisterNode\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1d\n" +
@@ -8516,7 +8778,10 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x12\x18\n" +
 	"\aresizes\x18\f \x01(\bR\aresizes\x12\x1f\n" +
 	"\vcache_bytes\x18\r \x01(\x04R\n" +
-	"cacheBytes\"]\n" +
+	"cacheBytes\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x0e \x01(\bR\n" +
+	"containers\"]\n" +
 	"\fGpuInventory\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12!\n" +
@@ -8602,7 +8867,22 @@ const file_log_v1_log_proto_rawDesc = "" +
 	"DeletePool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"%\n" +
 	"\x0fDeleteNamespace\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\" \n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x93\x02\n" +
+	"\x0fUpdateNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"queued_max\x18\x03 \x01(\rH\x01R\tqueuedMax\x88\x01\x01\x12$\n" +
+	"\vrunning_max\x18\x04 \x01(\rH\x02R\n" +
+	"runningMax\x88\x01\x01\x12 \n" +
+	"\tcores_max\x18\x05 \x01(\rH\x03R\bcoresMax\x88\x01\x01\x12\x1e\n" +
+	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01B\t\n" +
+	"\a_weightB\r\n" +
+	"\v_queued_maxB\x0e\n" +
+	"\f_running_maxB\f\n" +
+	"\n" +
+	"_cores_maxB\v\n" +
+	"\t_gpus_max\" \n" +
 	"\n" +
 	"ResumePool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"?\n" +
@@ -8989,7 +9269,7 @@ func file_log_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_log_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_log_v1_log_proto_goTypes = []any{
 	(JobChange)(0),              // 0: log.v1.JobChange
 	(TurnEnd)(0),                // 1: log.v1.TurnEnd
@@ -9008,90 +9288,92 @@ var file_log_v1_log_proto_goTypes = []any{
 	(*CancelActions)(nil),       // 14: log.v1.CancelActions
 	(*OpenTrajectory)(nil),      // 15: log.v1.OpenTrajectory
 	(*CloseTrajectory)(nil),     // 16: log.v1.CloseTrajectory
-	(*RegisterNode)(nil),        // 17: log.v1.RegisterNode
-	(*GpuInventory)(nil),        // 18: log.v1.GpuInventory
-	(*NumaNode)(nil),            // 19: log.v1.NumaNode
-	(*Label)(nil),               // 20: log.v1.Label
-	(*ReportAttempts)(nil),      // 21: log.v1.ReportAttempts
-	(*AttemptReport)(nil),       // 22: log.v1.AttemptReport
-	(*ExpireNode)(nil),          // 23: log.v1.ExpireNode
-	(*DrainNode)(nil),           // 24: log.v1.DrainNode
-	(*ReportDisk)(nil),          // 25: log.v1.ReportDisk
-	(*ReportGpus)(nil),          // 26: log.v1.ReportGpus
-	(*RemoveNode)(nil),          // 27: log.v1.RemoveNode
-	(*RegisterEngine)(nil),      // 28: log.v1.RegisterEngine
-	(*RemoveEngine)(nil),        // 29: log.v1.RemoveEngine
-	(*ReportEngines)(nil),       // 30: log.v1.ReportEngines
-	(*EngineReport)(nil),        // 31: log.v1.EngineReport
-	(*CreateNamespace)(nil),     // 32: log.v1.CreateNamespace
-	(*DeletePool)(nil),          // 33: log.v1.DeletePool
-	(*DeleteNamespace)(nil),     // 34: log.v1.DeleteNamespace
-	(*ResumePool)(nil),          // 35: log.v1.ResumePool
-	(*DeleteClass)(nil),         // 36: log.v1.DeleteClass
-	(*CreateQuota)(nil),         // 37: log.v1.CreateQuota
-	(*UpdateQuota)(nil),         // 38: log.v1.UpdateQuota
-	(*DeleteQuota)(nil),         // 39: log.v1.DeleteQuota
-	(*CreateNodeGroup)(nil),     // 40: log.v1.CreateNodeGroup
-	(*GroupMember)(nil),         // 41: log.v1.GroupMember
-	(*MemberSelector)(nil),      // 42: log.v1.MemberSelector
-	(*SetGroupMembers)(nil),     // 43: log.v1.SetGroupMembers
-	(*DeleteNodeGroup)(nil),     // 44: log.v1.DeleteNodeGroup
-	(*ResumeLedger)(nil),        // 45: log.v1.ResumeLedger
-	(*SubmitJob)(nil),           // 46: log.v1.SubmitJob
-	(*DeploymentHooks)(nil),     // 47: log.v1.DeploymentHooks
-	(*Cycle)(nil),               // 48: log.v1.Cycle
-	(*Segment)(nil),             // 49: log.v1.Segment
-	(*ChangeJob)(nil),           // 50: log.v1.ChangeJob
-	(*MoveJob)(nil),             // 51: log.v1.MoveJob
-	(*AcquireTurn)(nil),         // 52: log.v1.AcquireTurn
-	(*EndTurn)(nil),             // 53: log.v1.EndTurn
-	(*SubmitHook)(nil),          // 54: log.v1.SubmitHook
-	(*EndContextSwitch)(nil),    // 55: log.v1.EndContextSwitch
-	(*RaiseLevel)(nil),          // 56: log.v1.RaiseLevel
-	(*QuoteHash)(nil),           // 57: log.v1.QuoteHash
-	(*Tick)(nil),                // 58: log.v1.Tick
-	(*Result)(nil),              // 59: log.v1.Result
-	(*Refusal)(nil),             // 60: log.v1.Refusal
-	(*RequestMigration)(nil),    // 61: log.v1.RequestMigration
-	(*CancelMigration)(nil),     // 62: log.v1.CancelMigration
-	(*ReportMigrations)(nil),    // 63: log.v1.ReportMigrations
-	(*MigrationReport)(nil),     // 64: log.v1.MigrationReport
-	(*RolloutMembership)(nil),   // 65: log.v1.RolloutMembership
-	(*CreateRollout)(nil),       // 66: log.v1.CreateRollout
-	(*CloseRollout)(nil),        // 67: log.v1.CloseRollout
-	(*PutSample)(nil),           // 68: log.v1.PutSample
-	(*TakeBatch)(nil),           // 69: log.v1.TakeBatch
-	(*PublishVersion)(nil),      // 70: log.v1.PublishVersion
-	(*SuspendPolicy)(nil),       // 71: log.v1.SuspendPolicy
-	(*WorkerProfilePoint)(nil),  // 72: log.v1.WorkerProfilePoint
-	(*RegisterWorker)(nil),      // 73: log.v1.RegisterWorker
-	(*UpdateWorker)(nil),        // 74: log.v1.UpdateWorker
-	(*RemoveWorker)(nil),        // 75: log.v1.RemoveWorker
-	(*GenerationSpec)(nil),      // 76: log.v1.GenerationSpec
-	(*GenerationReport)(nil),    // 77: log.v1.GenerationReport
-	(*WorkerReport)(nil),        // 78: log.v1.WorkerReport
-	(*ReportGenerations)(nil),   // 79: log.v1.ReportGenerations
-	(*SuspendTrajectory)(nil),   // 80: log.v1.SuspendTrajectory
-	(*GenerationMove)(nil),      // 81: log.v1.GenerationMove
-	(*MoveGenerations)(nil),     // 82: log.v1.MoveGenerations
-	(*PutAccessPolicy)(nil),     // 83: log.v1.PutAccessPolicy
-	(*PutAuthMethod)(nil),       // 84: log.v1.PutAuthMethod
-	(*RemoveAccess)(nil),        // 85: log.v1.RemoveAccess
-	(*CreateToken)(nil),         // 86: log.v1.CreateToken
-	(*SetAccess)(nil),           // 87: log.v1.SetAccess
-	(*StageRestore)(nil),        // 88: log.v1.StageRestore
-	(*CommitRestore)(nil),       // 89: log.v1.CommitRestore
-	(*Refound)(nil),             // 90: log.v1.Refound
-	(*RegisterReward)(nil),      // 91: log.v1.RegisterReward
-	(*RemoveReward)(nil),        // 92: log.v1.RemoveReward
-	(*RewardDemand)(nil),        // 93: log.v1.RewardDemand
-	(*RewardReplicaReport)(nil), // 94: log.v1.RewardReplicaReport
-	(*ReportRewards)(nil),       // 95: log.v1.ReportRewards
-	(*ChangeWorkerPool)(nil),    // 96: log.v1.ChangeWorkerPool
-	(*WorkerPoolSpec)(nil),      // 97: log.v1.WorkerPoolSpec
-	(*WorkerPoolOption)(nil),    // 98: log.v1.WorkerPoolOption
-	(*WorkerPoolPlan)(nil),      // 99: log.v1.WorkerPoolPlan
-	(*DeletePolicy)(nil),        // 100: log.v1.DeletePolicy
+	(*ExtendTrajectory)(nil),    // 17: log.v1.ExtendTrajectory
+	(*RegisterNode)(nil),        // 18: log.v1.RegisterNode
+	(*GpuInventory)(nil),        // 19: log.v1.GpuInventory
+	(*NumaNode)(nil),            // 20: log.v1.NumaNode
+	(*Label)(nil),               // 21: log.v1.Label
+	(*ReportAttempts)(nil),      // 22: log.v1.ReportAttempts
+	(*AttemptReport)(nil),       // 23: log.v1.AttemptReport
+	(*ExpireNode)(nil),          // 24: log.v1.ExpireNode
+	(*DrainNode)(nil),           // 25: log.v1.DrainNode
+	(*ReportDisk)(nil),          // 26: log.v1.ReportDisk
+	(*ReportGpus)(nil),          // 27: log.v1.ReportGpus
+	(*RemoveNode)(nil),          // 28: log.v1.RemoveNode
+	(*RegisterEngine)(nil),      // 29: log.v1.RegisterEngine
+	(*RemoveEngine)(nil),        // 30: log.v1.RemoveEngine
+	(*ReportEngines)(nil),       // 31: log.v1.ReportEngines
+	(*EngineReport)(nil),        // 32: log.v1.EngineReport
+	(*CreateNamespace)(nil),     // 33: log.v1.CreateNamespace
+	(*DeletePool)(nil),          // 34: log.v1.DeletePool
+	(*DeleteNamespace)(nil),     // 35: log.v1.DeleteNamespace
+	(*UpdateNamespace)(nil),     // 36: log.v1.UpdateNamespace
+	(*ResumePool)(nil),          // 37: log.v1.ResumePool
+	(*DeleteClass)(nil),         // 38: log.v1.DeleteClass
+	(*CreateQuota)(nil),         // 39: log.v1.CreateQuota
+	(*UpdateQuota)(nil),         // 40: log.v1.UpdateQuota
+	(*DeleteQuota)(nil),         // 41: log.v1.DeleteQuota
+	(*CreateNodeGroup)(nil),     // 42: log.v1.CreateNodeGroup
+	(*GroupMember)(nil),         // 43: log.v1.GroupMember
+	(*MemberSelector)(nil),      // 44: log.v1.MemberSelector
+	(*SetGroupMembers)(nil),     // 45: log.v1.SetGroupMembers
+	(*DeleteNodeGroup)(nil),     // 46: log.v1.DeleteNodeGroup
+	(*ResumeLedger)(nil),        // 47: log.v1.ResumeLedger
+	(*SubmitJob)(nil),           // 48: log.v1.SubmitJob
+	(*DeploymentHooks)(nil),     // 49: log.v1.DeploymentHooks
+	(*Cycle)(nil),               // 50: log.v1.Cycle
+	(*Segment)(nil),             // 51: log.v1.Segment
+	(*ChangeJob)(nil),           // 52: log.v1.ChangeJob
+	(*MoveJob)(nil),             // 53: log.v1.MoveJob
+	(*AcquireTurn)(nil),         // 54: log.v1.AcquireTurn
+	(*EndTurn)(nil),             // 55: log.v1.EndTurn
+	(*SubmitHook)(nil),          // 56: log.v1.SubmitHook
+	(*EndContextSwitch)(nil),    // 57: log.v1.EndContextSwitch
+	(*RaiseLevel)(nil),          // 58: log.v1.RaiseLevel
+	(*QuoteHash)(nil),           // 59: log.v1.QuoteHash
+	(*Tick)(nil),                // 60: log.v1.Tick
+	(*Result)(nil),              // 61: log.v1.Result
+	(*Refusal)(nil),             // 62: log.v1.Refusal
+	(*RequestMigration)(nil),    // 63: log.v1.RequestMigration
+	(*CancelMigration)(nil),     // 64: log.v1.CancelMigration
+	(*ReportMigrations)(nil),    // 65: log.v1.ReportMigrations
+	(*MigrationReport)(nil),     // 66: log.v1.MigrationReport
+	(*RolloutMembership)(nil),   // 67: log.v1.RolloutMembership
+	(*CreateRollout)(nil),       // 68: log.v1.CreateRollout
+	(*CloseRollout)(nil),        // 69: log.v1.CloseRollout
+	(*PutSample)(nil),           // 70: log.v1.PutSample
+	(*TakeBatch)(nil),           // 71: log.v1.TakeBatch
+	(*PublishVersion)(nil),      // 72: log.v1.PublishVersion
+	(*SuspendPolicy)(nil),       // 73: log.v1.SuspendPolicy
+	(*WorkerProfilePoint)(nil),  // 74: log.v1.WorkerProfilePoint
+	(*RegisterWorker)(nil),      // 75: log.v1.RegisterWorker
+	(*UpdateWorker)(nil),        // 76: log.v1.UpdateWorker
+	(*RemoveWorker)(nil),        // 77: log.v1.RemoveWorker
+	(*GenerationSpec)(nil),      // 78: log.v1.GenerationSpec
+	(*GenerationReport)(nil),    // 79: log.v1.GenerationReport
+	(*WorkerReport)(nil),        // 80: log.v1.WorkerReport
+	(*ReportGenerations)(nil),   // 81: log.v1.ReportGenerations
+	(*SuspendTrajectory)(nil),   // 82: log.v1.SuspendTrajectory
+	(*GenerationMove)(nil),      // 83: log.v1.GenerationMove
+	(*MoveGenerations)(nil),     // 84: log.v1.MoveGenerations
+	(*PutAccessPolicy)(nil),     // 85: log.v1.PutAccessPolicy
+	(*PutAuthMethod)(nil),       // 86: log.v1.PutAuthMethod
+	(*RemoveAccess)(nil),        // 87: log.v1.RemoveAccess
+	(*CreateToken)(nil),         // 88: log.v1.CreateToken
+	(*SetAccess)(nil),           // 89: log.v1.SetAccess
+	(*StageRestore)(nil),        // 90: log.v1.StageRestore
+	(*CommitRestore)(nil),       // 91: log.v1.CommitRestore
+	(*Refound)(nil),             // 92: log.v1.Refound
+	(*RegisterReward)(nil),      // 93: log.v1.RegisterReward
+	(*RemoveReward)(nil),        // 94: log.v1.RemoveReward
+	(*RewardDemand)(nil),        // 95: log.v1.RewardDemand
+	(*RewardReplicaReport)(nil), // 96: log.v1.RewardReplicaReport
+	(*ReportRewards)(nil),       // 97: log.v1.ReportRewards
+	(*ChangeWorkerPool)(nil),    // 98: log.v1.ChangeWorkerPool
+	(*WorkerPoolSpec)(nil),      // 99: log.v1.WorkerPoolSpec
+	(*WorkerPoolOption)(nil),    // 100: log.v1.WorkerPoolOption
+	(*WorkerPoolPlan)(nil),      // 101: log.v1.WorkerPoolPlan
+	(*DeletePolicy)(nil),        // 102: log.v1.DeletePolicy
 }
 var file_log_v1_log_proto_depIdxs = []int32{
 	3,   // 0: log.v1.Entry.commands:type_name -> log.v1.Command
@@ -9100,121 +9382,125 @@ var file_log_v1_log_proto_depIdxs = []int32{
 	14,  // 3: log.v1.Command.cancel_actions:type_name -> log.v1.CancelActions
 	15,  // 4: log.v1.Command.open_trajectory:type_name -> log.v1.OpenTrajectory
 	16,  // 5: log.v1.Command.close_trajectory:type_name -> log.v1.CloseTrajectory
-	17,  // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
-	21,  // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
-	23,  // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
-	24,  // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
-	27,  // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
-	32,  // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
-	35,  // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
-	56,  // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
-	57,  // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
-	58,  // 15: log.v1.Command.tick:type_name -> log.v1.Tick
-	36,  // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
-	37,  // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
-	38,  // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
-	39,  // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
-	40,  // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
-	44,  // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
-	45,  // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
-	46,  // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
-	50,  // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
-	51,  // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
-	52,  // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
-	53,  // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
-	55,  // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
-	54,  // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
-	33,  // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
-	34,  // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
-	25,  // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
-	28,  // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
-	29,  // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
-	30,  // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
-	43,  // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
-	26,  // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
-	61,  // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
-	62,  // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
-	63,  // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
-	66,  // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
-	67,  // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
-	68,  // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
-	69,  // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
-	70,  // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
-	71,  // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
-	73,  // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
-	74,  // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
-	75,  // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
-	79,  // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
-	80,  // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
-	82,  // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
-	91,  // 53: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
-	92,  // 54: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
-	95,  // 55: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
-	88,  // 56: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
-	89,  // 57: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
-	90,  // 58: log.v1.Command.refound:type_name -> log.v1.Refound
-	83,  // 59: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
-	84,  // 60: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
-	85,  // 61: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
-	86,  // 62: log.v1.Command.create_token:type_name -> log.v1.CreateToken
-	87,  // 63: log.v1.Command.set_access:type_name -> log.v1.SetAccess
-	96,  // 64: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
-	100, // 65: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
-	6,   // 66: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
-	4,   // 67: log.v1.SubmitActions.request:type_name -> log.v1.Request
-	8,   // 68: log.v1.SubmitActions.actions:type_name -> log.v1.Action
-	9,   // 69: log.v1.Action.needs:type_name -> log.v1.Needs
-	10,  // 70: log.v1.Needs.profile:type_name -> log.v1.Profile
-	12,  // 71: log.v1.Needs.gpus:type_name -> log.v1.Gpus
-	13,  // 72: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
-	11,  // 73: log.v1.Profile.points:type_name -> log.v1.Point
-	4,   // 74: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
-	65,  // 75: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
-	76,  // 76: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
-	19,  // 77: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
-	20,  // 78: log.v1.RegisterNode.labels:type_name -> log.v1.Label
-	18,  // 79: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
-	22,  // 80: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
-	13,  // 81: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
-	31,  // 82: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
-	41,  // 83: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
-	42,  // 84: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
-	20,  // 85: log.v1.MemberSelector.labels:type_name -> log.v1.Label
-	41,  // 86: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
-	42,  // 87: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
-	4,   // 88: log.v1.SubmitJob.request:type_name -> log.v1.Request
-	48,  // 89: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
-	47,  // 90: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
-	8,   // 91: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
-	8,   // 92: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
-	8,   // 93: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
-	49,  // 94: log.v1.Cycle.segments:type_name -> log.v1.Segment
-	0,   // 95: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
-	4,   // 96: log.v1.AcquireTurn.request:type_name -> log.v1.Request
-	1,   // 97: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
-	60,  // 98: log.v1.Result.refusal:type_name -> log.v1.Refusal
-	4,   // 99: log.v1.RequestMigration.request:type_name -> log.v1.Request
-	64,  // 100: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
-	4,   // 101: log.v1.CreateRollout.request:type_name -> log.v1.Request
-	72,  // 102: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
-	4,   // 103: log.v1.ReportGenerations.request:type_name -> log.v1.Request
-	77,  // 104: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
-	78,  // 105: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
-	81,  // 106: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
-	8,   // 107: log.v1.RegisterReward.action:type_name -> log.v1.Action
-	4,   // 108: log.v1.ReportRewards.request:type_name -> log.v1.Request
-	93,  // 109: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
-	94,  // 110: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
-	97,  // 111: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
-	99,  // 112: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
-	8,   // 113: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
-	98,  // 114: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
-	72,  // 115: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
-	116, // [116:116] is the sub-list for method output_type
-	116, // [116:116] is the sub-list for method input_type
-	116, // [116:116] is the sub-list for extension type_name
-	116, // [116:116] is the sub-list for extension extendee
-	0,   // [0:116] is the sub-list for field type_name
+	18,  // 6: log.v1.Command.register_node:type_name -> log.v1.RegisterNode
+	22,  // 7: log.v1.Command.report_attempts:type_name -> log.v1.ReportAttempts
+	24,  // 8: log.v1.Command.expire_node:type_name -> log.v1.ExpireNode
+	25,  // 9: log.v1.Command.drain_node:type_name -> log.v1.DrainNode
+	28,  // 10: log.v1.Command.remove_node:type_name -> log.v1.RemoveNode
+	33,  // 11: log.v1.Command.create_namespace:type_name -> log.v1.CreateNamespace
+	37,  // 12: log.v1.Command.resume_pool:type_name -> log.v1.ResumePool
+	58,  // 13: log.v1.Command.raise_level:type_name -> log.v1.RaiseLevel
+	59,  // 14: log.v1.Command.quote_hash:type_name -> log.v1.QuoteHash
+	60,  // 15: log.v1.Command.tick:type_name -> log.v1.Tick
+	38,  // 16: log.v1.Command.delete_class:type_name -> log.v1.DeleteClass
+	39,  // 17: log.v1.Command.create_quota:type_name -> log.v1.CreateQuota
+	40,  // 18: log.v1.Command.update_quota:type_name -> log.v1.UpdateQuota
+	41,  // 19: log.v1.Command.delete_quota:type_name -> log.v1.DeleteQuota
+	42,  // 20: log.v1.Command.create_node_group:type_name -> log.v1.CreateNodeGroup
+	46,  // 21: log.v1.Command.delete_node_group:type_name -> log.v1.DeleteNodeGroup
+	47,  // 22: log.v1.Command.resume_ledger:type_name -> log.v1.ResumeLedger
+	48,  // 23: log.v1.Command.submit_job:type_name -> log.v1.SubmitJob
+	52,  // 24: log.v1.Command.change_job:type_name -> log.v1.ChangeJob
+	53,  // 25: log.v1.Command.move_job:type_name -> log.v1.MoveJob
+	54,  // 26: log.v1.Command.acquire_turn:type_name -> log.v1.AcquireTurn
+	55,  // 27: log.v1.Command.end_turn:type_name -> log.v1.EndTurn
+	57,  // 28: log.v1.Command.end_context_switch:type_name -> log.v1.EndContextSwitch
+	56,  // 29: log.v1.Command.submit_hook:type_name -> log.v1.SubmitHook
+	34,  // 30: log.v1.Command.delete_pool:type_name -> log.v1.DeletePool
+	35,  // 31: log.v1.Command.delete_namespace:type_name -> log.v1.DeleteNamespace
+	26,  // 32: log.v1.Command.report_disk:type_name -> log.v1.ReportDisk
+	29,  // 33: log.v1.Command.register_engine:type_name -> log.v1.RegisterEngine
+	30,  // 34: log.v1.Command.remove_engine:type_name -> log.v1.RemoveEngine
+	31,  // 35: log.v1.Command.report_engines:type_name -> log.v1.ReportEngines
+	45,  // 36: log.v1.Command.set_group_members:type_name -> log.v1.SetGroupMembers
+	27,  // 37: log.v1.Command.report_gpus:type_name -> log.v1.ReportGpus
+	63,  // 38: log.v1.Command.request_migration:type_name -> log.v1.RequestMigration
+	64,  // 39: log.v1.Command.cancel_migration:type_name -> log.v1.CancelMigration
+	65,  // 40: log.v1.Command.report_migrations:type_name -> log.v1.ReportMigrations
+	68,  // 41: log.v1.Command.create_rollout:type_name -> log.v1.CreateRollout
+	69,  // 42: log.v1.Command.close_rollout:type_name -> log.v1.CloseRollout
+	70,  // 43: log.v1.Command.put_sample:type_name -> log.v1.PutSample
+	71,  // 44: log.v1.Command.take_batch:type_name -> log.v1.TakeBatch
+	72,  // 45: log.v1.Command.publish_version:type_name -> log.v1.PublishVersion
+	73,  // 46: log.v1.Command.suspend_policy:type_name -> log.v1.SuspendPolicy
+	75,  // 47: log.v1.Command.register_worker:type_name -> log.v1.RegisterWorker
+	76,  // 48: log.v1.Command.update_worker:type_name -> log.v1.UpdateWorker
+	77,  // 49: log.v1.Command.remove_worker:type_name -> log.v1.RemoveWorker
+	81,  // 50: log.v1.Command.report_generations:type_name -> log.v1.ReportGenerations
+	82,  // 51: log.v1.Command.suspend_trajectory:type_name -> log.v1.SuspendTrajectory
+	84,  // 52: log.v1.Command.move_generations:type_name -> log.v1.MoveGenerations
+	93,  // 53: log.v1.Command.register_reward:type_name -> log.v1.RegisterReward
+	94,  // 54: log.v1.Command.remove_reward:type_name -> log.v1.RemoveReward
+	97,  // 55: log.v1.Command.report_rewards:type_name -> log.v1.ReportRewards
+	90,  // 56: log.v1.Command.stage_restore:type_name -> log.v1.StageRestore
+	91,  // 57: log.v1.Command.commit_restore:type_name -> log.v1.CommitRestore
+	92,  // 58: log.v1.Command.refound:type_name -> log.v1.Refound
+	85,  // 59: log.v1.Command.put_access_policy:type_name -> log.v1.PutAccessPolicy
+	86,  // 60: log.v1.Command.put_auth_method:type_name -> log.v1.PutAuthMethod
+	87,  // 61: log.v1.Command.remove_access:type_name -> log.v1.RemoveAccess
+	88,  // 62: log.v1.Command.create_token:type_name -> log.v1.CreateToken
+	89,  // 63: log.v1.Command.set_access:type_name -> log.v1.SetAccess
+	98,  // 64: log.v1.Command.change_worker_pool:type_name -> log.v1.ChangeWorkerPool
+	102, // 65: log.v1.Command.delete_policy:type_name -> log.v1.DeletePolicy
+	36,  // 66: log.v1.Command.update_namespace:type_name -> log.v1.UpdateNamespace
+	17,  // 67: log.v1.Command.extend_trajectory:type_name -> log.v1.ExtendTrajectory
+	6,   // 68: log.v1.Bootstrap.settings:type_name -> log.v1.Settings
+	4,   // 69: log.v1.SubmitActions.request:type_name -> log.v1.Request
+	8,   // 70: log.v1.SubmitActions.actions:type_name -> log.v1.Action
+	9,   // 71: log.v1.Action.needs:type_name -> log.v1.Needs
+	21,  // 72: log.v1.Action.labels:type_name -> log.v1.Label
+	10,  // 73: log.v1.Needs.profile:type_name -> log.v1.Profile
+	12,  // 74: log.v1.Needs.gpus:type_name -> log.v1.Gpus
+	13,  // 75: log.v1.Needs.quotas:type_name -> log.v1.QuotaUse
+	11,  // 76: log.v1.Profile.points:type_name -> log.v1.Point
+	4,   // 77: log.v1.OpenTrajectory.request:type_name -> log.v1.Request
+	67,  // 78: log.v1.OpenTrajectory.rollout:type_name -> log.v1.RolloutMembership
+	78,  // 79: log.v1.OpenTrajectory.generation:type_name -> log.v1.GenerationSpec
+	21,  // 80: log.v1.OpenTrajectory.labels:type_name -> log.v1.Label
+	20,  // 81: log.v1.RegisterNode.numa_nodes:type_name -> log.v1.NumaNode
+	21,  // 82: log.v1.RegisterNode.labels:type_name -> log.v1.Label
+	19,  // 83: log.v1.RegisterNode.gpus:type_name -> log.v1.GpuInventory
+	23,  // 84: log.v1.ReportAttempts.reports:type_name -> log.v1.AttemptReport
+	13,  // 85: log.v1.AttemptReport.usage:type_name -> log.v1.QuotaUse
+	32,  // 86: log.v1.ReportEngines.reports:type_name -> log.v1.EngineReport
+	43,  // 87: log.v1.CreateNodeGroup.members:type_name -> log.v1.GroupMember
+	44,  // 88: log.v1.CreateNodeGroup.selector:type_name -> log.v1.MemberSelector
+	21,  // 89: log.v1.MemberSelector.labels:type_name -> log.v1.Label
+	43,  // 90: log.v1.SetGroupMembers.members:type_name -> log.v1.GroupMember
+	44,  // 91: log.v1.SetGroupMembers.selector:type_name -> log.v1.MemberSelector
+	4,   // 92: log.v1.SubmitJob.request:type_name -> log.v1.Request
+	50,  // 93: log.v1.SubmitJob.cycle:type_name -> log.v1.Cycle
+	49,  // 94: log.v1.SubmitJob.hooks:type_name -> log.v1.DeploymentHooks
+	8,   // 95: log.v1.DeploymentHooks.sleep:type_name -> log.v1.Action
+	8,   // 96: log.v1.DeploymentHooks.wake:type_name -> log.v1.Action
+	8,   // 97: log.v1.DeploymentHooks.prefetch:type_name -> log.v1.Action
+	51,  // 98: log.v1.Cycle.segments:type_name -> log.v1.Segment
+	0,   // 99: log.v1.ChangeJob.change:type_name -> log.v1.JobChange
+	4,   // 100: log.v1.AcquireTurn.request:type_name -> log.v1.Request
+	1,   // 101: log.v1.EndTurn.reason:type_name -> log.v1.TurnEnd
+	62,  // 102: log.v1.Result.refusal:type_name -> log.v1.Refusal
+	4,   // 103: log.v1.RequestMigration.request:type_name -> log.v1.Request
+	66,  // 104: log.v1.ReportMigrations.reports:type_name -> log.v1.MigrationReport
+	4,   // 105: log.v1.CreateRollout.request:type_name -> log.v1.Request
+	74,  // 106: log.v1.RegisterWorker.profile:type_name -> log.v1.WorkerProfilePoint
+	4,   // 107: log.v1.ReportGenerations.request:type_name -> log.v1.Request
+	79,  // 108: log.v1.ReportGenerations.generations:type_name -> log.v1.GenerationReport
+	80,  // 109: log.v1.ReportGenerations.workers:type_name -> log.v1.WorkerReport
+	83,  // 110: log.v1.MoveGenerations.moves:type_name -> log.v1.GenerationMove
+	8,   // 111: log.v1.RegisterReward.action:type_name -> log.v1.Action
+	4,   // 112: log.v1.ReportRewards.request:type_name -> log.v1.Request
+	95,  // 113: log.v1.ReportRewards.demands:type_name -> log.v1.RewardDemand
+	96,  // 114: log.v1.ReportRewards.replicas:type_name -> log.v1.RewardReplicaReport
+	99,  // 115: log.v1.ChangeWorkerPool.declare:type_name -> log.v1.WorkerPoolSpec
+	101, // 116: log.v1.ChangeWorkerPool.plan:type_name -> log.v1.WorkerPoolPlan
+	8,   // 117: log.v1.WorkerPoolSpec.start:type_name -> log.v1.Action
+	100, // 118: log.v1.WorkerPoolSpec.options:type_name -> log.v1.WorkerPoolOption
+	74,  // 119: log.v1.WorkerPoolOption.profile:type_name -> log.v1.WorkerProfilePoint
+	120, // [120:120] is the sub-list for method output_type
+	120, // [120:120] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_log_v1_log_proto_init() }
@@ -9288,10 +9574,13 @@ func file_log_v1_log_proto_init() {
 		(*Command_SetAccess)(nil),
 		(*Command_ChangeWorkerPool)(nil),
 		(*Command_DeletePolicy)(nil),
+		(*Command_UpdateNamespace)(nil),
+		(*Command_ExtendTrajectory)(nil),
 	}
-	file_log_v1_log_proto_msgTypes[36].OneofWrappers = []any{}
-	file_log_v1_log_proto_msgTypes[72].OneofWrappers = []any{}
-	file_log_v1_log_proto_msgTypes[94].OneofWrappers = []any{
+	file_log_v1_log_proto_msgTypes[34].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[38].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[74].OneofWrappers = []any{}
+	file_log_v1_log_proto_msgTypes[96].OneofWrappers = []any{
 		(*ChangeWorkerPool_Declare)(nil),
 		(*ChangeWorkerPool_Remove)(nil),
 		(*ChangeWorkerPool_Plan)(nil),
@@ -9304,7 +9593,7 @@ func file_log_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_v1_log_proto_rawDesc), len(file_log_v1_log_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   99,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,6 +23,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// GangSpread says on which nodes the members of a gang may be.
+type GangSpread int32
+
+const (
+	// On the fewest nodes that have room.
+	GangSpread_GANG_SPREAD_UNSPECIFIED GangSpread = 0
+	// Each on a node of its own.
+	GangSpread_GANG_SPREAD_NODE GangSpread = 1
+)
+
+// Enum value maps for GangSpread.
+var (
+	GangSpread_name = map[int32]string{
+		0: "GANG_SPREAD_UNSPECIFIED",
+		1: "GANG_SPREAD_NODE",
+	}
+	GangSpread_value = map[string]int32{
+		"GANG_SPREAD_UNSPECIFIED": 0,
+		"GANG_SPREAD_NODE":        1,
+	}
+)
+
+func (x GangSpread) Enum() *GangSpread {
+	p := new(GangSpread)
+	*p = x
+	return p
+}
+
+func (x GangSpread) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GangSpread) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_action_proto_enumTypes[0].Descriptor()
+}
+
+func (GangSpread) Type() protoreflect.EnumType {
+	return &file_rota_v1_action_proto_enumTypes[0]
+}
+
+func (x GangSpread) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GangSpread.Descriptor instead.
+func (GangSpread) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{0}
+}
+
 // LossPolicy says what happens to an action whose attempt was lost with its
 // node or its supervisor, so that it is unknown how far it came.
 type LossPolicy int32
@@ -61,11 +110,11 @@ func (x LossPolicy) String() string {
 }
 
 func (LossPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_action_proto_enumTypes[0].Descriptor()
+	return file_rota_v1_action_proto_enumTypes[1].Descriptor()
 }
 
 func (LossPolicy) Type() protoreflect.EnumType {
-	return &file_rota_v1_action_proto_enumTypes[0]
+	return &file_rota_v1_action_proto_enumTypes[1]
 }
 
 func (x LossPolicy) Number() protoreflect.EnumNumber {
@@ -74,7 +123,7 @@ func (x LossPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LossPolicy.Descriptor instead.
 func (LossPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{0}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{1}
 }
 
 // ActionState is the life of an action. The last five are final.
@@ -90,7 +139,7 @@ const (
 	ActionState_ACTION_STATE_SUCCEEDED ActionState = 3
 	// The command ended otherwise, or could not be started.
 	ActionState_ACTION_STATE_FAILED ActionState = 4
-	// Canceled by a client, or with its trajectory.
+	// Canceled by a client, with its trajectory, or with its gang.
 	ActionState_ACTION_STATE_CANCELED ActionState = 5
 	// Its attempt was lost and its policy does not allow another.
 	ActionState_ACTION_STATE_LOST ActionState = 6
@@ -133,11 +182,11 @@ func (x ActionState) String() string {
 }
 
 func (ActionState) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_action_proto_enumTypes[1].Descriptor()
+	return file_rota_v1_action_proto_enumTypes[2].Descriptor()
 }
 
 func (ActionState) Type() protoreflect.EnumType {
-	return &file_rota_v1_action_proto_enumTypes[1]
+	return &file_rota_v1_action_proto_enumTypes[2]
 }
 
 func (x ActionState) Number() protoreflect.EnumNumber {
@@ -146,7 +195,7 @@ func (x ActionState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ActionState.Descriptor instead.
 func (ActionState) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{2}
 }
 
 // EndReason says why an action or an attempt ended as it did.
@@ -174,6 +223,8 @@ const (
 	EndReason_END_REASON_SUPERVISOR_LOST EndReason = 9
 	// It waited for longer than its queue_timeout.
 	EndReason_END_REASON_QUEUE_TIMEOUT EndReason = 10
+	// Another action of its gang did not succeed; the message says which.
+	EndReason_END_REASON_GANG_ENDED EndReason = 11
 )
 
 // Enum value maps for EndReason.
@@ -190,6 +241,7 @@ var (
 		8:  "END_REASON_NODE_LOST",
 		9:  "END_REASON_SUPERVISOR_LOST",
 		10: "END_REASON_QUEUE_TIMEOUT",
+		11: "END_REASON_GANG_ENDED",
 	}
 	EndReason_value = map[string]int32{
 		"END_REASON_UNSPECIFIED":      0,
@@ -203,6 +255,7 @@ var (
 		"END_REASON_NODE_LOST":        8,
 		"END_REASON_SUPERVISOR_LOST":  9,
 		"END_REASON_QUEUE_TIMEOUT":    10,
+		"END_REASON_GANG_ENDED":       11,
 	}
 )
 
@@ -217,11 +270,11 @@ func (x EndReason) String() string {
 }
 
 func (EndReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_action_proto_enumTypes[2].Descriptor()
+	return file_rota_v1_action_proto_enumTypes[3].Descriptor()
 }
 
 func (EndReason) Type() protoreflect.EnumType {
-	return &file_rota_v1_action_proto_enumTypes[2]
+	return &file_rota_v1_action_proto_enumTypes[3]
 }
 
 func (x EndReason) Number() protoreflect.EnumNumber {
@@ -230,7 +283,7 @@ func (x EndReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EndReason.Descriptor instead.
 func (EndReason) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{3}
 }
 
 type OutputStream int32
@@ -266,11 +319,11 @@ func (x OutputStream) String() string {
 }
 
 func (OutputStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_action_proto_enumTypes[3].Descriptor()
+	return file_rota_v1_action_proto_enumTypes[4].Descriptor()
 }
 
 func (OutputStream) Type() protoreflect.EnumType {
-	return &file_rota_v1_action_proto_enumTypes[3]
+	return &file_rota_v1_action_proto_enumTypes[4]
 }
 
 func (x OutputStream) Number() protoreflect.EnumNumber {
@@ -279,7 +332,7 @@ func (x OutputStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutputStream.Descriptor instead.
 func (OutputStream) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{4}
 }
 
 // ActionSpec says what to run and what it costs. Encoded it may be at most
@@ -322,7 +375,23 @@ type ActionSpec struct {
 	// W3C trace context of the caller, "00-TRACE-SPAN-FLAGS". The spans of the action are then
 	// part of that trace, and the command finds its own context in TRACEPARENT. Empty: that of
 	// the header traceparent of the request, or none.
-	Traceparent   string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Size of the gang that the action belongs to: it and the others of the gang stand one after
+	// the other in one submission, all with this size, and all start at once or none does. They ask
+	// for the same resources, of one pool, without trajectories and quotas, and run at most once.
+	// At most 256; 0: no gang. Needs feature level 3.
+	GangSize uint32 `protobuf:"varint,41,opt,name=gang_size,json=gangSize,proto3" json:"gang_size,omitempty"`
+	// Where the members of its gang may run.
+	GangSpread GangSpread `protobuf:"varint,42,opt,name=gang_spread,json=gangSpread,proto3,enum=rota.v1.GangSpread" json:"gang_spread,omitempty"`
+	// For finding it, as those of a trajectory (OpenTrajectoryRequest). An action does not inherit
+	// those of its trajectory. Needs feature level 3.
+	Labels map[string]string `protobuf:"bytes,43,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The command has a standard input that is open until WriteActionInput closes it. Otherwise it
+	// is empty. Only of commands.
+	Stdin bool `protobuf:"varint,44,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// The command has a terminal of this size, which is its standard input, output and error.
+	// What it writes is all standard output, with the line ends of terminals. Only of commands.
+	Tty           *TerminalSize `protobuf:"bytes,45,opt,name=tty,proto3" json:"tty,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -453,6 +522,41 @@ func (x *ActionSpec) GetTraceparent() string {
 		return x.Traceparent
 	}
 	return ""
+}
+
+func (x *ActionSpec) GetGangSize() uint32 {
+	if x != nil {
+		return x.GangSize
+	}
+	return 0
+}
+
+func (x *ActionSpec) GetGangSpread() GangSpread {
+	if x != nil {
+		return x.GangSpread
+	}
+	return GangSpread_GANG_SPREAD_UNSPECIFIED
+}
+
+func (x *ActionSpec) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ActionSpec) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ActionSpec) GetTty() *TerminalSize {
+	if x != nil {
+		return x.Tty
+	}
+	return nil
 }
 
 // Profile says how long an action takes with one unit of its key resource, and
@@ -1298,7 +1402,10 @@ type Action struct {
 	Estimate *StartEstimate `protobuf:"bytes,20,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	// What its last attempt really used of quotas with a window, as far as it said. Of other
 	// quotas, what it expected to use counts.
-	QuotaUsage    []*QuotaUse `protobuf:"bytes,21,rep,name=quota_usage,json=quotaUsage,proto3" json:"quota_usage,omitempty"`
+	QuotaUsage []*QuotaUse `protobuf:"bytes,21,rep,name=quota_usage,json=quotaUsage,proto3" json:"quota_usage,omitempty"`
+	// The first action of its gang, whose rank is 0; 0: it belongs to no gang. The others have the
+	// IDs after that one.
+	Gang          uint64 `protobuf:"varint,22,opt,name=gang,proto3" json:"gang,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1464,6 +1571,13 @@ func (x *Action) GetQuotaUsage() []*QuotaUse {
 		return x.QuotaUsage
 	}
 	return nil
+}
+
+func (x *Action) GetGang() uint64 {
+	if x != nil {
+		return x.Gang
+	}
+	return 0
 }
 
 // StartEstimate is how long it takes from now until an action starts, as far as can be
@@ -1976,8 +2090,10 @@ type ListActionsRequest struct {
 	Node string `protobuf:"bytes,10,opt,name=node,proto3" json:"node,omitempty"`
 	// Only actions that were submitted at this time or later.
 	SubmittedSince *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Only actions that have all of these labels, with these values.
+	Labels        map[string]string `protobuf:"bytes,12,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListActionsRequest) Reset() {
@@ -2087,6 +2203,13 @@ func (x *ListActionsRequest) GetSubmittedSince() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ListActionsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 type ListActionsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Actions []*Action              `protobuf:"bytes,1,rep,name=actions,proto3" json:"actions,omitempty"`
@@ -2149,6 +2272,304 @@ func (x *ListActionsResponse) GetRevision() uint64 {
 	return 0
 }
 
+type SummarizeActionsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" if empty.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only actions of this trajectory; 0 for any.
+	TrajectoryId uint64 `protobuf:"varint,2,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
+	// Only actions that have all of these labels, with these values.
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only actions of this class.
+	Class string `protobuf:"bytes,4,opt,name=class,proto3" json:"class,omitempty"`
+	// Only actions that were submitted at this time or later.
+	SubmittedSince *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`
+	// A label, for whose values there is one summary each; actions without the label are left
+	// out. Empty: one summary of all.
+	GroupBy       string `protobuf:"bytes,6,opt,name=group_by,json=groupBy,proto3" json:"group_by,omitempty"`
+	AllowStale    bool   `protobuf:"varint,7,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeActionsRequest) Reset() {
+	*x = SummarizeActionsRequest{}
+	mi := &file_rota_v1_action_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeActionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeActionsRequest) ProtoMessage() {}
+
+func (x *SummarizeActionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeActionsRequest.ProtoReflect.Descriptor instead.
+func (*SummarizeActionsRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SummarizeActionsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *SummarizeActionsRequest) GetTrajectoryId() uint64 {
+	if x != nil {
+		return x.TrajectoryId
+	}
+	return 0
+}
+
+func (x *SummarizeActionsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *SummarizeActionsRequest) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *SummarizeActionsRequest) GetSubmittedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SubmittedSince
+	}
+	return nil
+}
+
+func (x *SummarizeActionsRequest) GetGroupBy() string {
+	if x != nil {
+		return x.GroupBy
+	}
+	return ""
+}
+
+func (x *SummarizeActionsRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type SummarizeActionsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the values of group_by. At most 1,000.
+	Summaries []*ActionSummary `protobuf:"bytes,1,rep,name=summaries,proto3" json:"summaries,omitempty"`
+	// There were more than 1,000,000 actions to look at, or more than 1,000 values: the oldest
+	// actions and further values are left out.
+	Truncated     bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeActionsResponse) Reset() {
+	*x = SummarizeActionsResponse{}
+	mi := &file_rota_v1_action_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeActionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeActionsResponse) ProtoMessage() {}
+
+func (x *SummarizeActionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeActionsResponse.ProtoReflect.Descriptor instead.
+func (*SummarizeActionsResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SummarizeActionsResponse) GetSummaries() []*ActionSummary {
+	if x != nil {
+		return x.Summaries
+	}
+	return nil
+}
+
+func (x *SummarizeActionsResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// ActionSummary adds up the actions that are kept. Actions that ended long ago are no longer
+// kept and do not count.
+type ActionSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The value of group_by.
+	Value   string `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
+	Actions uint64 `protobuf:"varint,2,opt,name=actions,proto3" json:"actions,omitempty"`
+	// Of them, those that have succeeded, those that have ended otherwise, and those that run.
+	Succeeded uint64 `protobuf:"varint,3,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed    uint64 `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
+	Running   uint64 `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"`
+	// From the submission of the first to the end of the last; until now while one has not ended.
+	Span *durationpb.Duration `protobuf:"bytes,6,opt,name=span,proto3" json:"span,omitempty"`
+	// From submission to the start of the last attempt, of all that have started.
+	QueueTime *durationpb.Duration `protobuf:"bytes,7,opt,name=queue_time,json=queueTime,proto3" json:"queue_time,omitempty"`
+	// The last attempts of all that have ended, from start to end of their processes.
+	ExecTime *durationpb.Duration `protobuf:"bytes,8,opt,name=exec_time,json=execTime,proto3" json:"exec_time,omitempty"`
+	// CPU time of their processes.
+	CpuTime *durationpb.Duration `protobuf:"bytes,9,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	// exec_time times the fewest cores of each action. Actions that were given more held more:
+	// the usage of a namespace counts that.
+	CoreTimeMin *durationpb.Duration `protobuf:"bytes,10,opt,name=core_time_min,json=coreTimeMin,proto3" json:"core_time_min,omitempty"`
+	// exec_time times the fewest GPUs of each action.
+	GpuTimeMin *durationpb.Duration `protobuf:"bytes,11,opt,name=gpu_time_min,json=gpuTimeMin,proto3" json:"gpu_time_min,omitempty"`
+	// The largest memory use of one action, in bytes.
+	MemoryPeakBytes uint64 `protobuf:"varint,12,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ActionSummary) Reset() {
+	*x = ActionSummary{}
+	mi := &file_rota_v1_action_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActionSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActionSummary) ProtoMessage() {}
+
+func (x *ActionSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_action_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActionSummary.ProtoReflect.Descriptor instead.
+func (*ActionSummary) Descriptor() ([]byte, []int) {
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ActionSummary) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *ActionSummary) GetActions() uint64 {
+	if x != nil {
+		return x.Actions
+	}
+	return 0
+}
+
+func (x *ActionSummary) GetSucceeded() uint64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *ActionSummary) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *ActionSummary) GetRunning() uint64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *ActionSummary) GetSpan() *durationpb.Duration {
+	if x != nil {
+		return x.Span
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetQueueTime() *durationpb.Duration {
+	if x != nil {
+		return x.QueueTime
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetExecTime() *durationpb.Duration {
+	if x != nil {
+		return x.ExecTime
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetCoreTimeMin() *durationpb.Duration {
+	if x != nil {
+		return x.CoreTimeMin
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetGpuTimeMin() *durationpb.Duration {
+	if x != nil {
+		return x.GpuTimeMin
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetMemoryPeakBytes() uint64 {
+	if x != nil {
+		return x.MemoryPeakBytes
+	}
+	return 0
+}
+
 type WatchActionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "default" if empty; "*" for all.
@@ -2165,7 +2586,7 @@ type WatchActionsRequest struct {
 
 func (x *WatchActionsRequest) Reset() {
 	*x = WatchActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2598,7 @@ func (x *WatchActionsRequest) String() string {
 func (*WatchActionsRequest) ProtoMessage() {}
 
 func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[22]
+	mi := &file_rota_v1_action_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2611,7 @@ func (x *WatchActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsRequest.ProtoReflect.Descriptor instead.
 func (*WatchActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchActionsRequest) GetNamespace() string {
@@ -2233,7 +2654,7 @@ type WatchActionsResponse struct {
 
 func (x *WatchActionsResponse) Reset() {
 	*x = WatchActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2666,7 @@ func (x *WatchActionsResponse) String() string {
 func (*WatchActionsResponse) ProtoMessage() {}
 
 func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[23]
+	mi := &file_rota_v1_action_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2679,7 @@ func (x *WatchActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchActionsResponse.ProtoReflect.Descriptor instead.
 func (*WatchActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchActionsResponse) GetEvents() []*ActionEvent {
@@ -2296,7 +2717,7 @@ type ActionEvent struct {
 
 func (x *ActionEvent) Reset() {
 	*x = ActionEvent{}
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2729,7 @@ func (x *ActionEvent) String() string {
 func (*ActionEvent) ProtoMessage() {}
 
 func (x *ActionEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[24]
+	mi := &file_rota_v1_action_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2742,7 @@ func (x *ActionEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionEvent.ProtoReflect.Descriptor instead.
 func (*ActionEvent) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ActionEvent) GetRevision() uint64 {
@@ -2404,7 +2825,7 @@ type CancelActionsRequest struct {
 
 func (x *CancelActionsRequest) Reset() {
 	*x = CancelActionsRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2837,7 @@ func (x *CancelActionsRequest) String() string {
 func (*CancelActionsRequest) ProtoMessage() {}
 
 func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[25]
+	mi := &file_rota_v1_action_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2850,7 @@ func (x *CancelActionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsRequest.ProtoReflect.Descriptor instead.
 func (*CancelActionsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelActionsRequest) GetIds() []uint64 {
@@ -2449,7 +2870,7 @@ type CancelActionsResponse struct {
 
 func (x *CancelActionsResponse) Reset() {
 	*x = CancelActionsResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2882,7 @@ func (x *CancelActionsResponse) String() string {
 func (*CancelActionsResponse) ProtoMessage() {}
 
 func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[26]
+	mi := &file_rota_v1_action_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2895,7 @@ func (x *CancelActionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelActionsResponse.ProtoReflect.Descriptor instead.
 func (*CancelActionsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelActionsResponse) GetCanceled() uint32 {
@@ -2496,7 +2917,7 @@ type RunActionRequest struct {
 
 func (x *RunActionRequest) Reset() {
 	*x = RunActionRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2929,7 @@ func (x *RunActionRequest) String() string {
 func (*RunActionRequest) ProtoMessage() {}
 
 func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[27]
+	mi := &file_rota_v1_action_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2942,7 @@ func (x *RunActionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionRequest.ProtoReflect.Descriptor instead.
 func (*RunActionRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RunActionRequest) GetNamespace() string {
@@ -2565,7 +2986,7 @@ type RunActionResponse struct {
 
 func (x *RunActionResponse) Reset() {
 	*x = RunActionResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2998,7 @@ func (x *RunActionResponse) String() string {
 func (*RunActionResponse) ProtoMessage() {}
 
 func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[28]
+	mi := &file_rota_v1_action_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +3011,7 @@ func (x *RunActionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunActionResponse.ProtoReflect.Descriptor instead.
 func (*RunActionResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RunActionResponse) GetUpdate() isRunActionResponse_Update {
@@ -2651,7 +3072,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +3084,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[29]
+	mi := &file_rota_v1_action_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +3097,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OutputChunk) GetStream() OutputStream {
@@ -2723,7 +3144,7 @@ type ReadActionOutputRequest struct {
 
 func (x *ReadActionOutputRequest) Reset() {
 	*x = ReadActionOutputRequest{}
-	mi := &file_rota_v1_action_proto_msgTypes[30]
+	mi := &file_rota_v1_action_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +3156,7 @@ func (x *ReadActionOutputRequest) String() string {
 func (*ReadActionOutputRequest) ProtoMessage() {}
 
 func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[30]
+	mi := &file_rota_v1_action_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +3169,7 @@ func (x *ReadActionOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadActionOutputRequest) GetActionId() uint64 {
@@ -2795,7 +3216,7 @@ type ReadActionOutputResponse struct {
 
 func (x *ReadActionOutputResponse) Reset() {
 	*x = ReadActionOutputResponse{}
-	mi := &file_rota_v1_action_proto_msgTypes[31]
+	mi := &file_rota_v1_action_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +3228,7 @@ func (x *ReadActionOutputResponse) String() string {
 func (*ReadActionOutputResponse) ProtoMessage() {}
 
 func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[31]
+	mi := &file_rota_v1_action_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +3241,7 @@ func (x *ReadActionOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadActionOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadActionOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadActionOutputResponse) GetChunk() *OutputChunk {
@@ -2849,7 +3270,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_rota_v1_action_proto_msgTypes[32]
+	mi := &file_rota_v1_action_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +3282,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_action_proto_msgTypes[32]
+	mi := &file_rota_v1_action_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +3295,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_rota_v1_action_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_action_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ErrorDetail) GetReason() string {
@@ -2916,7 +3337,7 @@ var File_rota_v1_action_proto protoreflect.FileDescriptor
 
 const file_rota_v1_action_proto_rawDesc = "" +
 	"\n" +
-	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x04\n" +
+	"\x14rota/v1/action.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14rota/v1/stream.proto\"\xba\x06\n" +
 	"\n" +
 	"ActionSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -2935,7 +3356,16 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\aprofile\x18\v \x01(\v2\x10.rota.v1.ProfileR\aprofile\x12%\n" +
 	"\x04http\x18\f \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
 	"\tsize_hint\x18\r \x01(\x04R\bsizeHint\x12 \n" +
-	"\vtraceparent\x18( \x01(\tR\vtraceparent\"\x9b\x01\n" +
+	"\vtraceparent\x18( \x01(\tR\vtraceparent\x12\x1b\n" +
+	"\tgang_size\x18) \x01(\rR\bgangSize\x124\n" +
+	"\vgang_spread\x18* \x01(\x0e2\x13.rota.v1.GangSpreadR\n" +
+	"gangSpread\x127\n" +
+	"\x06labels\x18+ \x03(\v2\x1f.rota.v1.ActionSpec.LabelsEntryR\x06labels\x12\x14\n" +
+	"\x05stdin\x18, \x01(\bR\x05stdin\x12'\n" +
+	"\x03tty\x18- \x01(\v2\x15.rota.v1.TerminalSizeR\x03tty\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\x01\n" +
 	"\aProfile\x125\n" +
 	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x1f\n" +
 	"\n" +
@@ -2999,7 +3429,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"stderrTail\x12>\n" +
 	"\rexec_duration\x18\a \x01(\v2\x19.google.protobuf.DurationR\fexecDuration\x124\n" +
 	"\bcpu_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12*\n" +
-	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xe3\x05\n" +
+	"\x11memory_peak_bytes\x18\t \x01(\x04R\x0fmemoryPeakBytes\"\xf7\x05\n" +
 	"\x06Action\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12'\n" +
@@ -3024,7 +3454,8 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\fcores_reason\x18\x13 \x01(\tR\vcoresReason\x122\n" +
 	"\bestimate\x18\x14 \x01(\v2\x16.rota.v1.StartEstimateR\bestimate\x122\n" +
 	"\vquota_usage\x18\x15 \x03(\v2\x11.rota.v1.QuotaUseR\n" +
-	"quotaUsage\"\x90\x01\n" +
+	"quotaUsage\x12\x12\n" +
+	"\x04gang\x18\x16 \x01(\x04R\x04gang\"\x90\x01\n" +
 	"\rStartEstimate\x12+\n" +
 	"\x03p50\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
 	"\x03p90\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p90\x12%\n" +
@@ -3054,7 +3485,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"allowStale\"X\n" +
 	"\x11GetActionResponse\x12'\n" +
 	"\x06action\x18\x01 \x01(\v2\x0f.rota.v1.ActionR\x06action\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x88\x03\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x84\x04\n" +
 	"\x12ListActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12,\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x14.rota.v1.ActionStateR\x06states\x12#\n" +
@@ -3069,11 +3500,46 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x05class\x18\t \x01(\tR\x05class\x12\x12\n" +
 	"\x04node\x18\n" +
 	" \x01(\tR\x04node\x12C\n" +
-	"\x0fsubmitted_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0esubmittedSince\"\x84\x01\n" +
+	"\x0fsubmitted_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0esubmittedSince\x12?\n" +
+	"\x06labels\x18\f \x03(\v2'.rota.v1.ListActionsRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x01\n" +
 	"\x13ListActionsResponse\x12)\n" +
 	"\aactions\x18\x01 \x03(\v2\x0f.rota.v1.ActionR\aactions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xb4\x01\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xf4\x02\n" +
+	"\x17SummarizeActionsRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12#\n" +
+	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12D\n" +
+	"\x06labels\x18\x03 \x03(\v2,.rota.v1.SummarizeActionsRequest.LabelsEntryR\x06labels\x12\x14\n" +
+	"\x05class\x18\x04 \x01(\tR\x05class\x12C\n" +
+	"\x0fsubmitted_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0esubmittedSince\x12\x19\n" +
+	"\bgroup_by\x18\x06 \x01(\tR\agroupBy\x12\x1f\n" +
+	"\vallow_stale\x18\a \x01(\bR\n" +
+	"allowStale\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
+	"\x18SummarizeActionsResponse\x124\n" +
+	"\tsummaries\x18\x01 \x03(\v2\x16.rota.v1.ActionSummaryR\tsummaries\x12\x1c\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\"\x8e\x04\n" +
+	"\rActionSummary\x12\x14\n" +
+	"\x05value\x18\x01 \x01(\tR\x05value\x12\x18\n" +
+	"\aactions\x18\x02 \x01(\x04R\aactions\x12\x1c\n" +
+	"\tsucceeded\x18\x03 \x01(\x04R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\x04 \x01(\x04R\x06failed\x12\x18\n" +
+	"\arunning\x18\x05 \x01(\x04R\arunning\x12-\n" +
+	"\x04span\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04span\x128\n" +
+	"\n" +
+	"queue_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\tqueueTime\x126\n" +
+	"\texec_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\bexecTime\x124\n" +
+	"\bcpu_time\x18\t \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12=\n" +
+	"\rcore_time_min\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\vcoreTimeMin\x12;\n" +
+	"\fgpu_time_min\x18\v \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"gpuTimeMin\x12*\n" +
+	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\"\xb4\x01\n" +
 	"\x13WatchActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\x04R\bactionId\x12#\n" +
@@ -3129,7 +3595,11 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\vretry_delay\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryDelay\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\rR\x04code\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\x04R\brevision*V\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision*?\n" +
+	"\n" +
+	"GangSpread\x12\x1b\n" +
+	"\x17GANG_SPREAD_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10GANG_SPREAD_NODE\x10\x01*V\n" +
 	"\n" +
 	"LossPolicy\x12\x1b\n" +
 	"\x17LOSS_POLICY_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -3143,7 +3613,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x13ACTION_STATE_FAILED\x10\x04\x12\x19\n" +
 	"\x15ACTION_STATE_CANCELED\x10\x05\x12\x15\n" +
 	"\x11ACTION_STATE_LOST\x10\x06\x12\x18\n" +
-	"\x14ACTION_STATE_EXPIRED\x10\a*\xbc\x02\n" +
+	"\x14ACTION_STATE_EXPIRED\x10\a*\xd7\x02\n" +
 	"\tEndReason\x12\x1a\n" +
 	"\x16END_REASON_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11END_REASON_EXITED\x10\x01\x12\x17\n" +
@@ -3156,16 +3626,18 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x14END_REASON_NODE_LOST\x10\b\x12\x1e\n" +
 	"\x1aEND_REASON_SUPERVISOR_LOST\x10\t\x12\x1c\n" +
 	"\x18END_REASON_QUEUE_TIMEOUT\x10\n" +
-	"*a\n" +
+	"\x12\x19\n" +
+	"\x15END_REASON_GANG_ENDED\x10\v*a\n" +
 	"\fOutputStream\x12\x1d\n" +
 	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +
-	"\x14OUTPUT_STREAM_STDERR\x10\x022\x8c\x05\n" +
+	"\x14OUTPUT_STREAM_STDERR\x10\x022\xe5\x05\n" +
 	"\rActionService\x12N\n" +
 	"\rSubmitActions\x12\x1d.rota.v1.SubmitActionsRequest\x1a\x1e.rota.v1.SubmitActionsResponse\x12]\n" +
 	"\x12BatchSubmitActions\x12\".rota.v1.BatchSubmitActionsRequest\x1a#.rota.v1.BatchSubmitActionsResponse\x12B\n" +
 	"\tGetAction\x12\x19.rota.v1.GetActionRequest\x1a\x1a.rota.v1.GetActionResponse\x12H\n" +
-	"\vListActions\x12\x1b.rota.v1.ListActionsRequest\x1a\x1c.rota.v1.ListActionsResponse\x12M\n" +
+	"\vListActions\x12\x1b.rota.v1.ListActionsRequest\x1a\x1c.rota.v1.ListActionsResponse\x12W\n" +
+	"\x10SummarizeActions\x12 .rota.v1.SummarizeActionsRequest\x1a!.rota.v1.SummarizeActionsResponse\x12M\n" +
 	"\fWatchActions\x12\x1c.rota.v1.WatchActionsRequest\x1a\x1d.rota.v1.WatchActionsResponse0\x01\x12N\n" +
 	"\rCancelActions\x12\x1d.rota.v1.CancelActionsRequest\x1a\x1e.rota.v1.CancelActionsResponse\x12D\n" +
 	"\tRunAction\x12\x19.rota.v1.RunActionRequest\x1a\x1a.rota.v1.RunActionResponse0\x01\x12Y\n" +
@@ -3183,124 +3655,147 @@ func file_rota_v1_action_proto_rawDescGZIP() []byte {
 	return file_rota_v1_action_proto_rawDescData
 }
 
-var file_rota_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_rota_v1_action_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_rota_v1_action_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_rota_v1_action_proto_goTypes = []any{
-	(LossPolicy)(0),                    // 0: rota.v1.LossPolicy
-	(ActionState)(0),                   // 1: rota.v1.ActionState
-	(EndReason)(0),                     // 2: rota.v1.EndReason
-	(OutputStream)(0),                  // 3: rota.v1.OutputStream
-	(*ActionSpec)(nil),                 // 4: rota.v1.ActionSpec
-	(*Profile)(nil),                    // 5: rota.v1.Profile
-	(*SpeedupTable)(nil),               // 6: rota.v1.SpeedupTable
-	(*SpeedupPoint)(nil),               // 7: rota.v1.SpeedupPoint
-	(*Command)(nil),                    // 8: rota.v1.Command
-	(*HttpCall)(nil),                   // 9: rota.v1.HttpCall
-	(*Resources)(nil),                  // 10: rota.v1.Resources
-	(*GpuDemand)(nil),                  // 11: rota.v1.GpuDemand
-	(*QuotaDemand)(nil),                // 12: rota.v1.QuotaDemand
-	(*QuotaUse)(nil),                   // 13: rota.v1.QuotaUse
-	(*ActionResult)(nil),               // 14: rota.v1.ActionResult
-	(*Action)(nil),                     // 15: rota.v1.Action
-	(*StartEstimate)(nil),              // 16: rota.v1.StartEstimate
-	(*SubmitActionsRequest)(nil),       // 17: rota.v1.SubmitActionsRequest
-	(*SubmitActionsResponse)(nil),      // 18: rota.v1.SubmitActionsResponse
-	(*BatchSubmitActionsRequest)(nil),  // 19: rota.v1.BatchSubmitActionsRequest
-	(*BatchSubmitActionsResponse)(nil), // 20: rota.v1.BatchSubmitActionsResponse
-	(*SubmitActionsResult)(nil),        // 21: rota.v1.SubmitActionsResult
-	(*GetActionRequest)(nil),           // 22: rota.v1.GetActionRequest
-	(*GetActionResponse)(nil),          // 23: rota.v1.GetActionResponse
-	(*ListActionsRequest)(nil),         // 24: rota.v1.ListActionsRequest
-	(*ListActionsResponse)(nil),        // 25: rota.v1.ListActionsResponse
-	(*WatchActionsRequest)(nil),        // 26: rota.v1.WatchActionsRequest
-	(*WatchActionsResponse)(nil),       // 27: rota.v1.WatchActionsResponse
-	(*ActionEvent)(nil),                // 28: rota.v1.ActionEvent
-	(*CancelActionsRequest)(nil),       // 29: rota.v1.CancelActionsRequest
-	(*CancelActionsResponse)(nil),      // 30: rota.v1.CancelActionsResponse
-	(*RunActionRequest)(nil),           // 31: rota.v1.RunActionRequest
-	(*RunActionResponse)(nil),          // 32: rota.v1.RunActionResponse
-	(*OutputChunk)(nil),                // 33: rota.v1.OutputChunk
-	(*ReadActionOutputRequest)(nil),    // 34: rota.v1.ReadActionOutputRequest
-	(*ReadActionOutputResponse)(nil),   // 35: rota.v1.ReadActionOutputResponse
-	(*ErrorDetail)(nil),                // 36: rota.v1.ErrorDetail
-	nil,                                // 37: rota.v1.Command.EnvEntry
-	nil,                                // 38: rota.v1.HttpCall.HeadersEntry
-	(*durationpb.Duration)(nil),        // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 40: google.protobuf.Timestamp
+	(GangSpread)(0),                    // 0: rota.v1.GangSpread
+	(LossPolicy)(0),                    // 1: rota.v1.LossPolicy
+	(ActionState)(0),                   // 2: rota.v1.ActionState
+	(EndReason)(0),                     // 3: rota.v1.EndReason
+	(OutputStream)(0),                  // 4: rota.v1.OutputStream
+	(*ActionSpec)(nil),                 // 5: rota.v1.ActionSpec
+	(*Profile)(nil),                    // 6: rota.v1.Profile
+	(*SpeedupTable)(nil),               // 7: rota.v1.SpeedupTable
+	(*SpeedupPoint)(nil),               // 8: rota.v1.SpeedupPoint
+	(*Command)(nil),                    // 9: rota.v1.Command
+	(*HttpCall)(nil),                   // 10: rota.v1.HttpCall
+	(*Resources)(nil),                  // 11: rota.v1.Resources
+	(*GpuDemand)(nil),                  // 12: rota.v1.GpuDemand
+	(*QuotaDemand)(nil),                // 13: rota.v1.QuotaDemand
+	(*QuotaUse)(nil),                   // 14: rota.v1.QuotaUse
+	(*ActionResult)(nil),               // 15: rota.v1.ActionResult
+	(*Action)(nil),                     // 16: rota.v1.Action
+	(*StartEstimate)(nil),              // 17: rota.v1.StartEstimate
+	(*SubmitActionsRequest)(nil),       // 18: rota.v1.SubmitActionsRequest
+	(*SubmitActionsResponse)(nil),      // 19: rota.v1.SubmitActionsResponse
+	(*BatchSubmitActionsRequest)(nil),  // 20: rota.v1.BatchSubmitActionsRequest
+	(*BatchSubmitActionsResponse)(nil), // 21: rota.v1.BatchSubmitActionsResponse
+	(*SubmitActionsResult)(nil),        // 22: rota.v1.SubmitActionsResult
+	(*GetActionRequest)(nil),           // 23: rota.v1.GetActionRequest
+	(*GetActionResponse)(nil),          // 24: rota.v1.GetActionResponse
+	(*ListActionsRequest)(nil),         // 25: rota.v1.ListActionsRequest
+	(*ListActionsResponse)(nil),        // 26: rota.v1.ListActionsResponse
+	(*SummarizeActionsRequest)(nil),    // 27: rota.v1.SummarizeActionsRequest
+	(*SummarizeActionsResponse)(nil),   // 28: rota.v1.SummarizeActionsResponse
+	(*ActionSummary)(nil),              // 29: rota.v1.ActionSummary
+	(*WatchActionsRequest)(nil),        // 30: rota.v1.WatchActionsRequest
+	(*WatchActionsResponse)(nil),       // 31: rota.v1.WatchActionsResponse
+	(*ActionEvent)(nil),                // 32: rota.v1.ActionEvent
+	(*CancelActionsRequest)(nil),       // 33: rota.v1.CancelActionsRequest
+	(*CancelActionsResponse)(nil),      // 34: rota.v1.CancelActionsResponse
+	(*RunActionRequest)(nil),           // 35: rota.v1.RunActionRequest
+	(*RunActionResponse)(nil),          // 36: rota.v1.RunActionResponse
+	(*OutputChunk)(nil),                // 37: rota.v1.OutputChunk
+	(*ReadActionOutputRequest)(nil),    // 38: rota.v1.ReadActionOutputRequest
+	(*ReadActionOutputResponse)(nil),   // 39: rota.v1.ReadActionOutputResponse
+	(*ErrorDetail)(nil),                // 40: rota.v1.ErrorDetail
+	nil,                                // 41: rota.v1.ActionSpec.LabelsEntry
+	nil,                                // 42: rota.v1.Command.EnvEntry
+	nil,                                // 43: rota.v1.HttpCall.HeadersEntry
+	nil,                                // 44: rota.v1.ListActionsRequest.LabelsEntry
+	nil,                                // 45: rota.v1.SummarizeActionsRequest.LabelsEntry
+	(*durationpb.Duration)(nil),        // 46: google.protobuf.Duration
+	(*TerminalSize)(nil),               // 47: rota.v1.TerminalSize
+	(*timestamppb.Timestamp)(nil),      // 48: google.protobuf.Timestamp
 }
 var file_rota_v1_action_proto_depIdxs = []int32{
-	8,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
-	10, // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
-	39, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
-	39, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
-	0,  // 4: rota.v1.ActionSpec.loss_policy:type_name -> rota.v1.LossPolicy
-	5,  // 5: rota.v1.ActionSpec.profile:type_name -> rota.v1.Profile
-	9,  // 6: rota.v1.ActionSpec.http:type_name -> rota.v1.HttpCall
-	39, // 7: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
-	6,  // 8: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
-	7,  // 9: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
-	37, // 10: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
-	38, // 11: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
-	11, // 12: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
-	12, // 13: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
-	39, // 14: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
-	2,  // 15: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
-	39, // 16: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
-	39, // 17: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
-	4,  // 18: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
-	1,  // 19: rota.v1.Action.state:type_name -> rota.v1.ActionState
-	40, // 20: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
-	40, // 21: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
-	40, // 22: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
-	14, // 23: rota.v1.Action.result:type_name -> rota.v1.ActionResult
-	39, // 24: rota.v1.Action.setup:type_name -> google.protobuf.Duration
-	16, // 25: rota.v1.Action.estimate:type_name -> rota.v1.StartEstimate
-	13, // 26: rota.v1.Action.quota_usage:type_name -> rota.v1.QuotaUse
-	39, // 27: rota.v1.StartEstimate.p50:type_name -> google.protobuf.Duration
-	39, // 28: rota.v1.StartEstimate.p90:type_name -> google.protobuf.Duration
-	40, // 29: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 30: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
-	16, // 31: rota.v1.SubmitActionsResponse.estimates:type_name -> rota.v1.StartEstimate
-	17, // 32: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
-	21, // 33: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
-	18, // 34: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
-	36, // 35: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
-	15, // 36: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
-	1,  // 37: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
-	40, // 38: rota.v1.ListActionsRequest.submitted_since:type_name -> google.protobuf.Timestamp
-	15, // 39: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
-	28, // 40: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	40, // 41: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	1,  // 42: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	2,  // 43: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	40, // 44: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	4,  // 45: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	15, // 46: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	33, // 47: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	3,  // 48: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	33, // 49: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	39, // 50: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	17, // 51: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	19, // 52: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	22, // 53: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	24, // 54: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	26, // 55: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	29, // 56: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	31, // 57: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	34, // 58: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	18, // 59: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	20, // 60: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	23, // 61: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	25, // 62: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	27, // 63: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	30, // 64: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	32, // 65: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	35, // 66: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	59, // [59:67] is the sub-list for method output_type
-	51, // [51:59] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	9,  // 0: rota.v1.ActionSpec.command:type_name -> rota.v1.Command
+	11, // 1: rota.v1.ActionSpec.resources:type_name -> rota.v1.Resources
+	46, // 2: rota.v1.ActionSpec.queue_timeout:type_name -> google.protobuf.Duration
+	46, // 3: rota.v1.ActionSpec.run_timeout:type_name -> google.protobuf.Duration
+	1,  // 4: rota.v1.ActionSpec.loss_policy:type_name -> rota.v1.LossPolicy
+	6,  // 5: rota.v1.ActionSpec.profile:type_name -> rota.v1.Profile
+	10, // 6: rota.v1.ActionSpec.http:type_name -> rota.v1.HttpCall
+	0,  // 7: rota.v1.ActionSpec.gang_spread:type_name -> rota.v1.GangSpread
+	41, // 8: rota.v1.ActionSpec.labels:type_name -> rota.v1.ActionSpec.LabelsEntry
+	47, // 9: rota.v1.ActionSpec.tty:type_name -> rota.v1.TerminalSize
+	46, // 10: rota.v1.Profile.duration:type_name -> google.protobuf.Duration
+	7,  // 11: rota.v1.Profile.table:type_name -> rota.v1.SpeedupTable
+	8,  // 12: rota.v1.SpeedupTable.points:type_name -> rota.v1.SpeedupPoint
+	42, // 13: rota.v1.Command.env:type_name -> rota.v1.Command.EnvEntry
+	43, // 14: rota.v1.HttpCall.headers:type_name -> rota.v1.HttpCall.HeadersEntry
+	12, // 15: rota.v1.Resources.gpus:type_name -> rota.v1.GpuDemand
+	13, // 16: rota.v1.Resources.quotas:type_name -> rota.v1.QuotaDemand
+	46, // 17: rota.v1.GpuDemand.setup:type_name -> google.protobuf.Duration
+	3,  // 18: rota.v1.ActionResult.reason:type_name -> rota.v1.EndReason
+	46, // 19: rota.v1.ActionResult.exec_duration:type_name -> google.protobuf.Duration
+	46, // 20: rota.v1.ActionResult.cpu_time:type_name -> google.protobuf.Duration
+	5,  // 21: rota.v1.Action.spec:type_name -> rota.v1.ActionSpec
+	2,  // 22: rota.v1.Action.state:type_name -> rota.v1.ActionState
+	48, // 23: rota.v1.Action.submit_time:type_name -> google.protobuf.Timestamp
+	48, // 24: rota.v1.Action.start_time:type_name -> google.protobuf.Timestamp
+	48, // 25: rota.v1.Action.end_time:type_name -> google.protobuf.Timestamp
+	15, // 26: rota.v1.Action.result:type_name -> rota.v1.ActionResult
+	46, // 27: rota.v1.Action.setup:type_name -> google.protobuf.Duration
+	17, // 28: rota.v1.Action.estimate:type_name -> rota.v1.StartEstimate
+	14, // 29: rota.v1.Action.quota_usage:type_name -> rota.v1.QuotaUse
+	46, // 30: rota.v1.StartEstimate.p50:type_name -> google.protobuf.Duration
+	46, // 31: rota.v1.StartEstimate.p90:type_name -> google.protobuf.Duration
+	48, // 32: rota.v1.SubmitActionsRequest.expire_time:type_name -> google.protobuf.Timestamp
+	5,  // 33: rota.v1.SubmitActionsRequest.actions:type_name -> rota.v1.ActionSpec
+	17, // 34: rota.v1.SubmitActionsResponse.estimates:type_name -> rota.v1.StartEstimate
+	18, // 35: rota.v1.BatchSubmitActionsRequest.requests:type_name -> rota.v1.SubmitActionsRequest
+	22, // 36: rota.v1.BatchSubmitActionsResponse.results:type_name -> rota.v1.SubmitActionsResult
+	19, // 37: rota.v1.SubmitActionsResult.response:type_name -> rota.v1.SubmitActionsResponse
+	40, // 38: rota.v1.SubmitActionsResult.error:type_name -> rota.v1.ErrorDetail
+	16, // 39: rota.v1.GetActionResponse.action:type_name -> rota.v1.Action
+	2,  // 40: rota.v1.ListActionsRequest.states:type_name -> rota.v1.ActionState
+	48, // 41: rota.v1.ListActionsRequest.submitted_since:type_name -> google.protobuf.Timestamp
+	44, // 42: rota.v1.ListActionsRequest.labels:type_name -> rota.v1.ListActionsRequest.LabelsEntry
+	16, // 43: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
+	45, // 44: rota.v1.SummarizeActionsRequest.labels:type_name -> rota.v1.SummarizeActionsRequest.LabelsEntry
+	48, // 45: rota.v1.SummarizeActionsRequest.submitted_since:type_name -> google.protobuf.Timestamp
+	29, // 46: rota.v1.SummarizeActionsResponse.summaries:type_name -> rota.v1.ActionSummary
+	46, // 47: rota.v1.ActionSummary.span:type_name -> google.protobuf.Duration
+	46, // 48: rota.v1.ActionSummary.queue_time:type_name -> google.protobuf.Duration
+	46, // 49: rota.v1.ActionSummary.exec_time:type_name -> google.protobuf.Duration
+	46, // 50: rota.v1.ActionSummary.cpu_time:type_name -> google.protobuf.Duration
+	46, // 51: rota.v1.ActionSummary.core_time_min:type_name -> google.protobuf.Duration
+	46, // 52: rota.v1.ActionSummary.gpu_time_min:type_name -> google.protobuf.Duration
+	32, // 53: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	48, // 54: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	2,  // 55: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	3,  // 56: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	48, // 57: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	5,  // 58: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	16, // 59: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	37, // 60: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	4,  // 61: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	37, // 62: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	46, // 63: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	18, // 64: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	20, // 65: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	23, // 66: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	25, // 67: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	27, // 68: rota.v1.ActionService.SummarizeActions:input_type -> rota.v1.SummarizeActionsRequest
+	30, // 69: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	33, // 70: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	35, // 71: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	38, // 72: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	19, // 73: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	21, // 74: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	24, // 75: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	26, // 76: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	28, // 77: rota.v1.ActionService.SummarizeActions:output_type -> rota.v1.SummarizeActionsResponse
+	31, // 78: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	34, // 79: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	36, // 80: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	39, // 81: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	73, // [73:82] is the sub-list for method output_type
+	64, // [64:73] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }
@@ -3308,6 +3803,7 @@ func file_rota_v1_action_proto_init() {
 	if File_rota_v1_action_proto != nil {
 		return
 	}
+	file_rota_v1_stream_proto_init()
 	file_rota_v1_action_proto_msgTypes[1].OneofWrappers = []any{
 		(*Profile_SerialPpm)(nil),
 		(*Profile_Table)(nil),
@@ -3317,8 +3813,8 @@ func file_rota_v1_action_proto_init() {
 		(*SubmitActionsResult_Response)(nil),
 		(*SubmitActionsResult_Error)(nil),
 	}
-	file_rota_v1_action_proto_msgTypes[22].OneofWrappers = []any{}
-	file_rota_v1_action_proto_msgTypes[28].OneofWrappers = []any{
+	file_rota_v1_action_proto_msgTypes[25].OneofWrappers = []any{}
+	file_rota_v1_action_proto_msgTypes[31].OneofWrappers = []any{
 		(*RunActionResponse_Action)(nil),
 		(*RunActionResponse_Output)(nil),
 	}
@@ -3327,8 +3823,8 @@ func file_rota_v1_action_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_action_proto_rawDesc), len(file_rota_v1_action_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   35,
+			NumEnums:      5,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

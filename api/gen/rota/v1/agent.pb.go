@@ -22,6 +22,113 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ChangeKeyringRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most one of these is set; with none, nothing changes. A key to accept as well, 32
+	// bytes; the ID of the key to send with; the ID of a key to forget.
+	Install       []byte `protobuf:"bytes,1,opt,name=install,proto3" json:"install,omitempty"`
+	Use           string `protobuf:"bytes,2,opt,name=use,proto3" json:"use,omitempty"`
+	Remove        string `protobuf:"bytes,3,opt,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeKeyringRequest) Reset() {
+	*x = ChangeKeyringRequest{}
+	mi := &file_rota_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeKeyringRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeKeyringRequest) ProtoMessage() {}
+
+func (x *ChangeKeyringRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeKeyringRequest.ProtoReflect.Descriptor instead.
+func (*ChangeKeyringRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ChangeKeyringRequest) GetInstall() []byte {
+	if x != nil {
+		return x.Install
+	}
+	return nil
+}
+
+func (x *ChangeKeyringRequest) GetUse() string {
+	if x != nil {
+		return x.Use
+	}
+	return ""
+}
+
+func (x *ChangeKeyringRequest) GetRemove() string {
+	if x != nil {
+		return x.Remove
+	}
+	return ""
+}
+
+type ChangeKeyringResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// IDs of the keys, the first of which encrypts what is sent; none without gossip or keys.
+	Ids           []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeKeyringResponse) Reset() {
+	*x = ChangeKeyringResponse{}
+	mi := &file_rota_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeKeyringResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeKeyringResponse) ProtoMessage() {}
+
+func (x *ChangeKeyringResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeKeyringResponse.ProtoReflect.Descriptor instead.
+func (*ChangeKeyringResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ChangeKeyringResponse) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 type RegisterNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the node, unique in the cluster: 1 to 128 of a-z, 0-9, '-', '.'.
@@ -43,14 +150,16 @@ type RegisterNodeRequest struct {
 	// The agent can change the CPUs of an attempt while it runs.
 	Resizes bool `protobuf:"varint,12,opt,name=resizes,proto3" json:"resizes,omitempty"`
 	// Size of the node's cache for KV caches in bytes, in memory and on disk; 0: it has none.
-	CacheBytes    uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	CacheBytes uint64 `protobuf:"varint,13,opt,name=cache_bytes,json=cacheBytes,proto3" json:"cache_bytes,omitempty"`
+	// The node runs containers: its agent reaches containerd.
+	Containers    bool `protobuf:"varint,14,opt,name=containers,proto3" json:"containers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterNodeRequest) Reset() {
 	*x = RegisterNodeRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[0]
+	mi := &file_rota_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -62,7 +171,7 @@ func (x *RegisterNodeRequest) String() string {
 func (*RegisterNodeRequest) ProtoMessage() {}
 
 func (x *RegisterNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[0]
+	mi := &file_rota_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -75,7 +184,7 @@ func (x *RegisterNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNodeRequest.ProtoReflect.Descriptor instead.
 func (*RegisterNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RegisterNodeRequest) GetName() string {
@@ -169,6 +278,13 @@ func (x *RegisterNodeRequest) GetCacheBytes() uint64 {
 	return 0
 }
 
+func (x *RegisterNodeRequest) GetContainers() bool {
+	if x != nil {
+		return x.Containers
+	}
+	return false
+}
+
 type RegisterNodeResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -186,7 +302,7 @@ type RegisterNodeResponse struct {
 
 func (x *RegisterNodeResponse) Reset() {
 	*x = RegisterNodeResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[1]
+	mi := &file_rota_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +314,7 @@ func (x *RegisterNodeResponse) String() string {
 func (*RegisterNodeResponse) ProtoMessage() {}
 
 func (x *RegisterNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[1]
+	mi := &file_rota_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +327,7 @@ func (x *RegisterNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNodeResponse.ProtoReflect.Descriptor instead.
 func (*RegisterNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RegisterNodeResponse) GetClusterId() string {
@@ -265,7 +381,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[2]
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +393,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[2]
+	mi := &file_rota_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +406,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WatchNodeRequest) GetName() string {
@@ -357,7 +473,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[3]
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +485,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[3]
+	mi := &file_rota_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +498,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchNodeResponse) GetIndex() uint64 {
@@ -458,7 +574,7 @@ type OpenTrajectories struct {
 
 func (x *OpenTrajectories) Reset() {
 	*x = OpenTrajectories{}
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +586,7 @@ func (x *OpenTrajectories) String() string {
 func (*OpenTrajectories) ProtoMessage() {}
 
 func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[4]
+	mi := &file_rota_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +599,7 @@ func (x *OpenTrajectories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectories.ProtoReflect.Descriptor instead.
 func (*OpenTrajectories) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *OpenTrajectories) GetIds() []uint64 {
@@ -509,7 +625,7 @@ type DesiredMigration struct {
 
 func (x *DesiredMigration) Reset() {
 	*x = DesiredMigration{}
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +637,7 @@ func (x *DesiredMigration) String() string {
 func (*DesiredMigration) ProtoMessage() {}
 
 func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[5]
+	mi := &file_rota_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +650,7 @@ func (x *DesiredMigration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredMigration.ProtoReflect.Descriptor instead.
 func (*DesiredMigration) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DesiredMigration) GetMigrationId() uint64 {
@@ -586,7 +702,7 @@ type DesiredEngine struct {
 
 func (x *DesiredEngine) Reset() {
 	*x = DesiredEngine{}
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +714,7 @@ func (x *DesiredEngine) String() string {
 func (*DesiredEngine) ProtoMessage() {}
 
 func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[6]
+	mi := &file_rota_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +727,7 @@ func (x *DesiredEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredEngine.ProtoReflect.Descriptor instead.
 func (*DesiredEngine) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DesiredEngine) GetSpec() *EngineSpec {
@@ -653,7 +769,7 @@ type GoneAttempt struct {
 
 func (x *GoneAttempt) Reset() {
 	*x = GoneAttempt{}
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +781,7 @@ func (x *GoneAttempt) String() string {
 func (*GoneAttempt) ProtoMessage() {}
 
 func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[7]
+	mi := &file_rota_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +794,7 @@ func (x *GoneAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneAttempt.ProtoReflect.Descriptor instead.
 func (*GoneAttempt) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GoneAttempt) GetActionId() uint64 {
@@ -722,15 +838,23 @@ type Assignment struct {
 	// Model whose engine on the attempt's chunk must be ready before it starts; {{engine}} in the
 	// command and in the URL becomes its address. Empty: none.
 	Engine string `protobuf:"bytes,15,opt,name=engine,proto3" json:"engine,omitempty"`
+	// The attempt's place in its gang; absent: it belongs to none.
+	Gang *GangPlace `protobuf:"bytes,16,opt,name=gang,proto3" json:"gang,omitempty"`
 	// W3C trace context that the spans of the attempt are under; empty: none.
-	Traceparent   string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,40,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Its standard input is open; see ActionSpec.
+	Stdin bool `protobuf:"varint,44,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// Its terminal; see ActionSpec.
+	Tty *TerminalSize `protobuf:"bytes,45,opt,name=tty,proto3" json:"tty,omitempty"`
+	// The sandbox of its trajectory, which the command runs in; absent: it is a process of the node.
+	Container     *Container `protobuf:"bytes,41,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +866,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[8]
+	mi := &file_rota_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +879,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Assignment) GetActionId() uint64 {
@@ -856,11 +980,93 @@ func (x *Assignment) GetEngine() string {
 	return ""
 }
 
+func (x *Assignment) GetGang() *GangPlace {
+	if x != nil {
+		return x.Gang
+	}
+	return nil
+}
+
 func (x *Assignment) GetTraceparent() string {
 	if x != nil {
 		return x.Traceparent
 	}
 	return ""
+}
+
+func (x *Assignment) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *Assignment) GetTty() *TerminalSize {
+	if x != nil {
+		return x.Tty
+	}
+	return nil
+}
+
+func (x *Assignment) GetContainer() *Container {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+// GangPlace is where an attempt stands in its gang.
+type GangPlace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Rank  uint32                 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Host names or addresses of the nodes of all members, by rank.
+	Hosts         []string `protobuf:"bytes,2,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GangPlace) Reset() {
+	*x = GangPlace{}
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GangPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GangPlace) ProtoMessage() {}
+
+func (x *GangPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GangPlace.ProtoReflect.Descriptor instead.
+func (*GangPlace) Descriptor() ([]byte, []int) {
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GangPlace) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *GangPlace) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
 }
 
 // QuotaKey is a key of a quota, from 1 on.
@@ -876,7 +1082,7 @@ type QuotaKey struct {
 
 func (x *QuotaKey) Reset() {
 	*x = QuotaKey{}
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1094,7 @@ func (x *QuotaKey) String() string {
 func (*QuotaKey) ProtoMessage() {}
 
 func (x *QuotaKey) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[9]
+	mi := &file_rota_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1107,7 @@ func (x *QuotaKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaKey.ProtoReflect.Descriptor instead.
 func (*QuotaKey) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *QuotaKey) GetQuota() string {
@@ -937,7 +1143,7 @@ type ReportAttemptsRequest struct {
 
 func (x *ReportAttemptsRequest) Reset() {
 	*x = ReportAttemptsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1155,7 @@ func (x *ReportAttemptsRequest) String() string {
 func (*ReportAttemptsRequest) ProtoMessage() {}
 
 func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[10]
+	mi := &file_rota_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1168,7 @@ func (x *ReportAttemptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsRequest.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportAttemptsRequest) GetName() string {
@@ -1002,7 +1208,7 @@ type AttemptReport struct {
 
 func (x *AttemptReport) Reset() {
 	*x = AttemptReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1220,7 @@ func (x *AttemptReport) String() string {
 func (*AttemptReport) ProtoMessage() {}
 
 func (x *AttemptReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[11]
+	mi := &file_rota_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1233,7 @@ func (x *AttemptReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptReport.ProtoReflect.Descriptor instead.
 func (*AttemptReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AttemptReport) GetActionId() uint64 {
@@ -1076,7 +1282,7 @@ type Throttle struct {
 
 func (x *Throttle) Reset() {
 	*x = Throttle{}
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1294,7 @@ func (x *Throttle) String() string {
 func (*Throttle) ProtoMessage() {}
 
 func (x *Throttle) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[12]
+	mi := &file_rota_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1307,7 @@ func (x *Throttle) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Throttle.ProtoReflect.Descriptor instead.
 func (*Throttle) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Throttle) GetRetryAfter() *durationpb.Duration {
@@ -1122,7 +1328,7 @@ type ReportAttemptsResponse struct {
 
 func (x *ReportAttemptsResponse) Reset() {
 	*x = ReportAttemptsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1340,7 @@ func (x *ReportAttemptsResponse) String() string {
 func (*ReportAttemptsResponse) ProtoMessage() {}
 
 func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[13]
+	mi := &file_rota_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1353,7 @@ func (x *ReportAttemptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportAttemptsResponse.ProtoReflect.Descriptor instead.
 func (*ReportAttemptsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportAttemptsResponse) GetIndex() uint64 {
@@ -1168,7 +1374,7 @@ type ReportDiskRequest struct {
 
 func (x *ReportDiskRequest) Reset() {
 	*x = ReportDiskRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1386,7 @@ func (x *ReportDiskRequest) String() string {
 func (*ReportDiskRequest) ProtoMessage() {}
 
 func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[14]
+	mi := &file_rota_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1399,7 @@ func (x *ReportDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskRequest.ProtoReflect.Descriptor instead.
 func (*ReportDiskRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReportDiskRequest) GetName() string {
@@ -1225,7 +1431,7 @@ type ReportDiskResponse struct {
 
 func (x *ReportDiskResponse) Reset() {
 	*x = ReportDiskResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1443,7 @@ func (x *ReportDiskResponse) String() string {
 func (*ReportDiskResponse) ProtoMessage() {}
 
 func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[15]
+	mi := &file_rota_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1456,7 @@ func (x *ReportDiskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDiskResponse.ProtoReflect.Descriptor instead.
 func (*ReportDiskResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 type ReportGpusRequest struct {
@@ -1265,7 +1471,7 @@ type ReportGpusRequest struct {
 
 func (x *ReportGpusRequest) Reset() {
 	*x = ReportGpusRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1483,7 @@ func (x *ReportGpusRequest) String() string {
 func (*ReportGpusRequest) ProtoMessage() {}
 
 func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[16]
+	mi := &file_rota_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1496,7 @@ func (x *ReportGpusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpusRequest.ProtoReflect.Descriptor instead.
 func (*ReportGpusRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportGpusRequest) GetName() string {
@@ -1326,7 +1532,7 @@ type SickGpu struct {
 
 func (x *SickGpu) Reset() {
 	*x = SickGpu{}
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1544,7 @@ func (x *SickGpu) String() string {
 func (*SickGpu) ProtoMessage() {}
 
 func (x *SickGpu) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[17]
+	mi := &file_rota_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1557,7 @@ func (x *SickGpu) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SickGpu.ProtoReflect.Descriptor instead.
 func (*SickGpu) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SickGpu) GetGpu() uint32 {
@@ -1376,7 +1582,7 @@ type ReportGpusResponse struct {
 
 func (x *ReportGpusResponse) Reset() {
 	*x = ReportGpusResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1594,7 @@ func (x *ReportGpusResponse) String() string {
 func (*ReportGpusResponse) ProtoMessage() {}
 
 func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[18]
+	mi := &file_rota_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1607,7 @@ func (x *ReportGpusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportGpusResponse.ProtoReflect.Descriptor instead.
 func (*ReportGpusResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 type ReportEnginesRequest struct {
@@ -1416,7 +1622,7 @@ type ReportEnginesRequest struct {
 
 func (x *ReportEnginesRequest) Reset() {
 	*x = ReportEnginesRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1634,7 @@ func (x *ReportEnginesRequest) String() string {
 func (*ReportEnginesRequest) ProtoMessage() {}
 
 func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[19]
+	mi := &file_rota_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1647,7 @@ func (x *ReportEnginesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesRequest.ProtoReflect.Descriptor instead.
 func (*ReportEnginesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportEnginesRequest) GetName() string {
@@ -1488,7 +1694,7 @@ type EngineReport struct {
 
 func (x *EngineReport) Reset() {
 	*x = EngineReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1706,7 @@ func (x *EngineReport) String() string {
 func (*EngineReport) ProtoMessage() {}
 
 func (x *EngineReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[20]
+	mi := &file_rota_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1719,7 @@ func (x *EngineReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineReport.ProtoReflect.Descriptor instead.
 func (*EngineReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EngineReport) GetModel() string {
@@ -1601,7 +1807,7 @@ type ReportEnginesResponse struct {
 
 func (x *ReportEnginesResponse) Reset() {
 	*x = ReportEnginesResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[21]
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1819,7 @@ func (x *ReportEnginesResponse) String() string {
 func (*ReportEnginesResponse) ProtoMessage() {}
 
 func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[21]
+	mi := &file_rota_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1832,7 @@ func (x *ReportEnginesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportEnginesResponse.ProtoReflect.Descriptor instead.
 func (*ReportEnginesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 type ReportMigrationsRequest struct {
@@ -1641,7 +1847,7 @@ type ReportMigrationsRequest struct {
 
 func (x *ReportMigrationsRequest) Reset() {
 	*x = ReportMigrationsRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1859,7 @@ func (x *ReportMigrationsRequest) String() string {
 func (*ReportMigrationsRequest) ProtoMessage() {}
 
 func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[22]
+	mi := &file_rota_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1872,7 @@ func (x *ReportMigrationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrationsRequest.ProtoReflect.Descriptor instead.
 func (*ReportMigrationsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportMigrationsRequest) GetName() string {
@@ -1705,7 +1911,7 @@ type MigrationReport struct {
 
 func (x *MigrationReport) Reset() {
 	*x = MigrationReport{}
-	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1923,7 @@ func (x *MigrationReport) String() string {
 func (*MigrationReport) ProtoMessage() {}
 
 func (x *MigrationReport) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[23]
+	mi := &file_rota_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1936,7 @@ func (x *MigrationReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MigrationReport.ProtoReflect.Descriptor instead.
 func (*MigrationReport) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MigrationReport) GetMigrationId() uint64 {
@@ -1769,7 +1975,7 @@ type ReportMigrationsResponse struct {
 
 func (x *ReportMigrationsResponse) Reset() {
 	*x = ReportMigrationsResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1781,7 +1987,7 @@ func (x *ReportMigrationsResponse) String() string {
 func (*ReportMigrationsResponse) ProtoMessage() {}
 
 func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[24]
+	mi := &file_rota_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1794,7 +2000,7 @@ func (x *ReportMigrationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportMigrationsResponse.ProtoReflect.Descriptor instead.
 func (*ReportMigrationsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 type RenewLeaseRequest struct {
@@ -1807,7 +2013,7 @@ type RenewLeaseRequest struct {
 
 func (x *RenewLeaseRequest) Reset() {
 	*x = RenewLeaseRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[25]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2025,7 @@ func (x *RenewLeaseRequest) String() string {
 func (*RenewLeaseRequest) ProtoMessage() {}
 
 func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[25]
+	mi := &file_rota_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2038,7 @@ func (x *RenewLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseRequest.ProtoReflect.Descriptor instead.
 func (*RenewLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RenewLeaseRequest) GetName() string {
@@ -1859,7 +2065,7 @@ type RenewLeaseResponse struct {
 
 func (x *RenewLeaseResponse) Reset() {
 	*x = RenewLeaseResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[26]
+	mi := &file_rota_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2077,7 @@ func (x *RenewLeaseResponse) String() string {
 func (*RenewLeaseResponse) ProtoMessage() {}
 
 func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[26]
+	mi := &file_rota_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2090,7 @@ func (x *RenewLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLeaseResponse.ProtoReflect.Descriptor instead.
 func (*RenewLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RenewLeaseResponse) GetFenced() bool {
@@ -1907,7 +2113,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_rota_v1_agent_proto_msgTypes[27]
+	mi := &file_rota_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2125,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[27]
+	mi := &file_rota_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2138,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadOutputRequest) GetActionId() uint64 {
@@ -1979,7 +2185,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_rota_v1_agent_proto_msgTypes[28]
+	mi := &file_rota_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2197,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_agent_proto_msgTypes[28]
+	mi := &file_rota_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2210,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadOutputResponse) GetChunk() *OutputChunk {
@@ -2018,7 +2224,13 @@ var File_rota_v1_agent_proto protoreflect.FileDescriptor
 
 const file_rota_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x17rota/v1/migration.proto\x1a\x12rota/v1/node.proto\"\x8f\x04\n" +
+	"\x13rota/v1/agent.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14rota/v1/action.proto\x1a\x14rota/v1/engine.proto\x1a\x17rota/v1/migration.proto\x1a\x12rota/v1/node.proto\x1a\x14rota/v1/stream.proto\x1a\x18rota/v1/trajectory.proto\"Z\n" +
+	"\x14ChangeKeyringRequest\x12\x18\n" +
+	"\ainstall\x18\x01 \x01(\fR\ainstall\x12\x10\n" +
+	"\x03use\x18\x02 \x01(\tR\x03use\x12\x16\n" +
+	"\x06remove\x18\x03 \x01(\tR\x06remove\")\n" +
+	"\x15ChangeKeyringResponse\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"\xaf\x04\n" +
 	"\x13RegisterNodeRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x12\n" +
@@ -2036,7 +2248,10 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\rbandwidth_bps\x18\v \x01(\x04R\fbandwidthBps\x12\x18\n" +
 	"\aresizes\x18\f \x01(\bR\aresizes\x12\x1f\n" +
 	"\vcache_bytes\x18\r \x01(\x04R\n" +
-	"cacheBytes\x1a9\n" +
+	"cacheBytes\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x0e \x01(\bR\n" +
+	"containers\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xed\x01\n" +
@@ -2081,7 +2296,7 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x04R\vmemoryBytes\"D\n" +
 	"\vGoneAttempt\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\"\xfd\x03\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\"\x96\x05\n" +
 	"\n" +
 	"Assignment\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\x04R\bactionId\x12\x18\n" +
@@ -2100,8 +2315,15 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"quota_keys\x18\f \x03(\v2\x11.rota.v1.QuotaKeyR\tquotaKeys\x12%\n" +
 	"\x04http\x18\r \x01(\v2\x11.rota.v1.HttpCallR\x04http\x12\x1b\n" +
 	"\tmax_cores\x18\x0e \x01(\rR\bmaxCores\x12\x16\n" +
-	"\x06engine\x18\x0f \x01(\tR\x06engine\x12 \n" +
-	"\vtraceparent\x18( \x01(\tR\vtraceparent\"J\n" +
+	"\x06engine\x18\x0f \x01(\tR\x06engine\x12&\n" +
+	"\x04gang\x18\x10 \x01(\v2\x12.rota.v1.GangPlaceR\x04gang\x12 \n" +
+	"\vtraceparent\x18( \x01(\tR\vtraceparent\x12\x14\n" +
+	"\x05stdin\x18, \x01(\bR\x05stdin\x12'\n" +
+	"\x03tty\x18- \x01(\v2\x15.rota.v1.TerminalSizeR\x03tty\x120\n" +
+	"\tcontainer\x18) \x01(\v2\x12.rota.v1.ContainerR\tcontainer\"5\n" +
+	"\tGangPlace\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x14\n" +
+	"\x05hosts\x18\x02 \x03(\tR\x05hosts\"J\n" +
 	"\bQuotaKey\x12\x14\n" +
 	"\x05quota\x18\x01 \x01(\tR\x05quota\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\rR\x03key\x12\x16\n" +
@@ -2191,7 +2413,9 @@ const file_rota_v1_agent_proto_rawDesc = "" +
 	"RenewLease\x12\x1a.rota.v1.RenewLeaseRequest\x1a\x1b.rota.v1.RenewLeaseResponse2X\n" +
 	"\rOutputService\x12G\n" +
 	"\n" +
-	"ReadOutput\x12\x1a.rota.v1.ReadOutputRequest\x1a\x1b.rota.v1.ReadOutputResponse0\x01B\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"ReadOutput\x12\x1a.rota.v1.ReadOutputRequest\x1a\x1b.rota.v1.ReadOutputResponse0\x012`\n" +
+	"\x0eKeyringService\x12N\n" +
+	"\rChangeKeyring\x12\x1d.rota.v1.ChangeKeyringRequest\x1a\x1e.rota.v1.ChangeKeyringResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_agent_proto_rawDescOnce sync.Once
@@ -2205,106 +2429,116 @@ func file_rota_v1_agent_proto_rawDescGZIP() []byte {
 	return file_rota_v1_agent_proto_rawDescData
 }
 
-var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_rota_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_rota_v1_agent_proto_goTypes = []any{
-	(*RegisterNodeRequest)(nil),      // 0: rota.v1.RegisterNodeRequest
-	(*RegisterNodeResponse)(nil),     // 1: rota.v1.RegisterNodeResponse
-	(*WatchNodeRequest)(nil),         // 2: rota.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),        // 3: rota.v1.WatchNodeResponse
-	(*OpenTrajectories)(nil),         // 4: rota.v1.OpenTrajectories
-	(*DesiredMigration)(nil),         // 5: rota.v1.DesiredMigration
-	(*DesiredEngine)(nil),            // 6: rota.v1.DesiredEngine
-	(*GoneAttempt)(nil),              // 7: rota.v1.GoneAttempt
-	(*Assignment)(nil),               // 8: rota.v1.Assignment
-	(*QuotaKey)(nil),                 // 9: rota.v1.QuotaKey
-	(*ReportAttemptsRequest)(nil),    // 10: rota.v1.ReportAttemptsRequest
-	(*AttemptReport)(nil),            // 11: rota.v1.AttemptReport
-	(*Throttle)(nil),                 // 12: rota.v1.Throttle
-	(*ReportAttemptsResponse)(nil),   // 13: rota.v1.ReportAttemptsResponse
-	(*ReportDiskRequest)(nil),        // 14: rota.v1.ReportDiskRequest
-	(*ReportDiskResponse)(nil),       // 15: rota.v1.ReportDiskResponse
-	(*ReportGpusRequest)(nil),        // 16: rota.v1.ReportGpusRequest
-	(*SickGpu)(nil),                  // 17: rota.v1.SickGpu
-	(*ReportGpusResponse)(nil),       // 18: rota.v1.ReportGpusResponse
-	(*ReportEnginesRequest)(nil),     // 19: rota.v1.ReportEnginesRequest
-	(*EngineReport)(nil),             // 20: rota.v1.EngineReport
-	(*ReportEnginesResponse)(nil),    // 21: rota.v1.ReportEnginesResponse
-	(*ReportMigrationsRequest)(nil),  // 22: rota.v1.ReportMigrationsRequest
-	(*MigrationReport)(nil),          // 23: rota.v1.MigrationReport
-	(*ReportMigrationsResponse)(nil), // 24: rota.v1.ReportMigrationsResponse
-	(*RenewLeaseRequest)(nil),        // 25: rota.v1.RenewLeaseRequest
-	(*RenewLeaseResponse)(nil),       // 26: rota.v1.RenewLeaseResponse
-	(*ReadOutputRequest)(nil),        // 27: rota.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),       // 28: rota.v1.ReadOutputResponse
-	nil,                              // 29: rota.v1.RegisterNodeRequest.LabelsEntry
-	(*NumaNode)(nil),                 // 30: rota.v1.NumaNode
-	(*GpuInventory)(nil),             // 31: rota.v1.GpuInventory
-	(*durationpb.Duration)(nil),      // 32: google.protobuf.Duration
-	(*MigrationSelector)(nil),        // 33: rota.v1.MigrationSelector
-	(*EngineSpec)(nil),               // 34: rota.v1.EngineSpec
-	(*GpuChunk)(nil),                 // 35: rota.v1.GpuChunk
-	(*Command)(nil),                  // 36: rota.v1.Command
-	(*HttpCall)(nil),                 // 37: rota.v1.HttpCall
-	(*ActionResult)(nil),             // 38: rota.v1.ActionResult
-	(*QuotaUse)(nil),                 // 39: rota.v1.QuotaUse
-	(EngineState)(0),                 // 40: rota.v1.EngineState
-	(*MigrationProgress)(nil),        // 41: rota.v1.MigrationProgress
-	(*OutputChunk)(nil),              // 42: rota.v1.OutputChunk
+	(*ChangeKeyringRequest)(nil),     // 0: rota.v1.ChangeKeyringRequest
+	(*ChangeKeyringResponse)(nil),    // 1: rota.v1.ChangeKeyringResponse
+	(*RegisterNodeRequest)(nil),      // 2: rota.v1.RegisterNodeRequest
+	(*RegisterNodeResponse)(nil),     // 3: rota.v1.RegisterNodeResponse
+	(*WatchNodeRequest)(nil),         // 4: rota.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),        // 5: rota.v1.WatchNodeResponse
+	(*OpenTrajectories)(nil),         // 6: rota.v1.OpenTrajectories
+	(*DesiredMigration)(nil),         // 7: rota.v1.DesiredMigration
+	(*DesiredEngine)(nil),            // 8: rota.v1.DesiredEngine
+	(*GoneAttempt)(nil),              // 9: rota.v1.GoneAttempt
+	(*Assignment)(nil),               // 10: rota.v1.Assignment
+	(*GangPlace)(nil),                // 11: rota.v1.GangPlace
+	(*QuotaKey)(nil),                 // 12: rota.v1.QuotaKey
+	(*ReportAttemptsRequest)(nil),    // 13: rota.v1.ReportAttemptsRequest
+	(*AttemptReport)(nil),            // 14: rota.v1.AttemptReport
+	(*Throttle)(nil),                 // 15: rota.v1.Throttle
+	(*ReportAttemptsResponse)(nil),   // 16: rota.v1.ReportAttemptsResponse
+	(*ReportDiskRequest)(nil),        // 17: rota.v1.ReportDiskRequest
+	(*ReportDiskResponse)(nil),       // 18: rota.v1.ReportDiskResponse
+	(*ReportGpusRequest)(nil),        // 19: rota.v1.ReportGpusRequest
+	(*SickGpu)(nil),                  // 20: rota.v1.SickGpu
+	(*ReportGpusResponse)(nil),       // 21: rota.v1.ReportGpusResponse
+	(*ReportEnginesRequest)(nil),     // 22: rota.v1.ReportEnginesRequest
+	(*EngineReport)(nil),             // 23: rota.v1.EngineReport
+	(*ReportEnginesResponse)(nil),    // 24: rota.v1.ReportEnginesResponse
+	(*ReportMigrationsRequest)(nil),  // 25: rota.v1.ReportMigrationsRequest
+	(*MigrationReport)(nil),          // 26: rota.v1.MigrationReport
+	(*ReportMigrationsResponse)(nil), // 27: rota.v1.ReportMigrationsResponse
+	(*RenewLeaseRequest)(nil),        // 28: rota.v1.RenewLeaseRequest
+	(*RenewLeaseResponse)(nil),       // 29: rota.v1.RenewLeaseResponse
+	(*ReadOutputRequest)(nil),        // 30: rota.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),       // 31: rota.v1.ReadOutputResponse
+	nil,                              // 32: rota.v1.RegisterNodeRequest.LabelsEntry
+	(*NumaNode)(nil),                 // 33: rota.v1.NumaNode
+	(*GpuInventory)(nil),             // 34: rota.v1.GpuInventory
+	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
+	(*MigrationSelector)(nil),        // 36: rota.v1.MigrationSelector
+	(*EngineSpec)(nil),               // 37: rota.v1.EngineSpec
+	(*GpuChunk)(nil),                 // 38: rota.v1.GpuChunk
+	(*Command)(nil),                  // 39: rota.v1.Command
+	(*HttpCall)(nil),                 // 40: rota.v1.HttpCall
+	(*TerminalSize)(nil),             // 41: rota.v1.TerminalSize
+	(*Container)(nil),                // 42: rota.v1.Container
+	(*ActionResult)(nil),             // 43: rota.v1.ActionResult
+	(*QuotaUse)(nil),                 // 44: rota.v1.QuotaUse
+	(EngineState)(0),                 // 45: rota.v1.EngineState
+	(*MigrationProgress)(nil),        // 46: rota.v1.MigrationProgress
+	(*OutputChunk)(nil),              // 47: rota.v1.OutputChunk
 }
 var file_rota_v1_agent_proto_depIdxs = []int32{
-	29, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
-	30, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
-	31, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
-	32, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
-	32, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
-	8,  // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
-	7,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
-	6,  // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
-	5,  // 8: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
-	4,  // 9: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
-	33, // 10: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
-	34, // 11: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
-	35, // 12: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
-	36, // 13: rota.v1.Assignment.command:type_name -> rota.v1.Command
-	32, // 14: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
-	9,  // 15: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
-	37, // 16: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
-	11, // 17: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
-	38, // 18: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
-	12, // 19: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
-	39, // 20: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
-	32, // 21: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
-	17, // 22: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
-	20, // 23: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
-	35, // 24: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
-	40, // 25: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
-	32, // 26: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
-	23, // 27: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
-	41, // 28: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
-	42, // 29: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	0,  // 30: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
-	2,  // 31: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
-	10, // 32: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
-	14, // 33: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
-	16, // 34: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
-	19, // 35: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
-	22, // 36: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
-	25, // 37: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
-	27, // 38: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
-	1,  // 39: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
-	3,  // 40: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
-	13, // 41: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
-	15, // 42: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
-	18, // 43: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
-	21, // 44: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
-	24, // 45: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
-	26, // 46: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
-	28, // 47: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
-	39, // [39:48] is the sub-list for method output_type
-	30, // [30:39] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	32, // 0: rota.v1.RegisterNodeRequest.labels:type_name -> rota.v1.RegisterNodeRequest.LabelsEntry
+	33, // 1: rota.v1.RegisterNodeRequest.numa_nodes:type_name -> rota.v1.NumaNode
+	34, // 2: rota.v1.RegisterNodeRequest.gpus:type_name -> rota.v1.GpuInventory
+	35, // 3: rota.v1.RegisterNodeResponse.lease_duration:type_name -> google.protobuf.Duration
+	35, // 4: rota.v1.RegisterNodeResponse.lease_margin:type_name -> google.protobuf.Duration
+	10, // 5: rota.v1.WatchNodeResponse.assignments:type_name -> rota.v1.Assignment
+	9,  // 6: rota.v1.WatchNodeResponse.gone:type_name -> rota.v1.GoneAttempt
+	8,  // 7: rota.v1.WatchNodeResponse.engines:type_name -> rota.v1.DesiredEngine
+	7,  // 8: rota.v1.WatchNodeResponse.migrations:type_name -> rota.v1.DesiredMigration
+	6,  // 9: rota.v1.WatchNodeResponse.open_trajectories:type_name -> rota.v1.OpenTrajectories
+	36, // 10: rota.v1.DesiredMigration.selector:type_name -> rota.v1.MigrationSelector
+	37, // 11: rota.v1.DesiredEngine.spec:type_name -> rota.v1.EngineSpec
+	38, // 12: rota.v1.DesiredEngine.chunk:type_name -> rota.v1.GpuChunk
+	39, // 13: rota.v1.Assignment.command:type_name -> rota.v1.Command
+	35, // 14: rota.v1.Assignment.run_timeout:type_name -> google.protobuf.Duration
+	12, // 15: rota.v1.Assignment.quota_keys:type_name -> rota.v1.QuotaKey
+	40, // 16: rota.v1.Assignment.http:type_name -> rota.v1.HttpCall
+	11, // 17: rota.v1.Assignment.gang:type_name -> rota.v1.GangPlace
+	41, // 18: rota.v1.Assignment.tty:type_name -> rota.v1.TerminalSize
+	42, // 19: rota.v1.Assignment.container:type_name -> rota.v1.Container
+	14, // 20: rota.v1.ReportAttemptsRequest.reports:type_name -> rota.v1.AttemptReport
+	43, // 21: rota.v1.AttemptReport.result:type_name -> rota.v1.ActionResult
+	15, // 22: rota.v1.AttemptReport.throttle:type_name -> rota.v1.Throttle
+	44, // 23: rota.v1.AttemptReport.usage:type_name -> rota.v1.QuotaUse
+	35, // 24: rota.v1.Throttle.retry_after:type_name -> google.protobuf.Duration
+	20, // 25: rota.v1.ReportGpusRequest.sick:type_name -> rota.v1.SickGpu
+	23, // 26: rota.v1.ReportEnginesRequest.reports:type_name -> rota.v1.EngineReport
+	38, // 27: rota.v1.EngineReport.chunk:type_name -> rota.v1.GpuChunk
+	45, // 28: rota.v1.EngineReport.state:type_name -> rota.v1.EngineState
+	35, // 29: rota.v1.EngineReport.set_up:type_name -> google.protobuf.Duration
+	26, // 30: rota.v1.ReportMigrationsRequest.reports:type_name -> rota.v1.MigrationReport
+	46, // 31: rota.v1.MigrationReport.progress:type_name -> rota.v1.MigrationProgress
+	47, // 32: rota.v1.ReadOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	2,  // 33: rota.v1.AgentService.RegisterNode:input_type -> rota.v1.RegisterNodeRequest
+	4,  // 34: rota.v1.AgentService.WatchNode:input_type -> rota.v1.WatchNodeRequest
+	13, // 35: rota.v1.AgentService.ReportAttempts:input_type -> rota.v1.ReportAttemptsRequest
+	17, // 36: rota.v1.AgentService.ReportDisk:input_type -> rota.v1.ReportDiskRequest
+	19, // 37: rota.v1.AgentService.ReportGpus:input_type -> rota.v1.ReportGpusRequest
+	22, // 38: rota.v1.AgentService.ReportEngines:input_type -> rota.v1.ReportEnginesRequest
+	25, // 39: rota.v1.AgentService.ReportMigrations:input_type -> rota.v1.ReportMigrationsRequest
+	28, // 40: rota.v1.AgentService.RenewLease:input_type -> rota.v1.RenewLeaseRequest
+	30, // 41: rota.v1.OutputService.ReadOutput:input_type -> rota.v1.ReadOutputRequest
+	0,  // 42: rota.v1.KeyringService.ChangeKeyring:input_type -> rota.v1.ChangeKeyringRequest
+	3,  // 43: rota.v1.AgentService.RegisterNode:output_type -> rota.v1.RegisterNodeResponse
+	5,  // 44: rota.v1.AgentService.WatchNode:output_type -> rota.v1.WatchNodeResponse
+	16, // 45: rota.v1.AgentService.ReportAttempts:output_type -> rota.v1.ReportAttemptsResponse
+	18, // 46: rota.v1.AgentService.ReportDisk:output_type -> rota.v1.ReportDiskResponse
+	21, // 47: rota.v1.AgentService.ReportGpus:output_type -> rota.v1.ReportGpusResponse
+	24, // 48: rota.v1.AgentService.ReportEngines:output_type -> rota.v1.ReportEnginesResponse
+	27, // 49: rota.v1.AgentService.ReportMigrations:output_type -> rota.v1.ReportMigrationsResponse
+	29, // 50: rota.v1.AgentService.RenewLease:output_type -> rota.v1.RenewLeaseResponse
+	31, // 51: rota.v1.OutputService.ReadOutput:output_type -> rota.v1.ReadOutputResponse
+	1,  // 52: rota.v1.KeyringService.ChangeKeyring:output_type -> rota.v1.ChangeKeyringResponse
+	43, // [43:53] is the sub-list for method output_type
+	33, // [33:43] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_agent_proto_init() }
@@ -2316,15 +2550,17 @@ func file_rota_v1_agent_proto_init() {
 	file_rota_v1_engine_proto_init()
 	file_rota_v1_migration_proto_init()
 	file_rota_v1_node_proto_init()
+	file_rota_v1_stream_proto_init()
+	file_rota_v1_trajectory_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_agent_proto_rawDesc), len(file_rota_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_rota_v1_agent_proto_goTypes,
 		DependencyIndexes: file_rota_v1_agent_proto_depIdxs,

@@ -404,6 +404,8 @@ type Node struct {
 	SpareCores uint32 `protobuf:"varint,25,opt,name=spare_cores,json=spareCores,proto3" json:"spare_cores,omitempty"`
 	// GPUs that its agent found sick, or that an operator disabled, by their numbers.
 	UnhealthyGpus []*UnhealthyGpu `protobuf:"bytes,40,rep,name=unhealthy_gpus,json=unhealthyGpus,proto3" json:"unhealthy_gpus,omitempty"`
+	// Trajectories with a container can live on it.
+	Containers    bool `protobuf:"varint,41,opt,name=containers,proto3" json:"containers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -618,6 +620,13 @@ func (x *Node) GetUnhealthyGpus() []*UnhealthyGpu {
 		return x.UnhealthyGpus
 	}
 	return nil
+}
+
+func (x *Node) GetContainers() bool {
+	if x != nil {
+		return x.Containers
+	}
+	return false
 }
 
 // UnhealthyGpu is a GPU of a node that is out of use, or is used only since an operator said so.
@@ -1320,7 +1329,7 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12'\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x11.rota.v1.GpuChunkR\x05chunk\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x04R\vmemoryBytes\x12>\n" +
-	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xc1\b\n" +
+	"\rlast_use_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vlastUseTime\"\xe1\b\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12(\n" +
@@ -1351,7 +1360,10 @@ const file_rota_v1_node_proto_rawDesc = "" +
 	"\aresizes\x18\x18 \x01(\bR\aresizes\x12\x1f\n" +
 	"\vspare_cores\x18\x19 \x01(\rR\n" +
 	"spareCores\x12<\n" +
-	"\x0eunhealthy_gpus\x18( \x03(\v2\x15.rota.v1.UnhealthyGpuR\runhealthyGpus\x1a9\n" +
+	"\x0eunhealthy_gpus\x18( \x03(\v2\x15.rota.v1.UnhealthyGpuR\runhealthyGpus\x12\x1e\n" +
+	"\n" +
+	"containers\x18) \x01(\bR\n" +
+	"containers\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +

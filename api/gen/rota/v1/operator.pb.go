@@ -74,6 +74,110 @@ func (StateOrigin_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2, 0}
 }
 
+type GossipMember_Role int32
+
+const (
+	GossipMember_ROLE_UNSPECIFIED GossipMember_Role = 0
+	GossipMember_ROLE_SERVER      GossipMember_Role = 1
+	GossipMember_ROLE_AGENT       GossipMember_Role = 2
+)
+
+// Enum value maps for GossipMember_Role.
+var (
+	GossipMember_Role_name = map[int32]string{
+		0: "ROLE_UNSPECIFIED",
+		1: "ROLE_SERVER",
+		2: "ROLE_AGENT",
+	}
+	GossipMember_Role_value = map[string]int32{
+		"ROLE_UNSPECIFIED": 0,
+		"ROLE_SERVER":      1,
+		"ROLE_AGENT":       2,
+	}
+)
+
+func (x GossipMember_Role) Enum() *GossipMember_Role {
+	p := new(GossipMember_Role)
+	*p = x
+	return p
+}
+
+func (x GossipMember_Role) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GossipMember_Role) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_operator_proto_enumTypes[1].Descriptor()
+}
+
+func (GossipMember_Role) Type() protoreflect.EnumType {
+	return &file_rota_v1_operator_proto_enumTypes[1]
+}
+
+func (x GossipMember_Role) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GossipMember_Role.Descriptor instead.
+func (GossipMember_Role) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{53, 0}
+}
+
+type ChangeGossipKeysRequest_Operation int32
+
+const (
+	ChangeGossipKeysRequest_OPERATION_UNSPECIFIED ChangeGossipKeysRequest_Operation = 0
+	// Every process accepts the key as well.
+	ChangeGossipKeysRequest_OPERATION_INSTALL ChangeGossipKeysRequest_Operation = 1
+	// Every process sends with the key. All must have it.
+	ChangeGossipKeysRequest_OPERATION_USE ChangeGossipKeysRequest_Operation = 2
+	// No process accepts the key any more. None may send with it.
+	ChangeGossipKeysRequest_OPERATION_REMOVE ChangeGossipKeysRequest_Operation = 3
+)
+
+// Enum value maps for ChangeGossipKeysRequest_Operation.
+var (
+	ChangeGossipKeysRequest_Operation_name = map[int32]string{
+		0: "OPERATION_UNSPECIFIED",
+		1: "OPERATION_INSTALL",
+		2: "OPERATION_USE",
+		3: "OPERATION_REMOVE",
+	}
+	ChangeGossipKeysRequest_Operation_value = map[string]int32{
+		"OPERATION_UNSPECIFIED": 0,
+		"OPERATION_INSTALL":     1,
+		"OPERATION_USE":         2,
+		"OPERATION_REMOVE":      3,
+	}
+)
+
+func (x ChangeGossipKeysRequest_Operation) Enum() *ChangeGossipKeysRequest_Operation {
+	p := new(ChangeGossipKeysRequest_Operation)
+	*p = x
+	return p
+}
+
+func (x ChangeGossipKeysRequest_Operation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeGossipKeysRequest_Operation) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_operator_proto_enumTypes[2].Descriptor()
+}
+
+func (ChangeGossipKeysRequest_Operation) Type() protoreflect.EnumType {
+	return &file_rota_v1_operator_proto_enumTypes[2]
+}
+
+func (x ChangeGossipKeysRequest_Operation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeGossipKeysRequest_Operation.Descriptor instead.
+func (ChangeGossipKeysRequest_Operation) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{56, 0}
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1632,7 +1736,15 @@ type Namespace struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	QueuedActions uint64                 `protobuf:"varint,2,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
 	// Needs feature level 3; absent before.
-	Usage         *NamespaceUsage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *NamespaceUsage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Its part of what is contended, in proportion to the weights of the others: 1 unless set.
+	Weight uint32           `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	Limits *NamespaceLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	// What its running actions hold.
+	Held *NamespaceHeld `protobuf:"bytes,6,opt,name=held,proto3" json:"held,omitempty"`
+	// The part of each resource that it would get if all namespaces that run or wait now wanted all
+	// of it: its weight by the sum of theirs, 0 to 1. 0: it neither runs nor waits.
+	Share         float64 `protobuf:"fixed64,7,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1688,6 +1800,166 @@ func (x *Namespace) GetUsage() *NamespaceUsage {
 	return nil
 }
 
+func (x *Namespace) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *Namespace) GetLimits() *NamespaceLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Namespace) GetHeld() *NamespaceHeld {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Namespace) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+// NamespaceLimits are what a namespace may have at most at one time; 0: no limit.
+type NamespaceLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Actions that wait, for whatever it is. Beyond it submissions are refused.
+	QueuedActions uint32 `protobuf:"varint,1,opt,name=queued_actions,json=queuedActions,proto3" json:"queued_actions,omitempty"`
+	// Beyond these, actions wait.
+	RunningActions uint32 `protobuf:"varint,2,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
+	Cores          uint32 `protobuf:"varint,3,opt,name=cores,proto3" json:"cores,omitempty"`
+	Gpus           uint32 `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *NamespaceLimits) Reset() {
+	*x = NamespaceLimits{}
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceLimits) ProtoMessage() {}
+
+func (x *NamespaceLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceLimits.ProtoReflect.Descriptor instead.
+func (*NamespaceLimits) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *NamespaceLimits) GetQueuedActions() uint32 {
+	if x != nil {
+		return x.QueuedActions
+	}
+	return 0
+}
+
+func (x *NamespaceLimits) GetRunningActions() uint32 {
+	if x != nil {
+		return x.RunningActions
+	}
+	return 0
+}
+
+func (x *NamespaceLimits) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *NamespaceLimits) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+// NamespaceHeld is what the running actions of a namespace hold.
+type NamespaceHeld struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	RunningActions uint64                 `protobuf:"varint,1,opt,name=running_actions,json=runningActions,proto3" json:"running_actions,omitempty"`
+	Cores          uint64                 `protobuf:"varint,2,opt,name=cores,proto3" json:"cores,omitempty"`
+	Gpus           uint64                 `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *NamespaceHeld) Reset() {
+	*x = NamespaceHeld{}
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceHeld) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceHeld) ProtoMessage() {}
+
+func (x *NamespaceHeld) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceHeld.ProtoReflect.Descriptor instead.
+func (*NamespaceHeld) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *NamespaceHeld) GetRunningActions() uint64 {
+	if x != nil {
+		return x.RunningActions
+	}
+	return 0
+}
+
+func (x *NamespaceHeld) GetCores() uint64 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *NamespaceHeld) GetGpus() uint64 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
 // NamespaceUsage is what the actions of a namespace have used since it was created, of attempts
 // that have ended. What runs now is not in it yet.
 type NamespaceUsage struct {
@@ -1709,7 +1981,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1993,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +2006,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NamespaceUsage) GetCoreSeconds() float64 {
@@ -1795,7 +2067,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2079,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2092,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CreateNamespaceRequest) GetName() string {
@@ -1838,7 +2110,7 @@ type CreateNamespaceResponse struct {
 
 func (x *CreateNamespaceResponse) Reset() {
 	*x = CreateNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[29]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2122,7 @@ func (x *CreateNamespaceResponse) String() string {
 func (*CreateNamespaceResponse) ProtoMessage() {}
 
 func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[29]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2135,7 @@ func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 type ListNamespacesRequest struct {
@@ -1876,7 +2148,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[30]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2160,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[30]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2173,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListNamespacesRequest) GetAllowStale() bool {
@@ -1920,7 +2192,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[31]
+	mi := &file_rota_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2204,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[31]
+	mi := &file_rota_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,12 +2217,143 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
 	if x != nil {
 		return x.Namespaces
+	}
+	return nil
+}
+
+type UpdateNamespaceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What is absent stays as it is. A weight is 1 to 1,000.
+	Weight *uint32 `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	// A limit of 0 is none.
+	QueuedActionsMax  *uint32 `protobuf:"varint,3,opt,name=queued_actions_max,json=queuedActionsMax,proto3,oneof" json:"queued_actions_max,omitempty"`
+	RunningActionsMax *uint32 `protobuf:"varint,4,opt,name=running_actions_max,json=runningActionsMax,proto3,oneof" json:"running_actions_max,omitempty"`
+	CoresMax          *uint32 `protobuf:"varint,5,opt,name=cores_max,json=coresMax,proto3,oneof" json:"cores_max,omitempty"`
+	GpusMax           *uint32 `protobuf:"varint,6,opt,name=gpus_max,json=gpusMax,proto3,oneof" json:"gpus_max,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *UpdateNamespaceRequest) Reset() {
+	*x = UpdateNamespaceRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateNamespaceRequest) ProtoMessage() {}
+
+func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *UpdateNamespaceRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateNamespaceRequest) GetWeight() uint32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+func (x *UpdateNamespaceRequest) GetQueuedActionsMax() uint32 {
+	if x != nil && x.QueuedActionsMax != nil {
+		return *x.QueuedActionsMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespaceRequest) GetRunningActionsMax() uint32 {
+	if x != nil && x.RunningActionsMax != nil {
+		return *x.RunningActionsMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespaceRequest) GetCoresMax() uint32 {
+	if x != nil && x.CoresMax != nil {
+		return *x.CoresMax
+	}
+	return 0
+}
+
+func (x *UpdateNamespaceRequest) GetGpusMax() uint32 {
+	if x != nil && x.GpusMax != nil {
+		return *x.GpusMax
+	}
+	return 0
+}
+
+type UpdateNamespaceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is now.
+	Namespace     *Namespace `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateNamespaceResponse) Reset() {
+	*x = UpdateNamespaceResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateNamespaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateNamespaceResponse) ProtoMessage() {}
+
+func (x *UpdateNamespaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateNamespaceResponse.ProtoReflect.Descriptor instead.
+func (*UpdateNamespaceResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *UpdateNamespaceResponse) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
 	}
 	return nil
 }
@@ -1964,7 +2367,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[32]
+	mi := &file_rota_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2379,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[32]
+	mi := &file_rota_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2392,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -2007,7 +2410,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[33]
+	mi := &file_rota_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2422,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[33]
+	mi := &file_rota_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2435,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 type Pool struct {
@@ -2053,7 +2456,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_rota_v1_operator_proto_msgTypes[34]
+	mi := &file_rota_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2468,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[34]
+	mi := &file_rota_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2481,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Pool) GetName() string {
@@ -2133,7 +2536,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[35]
+	mi := &file_rota_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2548,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[35]
+	mi := &file_rota_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2561,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListPoolsRequest) GetAllowStale() bool {
@@ -2177,7 +2580,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[36]
+	mi := &file_rota_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2592,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[36]
+	mi := &file_rota_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2605,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -2221,7 +2624,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[37]
+	mi := &file_rota_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2636,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[37]
+	mi := &file_rota_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2649,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeletePoolRequest) GetName() string {
@@ -2264,7 +2667,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[38]
+	mi := &file_rota_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2276,7 +2679,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[38]
+	mi := &file_rota_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2289,7 +2692,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 type ResumePoolRequest struct {
@@ -2301,7 +2704,7 @@ type ResumePoolRequest struct {
 
 func (x *ResumePoolRequest) Reset() {
 	*x = ResumePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[39]
+	mi := &file_rota_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2716,7 @@ func (x *ResumePoolRequest) String() string {
 func (*ResumePoolRequest) ProtoMessage() {}
 
 func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[39]
+	mi := &file_rota_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2729,7 @@ func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolRequest.ProtoReflect.Descriptor instead.
 func (*ResumePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResumePoolRequest) GetName() string {
@@ -2344,7 +2747,7 @@ type ResumePoolResponse struct {
 
 func (x *ResumePoolResponse) Reset() {
 	*x = ResumePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[40]
+	mi := &file_rota_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2759,7 @@ func (x *ResumePoolResponse) String() string {
 func (*ResumePoolResponse) ProtoMessage() {}
 
 func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[40]
+	mi := &file_rota_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2772,7 @@ func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolResponse.ProtoReflect.Descriptor instead.
 func (*ResumePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 type RaiseLevelRequest struct {
@@ -2382,7 +2785,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[41]
+	mi := &file_rota_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2797,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[41]
+	mi := &file_rota_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2810,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RaiseLevelRequest) GetLevel() uint32 {
@@ -2427,7 +2830,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[42]
+	mi := &file_rota_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2842,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[42]
+	mi := &file_rota_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2855,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RaiseLevelResponse) GetLevel() uint32 {
@@ -2460,6 +2863,731 @@ func (x *RaiseLevelResponse) GetLevel() uint32 {
 		return x.Level
 	}
 	return 0
+}
+
+type GetUpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUpgradeRequest) Reset() {
+	*x = GetUpgradeRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUpgradeRequest) ProtoMessage() {}
+
+func (x *GetUpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*GetUpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{47}
+}
+
+type GetUpgradeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The level that is active now.
+	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// The newest level that all servers support; 0 if a server did not answer.
+	LevelCommon uint32 `protobuf:"varint,2,opt,name=level_common,json=levelCommon,proto3" json:"level_common,omitempty"`
+	// Why no higher level can be activated; empty if one can.
+	Blocked       string           `protobuf:"bytes,3,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	Servers       []*ServerRelease `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUpgradeResponse) Reset() {
+	*x = GetUpgradeResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUpgradeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUpgradeResponse) ProtoMessage() {}
+
+func (x *GetUpgradeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUpgradeResponse.ProtoReflect.Descriptor instead.
+func (*GetUpgradeResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetUpgradeResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *GetUpgradeResponse) GetLevelCommon() uint32 {
+	if x != nil {
+		return x.LevelCommon
+	}
+	return 0
+}
+
+func (x *GetUpgradeResponse) GetBlocked() string {
+	if x != nil {
+		return x.Blocked
+	}
+	return ""
+}
+
+func (x *GetUpgradeResponse) GetServers() []*ServerRelease {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+// ServerRelease is what a server of the cluster says about its build.
+type ServerRelease struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Unset, like the level, if the server did not answer.
+	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	// Newest feature level that the server supports.
+	LevelMax uint32 `protobuf:"varint,4,opt,name=level_max,json=levelMax,proto3" json:"level_max,omitempty"`
+	Leader   bool   `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Why it is not known; empty if the server answered.
+	Error         string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerRelease) Reset() {
+	*x = ServerRelease{}
+	mi := &file_rota_v1_operator_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerRelease) ProtoMessage() {}
+
+func (x *ServerRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerRelease.ProtoReflect.Descriptor instead.
+func (*ServerRelease) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ServerRelease) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ServerRelease) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ServerRelease) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ServerRelease) GetLevelMax() uint32 {
+	if x != nil {
+		return x.LevelMax
+	}
+	return 0
+}
+
+func (x *ServerRelease) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+func (x *ServerRelease) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type GetAutopilotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAutopilotRequest) Reset() {
+	*x = GetAutopilotRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAutopilotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAutopilotRequest) ProtoMessage() {}
+
+func (x *GetAutopilotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAutopilotRequest.ProtoReflect.Descriptor instead.
+func (*GetAutopilotRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{50}
+}
+
+type GetAutopilotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Every server is healthy.
+	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// How many more voters may fail before there is no majority.
+	FailureTolerance uint32 `protobuf:"varint,2,opt,name=failure_tolerance,json=failureTolerance,proto3" json:"failure_tolerance,omitempty"`
+	// Whether the leader changes the members by itself, and its settings for that.
+	Enabled       bool                 `protobuf:"varint,3,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	PromoteAfter  *durationpb.Duration `protobuf:"bytes,4,opt,name=promote_after,json=promoteAfter,proto3" json:"promote_after,omitempty"`
+	RemoveAfter   *durationpb.Duration `protobuf:"bytes,5,opt,name=remove_after,json=removeAfter,proto3" json:"remove_after,omitempty"`
+	VotersMin     uint32               `protobuf:"varint,6,opt,name=voters_min,json=votersMin,proto3" json:"voters_min,omitempty"`
+	Servers       []*AutopilotServer   `protobuf:"bytes,7,rep,name=servers,proto3" json:"servers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAutopilotResponse) Reset() {
+	*x = GetAutopilotResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAutopilotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAutopilotResponse) ProtoMessage() {}
+
+func (x *GetAutopilotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAutopilotResponse.ProtoReflect.Descriptor instead.
+func (*GetAutopilotResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *GetAutopilotResponse) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *GetAutopilotResponse) GetFailureTolerance() uint32 {
+	if x != nil {
+		return x.FailureTolerance
+	}
+	return 0
+}
+
+func (x *GetAutopilotResponse) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *GetAutopilotResponse) GetPromoteAfter() *durationpb.Duration {
+	if x != nil {
+		return x.PromoteAfter
+	}
+	return nil
+}
+
+func (x *GetAutopilotResponse) GetRemoveAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RemoveAfter
+	}
+	return nil
+}
+
+func (x *GetAutopilotResponse) GetVotersMin() uint32 {
+	if x != nil {
+		return x.VotersMin
+	}
+	return 0
+}
+
+func (x *GetAutopilotResponse) GetServers() []*AutopilotServer {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+// AutopilotServer is a server as the leader sees it.
+type AutopilotServer struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Voter   bool                   `protobuf:"varint,3,opt,name=voter,proto3" json:"voter,omitempty"`
+	Leader  bool                   `protobuf:"varint,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Healthy bool                   `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Why it is not healthy.
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For how long it has been as healthy, or not, as it is, since this leader leads.
+	Since *durationpb.Duration `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
+	// Newest entry that it has applied.
+	AppliedIndex uint64 `protobuf:"varint,8,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// What autopilot does with it next, or why it does nothing; empty if there is nothing to do.
+	Next          string `protobuf:"bytes,9,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AutopilotServer) Reset() {
+	*x = AutopilotServer{}
+	mi := &file_rota_v1_operator_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AutopilotServer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AutopilotServer) ProtoMessage() {}
+
+func (x *AutopilotServer) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AutopilotServer.ProtoReflect.Descriptor instead.
+func (*AutopilotServer) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *AutopilotServer) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AutopilotServer) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AutopilotServer) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *AutopilotServer) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+func (x *AutopilotServer) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *AutopilotServer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AutopilotServer) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *AutopilotServer) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *AutopilotServer) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+// GossipMember is a process with gossip keys.
+type GossipMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ID of the server, or name of the node.
+	Name    string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role    GossipMember_Role `protobuf:"varint,2,opt,name=role,proto3,enum=rota.v1.GossipMember_Role" json:"role,omitempty"`
+	Address string            `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// IDs of its keys: the first encrypts what it sends. None: it does not gossip, or without keys.
+	Keys []string `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Why its keys are not known, or why they were not changed.
+	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GossipMember) Reset() {
+	*x = GossipMember{}
+	mi := &file_rota_v1_operator_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GossipMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GossipMember) ProtoMessage() {}
+
+func (x *GossipMember) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GossipMember.ProtoReflect.Descriptor instead.
+func (*GossipMember) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *GossipMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GossipMember) GetRole() GossipMember_Role {
+	if x != nil {
+		return x.Role
+	}
+	return GossipMember_ROLE_UNSPECIFIED
+}
+
+func (x *GossipMember) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *GossipMember) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *GossipMember) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+type ListGossipKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Take the servers and nodes from this server's own, possibly older, state. That works
+	// without a leader.
+	AllowStale    bool `protobuf:"varint,1,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGossipKeysRequest) Reset() {
+	*x = ListGossipKeysRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGossipKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGossipKeysRequest) ProtoMessage() {}
+
+func (x *ListGossipKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGossipKeysRequest.ProtoReflect.Descriptor instead.
+func (*ListGossipKeysRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ListGossipKeysRequest) GetAllowStale() bool {
+	if x != nil {
+		return x.AllowStale
+	}
+	return false
+}
+
+type ListGossipKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*GossipMember        `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGossipKeysResponse) Reset() {
+	*x = ListGossipKeysResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGossipKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGossipKeysResponse) ProtoMessage() {}
+
+func (x *ListGossipKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGossipKeysResponse.ProtoReflect.Descriptor instead.
+func (*ListGossipKeysResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ListGossipKeysResponse) GetMembers() []*GossipMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type ChangeGossipKeysRequest struct {
+	state     protoimpl.MessageState            `protogen:"open.v1"`
+	Operation ChangeGossipKeysRequest_Operation `protobuf:"varint,1,opt,name=operation,proto3,enum=rota.v1.ChangeGossipKeysRequest_Operation" json:"operation,omitempty"`
+	// ID of the key to use or to remove.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Key to install, 32 bytes; empty: a new random one.
+	Key           []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeGossipKeysRequest) Reset() {
+	*x = ChangeGossipKeysRequest{}
+	mi := &file_rota_v1_operator_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeGossipKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeGossipKeysRequest) ProtoMessage() {}
+
+func (x *ChangeGossipKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeGossipKeysRequest.ProtoReflect.Descriptor instead.
+func (*ChangeGossipKeysRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ChangeGossipKeysRequest) GetOperation() ChangeGossipKeysRequest_Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return ChangeGossipKeysRequest_OPERATION_UNSPECIFIED
+}
+
+func (x *ChangeGossipKeysRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ChangeGossipKeysRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type ChangeGossipKeysResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ID of the key: the first 16 hexadecimal digits of its SHA-256.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// All processes with their keys afterwards.
+	Members       []*GossipMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeGossipKeysResponse) Reset() {
+	*x = ChangeGossipKeysResponse{}
+	mi := &file_rota_v1_operator_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeGossipKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeGossipKeysResponse) ProtoMessage() {}
+
+func (x *ChangeGossipKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeGossipKeysResponse.ProtoReflect.Descriptor instead.
+func (*ChangeGossipKeysResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *ChangeGossipKeysResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ChangeGossipKeysResponse) GetMembers() []*GossipMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
 }
 
 var File_rota_v1_operator_proto protoreflect.FileDescriptor
@@ -2577,11 +3705,24 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x14TakeSnapshotResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"u\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\x81\x02\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x0equeued_actions\x18\x02 \x01(\x04R\rqueuedActions\x12-\n" +
-	"\x05usage\x18\x03 \x01(\v2\x17.rota.v1.NamespaceUsageR\x05usage\"\x93\x02\n" +
+	"\x05usage\x18\x03 \x01(\v2\x17.rota.v1.NamespaceUsageR\x05usage\x12\x16\n" +
+	"\x06weight\x18\x04 \x01(\rR\x06weight\x120\n" +
+	"\x06limits\x18\x05 \x01(\v2\x18.rota.v1.NamespaceLimitsR\x06limits\x12*\n" +
+	"\x04held\x18\x06 \x01(\v2\x16.rota.v1.NamespaceHeldR\x04held\x12\x14\n" +
+	"\x05share\x18\a \x01(\x01R\x05share\"\x8b\x01\n" +
+	"\x0fNamespaceLimits\x12%\n" +
+	"\x0equeued_actions\x18\x01 \x01(\rR\rqueuedActions\x12'\n" +
+	"\x0frunning_actions\x18\x02 \x01(\rR\x0erunningActions\x12\x14\n" +
+	"\x05cores\x18\x03 \x01(\rR\x05cores\x12\x12\n" +
+	"\x04gpus\x18\x04 \x01(\rR\x04gpus\"b\n" +
+	"\rNamespaceHeld\x12'\n" +
+	"\x0frunning_actions\x18\x01 \x01(\x04R\x0erunningActions\x12\x14\n" +
+	"\x05cores\x18\x02 \x01(\x04R\x05cores\x12\x12\n" +
+	"\x04gpus\x18\x03 \x01(\x04R\x04gpus\"\x93\x02\n" +
 	"\x0eNamespaceUsage\x12!\n" +
 	"\fcore_seconds\x18\x01 \x01(\x01R\vcoreSeconds\x12\x1f\n" +
 	"\vgpu_seconds\x18\x02 \x01(\x01R\n" +
@@ -2601,7 +3742,22 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x16ListNamespacesResponse\x122\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x12.rota.v1.NamespaceR\n" +
-	"namespaces\",\n" +
+	"namespaces\"\xc8\x02\n" +
+	"\x16UpdateNamespaceRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
+	"\x06weight\x18\x02 \x01(\rH\x00R\x06weight\x88\x01\x01\x121\n" +
+	"\x12queued_actions_max\x18\x03 \x01(\rH\x01R\x10queuedActionsMax\x88\x01\x01\x123\n" +
+	"\x13running_actions_max\x18\x04 \x01(\rH\x02R\x11runningActionsMax\x88\x01\x01\x12 \n" +
+	"\tcores_max\x18\x05 \x01(\rH\x03R\bcoresMax\x88\x01\x01\x12\x1e\n" +
+	"\bgpus_max\x18\x06 \x01(\rH\x04R\agpusMax\x88\x01\x01B\t\n" +
+	"\a_weightB\x15\n" +
+	"\x13_queued_actions_maxB\x16\n" +
+	"\x14_running_actions_maxB\f\n" +
+	"\n" +
+	"_cores_maxB\v\n" +
+	"\t_gpus_max\"K\n" +
+	"\x17UpdateNamespaceResponse\x120\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x12.rota.v1.NamespaceR\tnamespace\",\n" +
 	"\x16DeleteNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x19\n" +
 	"\x17DeleteNamespaceResponse\"\xc8\x01\n" +
@@ -2626,8 +3782,68 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x11RaiseLevelRequest\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\"*\n" +
 	"\x12RaiseLevelResponse\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level2\xdc\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"\x13\n" +
+	"\x11GetUpgradeRequest\"\x99\x01\n" +
+	"\x12GetUpgradeResponse\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12!\n" +
+	"\flevel_common\x18\x02 \x01(\rR\vlevelCommon\x12\x18\n" +
+	"\ablocked\x18\x03 \x01(\tR\ablocked\x120\n" +
+	"\aservers\x18\x04 \x03(\v2\x16.rota.v1.ServerReleaseR\aservers\"\x9e\x01\n" +
+	"\rServerRelease\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1b\n" +
+	"\tlevel_max\x18\x04 \x01(\rR\blevelMax\x12\x16\n" +
+	"\x06leader\x18\x05 \x01(\bR\x06leader\x12\x14\n" +
+	"\x05error\x18\x06 \x01(\tR\x05error\"\x15\n" +
+	"\x13GetAutopilotRequest\"\xc8\x02\n" +
+	"\x14GetAutopilotResponse\x12\x18\n" +
+	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12+\n" +
+	"\x11failure_tolerance\x18\x02 \x01(\rR\x10failureTolerance\x12\x18\n" +
+	"\aenabled\x18\x03 \x01(\bR\aenabled\x12>\n" +
+	"\rpromote_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fpromoteAfter\x12<\n" +
+	"\fremove_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vremoveAfter\x12\x1d\n" +
 	"\n" +
+	"voters_min\x18\x06 \x01(\rR\tvotersMin\x122\n" +
+	"\aservers\x18\a \x03(\v2\x18.rota.v1.AutopilotServerR\aservers\"\x85\x02\n" +
+	"\x0fAutopilotServer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05voter\x18\x03 \x01(\bR\x05voter\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\bR\x06leader\x12\x18\n" +
+	"\ahealthy\x18\x05 \x01(\bR\ahealthy\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12/\n" +
+	"\x05since\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05since\x12#\n" +
+	"\rapplied_index\x18\b \x01(\x04R\fappliedIndex\x12\x12\n" +
+	"\x04next\x18\t \x01(\tR\x04next\"\xd5\x01\n" +
+	"\fGossipMember\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1a.rota.v1.GossipMember.RoleR\x04role\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
+	"\x04keys\x18\x04 \x03(\tR\x04keys\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"=\n" +
+	"\x04Role\x12\x14\n" +
+	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vROLE_SERVER\x10\x01\x12\x0e\n" +
+	"\n" +
+	"ROLE_AGENT\x10\x02\"8\n" +
+	"\x15ListGossipKeysRequest\x12\x1f\n" +
+	"\vallow_stale\x18\x01 \x01(\bR\n" +
+	"allowStale\"I\n" +
+	"\x16ListGossipKeysResponse\x12/\n" +
+	"\amembers\x18\x01 \x03(\v2\x15.rota.v1.GossipMemberR\amembers\"\xed\x01\n" +
+	"\x17ChangeGossipKeysRequest\x12H\n" +
+	"\toperation\x18\x01 \x01(\x0e2*.rota.v1.ChangeGossipKeysRequest.OperationR\toperation\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\"f\n" +
+	"\tOperation\x12\x19\n" +
+	"\x15OPERATION_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11OPERATION_INSTALL\x10\x01\x12\x11\n" +
+	"\rOPERATION_USE\x10\x02\x12\x14\n" +
+	"\x10OPERATION_REMOVE\x10\x03\"[\n" +
+	"\x18ChangeGossipKeysResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
+	"\amembers\x18\x02 \x03(\v2\x15.rota.v1.GossipMemberR\amembers2\xf2\r\n" +
 	"\x0fOperatorService\x12B\n" +
 	"\tGetStatus\x12\x19.rota.v1.GetStatusRequest\x1a\x1a.rota.v1.GetStatusResponse\x12B\n" +
 	"\tListPeers\x12\x19.rota.v1.ListPeersRequest\x1a\x1a.rota.v1.ListPeersResponse\x12<\n" +
@@ -2643,6 +3859,7 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\rCommitRestore\x12\x1d.rota.v1.CommitRestoreRequest\x1a\x1e.rota.v1.CommitRestoreResponse\x12T\n" +
 	"\x0fCreateNamespace\x12\x1f.rota.v1.CreateNamespaceRequest\x1a .rota.v1.CreateNamespaceResponse\x12Q\n" +
 	"\x0eListNamespaces\x12\x1e.rota.v1.ListNamespacesRequest\x1a\x1f.rota.v1.ListNamespacesResponse\x12T\n" +
+	"\x0fUpdateNamespace\x12\x1f.rota.v1.UpdateNamespaceRequest\x1a .rota.v1.UpdateNamespaceResponse\x12T\n" +
 	"\x0fDeleteNamespace\x12\x1f.rota.v1.DeleteNamespaceRequest\x1a .rota.v1.DeleteNamespaceResponse\x12B\n" +
 	"\tListPools\x12\x19.rota.v1.ListPoolsRequest\x1a\x1a.rota.v1.ListPoolsResponse\x12E\n" +
 	"\n" +
@@ -2650,7 +3867,12 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"ResumePool\x12\x1a.rota.v1.ResumePoolRequest\x1a\x1b.rota.v1.ResumePoolResponse\x12E\n" +
 	"\n" +
-	"RaiseLevel\x12\x1a.rota.v1.RaiseLevelRequest\x1a\x1b.rota.v1.RaiseLevelResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"RaiseLevel\x12\x1a.rota.v1.RaiseLevelRequest\x1a\x1b.rota.v1.RaiseLevelResponse\x12E\n" +
+	"\n" +
+	"GetUpgrade\x12\x1a.rota.v1.GetUpgradeRequest\x1a\x1b.rota.v1.GetUpgradeResponse\x12K\n" +
+	"\fGetAutopilot\x12\x1c.rota.v1.GetAutopilotRequest\x1a\x1d.rota.v1.GetAutopilotResponse\x12Q\n" +
+	"\x0eListGossipKeys\x12\x1e.rota.v1.ListGossipKeysRequest\x1a\x1f.rota.v1.ListGossipKeysResponse\x12W\n" +
+	"\x10ChangeGossipKeys\x12 .rota.v1.ChangeGossipKeysRequest\x1a!.rota.v1.ChangeGossipKeysResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_operator_proto_rawDescOnce sync.Once
@@ -2664,111 +3886,150 @@ func file_rota_v1_operator_proto_rawDescGZIP() []byte {
 	return file_rota_v1_operator_proto_rawDescData
 }
 
-var file_rota_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_rota_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_rota_v1_operator_proto_goTypes = []any{
-	(StateOrigin_Kind)(0),              // 0: rota.v1.StateOrigin.Kind
-	(*GetStatusRequest)(nil),           // 1: rota.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 2: rota.v1.GetStatusResponse
-	(*StateOrigin)(nil),                // 3: rota.v1.StateOrigin
-	(*BackupHeader)(nil),               // 4: rota.v1.BackupHeader
-	(*SaveSnapshotRequest)(nil),        // 5: rota.v1.SaveSnapshotRequest
-	(*SaveSnapshotResponse)(nil),       // 6: rota.v1.SaveSnapshotResponse
-	(*BackupTrailer)(nil),              // 7: rota.v1.BackupTrailer
-	(*StageRestoreRequest)(nil),        // 8: rota.v1.StageRestoreRequest
-	(*StageRestoreResponse)(nil),       // 9: rota.v1.StageRestoreResponse
-	(*CommitRestoreRequest)(nil),       // 10: rota.v1.CommitRestoreRequest
-	(*CommitRestoreResponse)(nil),      // 11: rota.v1.CommitRestoreResponse
-	(*Peer)(nil),                       // 12: rota.v1.Peer
-	(*ListPeersRequest)(nil),           // 13: rota.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),          // 14: rota.v1.ListPeersResponse
-	(*AddPeerRequest)(nil),             // 15: rota.v1.AddPeerRequest
-	(*AddPeerResponse)(nil),            // 16: rota.v1.AddPeerResponse
-	(*MovePeerRequest)(nil),            // 17: rota.v1.MovePeerRequest
-	(*MovePeerResponse)(nil),           // 18: rota.v1.MovePeerResponse
-	(*RemovePeerRequest)(nil),          // 19: rota.v1.RemovePeerRequest
-	(*RemovePeerResponse)(nil),         // 20: rota.v1.RemovePeerResponse
-	(*TransferLeadershipRequest)(nil),  // 21: rota.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 22: rota.v1.TransferLeadershipResponse
-	(*GetStateHashRequest)(nil),        // 23: rota.v1.GetStateHashRequest
-	(*GetStateHashResponse)(nil),       // 24: rota.v1.GetStateHashResponse
-	(*TakeSnapshotRequest)(nil),        // 25: rota.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),       // 26: rota.v1.TakeSnapshotResponse
-	(*Namespace)(nil),                  // 27: rota.v1.Namespace
-	(*NamespaceUsage)(nil),             // 28: rota.v1.NamespaceUsage
-	(*CreateNamespaceRequest)(nil),     // 29: rota.v1.CreateNamespaceRequest
-	(*CreateNamespaceResponse)(nil),    // 30: rota.v1.CreateNamespaceResponse
-	(*ListNamespacesRequest)(nil),      // 31: rota.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),     // 32: rota.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),     // 33: rota.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),    // 34: rota.v1.DeleteNamespaceResponse
-	(*Pool)(nil),                       // 35: rota.v1.Pool
-	(*ListPoolsRequest)(nil),           // 36: rota.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),          // 37: rota.v1.ListPoolsResponse
-	(*DeletePoolRequest)(nil),          // 38: rota.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),         // 39: rota.v1.DeletePoolResponse
-	(*ResumePoolRequest)(nil),          // 40: rota.v1.ResumePoolRequest
-	(*ResumePoolResponse)(nil),         // 41: rota.v1.ResumePoolResponse
-	(*RaiseLevelRequest)(nil),          // 42: rota.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),         // 43: rota.v1.RaiseLevelResponse
-	(*timestamppb.Timestamp)(nil),      // 44: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 45: google.protobuf.Duration
+	(StateOrigin_Kind)(0),                  // 0: rota.v1.StateOrigin.Kind
+	(GossipMember_Role)(0),                 // 1: rota.v1.GossipMember.Role
+	(ChangeGossipKeysRequest_Operation)(0), // 2: rota.v1.ChangeGossipKeysRequest.Operation
+	(*GetStatusRequest)(nil),               // 3: rota.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),              // 4: rota.v1.GetStatusResponse
+	(*StateOrigin)(nil),                    // 5: rota.v1.StateOrigin
+	(*BackupHeader)(nil),                   // 6: rota.v1.BackupHeader
+	(*SaveSnapshotRequest)(nil),            // 7: rota.v1.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),           // 8: rota.v1.SaveSnapshotResponse
+	(*BackupTrailer)(nil),                  // 9: rota.v1.BackupTrailer
+	(*StageRestoreRequest)(nil),            // 10: rota.v1.StageRestoreRequest
+	(*StageRestoreResponse)(nil),           // 11: rota.v1.StageRestoreResponse
+	(*CommitRestoreRequest)(nil),           // 12: rota.v1.CommitRestoreRequest
+	(*CommitRestoreResponse)(nil),          // 13: rota.v1.CommitRestoreResponse
+	(*Peer)(nil),                           // 14: rota.v1.Peer
+	(*ListPeersRequest)(nil),               // 15: rota.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),              // 16: rota.v1.ListPeersResponse
+	(*AddPeerRequest)(nil),                 // 17: rota.v1.AddPeerRequest
+	(*AddPeerResponse)(nil),                // 18: rota.v1.AddPeerResponse
+	(*MovePeerRequest)(nil),                // 19: rota.v1.MovePeerRequest
+	(*MovePeerResponse)(nil),               // 20: rota.v1.MovePeerResponse
+	(*RemovePeerRequest)(nil),              // 21: rota.v1.RemovePeerRequest
+	(*RemovePeerResponse)(nil),             // 22: rota.v1.RemovePeerResponse
+	(*TransferLeadershipRequest)(nil),      // 23: rota.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil),     // 24: rota.v1.TransferLeadershipResponse
+	(*GetStateHashRequest)(nil),            // 25: rota.v1.GetStateHashRequest
+	(*GetStateHashResponse)(nil),           // 26: rota.v1.GetStateHashResponse
+	(*TakeSnapshotRequest)(nil),            // 27: rota.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),           // 28: rota.v1.TakeSnapshotResponse
+	(*Namespace)(nil),                      // 29: rota.v1.Namespace
+	(*NamespaceLimits)(nil),                // 30: rota.v1.NamespaceLimits
+	(*NamespaceHeld)(nil),                  // 31: rota.v1.NamespaceHeld
+	(*NamespaceUsage)(nil),                 // 32: rota.v1.NamespaceUsage
+	(*CreateNamespaceRequest)(nil),         // 33: rota.v1.CreateNamespaceRequest
+	(*CreateNamespaceResponse)(nil),        // 34: rota.v1.CreateNamespaceResponse
+	(*ListNamespacesRequest)(nil),          // 35: rota.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),         // 36: rota.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),         // 37: rota.v1.UpdateNamespaceRequest
+	(*UpdateNamespaceResponse)(nil),        // 38: rota.v1.UpdateNamespaceResponse
+	(*DeleteNamespaceRequest)(nil),         // 39: rota.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),        // 40: rota.v1.DeleteNamespaceResponse
+	(*Pool)(nil),                           // 41: rota.v1.Pool
+	(*ListPoolsRequest)(nil),               // 42: rota.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),              // 43: rota.v1.ListPoolsResponse
+	(*DeletePoolRequest)(nil),              // 44: rota.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),             // 45: rota.v1.DeletePoolResponse
+	(*ResumePoolRequest)(nil),              // 46: rota.v1.ResumePoolRequest
+	(*ResumePoolResponse)(nil),             // 47: rota.v1.ResumePoolResponse
+	(*RaiseLevelRequest)(nil),              // 48: rota.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),             // 49: rota.v1.RaiseLevelResponse
+	(*GetUpgradeRequest)(nil),              // 50: rota.v1.GetUpgradeRequest
+	(*GetUpgradeResponse)(nil),             // 51: rota.v1.GetUpgradeResponse
+	(*ServerRelease)(nil),                  // 52: rota.v1.ServerRelease
+	(*GetAutopilotRequest)(nil),            // 53: rota.v1.GetAutopilotRequest
+	(*GetAutopilotResponse)(nil),           // 54: rota.v1.GetAutopilotResponse
+	(*AutopilotServer)(nil),                // 55: rota.v1.AutopilotServer
+	(*GossipMember)(nil),                   // 56: rota.v1.GossipMember
+	(*ListGossipKeysRequest)(nil),          // 57: rota.v1.ListGossipKeysRequest
+	(*ListGossipKeysResponse)(nil),         // 58: rota.v1.ListGossipKeysResponse
+	(*ChangeGossipKeysRequest)(nil),        // 59: rota.v1.ChangeGossipKeysRequest
+	(*ChangeGossipKeysResponse)(nil),       // 60: rota.v1.ChangeGossipKeysResponse
+	(*timestamppb.Timestamp)(nil),          // 61: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),            // 62: google.protobuf.Duration
 }
 var file_rota_v1_operator_proto_depIdxs = []int32{
-	44, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
-	45, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
-	45, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
-	3,  // 3: rota.v1.GetStatusResponse.origin:type_name -> rota.v1.StateOrigin
+	61, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
+	62, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
+	62, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
+	5,  // 3: rota.v1.GetStatusResponse.origin:type_name -> rota.v1.StateOrigin
 	0,  // 4: rota.v1.StateOrigin.kind:type_name -> rota.v1.StateOrigin.Kind
-	44, // 5: rota.v1.StateOrigin.time:type_name -> google.protobuf.Timestamp
-	44, // 6: rota.v1.BackupHeader.time:type_name -> google.protobuf.Timestamp
-	4,  // 7: rota.v1.SaveSnapshotResponse.header:type_name -> rota.v1.BackupHeader
-	7,  // 8: rota.v1.SaveSnapshotResponse.trailer:type_name -> rota.v1.BackupTrailer
-	12, // 9: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
-	28, // 10: rota.v1.Namespace.usage:type_name -> rota.v1.NamespaceUsage
-	27, // 11: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
-	35, // 12: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
-	1,  // 13: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
-	13, // 14: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
-	15, // 15: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
-	17, // 16: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
-	19, // 17: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
-	21, // 18: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
-	23, // 19: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
-	25, // 20: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
-	5,  // 21: rota.v1.OperatorService.SaveSnapshot:input_type -> rota.v1.SaveSnapshotRequest
-	8,  // 22: rota.v1.OperatorService.StageRestore:input_type -> rota.v1.StageRestoreRequest
-	10, // 23: rota.v1.OperatorService.CommitRestore:input_type -> rota.v1.CommitRestoreRequest
-	29, // 24: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
-	31, // 25: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
-	33, // 26: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
-	36, // 27: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
-	38, // 28: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
-	40, // 29: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
-	42, // 30: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
-	2,  // 31: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
-	14, // 32: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
-	16, // 33: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
-	18, // 34: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
-	20, // 35: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
-	22, // 36: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
-	24, // 37: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
-	26, // 38: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
-	6,  // 39: rota.v1.OperatorService.SaveSnapshot:output_type -> rota.v1.SaveSnapshotResponse
-	9,  // 40: rota.v1.OperatorService.StageRestore:output_type -> rota.v1.StageRestoreResponse
-	11, // 41: rota.v1.OperatorService.CommitRestore:output_type -> rota.v1.CommitRestoreResponse
-	30, // 42: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
-	32, // 43: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
-	34, // 44: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
-	37, // 45: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
-	39, // 46: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
-	41, // 47: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
-	43, // 48: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
-	31, // [31:49] is the sub-list for method output_type
-	13, // [13:31] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	61, // 5: rota.v1.StateOrigin.time:type_name -> google.protobuf.Timestamp
+	61, // 6: rota.v1.BackupHeader.time:type_name -> google.protobuf.Timestamp
+	6,  // 7: rota.v1.SaveSnapshotResponse.header:type_name -> rota.v1.BackupHeader
+	9,  // 8: rota.v1.SaveSnapshotResponse.trailer:type_name -> rota.v1.BackupTrailer
+	14, // 9: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
+	32, // 10: rota.v1.Namespace.usage:type_name -> rota.v1.NamespaceUsage
+	30, // 11: rota.v1.Namespace.limits:type_name -> rota.v1.NamespaceLimits
+	31, // 12: rota.v1.Namespace.held:type_name -> rota.v1.NamespaceHeld
+	29, // 13: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
+	29, // 14: rota.v1.UpdateNamespaceResponse.namespace:type_name -> rota.v1.Namespace
+	41, // 15: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
+	52, // 16: rota.v1.GetUpgradeResponse.servers:type_name -> rota.v1.ServerRelease
+	62, // 17: rota.v1.GetAutopilotResponse.promote_after:type_name -> google.protobuf.Duration
+	62, // 18: rota.v1.GetAutopilotResponse.remove_after:type_name -> google.protobuf.Duration
+	55, // 19: rota.v1.GetAutopilotResponse.servers:type_name -> rota.v1.AutopilotServer
+	62, // 20: rota.v1.AutopilotServer.since:type_name -> google.protobuf.Duration
+	1,  // 21: rota.v1.GossipMember.role:type_name -> rota.v1.GossipMember.Role
+	56, // 22: rota.v1.ListGossipKeysResponse.members:type_name -> rota.v1.GossipMember
+	2,  // 23: rota.v1.ChangeGossipKeysRequest.operation:type_name -> rota.v1.ChangeGossipKeysRequest.Operation
+	56, // 24: rota.v1.ChangeGossipKeysResponse.members:type_name -> rota.v1.GossipMember
+	3,  // 25: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
+	15, // 26: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
+	17, // 27: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
+	19, // 28: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
+	21, // 29: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
+	23, // 30: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
+	25, // 31: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
+	27, // 32: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
+	7,  // 33: rota.v1.OperatorService.SaveSnapshot:input_type -> rota.v1.SaveSnapshotRequest
+	10, // 34: rota.v1.OperatorService.StageRestore:input_type -> rota.v1.StageRestoreRequest
+	12, // 35: rota.v1.OperatorService.CommitRestore:input_type -> rota.v1.CommitRestoreRequest
+	33, // 36: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
+	35, // 37: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
+	37, // 38: rota.v1.OperatorService.UpdateNamespace:input_type -> rota.v1.UpdateNamespaceRequest
+	39, // 39: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
+	42, // 40: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
+	44, // 41: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
+	46, // 42: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
+	48, // 43: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
+	50, // 44: rota.v1.OperatorService.GetUpgrade:input_type -> rota.v1.GetUpgradeRequest
+	53, // 45: rota.v1.OperatorService.GetAutopilot:input_type -> rota.v1.GetAutopilotRequest
+	57, // 46: rota.v1.OperatorService.ListGossipKeys:input_type -> rota.v1.ListGossipKeysRequest
+	59, // 47: rota.v1.OperatorService.ChangeGossipKeys:input_type -> rota.v1.ChangeGossipKeysRequest
+	4,  // 48: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
+	16, // 49: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
+	18, // 50: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
+	20, // 51: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
+	22, // 52: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
+	24, // 53: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
+	26, // 54: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
+	28, // 55: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
+	8,  // 56: rota.v1.OperatorService.SaveSnapshot:output_type -> rota.v1.SaveSnapshotResponse
+	11, // 57: rota.v1.OperatorService.StageRestore:output_type -> rota.v1.StageRestoreResponse
+	13, // 58: rota.v1.OperatorService.CommitRestore:output_type -> rota.v1.CommitRestoreResponse
+	34, // 59: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
+	36, // 60: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
+	38, // 61: rota.v1.OperatorService.UpdateNamespace:output_type -> rota.v1.UpdateNamespaceResponse
+	40, // 62: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
+	43, // 63: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
+	45, // 64: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
+	47, // 65: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
+	49, // 66: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
+	51, // 67: rota.v1.OperatorService.GetUpgrade:output_type -> rota.v1.GetUpgradeResponse
+	54, // 68: rota.v1.OperatorService.GetAutopilot:output_type -> rota.v1.GetAutopilotResponse
+	58, // 69: rota.v1.OperatorService.ListGossipKeys:output_type -> rota.v1.ListGossipKeysResponse
+	60, // 70: rota.v1.OperatorService.ChangeGossipKeys:output_type -> rota.v1.ChangeGossipKeysResponse
+	48, // [48:71] is the sub-list for method output_type
+	25, // [25:48] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_operator_proto_init() }
@@ -2777,13 +4038,14 @@ func file_rota_v1_operator_proto_init() {
 		return
 	}
 	file_rota_v1_operator_proto_msgTypes[11].OneofWrappers = []any{}
+	file_rota_v1_operator_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_operator_proto_rawDesc), len(file_rota_v1_operator_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   43,
+			NumEnums:      3,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -85,6 +85,58 @@ func (TrajectoryState) EnumDescriptor() ([]byte, []int) {
 	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{0}
 }
 
+// Network is what a container can reach.
+type Network int32
+
+const (
+	Network_NETWORK_UNSPECIFIED Network = 0
+	// Its own loopback interface, and nothing else.
+	Network_NETWORK_NONE Network = 1
+	// All that the node can reach, the services of the node on loopback included.
+	Network_NETWORK_HOST Network = 2
+)
+
+// Enum value maps for Network.
+var (
+	Network_name = map[int32]string{
+		0: "NETWORK_UNSPECIFIED",
+		1: "NETWORK_NONE",
+		2: "NETWORK_HOST",
+	}
+	Network_value = map[string]int32{
+		"NETWORK_UNSPECIFIED": 0,
+		"NETWORK_NONE":        1,
+		"NETWORK_HOST":        2,
+	}
+)
+
+func (x Network) Enum() *Network {
+	p := new(Network)
+	*p = x
+	return p
+}
+
+func (x Network) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Network) Descriptor() protoreflect.EnumDescriptor {
+	return file_rota_v1_trajectory_proto_enumTypes[1].Descriptor()
+}
+
+func (Network) Type() protoreflect.EnumType {
+	return &file_rota_v1_trajectory_proto_enumTypes[1]
+}
+
+func (x Network) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Network.Descriptor instead.
+func (Network) EnumDescriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+}
+
 // Objective is what the cores of a node are divided for, among the actions of a trajectory
 // and others that can be resized.
 type Objective int32
@@ -123,11 +175,11 @@ func (x Objective) String() string {
 }
 
 func (Objective) Descriptor() protoreflect.EnumDescriptor {
-	return file_rota_v1_trajectory_proto_enumTypes[1].Descriptor()
+	return file_rota_v1_trajectory_proto_enumTypes[2].Descriptor()
 }
 
 func (Objective) Type() protoreflect.EnumType {
-	return &file_rota_v1_trajectory_proto_enumTypes[1]
+	return &file_rota_v1_trajectory_proto_enumTypes[2]
 }
 
 func (x Objective) Number() protoreflect.EnumNumber {
@@ -136,7 +188,7 @@ func (x Objective) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Objective.Descriptor instead.
 func (Objective) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{1}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
 }
 
 type Trajectory struct {
@@ -167,7 +219,11 @@ type Trajectory struct {
 	// Its place in a rollout.
 	Rollout *RolloutMembership `protobuf:"bytes,17,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// What it generates, at which worker.
-	Generation    *Generation `protobuf:"bytes,18,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation *Generation `protobuf:"bytes,18,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It closes by itself at this time, whatever it does then; absent: never. Wall time, by the
+	// clock of the leader, to within a second.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -328,6 +384,20 @@ func (x *Trajectory) GetGeneration() *Generation {
 	return nil
 }
 
+func (x *Trajectory) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Trajectory) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 // TrajectorySpec is what the commands of a trajectory have in common. Encoded it may be at most
 // 4 KiB.
 type TrajectorySpec struct {
@@ -335,7 +405,10 @@ type TrajectorySpec struct {
 	// Environment of each command. A command's own variables take the place of equal names.
 	Env map[string]string `protobuf:"bytes,1,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Working directory of each command that names none, as in Command.dir.
-	Dir           string `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Dir string `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	// Its actions run in a container. Absent: they are processes of the node. The trajectory lives
+	// on a node that runs containers, and is refused if its pool has none.
+	Container     *Container `protobuf:"bytes,5,opt,name=container,proto3" json:"container,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -384,6 +457,89 @@ func (x *TrajectorySpec) GetDir() string {
 	return ""
 }
 
+func (x *TrajectorySpec) GetContainer() *Container {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+// Container is the sandbox of a trajectory: one container that its actions share. It is opened
+// with the first action, and removed after the trajectory has ended. /workspace in it is the
+// directory of the trajectory.
+type Container struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of an image that the node has, such as "python:3.12" or "docker.io/library/python:3.12",
+	// or of an OCI archive in the agent's folder of images, such as "tools.tar"; at most 256 bytes.
+	Image string `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// User of the commands, as USER or USER:GROUP, by name or number; that of the image if empty.
+	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	// The root file system cannot be written. /workspace, /tmp, /var/tmp and /run still can.
+	ReadOnlyRoot bool `protobuf:"varint,3,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
+	// NETWORK_NONE if unspecified.
+	Network       Network `protobuf:"varint,4,opt,name=network,proto3,enum=rota.v1.Network" json:"network,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Container) Reset() {
+	*x = Container{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Container) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Container) ProtoMessage() {}
+
+func (x *Container) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Container.ProtoReflect.Descriptor instead.
+func (*Container) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Container) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *Container) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Container) GetReadOnlyRoot() bool {
+	if x != nil {
+		return x.ReadOnlyRoot
+	}
+	return false
+}
+
+func (x *Container) GetNetwork() Network {
+	if x != nil {
+		return x.Network
+	}
+	return Network_NETWORK_UNSPECIFIED
+}
+
 type OpenTrajectoryRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -412,14 +568,21 @@ type OpenTrajectoryRequest struct {
 	// Makes it a member of a rollout. Needs feature level 3.
 	Rollout *RolloutMembership `protobuf:"bytes,12,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	// It generates with a policy, at a worker that the cluster chooses. Needs feature level 3.
-	Generation    *GenerationSpec `protobuf:"bytes,13,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation *GenerationSpec `protobuf:"bytes,13,opt,name=generation,proto3" json:"generation,omitempty"`
+	// It closes by itself this long after it was opened, and its running actions are canceled; 0:
+	// never. ExtendTrajectory changes that. Needs feature level 3.
+	Timeout *durationpb.Duration `protobuf:"bytes,20,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// For finding it: at most 32, with at most 4 KiB together. A key is a name of letters, digits,
+	// '-', '_' and '.', such as "run", or a prefix and a name, such as "team/run"; at most 128
+	// bytes. A value is text without control characters; at most 256 bytes. Needs feature level 3.
+	Labels        map[string]string `protobuf:"bytes,14,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OpenTrajectoryRequest) Reset() {
 	*x = OpenTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +594,7 @@ func (x *OpenTrajectoryRequest) String() string {
 func (*OpenTrajectoryRequest) ProtoMessage() {}
 
 func (x *OpenTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[2]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +607,7 @@ func (x *OpenTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*OpenTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *OpenTrajectoryRequest) GetNamespace() string {
@@ -538,6 +701,20 @@ func (x *OpenTrajectoryRequest) GetGeneration() *GenerationSpec {
 	return nil
 }
 
+func (x *OpenTrajectoryRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *OpenTrajectoryRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 type OpenTrajectoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Trajectory    *Trajectory            `protobuf:"bytes,1,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
@@ -548,7 +725,7 @@ type OpenTrajectoryResponse struct {
 
 func (x *OpenTrajectoryResponse) Reset() {
 	*x = OpenTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +737,7 @@ func (x *OpenTrajectoryResponse) String() string {
 func (*OpenTrajectoryResponse) ProtoMessage() {}
 
 func (x *OpenTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[3]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +750,7 @@ func (x *OpenTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*OpenTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *OpenTrajectoryResponse) GetTrajectory() *Trajectory {
@@ -599,7 +776,7 @@ type CloseTrajectoryRequest struct {
 
 func (x *CloseTrajectoryRequest) Reset() {
 	*x = CloseTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +788,7 @@ func (x *CloseTrajectoryRequest) String() string {
 func (*CloseTrajectoryRequest) ProtoMessage() {}
 
 func (x *CloseTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[4]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +801,7 @@ func (x *CloseTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*CloseTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CloseTrajectoryRequest) GetId() uint64 {
@@ -643,7 +820,7 @@ type CloseTrajectoryResponse struct {
 
 func (x *CloseTrajectoryResponse) Reset() {
 	*x = CloseTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +832,7 @@ func (x *CloseTrajectoryResponse) String() string {
 func (*CloseTrajectoryResponse) ProtoMessage() {}
 
 func (x *CloseTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[5]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,10 +845,116 @@ func (x *CloseTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*CloseTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CloseTrajectoryResponse) GetTrajectory() *Trajectory {
+	if x != nil {
+		return x.Trajectory
+	}
+	return nil
+}
+
+type ExtendTrajectoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// How long from now until the trajectory closes; 0: it never does.
+	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Leave a later time as it is, and a trajectory that never closes by itself.
+	OnlyLater     bool `protobuf:"varint,3,opt,name=only_later,json=onlyLater,proto3" json:"only_later,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendTrajectoryRequest) Reset() {
+	*x = ExtendTrajectoryRequest{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendTrajectoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendTrajectoryRequest) ProtoMessage() {}
+
+func (x *ExtendTrajectoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendTrajectoryRequest.ProtoReflect.Descriptor instead.
+func (*ExtendTrajectoryRequest) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ExtendTrajectoryRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ExtendTrajectoryRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *ExtendTrajectoryRequest) GetOnlyLater() bool {
+	if x != nil {
+		return x.OnlyLater
+	}
+	return false
+}
+
+type ExtendTrajectoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Trajectory    *Trajectory            `protobuf:"bytes,1,opt,name=trajectory,proto3" json:"trajectory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendTrajectoryResponse) Reset() {
+	*x = ExtendTrajectoryResponse{}
+	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendTrajectoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendTrajectoryResponse) ProtoMessage() {}
+
+func (x *ExtendTrajectoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendTrajectoryResponse.ProtoReflect.Descriptor instead.
+func (*ExtendTrajectoryResponse) Descriptor() ([]byte, []int) {
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ExtendTrajectoryResponse) GetTrajectory() *Trajectory {
 	if x != nil {
 		return x.Trajectory
 	}
@@ -688,7 +971,7 @@ type GetTrajectoryRequest struct {
 
 func (x *GetTrajectoryRequest) Reset() {
 	*x = GetTrajectoryRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +983,7 @@ func (x *GetTrajectoryRequest) String() string {
 func (*GetTrajectoryRequest) ProtoMessage() {}
 
 func (x *GetTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[6]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +996,7 @@ func (x *GetTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*GetTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetTrajectoryRequest) GetId() uint64 {
@@ -739,7 +1022,7 @@ type GetTrajectoryResponse struct {
 
 func (x *GetTrajectoryResponse) Reset() {
 	*x = GetTrajectoryResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +1034,7 @@ func (x *GetTrajectoryResponse) String() string {
 func (*GetTrajectoryResponse) ProtoMessage() {}
 
 func (x *GetTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[7]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +1047,7 @@ func (x *GetTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*GetTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetTrajectoryResponse) GetTrajectory() *Trajectory {
@@ -775,20 +1058,33 @@ func (x *GetTrajectoryResponse) GetTrajectory() *Trajectory {
 }
 
 type ListTrajectoriesRequest struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" if empty; "*" for all.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Also closed and lost ones.
-	IncludeEnded  bool   `protobuf:"varint,2,opt,name=include_ended,json=includeEnded,proto3" json:"include_ended,omitempty"`
-	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	AllowStale    bool   `protobuf:"varint,5,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	IncludeEnded bool   `protobuf:"varint,2,opt,name=include_ended,json=includeEnded,proto3" json:"include_ended,omitempty"`
+	PageSize     uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken    string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	AllowStale   bool   `protobuf:"varint,5,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	// Only trajectories that have all of these labels, with these values.
+	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Only trajectories whose name begins with this.
+	NamePrefix string `protobuf:"bytes,7,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
+	// Only these states. If there are any, include_ended has no effect.
+	States []TrajectoryState `protobuf:"varint,8,rep,packed,name=states,proto3,enum=rota.v1.TrajectoryState" json:"states,omitempty"`
+	// Only trajectories that live, or lived last, on this node.
+	Node string `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`
+	// Only trajectories that were opened at this time or later.
+	OpenedSince *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=opened_since,json=openedSince,proto3" json:"opened_since,omitempty"`
+	// The last opened first. Those that are opened between two pages are left out.
+	NewestFirst   bool `protobuf:"varint,11,opt,name=newest_first,json=newestFirst,proto3" json:"newest_first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTrajectoriesRequest) Reset() {
 	*x = ListTrajectoriesRequest{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1096,7 @@ func (x *ListTrajectoriesRequest) String() string {
 func (*ListTrajectoriesRequest) ProtoMessage() {}
 
 func (x *ListTrajectoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[8]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1109,7 @@ func (x *ListTrajectoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrajectoriesRequest.ProtoReflect.Descriptor instead.
 func (*ListTrajectoriesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListTrajectoriesRequest) GetNamespace() string {
@@ -851,6 +1147,48 @@ func (x *ListTrajectoriesRequest) GetAllowStale() bool {
 	return false
 }
 
+func (x *ListTrajectoriesRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ListTrajectoriesRequest) GetNamePrefix() string {
+	if x != nil {
+		return x.NamePrefix
+	}
+	return ""
+}
+
+func (x *ListTrajectoriesRequest) GetStates() []TrajectoryState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListTrajectoriesRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ListTrajectoriesRequest) GetOpenedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OpenedSince
+	}
+	return nil
+}
+
+func (x *ListTrajectoriesRequest) GetNewestFirst() bool {
+	if x != nil {
+		return x.NewestFirst
+	}
+	return false
+}
+
 type ListTrajectoriesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Trajectories  []*Trajectory          `protobuf:"bytes,1,rep,name=trajectories,proto3" json:"trajectories,omitempty"`
@@ -861,7 +1199,7 @@ type ListTrajectoriesResponse struct {
 
 func (x *ListTrajectoriesResponse) Reset() {
 	*x = ListTrajectoriesResponse{}
-	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1211,7 @@ func (x *ListTrajectoriesResponse) String() string {
 func (*ListTrajectoriesResponse) ProtoMessage() {}
 
 func (x *ListTrajectoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_trajectory_proto_msgTypes[9]
+	mi := &file_rota_v1_trajectory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1224,7 @@ func (x *ListTrajectoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrajectoriesResponse.ProtoReflect.Descriptor instead.
 func (*ListTrajectoriesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_trajectory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListTrajectoriesResponse) GetTrajectories() []*Trajectory {
@@ -907,7 +1245,7 @@ var File_rota_v1_trajectory_proto protoreflect.FileDescriptor
 
 const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
-	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\xcf\x05\n" +
+	"\x18rota/v1/trajectory.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15rota/v1/rollout.proto\x1a\x14rota/v1/worker.proto\"\x80\a\n" +
 	"\n" +
 	"Trajectory\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -930,13 +1268,25 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\arollout\x18\x11 \x01(\v2\x1a.rota.v1.RolloutMembershipR\arollout\x123\n" +
 	"\n" +
 	"generation\x18\x12 \x01(\v2\x13.rota.v1.GenerationR\n" +
-	"generation\"\x8e\x01\n" +
+	"generation\x12;\n" +
+	"\vexpire_time\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x127\n" +
+	"\x06labels\x18\x13 \x03(\v2\x1f.rota.v1.Trajectory.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc0\x01\n" +
 	"\x0eTrajectorySpec\x122\n" +
 	"\x03env\x18\x01 \x03(\v2 .rota.v1.TrajectorySpec.EnvEntryR\x03env\x12\x10\n" +
-	"\x03dir\x18\x02 \x01(\tR\x03dir\x1a6\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\x120\n" +
+	"\tcontainer\x18\x05 \x01(\v2\x12.rota.v1.ContainerR\tcontainer\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xae\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
+	"\tContainer\x12\x14\n" +
+	"\x05image\x18\x01 \x01(\tR\x05image\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12$\n" +
+	"\x0eread_only_root\x18\x03 \x01(\bR\freadOnlyRoot\x12*\n" +
+	"\anetwork\x18\x04 \x01(\x0e2\x10.rota.v1.NetworkR\anetwork\"\xe2\x05\n" +
 	"\x15OpenTrajectoryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1d\n" +
 	"\n" +
@@ -955,7 +1305,12 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\arollout\x18\f \x01(\v2\x1a.rota.v1.RolloutMembershipR\arollout\x127\n" +
 	"\n" +
 	"generation\x18\r \x01(\v2\x17.rota.v1.GenerationSpecR\n" +
-	"generation\"i\n" +
+	"generation\x123\n" +
+	"\atimeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12B\n" +
+	"\x06labels\x18\x0e \x03(\v2*.rota.v1.OpenTrajectoryRequest.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
 	"\x16OpenTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
@@ -966,6 +1321,15 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x17CloseTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
+	"trajectory\"}\n" +
+	"\x17ExtendTrajectoryRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1d\n" +
+	"\n" +
+	"only_later\x18\x03 \x01(\bR\tonlyLater\"O\n" +
+	"\x18ExtendTrajectoryResponse\x123\n" +
+	"\n" +
+	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
 	"trajectory\"G\n" +
 	"\x14GetTrajectoryRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
@@ -974,7 +1338,7 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x15GetTrajectoryResponse\x123\n" +
 	"\n" +
 	"trajectory\x18\x01 \x01(\v2\x13.rota.v1.TrajectoryR\n" +
-	"trajectory\"\xb9\x01\n" +
+	"trajectory\"\x83\x04\n" +
 	"\x17ListTrajectoriesRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12#\n" +
 	"\rinclude_ended\x18\x02 \x01(\bR\fincludeEnded\x12\x1b\n" +
@@ -982,7 +1346,18 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x1f\n" +
 	"\vallow_stale\x18\x05 \x01(\bR\n" +
-	"allowStale\"{\n" +
+	"allowStale\x12D\n" +
+	"\x06labels\x18\x06 \x03(\v2,.rota.v1.ListTrajectoriesRequest.LabelsEntryR\x06labels\x12\x1f\n" +
+	"\vname_prefix\x18\a \x01(\tR\n" +
+	"namePrefix\x120\n" +
+	"\x06states\x18\b \x03(\x0e2\x18.rota.v1.TrajectoryStateR\x06states\x12\x12\n" +
+	"\x04node\x18\t \x01(\tR\x04node\x12=\n" +
+	"\fopened_since\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\vopenedSince\x12!\n" +
+	"\fnewest_first\x18\v \x01(\bR\vnewestFirst\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"{\n" +
 	"\x18ListTrajectoriesResponse\x127\n" +
 	"\ftrajectories\x18\x01 \x03(\v2\x13.rota.v1.TrajectoryR\ftrajectories\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xc2\x01\n" +
@@ -992,16 +1367,21 @@ const file_rota_v1_trajectory_proto_rawDesc = "" +
 	"\x15TRAJECTORY_STATE_OPEN\x10\x02\x12\x1c\n" +
 	"\x18TRAJECTORY_STATE_CLOSING\x10\x03\x12\x1b\n" +
 	"\x17TRAJECTORY_STATE_CLOSED\x10\x04\x12\x19\n" +
-	"\x15TRAJECTORY_STATE_LOST\x10\x05*N\n" +
+	"\x15TRAJECTORY_STATE_LOST\x10\x05*F\n" +
+	"\aNetwork\x12\x17\n" +
+	"\x13NETWORK_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fNETWORK_NONE\x10\x01\x12\x10\n" +
+	"\fNETWORK_HOST\x10\x02*N\n" +
 	"\tObjective\x12\x19\n" +
 	"\x15OBJECTIVE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eOBJECTIVE_MEAN\x10\x01\x12\x12\n" +
-	"\x0eOBJECTIVE_STEP\x10\x022\xe5\x02\n" +
+	"\x0eOBJECTIVE_STEP\x10\x022\xbe\x03\n" +
 	"\x11TrajectoryService\x12Q\n" +
 	"\x0eOpenTrajectory\x12\x1e.rota.v1.OpenTrajectoryRequest\x1a\x1f.rota.v1.OpenTrajectoryResponse\x12T\n" +
 	"\x0fCloseTrajectory\x12\x1f.rota.v1.CloseTrajectoryRequest\x1a .rota.v1.CloseTrajectoryResponse\x12N\n" +
 	"\rGetTrajectory\x12\x1d.rota.v1.GetTrajectoryRequest\x1a\x1e.rota.v1.GetTrajectoryResponse\x12W\n" +
-	"\x10ListTrajectories\x12 .rota.v1.ListTrajectoriesRequest\x1a!.rota.v1.ListTrajectoriesResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
+	"\x10ListTrajectories\x12 .rota.v1.ListTrajectoriesRequest\x1a!.rota.v1.ListTrajectoriesResponse\x12W\n" +
+	"\x10ExtendTrajectory\x12 .rota.v1.ExtendTrajectoryRequest\x1a!.rota.v1.ExtendTrajectoryResponseB\x1dZ\x1brota/api/gen/rota/v1;rotav1b\x06proto3"
 
 var (
 	file_rota_v1_trajectory_proto_rawDescOnce sync.Once
@@ -1015,61 +1395,81 @@ func file_rota_v1_trajectory_proto_rawDescGZIP() []byte {
 	return file_rota_v1_trajectory_proto_rawDescData
 }
 
-var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_rota_v1_trajectory_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_rota_v1_trajectory_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_rota_v1_trajectory_proto_goTypes = []any{
 	(TrajectoryState)(0),             // 0: rota.v1.TrajectoryState
-	(Objective)(0),                   // 1: rota.v1.Objective
-	(*Trajectory)(nil),               // 2: rota.v1.Trajectory
-	(*TrajectorySpec)(nil),           // 3: rota.v1.TrajectorySpec
-	(*OpenTrajectoryRequest)(nil),    // 4: rota.v1.OpenTrajectoryRequest
-	(*OpenTrajectoryResponse)(nil),   // 5: rota.v1.OpenTrajectoryResponse
-	(*CloseTrajectoryRequest)(nil),   // 6: rota.v1.CloseTrajectoryRequest
-	(*CloseTrajectoryResponse)(nil),  // 7: rota.v1.CloseTrajectoryResponse
-	(*GetTrajectoryRequest)(nil),     // 8: rota.v1.GetTrajectoryRequest
-	(*GetTrajectoryResponse)(nil),    // 9: rota.v1.GetTrajectoryResponse
-	(*ListTrajectoriesRequest)(nil),  // 10: rota.v1.ListTrajectoriesRequest
-	(*ListTrajectoriesResponse)(nil), // 11: rota.v1.ListTrajectoriesResponse
-	nil,                              // 12: rota.v1.TrajectorySpec.EnvEntry
-	(*timestamppb.Timestamp)(nil),    // 13: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),      // 14: google.protobuf.Duration
-	(*RolloutMembership)(nil),        // 15: rota.v1.RolloutMembership
-	(*Generation)(nil),               // 16: rota.v1.Generation
-	(*GenerationSpec)(nil),           // 17: rota.v1.GenerationSpec
+	(Network)(0),                     // 1: rota.v1.Network
+	(Objective)(0),                   // 2: rota.v1.Objective
+	(*Trajectory)(nil),               // 3: rota.v1.Trajectory
+	(*TrajectorySpec)(nil),           // 4: rota.v1.TrajectorySpec
+	(*Container)(nil),                // 5: rota.v1.Container
+	(*OpenTrajectoryRequest)(nil),    // 6: rota.v1.OpenTrajectoryRequest
+	(*OpenTrajectoryResponse)(nil),   // 7: rota.v1.OpenTrajectoryResponse
+	(*CloseTrajectoryRequest)(nil),   // 8: rota.v1.CloseTrajectoryRequest
+	(*CloseTrajectoryResponse)(nil),  // 9: rota.v1.CloseTrajectoryResponse
+	(*ExtendTrajectoryRequest)(nil),  // 10: rota.v1.ExtendTrajectoryRequest
+	(*ExtendTrajectoryResponse)(nil), // 11: rota.v1.ExtendTrajectoryResponse
+	(*GetTrajectoryRequest)(nil),     // 12: rota.v1.GetTrajectoryRequest
+	(*GetTrajectoryResponse)(nil),    // 13: rota.v1.GetTrajectoryResponse
+	(*ListTrajectoriesRequest)(nil),  // 14: rota.v1.ListTrajectoriesRequest
+	(*ListTrajectoriesResponse)(nil), // 15: rota.v1.ListTrajectoriesResponse
+	nil,                              // 16: rota.v1.Trajectory.LabelsEntry
+	nil,                              // 17: rota.v1.TrajectorySpec.EnvEntry
+	nil,                              // 18: rota.v1.OpenTrajectoryRequest.LabelsEntry
+	nil,                              // 19: rota.v1.ListTrajectoriesRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 21: google.protobuf.Duration
+	(*RolloutMembership)(nil),        // 22: rota.v1.RolloutMembership
+	(*Generation)(nil),               // 23: rota.v1.Generation
+	(*GenerationSpec)(nil),           // 24: rota.v1.GenerationSpec
 }
 var file_rota_v1_trajectory_proto_depIdxs = []int32{
 	0,  // 0: rota.v1.Trajectory.state:type_name -> rota.v1.TrajectoryState
-	13, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
-	13, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
-	14, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
-	1,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
-	3,  // 5: rota.v1.Trajectory.spec:type_name -> rota.v1.TrajectorySpec
-	15, // 6: rota.v1.Trajectory.rollout:type_name -> rota.v1.RolloutMembership
-	16, // 7: rota.v1.Trajectory.generation:type_name -> rota.v1.Generation
-	12, // 8: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
-	13, // 9: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
-	14, // 10: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
-	1,  // 11: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
-	3,  // 12: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
-	15, // 13: rota.v1.OpenTrajectoryRequest.rollout:type_name -> rota.v1.RolloutMembership
-	17, // 14: rota.v1.OpenTrajectoryRequest.generation:type_name -> rota.v1.GenerationSpec
-	2,  // 15: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 16: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 17: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
-	2,  // 18: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
-	4,  // 19: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
-	6,  // 20: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
-	8,  // 21: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
-	10, // 22: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
-	5,  // 23: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
-	7,  // 24: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
-	9,  // 25: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
-	11, // 26: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	20, // 1: rota.v1.Trajectory.open_time:type_name -> google.protobuf.Timestamp
+	20, // 2: rota.v1.Trajectory.end_time:type_name -> google.protobuf.Timestamp
+	21, // 3: rota.v1.Trajectory.idle_timeout:type_name -> google.protobuf.Duration
+	2,  // 4: rota.v1.Trajectory.objective:type_name -> rota.v1.Objective
+	4,  // 5: rota.v1.Trajectory.spec:type_name -> rota.v1.TrajectorySpec
+	22, // 6: rota.v1.Trajectory.rollout:type_name -> rota.v1.RolloutMembership
+	23, // 7: rota.v1.Trajectory.generation:type_name -> rota.v1.Generation
+	20, // 8: rota.v1.Trajectory.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 9: rota.v1.Trajectory.labels:type_name -> rota.v1.Trajectory.LabelsEntry
+	17, // 10: rota.v1.TrajectorySpec.env:type_name -> rota.v1.TrajectorySpec.EnvEntry
+	5,  // 11: rota.v1.TrajectorySpec.container:type_name -> rota.v1.Container
+	1,  // 12: rota.v1.Container.network:type_name -> rota.v1.Network
+	20, // 13: rota.v1.OpenTrajectoryRequest.expire_time:type_name -> google.protobuf.Timestamp
+	21, // 14: rota.v1.OpenTrajectoryRequest.idle_timeout:type_name -> google.protobuf.Duration
+	2,  // 15: rota.v1.OpenTrajectoryRequest.objective:type_name -> rota.v1.Objective
+	4,  // 16: rota.v1.OpenTrajectoryRequest.spec:type_name -> rota.v1.TrajectorySpec
+	22, // 17: rota.v1.OpenTrajectoryRequest.rollout:type_name -> rota.v1.RolloutMembership
+	24, // 18: rota.v1.OpenTrajectoryRequest.generation:type_name -> rota.v1.GenerationSpec
+	21, // 19: rota.v1.OpenTrajectoryRequest.timeout:type_name -> google.protobuf.Duration
+	18, // 20: rota.v1.OpenTrajectoryRequest.labels:type_name -> rota.v1.OpenTrajectoryRequest.LabelsEntry
+	3,  // 21: rota.v1.OpenTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	3,  // 22: rota.v1.CloseTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	21, // 23: rota.v1.ExtendTrajectoryRequest.timeout:type_name -> google.protobuf.Duration
+	3,  // 24: rota.v1.ExtendTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	3,  // 25: rota.v1.GetTrajectoryResponse.trajectory:type_name -> rota.v1.Trajectory
+	19, // 26: rota.v1.ListTrajectoriesRequest.labels:type_name -> rota.v1.ListTrajectoriesRequest.LabelsEntry
+	0,  // 27: rota.v1.ListTrajectoriesRequest.states:type_name -> rota.v1.TrajectoryState
+	20, // 28: rota.v1.ListTrajectoriesRequest.opened_since:type_name -> google.protobuf.Timestamp
+	3,  // 29: rota.v1.ListTrajectoriesResponse.trajectories:type_name -> rota.v1.Trajectory
+	6,  // 30: rota.v1.TrajectoryService.OpenTrajectory:input_type -> rota.v1.OpenTrajectoryRequest
+	8,  // 31: rota.v1.TrajectoryService.CloseTrajectory:input_type -> rota.v1.CloseTrajectoryRequest
+	12, // 32: rota.v1.TrajectoryService.GetTrajectory:input_type -> rota.v1.GetTrajectoryRequest
+	14, // 33: rota.v1.TrajectoryService.ListTrajectories:input_type -> rota.v1.ListTrajectoriesRequest
+	10, // 34: rota.v1.TrajectoryService.ExtendTrajectory:input_type -> rota.v1.ExtendTrajectoryRequest
+	7,  // 35: rota.v1.TrajectoryService.OpenTrajectory:output_type -> rota.v1.OpenTrajectoryResponse
+	9,  // 36: rota.v1.TrajectoryService.CloseTrajectory:output_type -> rota.v1.CloseTrajectoryResponse
+	13, // 37: rota.v1.TrajectoryService.GetTrajectory:output_type -> rota.v1.GetTrajectoryResponse
+	15, // 38: rota.v1.TrajectoryService.ListTrajectories:output_type -> rota.v1.ListTrajectoriesResponse
+	11, // 39: rota.v1.TrajectoryService.ExtendTrajectory:output_type -> rota.v1.ExtendTrajectoryResponse
+	35, // [35:40] is the sub-list for method output_type
+	30, // [30:35] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_trajectory_proto_init() }
@@ -1084,8 +1484,8 @@ func file_rota_v1_trajectory_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_trajectory_proto_rawDesc), len(file_rota_v1_trajectory_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   11,
+			NumEnums:      3,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -304,6 +304,12 @@ type Spec struct {
 	Throttles bool `protobuf:"varint,10,opt,name=throttles,proto3" json:"throttles,omitempty"`
 	// Character devices that it may not open, where the supervisor can see to that.
 	HiddenDevices []*Device `protobuf:"bytes,11,rep,name=hidden_devices,json=hiddenDevices,proto3" json:"hidden_devices,omitempty"`
+	// Its standard input is a pipe that WriteInput writes to.
+	Stdin bool `protobuf:"varint,44,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// It has a terminal of this size.
+	Tty *Terminal `protobuf:"bytes,45,opt,name=tty,proto3" json:"tty,omitempty"`
+	// The sandbox that it runs in; absent: it is a process of the node.
+	Sandbox       *Sandbox `protobuf:"bytes,40,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +421,153 @@ func (x *Spec) GetHiddenDevices() []*Device {
 	return nil
 }
 
+func (x *Spec) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *Spec) GetTty() *Terminal {
+	if x != nil {
+		return x.Tty
+	}
+	return nil
+}
+
+func (x *Spec) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+// Terminal is the size of a terminal, in characters.
+type Terminal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,2,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Terminal) Reset() {
+	*x = Terminal{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Terminal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Terminal) ProtoMessage() {}
+
+func (x *Terminal) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Terminal.ProtoReflect.Descriptor instead.
+func (*Terminal) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Terminal) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *Terminal) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+// Sandbox is an open container, whose rota-init starts the attempt.
+type Sandbox struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folder in which rota-init listens.
+	SocketDir string `protobuf:"bytes,1,opt,name=socket_dir,json=socketDir,proto3" json:"socket_dir,omitempty"`
+	// Cgroup of rota-init, below the mount of each hierarchy.
+	Cgroup string `protobuf:"bytes,2,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	// USER or USER:GROUP, by name or number.
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// Working directory of commands that name none: absolute, in the container.
+	Dir           string `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sandbox) Reset() {
+	*x = Sandbox{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sandbox) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sandbox) ProtoMessage() {}
+
+func (x *Sandbox) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
+func (*Sandbox) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Sandbox) GetSocketDir() string {
+	if x != nil {
+		return x.SocketDir
+	}
+	return ""
+}
+
+func (x *Sandbox) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *Sandbox) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Sandbox) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
 // Device is a character device, by its numbers.
 type Device struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -426,7 +579,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +591,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[5]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +604,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Device) GetMajor() uint32 {
@@ -493,7 +646,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +658,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[6]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +671,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Exit) GetKey() *Key {
@@ -622,7 +775,7 @@ type QuotaUse struct {
 
 func (x *QuotaUse) Reset() {
 	*x = QuotaUse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +787,7 @@ func (x *QuotaUse) String() string {
 func (*QuotaUse) ProtoMessage() {}
 
 func (x *QuotaUse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[7]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +800,7 @@ func (x *QuotaUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaUse.ProtoReflect.Descriptor instead.
 func (*QuotaUse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *QuotaUse) GetQuota() string {
@@ -674,7 +827,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +839,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[8]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +852,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartRequest) GetSession() uint64 {
@@ -724,7 +877,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +889,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[9]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +902,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 type ResizeRequest struct {
@@ -764,7 +917,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +929,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[10]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +942,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResizeRequest) GetSession() uint64 {
@@ -821,7 +974,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +986,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[11]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +999,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 type KillRequest struct {
@@ -861,7 +1014,7 @@ type KillRequest struct {
 
 func (x *KillRequest) Reset() {
 	*x = KillRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1026,7 @@ func (x *KillRequest) String() string {
 func (*KillRequest) ProtoMessage() {}
 
 func (x *KillRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[12]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1039,7 @@ func (x *KillRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
 func (*KillRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KillRequest) GetSession() uint64 {
@@ -918,7 +1071,7 @@ type KillResponse struct {
 
 func (x *KillResponse) Reset() {
 	*x = KillResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1083,7 @@ func (x *KillResponse) String() string {
 func (*KillResponse) ProtoMessage() {}
 
 func (x *KillResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[13]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1096,7 @@ func (x *KillResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
 func (*KillResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 type ListRequest struct {
@@ -955,7 +1108,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1120,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[14]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1133,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRequest) GetSession() uint64 {
@@ -1002,7 +1155,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1167,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[15]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1180,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetRunning() []*Key {
@@ -1060,7 +1213,7 @@ type Cpus struct {
 
 func (x *Cpus) Reset() {
 	*x = Cpus{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1225,7 @@ func (x *Cpus) String() string {
 func (*Cpus) ProtoMessage() {}
 
 func (x *Cpus) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[16]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1238,7 @@ func (x *Cpus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cpus.ProtoReflect.Descriptor instead.
 func (*Cpus) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Cpus) GetCpus() []uint32 {
@@ -1105,7 +1258,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1270,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[17]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1283,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ForgetRequest) GetSession() uint64 {
@@ -1155,7 +1308,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1320,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[18]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1333,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 type KeepTrajectoriesRequest struct {
@@ -1193,7 +1346,7 @@ type KeepTrajectoriesRequest struct {
 
 func (x *KeepTrajectoriesRequest) Reset() {
 	*x = KeepTrajectoriesRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1358,7 @@ func (x *KeepTrajectoriesRequest) String() string {
 func (*KeepTrajectoriesRequest) ProtoMessage() {}
 
 func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[19]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1371,7 @@ func (x *KeepTrajectoriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTrajectoriesRequest.ProtoReflect.Descriptor instead.
 func (*KeepTrajectoriesRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{19}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *KeepTrajectoriesRequest) GetSession() uint64 {
@@ -1243,7 +1396,7 @@ type KeepTrajectoriesResponse struct {
 
 func (x *KeepTrajectoriesResponse) Reset() {
 	*x = KeepTrajectoriesResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1408,7 @@ func (x *KeepTrajectoriesResponse) String() string {
 func (*KeepTrajectoriesResponse) ProtoMessage() {}
 
 func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[20]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1421,7 @@ func (x *KeepTrajectoriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTrajectoriesResponse.ProtoReflect.Descriptor instead.
 func (*KeepTrajectoriesResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{20}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
 }
 
 type MakeTrajectoryRequest struct {
@@ -1281,7 +1434,7 @@ type MakeTrajectoryRequest struct {
 
 func (x *MakeTrajectoryRequest) Reset() {
 	*x = MakeTrajectoryRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1446,7 @@ func (x *MakeTrajectoryRequest) String() string {
 func (*MakeTrajectoryRequest) ProtoMessage() {}
 
 func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[21]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1459,7 @@ func (x *MakeTrajectoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeTrajectoryRequest.ProtoReflect.Descriptor instead.
 func (*MakeTrajectoryRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{21}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MakeTrajectoryRequest) GetSession() uint64 {
@@ -1331,7 +1484,7 @@ type MakeTrajectoryResponse struct {
 
 func (x *MakeTrajectoryResponse) Reset() {
 	*x = MakeTrajectoryResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1496,7 @@ func (x *MakeTrajectoryResponse) String() string {
 func (*MakeTrajectoryResponse) ProtoMessage() {}
 
 func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[22]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1509,365 @@ func (x *MakeTrajectoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MakeTrajectoryResponse.ProtoReflect.Descriptor instead.
 func (*MakeTrajectoryResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{22}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
+}
+
+type WriteInputRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Key     *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Writer  string                 `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
+	// What the writer has written before. Absent: whatever that is.
+	Offset *uint64 `protobuf:"varint,4,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
+	Data   []byte  `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	// Close the input after the data.
+	Eof bool `protobuf:"varint,6,opt,name=eof,proto3" json:"eof,omitempty"`
+	// How long to wait for room.
+	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputRequest) Reset() {
+	*x = WriteInputRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputRequest) ProtoMessage() {}
+
+func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
+func (*WriteInputRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WriteInputRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *WriteInputRequest) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *WriteInputRequest) GetWriter() string {
+	if x != nil {
+		return x.Writer
+	}
+	return ""
+}
+
+func (x *WriteInputRequest) GetOffset() uint64 {
+	if x != nil && x.Offset != nil {
+		return *x.Offset
+	}
+	return 0
+}
+
+func (x *WriteInputRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *WriteInputRequest) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+func (x *WriteInputRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+type WriteInputResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the writer has written now.
+	Offset        uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Closed        bool   `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputResponse) Reset() {
+	*x = WriteInputResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputResponse) ProtoMessage() {}
+
+func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
+func (*WriteInputResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WriteInputResponse) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *WriteInputResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+type SignalRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Key     *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Its number on Linux.
+	Signal uint32 `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"`
+	// To every process, not only to the group of the command.
+	All           bool   `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalRequest) Reset() {
+	*x = SignalRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalRequest) ProtoMessage() {}
+
+func (x *SignalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
+func (*SignalRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SignalRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *SignalRequest) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *SignalRequest) GetSignal() uint32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *SignalRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *SignalRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+type SignalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalResponse) Reset() {
+	*x = SignalResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalResponse) ProtoMessage() {}
+
+func (x *SignalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
+func (*SignalResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{28}
+}
+
+type ResizeTerminalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint64                 `protobuf:"fixed64,1,opt,name=session,proto3" json:"session,omitempty"`
+	Key           *Key                   `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Size          *Terminal              `protobuf:"bytes,3,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeTerminalRequest) Reset() {
+	*x = ResizeTerminalRequest{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeTerminalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeTerminalRequest) ProtoMessage() {}
+
+func (x *ResizeTerminalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeTerminalRequest.ProtoReflect.Descriptor instead.
+func (*ResizeTerminalRequest) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ResizeTerminalRequest) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *ResizeTerminalRequest) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ResizeTerminalRequest) GetSize() *Terminal {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+type ResizeTerminalResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeTerminalResponse) Reset() {
+	*x = ResizeTerminalResponse{}
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeTerminalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeTerminalResponse) ProtoMessage() {}
+
+func (x *ResizeTerminalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeTerminalResponse.ProtoReflect.Descriptor instead.
+func (*ResizeTerminalResponse) Descriptor() ([]byte, []int) {
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{30}
 }
 
 type SetDeadlineRequest struct {
@@ -1370,7 +1881,7 @@ type SetDeadlineRequest struct {
 
 func (x *SetDeadlineRequest) Reset() {
 	*x = SetDeadlineRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1893,7 @@ func (x *SetDeadlineRequest) String() string {
 func (*SetDeadlineRequest) ProtoMessage() {}
 
 func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[23]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1906,7 @@ func (x *SetDeadlineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineRequest.ProtoReflect.Descriptor instead.
 func (*SetDeadlineRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{23}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetDeadlineRequest) GetSession() uint64 {
@@ -1420,7 +1931,7 @@ type SetDeadlineResponse struct {
 
 func (x *SetDeadlineResponse) Reset() {
 	*x = SetDeadlineResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1943,7 @@ func (x *SetDeadlineResponse) String() string {
 func (*SetDeadlineResponse) ProtoMessage() {}
 
 func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[24]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1956,7 @@ func (x *SetDeadlineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetDeadlineResponse.ProtoReflect.Descriptor instead.
 func (*SetDeadlineResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{24}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{32}
 }
 
 type StopRequest struct {
@@ -1457,7 +1968,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1980,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[25]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1993,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{25}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopRequest) GetSession() uint64 {
@@ -1500,7 +2011,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +2023,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_supervisor_v1_supervisor_proto_msgTypes[26]
+	mi := &file_supervisor_v1_supervisor_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +2036,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{26}
+	return file_supervisor_v1_supervisor_proto_rawDescGZIP(), []int{34}
 }
 
 var File_supervisor_v1_supervisor_proto protoreflect.FileDescriptor
@@ -1553,7 +2064,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x03Key\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\x04R\x06action\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xe6\x02\n" +
+	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\"\xd9\x03\n" +
 	"\x04Spec\x12$\n" +
 	"\x03key\x18\x01 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x10\n" +
@@ -1568,7 +2079,19 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\afollows\x18\t \x01(\bR\afollows\x12\x1c\n" +
 	"\tthrottles\x18\n" +
 	" \x01(\bR\tthrottles\x12<\n" +
-	"\x0ehidden_devices\x18\v \x03(\v2\x15.supervisor.v1.DeviceR\rhiddenDevices\"4\n" +
+	"\x0ehidden_devices\x18\v \x03(\v2\x15.supervisor.v1.DeviceR\rhiddenDevices\x12\x14\n" +
+	"\x05stdin\x18, \x01(\bR\x05stdin\x12)\n" +
+	"\x03tty\x18- \x01(\v2\x17.supervisor.v1.TerminalR\x03tty\x120\n" +
+	"\asandbox\x18( \x01(\v2\x16.supervisor.v1.SandboxR\asandbox\"8\n" +
+	"\bTerminal\x12\x12\n" +
+	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x02 \x01(\rR\acolumns\"f\n" +
+	"\aSandbox\x12\x1d\n" +
+	"\n" +
+	"socket_dir\x18\x01 \x01(\tR\tsocketDir\x12\x16\n" +
+	"\x06cgroup\x18\x02 \x01(\tR\x06cgroup\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x10\n" +
+	"\x03dir\x18\x04 \x01(\tR\x03dir\"4\n" +
 	"\x06Device\x12\x14\n" +
 	"\x05major\x18\x01 \x01(\rR\x05major\x12\x14\n" +
 	"\x05minor\x18\x02 \x01(\rR\x05minor\"\xd4\x03\n" +
@@ -1626,7 +2149,32 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
 	"trajectory\x18\x02 \x01(\x04R\n" +
 	"trajectory\"\x18\n" +
-	"\x16MakeTrajectoryResponse\"O\n" +
+	"\x16MakeTrajectoryResponse\"\xe8\x01\n" +
+	"\x11WriteInputRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
+	"\x06writer\x18\x03 \x01(\tR\x06writer\x12\x1b\n" +
+	"\x06offset\x18\x04 \x01(\x04H\x00R\x06offset\x88\x01\x01\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\x12\x10\n" +
+	"\x03eof\x18\x06 \x01(\bR\x03eof\x12-\n" +
+	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04waitB\t\n" +
+	"\a_offset\"D\n" +
+	"\x12WriteInputResponse\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\"\x98\x01\n" +
+	"\rSignalRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12\x16\n" +
+	"\x06signal\x18\x03 \x01(\rR\x06signal\x12\x10\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"\x10\n" +
+	"\x0eSignalResponse\"\x84\x01\n" +
+	"\x15ResizeTerminalRequest\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x06R\asession\x12$\n" +
+	"\x03key\x18\x02 \x01(\v2\x12.supervisor.v1.KeyR\x03key\x12+\n" +
+	"\x04size\x18\x03 \x01(\v2\x17.supervisor.v1.TerminalR\x04size\"\x18\n" +
+	"\x16ResizeTerminalResponse\"O\n" +
 	"\x12SetDeadlineRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\x12\x1f\n" +
 	"\vboottime_ns\x18\x02 \x01(\x03R\n" +
@@ -1634,7 +2182,7 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x13SetDeadlineResponse\"'\n" +
 	"\vStopRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x06R\asession\"\x0e\n" +
-	"\fStopResponse2\x8d\x06\n" +
+	"\fStopResponse2\x86\b\n" +
 	"\x11SupervisorService\x12G\n" +
 	"\x06Attach\x12\x1c.supervisor.v1.AttachRequest\x1a\x1d.supervisor.v1.AttachResponse0\x01\x12B\n" +
 	"\x05Start\x12\x1b.supervisor.v1.StartRequest\x1a\x1c.supervisor.v1.StartResponse\x12E\n" +
@@ -1643,7 +2191,11 @@ const file_supervisor_v1_supervisor_proto_rawDesc = "" +
 	"\x04List\x12\x1a.supervisor.v1.ListRequest\x1a\x1b.supervisor.v1.ListResponse0\x01\x12E\n" +
 	"\x06Forget\x12\x1c.supervisor.v1.ForgetRequest\x1a\x1d.supervisor.v1.ForgetResponse\x12c\n" +
 	"\x10KeepTrajectories\x12&.supervisor.v1.KeepTrajectoriesRequest\x1a'.supervisor.v1.KeepTrajectoriesResponse\x12]\n" +
-	"\x0eMakeTrajectory\x12$.supervisor.v1.MakeTrajectoryRequest\x1a%.supervisor.v1.MakeTrajectoryResponse\x12T\n" +
+	"\x0eMakeTrajectory\x12$.supervisor.v1.MakeTrajectoryRequest\x1a%.supervisor.v1.MakeTrajectoryResponse\x12Q\n" +
+	"\n" +
+	"WriteInput\x12 .supervisor.v1.WriteInputRequest\x1a!.supervisor.v1.WriteInputResponse\x12E\n" +
+	"\x06Signal\x12\x1c.supervisor.v1.SignalRequest\x1a\x1d.supervisor.v1.SignalResponse\x12]\n" +
+	"\x0eResizeTerminal\x12$.supervisor.v1.ResizeTerminalRequest\x1a%.supervisor.v1.ResizeTerminalResponse\x12T\n" +
 	"\vSetDeadline\x12!.supervisor.v1.SetDeadlineRequest\x1a\".supervisor.v1.SetDeadlineResponse\x12?\n" +
 	"\x04Stop\x12\x1a.supervisor.v1.StopRequest\x1a\x1b.supervisor.v1.StopResponseB)Z'rota/api/gen/supervisor/v1;supervisorv1b\x06proto3"
 
@@ -1659,80 +2211,101 @@ func file_supervisor_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_supervisor_v1_supervisor_proto_rawDescData
 }
 
-var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_supervisor_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_supervisor_v1_supervisor_proto_goTypes = []any{
 	(*AttachRequest)(nil),            // 0: supervisor.v1.AttachRequest
 	(*AttachResponse)(nil),           // 1: supervisor.v1.AttachResponse
 	(*Supervisor)(nil),               // 2: supervisor.v1.Supervisor
 	(*Key)(nil),                      // 3: supervisor.v1.Key
 	(*Spec)(nil),                     // 4: supervisor.v1.Spec
-	(*Device)(nil),                   // 5: supervisor.v1.Device
-	(*Exit)(nil),                     // 6: supervisor.v1.Exit
-	(*QuotaUse)(nil),                 // 7: supervisor.v1.QuotaUse
-	(*StartRequest)(nil),             // 8: supervisor.v1.StartRequest
-	(*StartResponse)(nil),            // 9: supervisor.v1.StartResponse
-	(*ResizeRequest)(nil),            // 10: supervisor.v1.ResizeRequest
-	(*ResizeResponse)(nil),           // 11: supervisor.v1.ResizeResponse
-	(*KillRequest)(nil),              // 12: supervisor.v1.KillRequest
-	(*KillResponse)(nil),             // 13: supervisor.v1.KillResponse
-	(*ListRequest)(nil),              // 14: supervisor.v1.ListRequest
-	(*ListResponse)(nil),             // 15: supervisor.v1.ListResponse
-	(*Cpus)(nil),                     // 16: supervisor.v1.Cpus
-	(*ForgetRequest)(nil),            // 17: supervisor.v1.ForgetRequest
-	(*ForgetResponse)(nil),           // 18: supervisor.v1.ForgetResponse
-	(*KeepTrajectoriesRequest)(nil),  // 19: supervisor.v1.KeepTrajectoriesRequest
-	(*KeepTrajectoriesResponse)(nil), // 20: supervisor.v1.KeepTrajectoriesResponse
-	(*MakeTrajectoryRequest)(nil),    // 21: supervisor.v1.MakeTrajectoryRequest
-	(*MakeTrajectoryResponse)(nil),   // 22: supervisor.v1.MakeTrajectoryResponse
-	(*SetDeadlineRequest)(nil),       // 23: supervisor.v1.SetDeadlineRequest
-	(*SetDeadlineResponse)(nil),      // 24: supervisor.v1.SetDeadlineResponse
-	(*StopRequest)(nil),              // 25: supervisor.v1.StopRequest
-	(*StopResponse)(nil),             // 26: supervisor.v1.StopResponse
-	(*durationpb.Duration)(nil),      // 27: google.protobuf.Duration
+	(*Terminal)(nil),                 // 5: supervisor.v1.Terminal
+	(*Sandbox)(nil),                  // 6: supervisor.v1.Sandbox
+	(*Device)(nil),                   // 7: supervisor.v1.Device
+	(*Exit)(nil),                     // 8: supervisor.v1.Exit
+	(*QuotaUse)(nil),                 // 9: supervisor.v1.QuotaUse
+	(*StartRequest)(nil),             // 10: supervisor.v1.StartRequest
+	(*StartResponse)(nil),            // 11: supervisor.v1.StartResponse
+	(*ResizeRequest)(nil),            // 12: supervisor.v1.ResizeRequest
+	(*ResizeResponse)(nil),           // 13: supervisor.v1.ResizeResponse
+	(*KillRequest)(nil),              // 14: supervisor.v1.KillRequest
+	(*KillResponse)(nil),             // 15: supervisor.v1.KillResponse
+	(*ListRequest)(nil),              // 16: supervisor.v1.ListRequest
+	(*ListResponse)(nil),             // 17: supervisor.v1.ListResponse
+	(*Cpus)(nil),                     // 18: supervisor.v1.Cpus
+	(*ForgetRequest)(nil),            // 19: supervisor.v1.ForgetRequest
+	(*ForgetResponse)(nil),           // 20: supervisor.v1.ForgetResponse
+	(*KeepTrajectoriesRequest)(nil),  // 21: supervisor.v1.KeepTrajectoriesRequest
+	(*KeepTrajectoriesResponse)(nil), // 22: supervisor.v1.KeepTrajectoriesResponse
+	(*MakeTrajectoryRequest)(nil),    // 23: supervisor.v1.MakeTrajectoryRequest
+	(*MakeTrajectoryResponse)(nil),   // 24: supervisor.v1.MakeTrajectoryResponse
+	(*WriteInputRequest)(nil),        // 25: supervisor.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),       // 26: supervisor.v1.WriteInputResponse
+	(*SignalRequest)(nil),            // 27: supervisor.v1.SignalRequest
+	(*SignalResponse)(nil),           // 28: supervisor.v1.SignalResponse
+	(*ResizeTerminalRequest)(nil),    // 29: supervisor.v1.ResizeTerminalRequest
+	(*ResizeTerminalResponse)(nil),   // 30: supervisor.v1.ResizeTerminalResponse
+	(*SetDeadlineRequest)(nil),       // 31: supervisor.v1.SetDeadlineRequest
+	(*SetDeadlineResponse)(nil),      // 32: supervisor.v1.SetDeadlineResponse
+	(*StopRequest)(nil),              // 33: supervisor.v1.StopRequest
+	(*StopResponse)(nil),             // 34: supervisor.v1.StopResponse
+	(*durationpb.Duration)(nil),      // 35: google.protobuf.Duration
 }
 var file_supervisor_v1_supervisor_proto_depIdxs = []int32{
 	2,  // 0: supervisor.v1.AttachResponse.supervisor:type_name -> supervisor.v1.Supervisor
-	6,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
+	8,  // 1: supervisor.v1.AttachResponse.exits:type_name -> supervisor.v1.Exit
 	3,  // 2: supervisor.v1.Spec.key:type_name -> supervisor.v1.Key
-	27, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
-	5,  // 4: supervisor.v1.Spec.hidden_devices:type_name -> supervisor.v1.Device
-	3,  // 5: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
-	27, // 6: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
-	27, // 7: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
-	27, // 8: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
-	7,  // 9: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
-	4,  // 10: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
-	3,  // 11: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
-	3,  // 12: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
-	3,  // 13: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
-	16, // 14: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
-	6,  // 15: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
-	3,  // 16: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
-	0,  // 17: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
-	8,  // 18: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
-	10, // 19: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
-	12, // 20: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
-	14, // 21: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
-	17, // 22: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
-	19, // 23: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
-	21, // 24: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
-	23, // 25: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
-	25, // 26: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
-	1,  // 27: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
-	9,  // 28: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
-	11, // 29: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
-	13, // 30: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
-	15, // 31: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
-	18, // 32: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
-	20, // 33: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
-	22, // 34: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
-	24, // 35: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
-	26, // 36: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
-	27, // [27:37] is the sub-list for method output_type
-	17, // [17:27] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	35, // 3: supervisor.v1.Spec.timeout:type_name -> google.protobuf.Duration
+	7,  // 4: supervisor.v1.Spec.hidden_devices:type_name -> supervisor.v1.Device
+	5,  // 5: supervisor.v1.Spec.tty:type_name -> supervisor.v1.Terminal
+	6,  // 6: supervisor.v1.Spec.sandbox:type_name -> supervisor.v1.Sandbox
+	3,  // 7: supervisor.v1.Exit.key:type_name -> supervisor.v1.Key
+	35, // 8: supervisor.v1.Exit.exec:type_name -> google.protobuf.Duration
+	35, // 9: supervisor.v1.Exit.cpu:type_name -> google.protobuf.Duration
+	35, // 10: supervisor.v1.Exit.retry_after:type_name -> google.protobuf.Duration
+	9,  // 11: supervisor.v1.Exit.usage:type_name -> supervisor.v1.QuotaUse
+	4,  // 12: supervisor.v1.StartRequest.spec:type_name -> supervisor.v1.Spec
+	3,  // 13: supervisor.v1.ResizeRequest.key:type_name -> supervisor.v1.Key
+	3,  // 14: supervisor.v1.KillRequest.key:type_name -> supervisor.v1.Key
+	3,  // 15: supervisor.v1.ListResponse.running:type_name -> supervisor.v1.Key
+	18, // 16: supervisor.v1.ListResponse.cpus:type_name -> supervisor.v1.Cpus
+	8,  // 17: supervisor.v1.ListResponse.ended:type_name -> supervisor.v1.Exit
+	3,  // 18: supervisor.v1.ForgetRequest.keys:type_name -> supervisor.v1.Key
+	3,  // 19: supervisor.v1.WriteInputRequest.key:type_name -> supervisor.v1.Key
+	35, // 20: supervisor.v1.WriteInputRequest.wait:type_name -> google.protobuf.Duration
+	3,  // 21: supervisor.v1.SignalRequest.key:type_name -> supervisor.v1.Key
+	3,  // 22: supervisor.v1.ResizeTerminalRequest.key:type_name -> supervisor.v1.Key
+	5,  // 23: supervisor.v1.ResizeTerminalRequest.size:type_name -> supervisor.v1.Terminal
+	0,  // 24: supervisor.v1.SupervisorService.Attach:input_type -> supervisor.v1.AttachRequest
+	10, // 25: supervisor.v1.SupervisorService.Start:input_type -> supervisor.v1.StartRequest
+	12, // 26: supervisor.v1.SupervisorService.Resize:input_type -> supervisor.v1.ResizeRequest
+	14, // 27: supervisor.v1.SupervisorService.Kill:input_type -> supervisor.v1.KillRequest
+	16, // 28: supervisor.v1.SupervisorService.List:input_type -> supervisor.v1.ListRequest
+	19, // 29: supervisor.v1.SupervisorService.Forget:input_type -> supervisor.v1.ForgetRequest
+	21, // 30: supervisor.v1.SupervisorService.KeepTrajectories:input_type -> supervisor.v1.KeepTrajectoriesRequest
+	23, // 31: supervisor.v1.SupervisorService.MakeTrajectory:input_type -> supervisor.v1.MakeTrajectoryRequest
+	25, // 32: supervisor.v1.SupervisorService.WriteInput:input_type -> supervisor.v1.WriteInputRequest
+	27, // 33: supervisor.v1.SupervisorService.Signal:input_type -> supervisor.v1.SignalRequest
+	29, // 34: supervisor.v1.SupervisorService.ResizeTerminal:input_type -> supervisor.v1.ResizeTerminalRequest
+	31, // 35: supervisor.v1.SupervisorService.SetDeadline:input_type -> supervisor.v1.SetDeadlineRequest
+	33, // 36: supervisor.v1.SupervisorService.Stop:input_type -> supervisor.v1.StopRequest
+	1,  // 37: supervisor.v1.SupervisorService.Attach:output_type -> supervisor.v1.AttachResponse
+	11, // 38: supervisor.v1.SupervisorService.Start:output_type -> supervisor.v1.StartResponse
+	13, // 39: supervisor.v1.SupervisorService.Resize:output_type -> supervisor.v1.ResizeResponse
+	15, // 40: supervisor.v1.SupervisorService.Kill:output_type -> supervisor.v1.KillResponse
+	17, // 41: supervisor.v1.SupervisorService.List:output_type -> supervisor.v1.ListResponse
+	20, // 42: supervisor.v1.SupervisorService.Forget:output_type -> supervisor.v1.ForgetResponse
+	22, // 43: supervisor.v1.SupervisorService.KeepTrajectories:output_type -> supervisor.v1.KeepTrajectoriesResponse
+	24, // 44: supervisor.v1.SupervisorService.MakeTrajectory:output_type -> supervisor.v1.MakeTrajectoryResponse
+	26, // 45: supervisor.v1.SupervisorService.WriteInput:output_type -> supervisor.v1.WriteInputResponse
+	28, // 46: supervisor.v1.SupervisorService.Signal:output_type -> supervisor.v1.SignalResponse
+	30, // 47: supervisor.v1.SupervisorService.ResizeTerminal:output_type -> supervisor.v1.ResizeTerminalResponse
+	32, // 48: supervisor.v1.SupervisorService.SetDeadline:output_type -> supervisor.v1.SetDeadlineResponse
+	34, // 49: supervisor.v1.SupervisorService.Stop:output_type -> supervisor.v1.StopResponse
+	37, // [37:50] is the sub-list for method output_type
+	24, // [24:37] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_supervisor_v1_supervisor_proto_init() }
@@ -1740,13 +2313,14 @@ func file_supervisor_v1_supervisor_proto_init() {
 	if File_supervisor_v1_supervisor_proto != nil {
 		return
 	}
+	file_supervisor_v1_supervisor_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_supervisor_v1_supervisor_proto_rawDesc), len(file_supervisor_v1_supervisor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

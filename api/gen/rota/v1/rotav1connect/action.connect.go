@@ -44,6 +44,9 @@ const (
 	// ActionServiceListActionsProcedure is the fully-qualified name of the ActionService's ListActions
 	// RPC.
 	ActionServiceListActionsProcedure = "/rota.v1.ActionService/ListActions"
+	// ActionServiceSummarizeActionsProcedure is the fully-qualified name of the ActionService's
+	// SummarizeActions RPC.
+	ActionServiceSummarizeActionsProcedure = "/rota.v1.ActionService/SummarizeActions"
 	// ActionServiceWatchActionsProcedure is the fully-qualified name of the ActionService's
 	// WatchActions RPC.
 	ActionServiceWatchActionsProcedure = "/rota.v1.ActionService/WatchActions"
@@ -70,6 +73,9 @@ type ActionServiceClient interface {
 	GetAction(context.Context, *v1.GetActionRequest) (*v1.GetActionResponse, error)
 	// ListActions pages through actions in the order they were submitted.
 	ListActions(context.Context, *v1.ListActionsRequest) (*v1.ListActionsResponse, error)
+	// SummarizeActions adds up what the kept actions of a namespace took: of one trajectory, of
+	// those with some labels, or by the values of a label.
+	SummarizeActions(context.Context, *v1.SummarizeActionsRequest) (*v1.SummarizeActionsResponse, error)
 	// WatchActions streams state changes in the order they were committed,
 	// without gaps or duplicates, from after_revision on. A revision that is no
 	// longer kept fails with OUT_OF_RANGE and names the one to list from.
@@ -120,6 +126,12 @@ func NewActionServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(actionServiceMethods.ByName("ListActions")),
 			connect.WithClientOptions(opts...),
 		),
+		summarizeActions: connect.NewClient[v1.SummarizeActionsRequest, v1.SummarizeActionsResponse](
+			httpClient,
+			baseURL+ActionServiceSummarizeActionsProcedure,
+			connect.WithSchema(actionServiceMethods.ByName("SummarizeActions")),
+			connect.WithClientOptions(opts...),
+		),
 		watchActions: connect.NewClient[v1.WatchActionsRequest, v1.WatchActionsResponse](
 			httpClient,
 			baseURL+ActionServiceWatchActionsProcedure,
@@ -153,6 +165,7 @@ type actionServiceClient struct {
 	batchSubmitActions *connect.Client[v1.BatchSubmitActionsRequest, v1.BatchSubmitActionsResponse]
 	getAction          *connect.Client[v1.GetActionRequest, v1.GetActionResponse]
 	listActions        *connect.Client[v1.ListActionsRequest, v1.ListActionsResponse]
+	summarizeActions   *connect.Client[v1.SummarizeActionsRequest, v1.SummarizeActionsResponse]
 	watchActions       *connect.Client[v1.WatchActionsRequest, v1.WatchActionsResponse]
 	cancelActions      *connect.Client[v1.CancelActionsRequest, v1.CancelActionsResponse]
 	runAction          *connect.Client[v1.RunActionRequest, v1.RunActionResponse]
@@ -189,6 +202,15 @@ func (c *actionServiceClient) GetAction(ctx context.Context, req *v1.GetActionRe
 // ListActions calls rota.v1.ActionService.ListActions.
 func (c *actionServiceClient) ListActions(ctx context.Context, req *v1.ListActionsRequest) (*v1.ListActionsResponse, error) {
 	response, err := c.listActions.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SummarizeActions calls rota.v1.ActionService.SummarizeActions.
+func (c *actionServiceClient) SummarizeActions(ctx context.Context, req *v1.SummarizeActionsRequest) (*v1.SummarizeActionsResponse, error) {
+	response, err := c.summarizeActions.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -232,6 +254,9 @@ type ActionServiceHandler interface {
 	GetAction(context.Context, *v1.GetActionRequest) (*v1.GetActionResponse, error)
 	// ListActions pages through actions in the order they were submitted.
 	ListActions(context.Context, *v1.ListActionsRequest) (*v1.ListActionsResponse, error)
+	// SummarizeActions adds up what the kept actions of a namespace took: of one trajectory, of
+	// those with some labels, or by the values of a label.
+	SummarizeActions(context.Context, *v1.SummarizeActionsRequest) (*v1.SummarizeActionsResponse, error)
 	// WatchActions streams state changes in the order they were committed,
 	// without gaps or duplicates, from after_revision on. A revision that is no
 	// longer kept fails with OUT_OF_RANGE and names the one to list from.
@@ -278,6 +303,12 @@ func NewActionServiceHandler(svc ActionServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(actionServiceMethods.ByName("ListActions")),
 		connect.WithHandlerOptions(opts...),
 	)
+	actionServiceSummarizeActionsHandler := connect.NewUnaryHandlerSimple(
+		ActionServiceSummarizeActionsProcedure,
+		svc.SummarizeActions,
+		connect.WithSchema(actionServiceMethods.ByName("SummarizeActions")),
+		connect.WithHandlerOptions(opts...),
+	)
 	actionServiceWatchActionsHandler := connect.NewServerStreamHandlerSimple(
 		ActionServiceWatchActionsProcedure,
 		svc.WatchActions,
@@ -312,6 +343,8 @@ func NewActionServiceHandler(svc ActionServiceHandler, opts ...connect.HandlerOp
 			actionServiceGetActionHandler.ServeHTTP(w, r)
 		case ActionServiceListActionsProcedure:
 			actionServiceListActionsHandler.ServeHTTP(w, r)
+		case ActionServiceSummarizeActionsProcedure:
+			actionServiceSummarizeActionsHandler.ServeHTTP(w, r)
 		case ActionServiceWatchActionsProcedure:
 			actionServiceWatchActionsHandler.ServeHTTP(w, r)
 		case ActionServiceCancelActionsProcedure:
@@ -343,6 +376,10 @@ func (UnimplementedActionServiceHandler) GetAction(context.Context, *v1.GetActio
 
 func (UnimplementedActionServiceHandler) ListActions(context.Context, *v1.ListActionsRequest) (*v1.ListActionsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.ActionService.ListActions is not implemented"))
+}
+
+func (UnimplementedActionServiceHandler) SummarizeActions(context.Context, *v1.SummarizeActionsRequest) (*v1.SummarizeActionsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.ActionService.SummarizeActions is not implemented"))
 }
 
 func (UnimplementedActionServiceHandler) WatchActions(context.Context, *v1.WatchActionsRequest, *connect.ServerStream[v1.WatchActionsResponse]) error {

@@ -25,6 +25,8 @@ const (
 	AgentServiceName = "rota.v1.AgentService"
 	// OutputServiceName is the fully-qualified name of the OutputService service.
 	OutputServiceName = "rota.v1.OutputService"
+	// KeyringServiceName is the fully-qualified name of the KeyringService service.
+	KeyringServiceName = "rota.v1.KeyringService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -58,6 +60,9 @@ const (
 	// OutputServiceReadOutputProcedure is the fully-qualified name of the OutputService's ReadOutput
 	// RPC.
 	OutputServiceReadOutputProcedure = "/rota.v1.OutputService/ReadOutput"
+	// KeyringServiceChangeKeyringProcedure is the fully-qualified name of the KeyringService's
+	// ChangeKeyring RPC.
+	KeyringServiceChangeKeyringProcedure = "/rota.v1.KeyringService/ChangeKeyring"
 )
 
 // AgentServiceClient is a client for the rota.v1.AgentService service.
@@ -442,4 +447,82 @@ type UnimplementedOutputServiceHandler struct{}
 
 func (UnimplementedOutputServiceHandler) ReadOutput(context.Context, *v1.ReadOutputRequest, *connect.ServerStream[v1.ReadOutputResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OutputService.ReadOutput is not implemented"))
+}
+
+// KeyringServiceClient is a client for the rota.v1.KeyringService service.
+type KeyringServiceClient interface {
+	// ChangeKeyring changes the gossip keys of this process and of its file of keys, and
+	// returns the keys. What is so already is no error.
+	ChangeKeyring(context.Context, *v1.ChangeKeyringRequest) (*v1.ChangeKeyringResponse, error)
+}
+
+// NewKeyringServiceClient constructs a client for the rota.v1.KeyringService service. By default,
+// it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses, and
+// sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the connect.WithGRPC()
+// or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewKeyringServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) KeyringServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	keyringServiceMethods := v1.File_rota_v1_agent_proto.Services().ByName("KeyringService").Methods()
+	return &keyringServiceClient{
+		changeKeyring: connect.NewClient[v1.ChangeKeyringRequest, v1.ChangeKeyringResponse](
+			httpClient,
+			baseURL+KeyringServiceChangeKeyringProcedure,
+			connect.WithSchema(keyringServiceMethods.ByName("ChangeKeyring")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// keyringServiceClient implements KeyringServiceClient.
+type keyringServiceClient struct {
+	changeKeyring *connect.Client[v1.ChangeKeyringRequest, v1.ChangeKeyringResponse]
+}
+
+// ChangeKeyring calls rota.v1.KeyringService.ChangeKeyring.
+func (c *keyringServiceClient) ChangeKeyring(ctx context.Context, req *v1.ChangeKeyringRequest) (*v1.ChangeKeyringResponse, error) {
+	response, err := c.changeKeyring.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// KeyringServiceHandler is an implementation of the rota.v1.KeyringService service.
+type KeyringServiceHandler interface {
+	// ChangeKeyring changes the gossip keys of this process and of its file of keys, and
+	// returns the keys. What is so already is no error.
+	ChangeKeyring(context.Context, *v1.ChangeKeyringRequest) (*v1.ChangeKeyringResponse, error)
+}
+
+// NewKeyringServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewKeyringServiceHandler(svc KeyringServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	keyringServiceMethods := v1.File_rota_v1_agent_proto.Services().ByName("KeyringService").Methods()
+	keyringServiceChangeKeyringHandler := connect.NewUnaryHandlerSimple(
+		KeyringServiceChangeKeyringProcedure,
+		svc.ChangeKeyring,
+		connect.WithSchema(keyringServiceMethods.ByName("ChangeKeyring")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/rota.v1.KeyringService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case KeyringServiceChangeKeyringProcedure:
+			keyringServiceChangeKeyringHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedKeyringServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedKeyringServiceHandler struct{}
+
+func (UnimplementedKeyringServiceHandler) ChangeKeyring(context.Context, *v1.ChangeKeyringRequest) (*v1.ChangeKeyringResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.KeyringService.ChangeKeyring is not implemented"))
 }

@@ -71,6 +71,9 @@ const (
 	// OperatorServiceListNamespacesProcedure is the fully-qualified name of the OperatorService's
 	// ListNamespaces RPC.
 	OperatorServiceListNamespacesProcedure = "/rota.v1.OperatorService/ListNamespaces"
+	// OperatorServiceUpdateNamespaceProcedure is the fully-qualified name of the OperatorService's
+	// UpdateNamespace RPC.
+	OperatorServiceUpdateNamespaceProcedure = "/rota.v1.OperatorService/UpdateNamespace"
 	// OperatorServiceDeleteNamespaceProcedure is the fully-qualified name of the OperatorService's
 	// DeleteNamespace RPC.
 	OperatorServiceDeleteNamespaceProcedure = "/rota.v1.OperatorService/DeleteNamespace"
@@ -86,6 +89,18 @@ const (
 	// OperatorServiceRaiseLevelProcedure is the fully-qualified name of the OperatorService's
 	// RaiseLevel RPC.
 	OperatorServiceRaiseLevelProcedure = "/rota.v1.OperatorService/RaiseLevel"
+	// OperatorServiceGetUpgradeProcedure is the fully-qualified name of the OperatorService's
+	// GetUpgrade RPC.
+	OperatorServiceGetUpgradeProcedure = "/rota.v1.OperatorService/GetUpgrade"
+	// OperatorServiceGetAutopilotProcedure is the fully-qualified name of the OperatorService's
+	// GetAutopilot RPC.
+	OperatorServiceGetAutopilotProcedure = "/rota.v1.OperatorService/GetAutopilot"
+	// OperatorServiceListGossipKeysProcedure is the fully-qualified name of the OperatorService's
+	// ListGossipKeys RPC.
+	OperatorServiceListGossipKeysProcedure = "/rota.v1.OperatorService/ListGossipKeys"
+	// OperatorServiceChangeGossipKeysProcedure is the fully-qualified name of the OperatorService's
+	// ChangeGossipKeys RPC.
+	OperatorServiceChangeGossipKeysProcedure = "/rota.v1.OperatorService/ChangeGossipKeys"
 )
 
 // OperatorServiceClient is a client for the rota.v1.OperatorService service.
@@ -122,8 +137,11 @@ type OperatorServiceClient interface {
 	CommitRestore(context.Context, *v1.CommitRestoreRequest) (*v1.CommitRestoreResponse, error)
 	CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error)
 	ListNamespaces(context.Context, *v1.ListNamespacesRequest) (*v1.ListNamespacesResponse, error)
+	// UpdateNamespace changes the weight and the limits of a namespace. What runs and what is queued
+	// stays; the next grants go by what was set. Needs feature level 3.
+	UpdateNamespace(context.Context, *v1.UpdateNamespaceRequest) (*v1.UpdateNamespaceResponse, error)
 	// DeleteNamespace forgets a namespace that nothing refers to: no action, trajectory,
-	// job or class. Those that have ended count until they are forgotten.
+	// job, class, reward function or worker pool. Those that have ended count until they are forgotten.
 	DeleteNamespace(context.Context, *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error)
 	ListPools(context.Context, *v1.ListPoolsRequest) (*v1.ListPoolsResponse, error)
 	// DeletePool forgets a pool that has no nodes and that nothing refers to: no action,
@@ -136,6 +154,19 @@ type OperatorServiceClient interface {
 	// every server of the cluster answers and supports that level. There is no way back:
 	// a server of the release before can no longer take part.
 	RaiseLevel(context.Context, *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error)
+	// GetUpgrade asks every server for its release and for the feature levels that it
+	// supports, and says which level RaiseLevel would activate and what is in the way.
+	GetUpgrade(context.Context, *v1.GetUpgradeRequest) (*v1.GetUpgradeResponse, error)
+	// GetAutopilot returns the health of every server as the leader sees it, and what
+	// autopilot does next.
+	GetAutopilot(context.Context, *v1.GetAutopilotRequest) (*v1.GetAutopilotResponse, error)
+	// ListGossipKeys asks every server, and the agent of every node that is up, which
+	// gossip keys it has.
+	ListGossipKeys(context.Context, *v1.ListGossipKeysRequest) (*v1.ListGossipKeysResponse, error)
+	// ChangeGossipKeys changes the gossip keys of all these processes. A key is installed
+	// everywhere, then used, then the old one is removed; what would part processes from
+	// the others is refused.
+	ChangeGossipKeys(context.Context, *v1.ChangeGossipKeysRequest) (*v1.ChangeGossipKeysResponse, error)
 }
 
 // NewOperatorServiceClient constructs a client for the rota.v1.OperatorService service. By default,
@@ -227,6 +258,12 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(operatorServiceMethods.ByName("ListNamespaces")),
 			connect.WithClientOptions(opts...),
 		),
+		updateNamespace: connect.NewClient[v1.UpdateNamespaceRequest, v1.UpdateNamespaceResponse](
+			httpClient,
+			baseURL+OperatorServiceUpdateNamespaceProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("UpdateNamespace")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteNamespace: connect.NewClient[v1.DeleteNamespaceRequest, v1.DeleteNamespaceResponse](
 			httpClient,
 			baseURL+OperatorServiceDeleteNamespaceProcedure,
@@ -257,6 +294,30 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(operatorServiceMethods.ByName("RaiseLevel")),
 			connect.WithClientOptions(opts...),
 		),
+		getUpgrade: connect.NewClient[v1.GetUpgradeRequest, v1.GetUpgradeResponse](
+			httpClient,
+			baseURL+OperatorServiceGetUpgradeProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("GetUpgrade")),
+			connect.WithClientOptions(opts...),
+		),
+		getAutopilot: connect.NewClient[v1.GetAutopilotRequest, v1.GetAutopilotResponse](
+			httpClient,
+			baseURL+OperatorServiceGetAutopilotProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("GetAutopilot")),
+			connect.WithClientOptions(opts...),
+		),
+		listGossipKeys: connect.NewClient[v1.ListGossipKeysRequest, v1.ListGossipKeysResponse](
+			httpClient,
+			baseURL+OperatorServiceListGossipKeysProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("ListGossipKeys")),
+			connect.WithClientOptions(opts...),
+		),
+		changeGossipKeys: connect.NewClient[v1.ChangeGossipKeysRequest, v1.ChangeGossipKeysResponse](
+			httpClient,
+			baseURL+OperatorServiceChangeGossipKeysProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("ChangeGossipKeys")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -275,11 +336,16 @@ type operatorServiceClient struct {
 	commitRestore      *connect.Client[v1.CommitRestoreRequest, v1.CommitRestoreResponse]
 	createNamespace    *connect.Client[v1.CreateNamespaceRequest, v1.CreateNamespaceResponse]
 	listNamespaces     *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
+	updateNamespace    *connect.Client[v1.UpdateNamespaceRequest, v1.UpdateNamespaceResponse]
 	deleteNamespace    *connect.Client[v1.DeleteNamespaceRequest, v1.DeleteNamespaceResponse]
 	listPools          *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
 	deletePool         *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
 	resumePool         *connect.Client[v1.ResumePoolRequest, v1.ResumePoolResponse]
 	raiseLevel         *connect.Client[v1.RaiseLevelRequest, v1.RaiseLevelResponse]
+	getUpgrade         *connect.Client[v1.GetUpgradeRequest, v1.GetUpgradeResponse]
+	getAutopilot       *connect.Client[v1.GetAutopilotRequest, v1.GetAutopilotResponse]
+	listGossipKeys     *connect.Client[v1.ListGossipKeysRequest, v1.ListGossipKeysResponse]
+	changeGossipKeys   *connect.Client[v1.ChangeGossipKeysRequest, v1.ChangeGossipKeysResponse]
 }
 
 // GetStatus calls rota.v1.OperatorService.GetStatus.
@@ -395,6 +461,15 @@ func (c *operatorServiceClient) ListNamespaces(ctx context.Context, req *v1.List
 	return nil, err
 }
 
+// UpdateNamespace calls rota.v1.OperatorService.UpdateNamespace.
+func (c *operatorServiceClient) UpdateNamespace(ctx context.Context, req *v1.UpdateNamespaceRequest) (*v1.UpdateNamespaceResponse, error) {
+	response, err := c.updateNamespace.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // DeleteNamespace calls rota.v1.OperatorService.DeleteNamespace.
 func (c *operatorServiceClient) DeleteNamespace(ctx context.Context, req *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error) {
 	response, err := c.deleteNamespace.CallUnary(ctx, connect.NewRequest(req))
@@ -440,6 +515,42 @@ func (c *operatorServiceClient) RaiseLevel(ctx context.Context, req *v1.RaiseLev
 	return nil, err
 }
 
+// GetUpgrade calls rota.v1.OperatorService.GetUpgrade.
+func (c *operatorServiceClient) GetUpgrade(ctx context.Context, req *v1.GetUpgradeRequest) (*v1.GetUpgradeResponse, error) {
+	response, err := c.getUpgrade.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetAutopilot calls rota.v1.OperatorService.GetAutopilot.
+func (c *operatorServiceClient) GetAutopilot(ctx context.Context, req *v1.GetAutopilotRequest) (*v1.GetAutopilotResponse, error) {
+	response, err := c.getAutopilot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListGossipKeys calls rota.v1.OperatorService.ListGossipKeys.
+func (c *operatorServiceClient) ListGossipKeys(ctx context.Context, req *v1.ListGossipKeysRequest) (*v1.ListGossipKeysResponse, error) {
+	response, err := c.listGossipKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ChangeGossipKeys calls rota.v1.OperatorService.ChangeGossipKeys.
+func (c *operatorServiceClient) ChangeGossipKeys(ctx context.Context, req *v1.ChangeGossipKeysRequest) (*v1.ChangeGossipKeysResponse, error) {
+	response, err := c.changeGossipKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // OperatorServiceHandler is an implementation of the rota.v1.OperatorService service.
 type OperatorServiceHandler interface {
 	// GetStatus describes the cluster as this server sees it.
@@ -474,8 +585,11 @@ type OperatorServiceHandler interface {
 	CommitRestore(context.Context, *v1.CommitRestoreRequest) (*v1.CommitRestoreResponse, error)
 	CreateNamespace(context.Context, *v1.CreateNamespaceRequest) (*v1.CreateNamespaceResponse, error)
 	ListNamespaces(context.Context, *v1.ListNamespacesRequest) (*v1.ListNamespacesResponse, error)
+	// UpdateNamespace changes the weight and the limits of a namespace. What runs and what is queued
+	// stays; the next grants go by what was set. Needs feature level 3.
+	UpdateNamespace(context.Context, *v1.UpdateNamespaceRequest) (*v1.UpdateNamespaceResponse, error)
 	// DeleteNamespace forgets a namespace that nothing refers to: no action, trajectory,
-	// job or class. Those that have ended count until they are forgotten.
+	// job, class, reward function or worker pool. Those that have ended count until they are forgotten.
 	DeleteNamespace(context.Context, *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error)
 	ListPools(context.Context, *v1.ListPoolsRequest) (*v1.ListPoolsResponse, error)
 	// DeletePool forgets a pool that has no nodes and that nothing refers to: no action,
@@ -488,6 +602,19 @@ type OperatorServiceHandler interface {
 	// every server of the cluster answers and supports that level. There is no way back:
 	// a server of the release before can no longer take part.
 	RaiseLevel(context.Context, *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error)
+	// GetUpgrade asks every server for its release and for the feature levels that it
+	// supports, and says which level RaiseLevel would activate and what is in the way.
+	GetUpgrade(context.Context, *v1.GetUpgradeRequest) (*v1.GetUpgradeResponse, error)
+	// GetAutopilot returns the health of every server as the leader sees it, and what
+	// autopilot does next.
+	GetAutopilot(context.Context, *v1.GetAutopilotRequest) (*v1.GetAutopilotResponse, error)
+	// ListGossipKeys asks every server, and the agent of every node that is up, which
+	// gossip keys it has.
+	ListGossipKeys(context.Context, *v1.ListGossipKeysRequest) (*v1.ListGossipKeysResponse, error)
+	// ChangeGossipKeys changes the gossip keys of all these processes. A key is installed
+	// everywhere, then used, then the old one is removed; what would part processes from
+	// the others is refused.
+	ChangeGossipKeys(context.Context, *v1.ChangeGossipKeysRequest) (*v1.ChangeGossipKeysResponse, error)
 }
 
 // NewOperatorServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -575,6 +702,12 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		connect.WithSchema(operatorServiceMethods.ByName("ListNamespaces")),
 		connect.WithHandlerOptions(opts...),
 	)
+	operatorServiceUpdateNamespaceHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceUpdateNamespaceProcedure,
+		svc.UpdateNamespace,
+		connect.WithSchema(operatorServiceMethods.ByName("UpdateNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
 	operatorServiceDeleteNamespaceHandler := connect.NewUnaryHandlerSimple(
 		OperatorServiceDeleteNamespaceProcedure,
 		svc.DeleteNamespace,
@@ -605,6 +738,30 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		connect.WithSchema(operatorServiceMethods.ByName("RaiseLevel")),
 		connect.WithHandlerOptions(opts...),
 	)
+	operatorServiceGetUpgradeHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceGetUpgradeProcedure,
+		svc.GetUpgrade,
+		connect.WithSchema(operatorServiceMethods.ByName("GetUpgrade")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceGetAutopilotHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceGetAutopilotProcedure,
+		svc.GetAutopilot,
+		connect.WithSchema(operatorServiceMethods.ByName("GetAutopilot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceListGossipKeysHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceListGossipKeysProcedure,
+		svc.ListGossipKeys,
+		connect.WithSchema(operatorServiceMethods.ByName("ListGossipKeys")),
+		connect.WithHandlerOptions(opts...),
+	)
+	operatorServiceChangeGossipKeysHandler := connect.NewUnaryHandlerSimple(
+		OperatorServiceChangeGossipKeysProcedure,
+		svc.ChangeGossipKeys,
+		connect.WithSchema(operatorServiceMethods.ByName("ChangeGossipKeys")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/rota.v1.OperatorService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case OperatorServiceGetStatusProcedure:
@@ -633,6 +790,8 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceCreateNamespaceHandler.ServeHTTP(w, r)
 		case OperatorServiceListNamespacesProcedure:
 			operatorServiceListNamespacesHandler.ServeHTTP(w, r)
+		case OperatorServiceUpdateNamespaceProcedure:
+			operatorServiceUpdateNamespaceHandler.ServeHTTP(w, r)
 		case OperatorServiceDeleteNamespaceProcedure:
 			operatorServiceDeleteNamespaceHandler.ServeHTTP(w, r)
 		case OperatorServiceListPoolsProcedure:
@@ -643,6 +802,14 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceResumePoolHandler.ServeHTTP(w, r)
 		case OperatorServiceRaiseLevelProcedure:
 			operatorServiceRaiseLevelHandler.ServeHTTP(w, r)
+		case OperatorServiceGetUpgradeProcedure:
+			operatorServiceGetUpgradeHandler.ServeHTTP(w, r)
+		case OperatorServiceGetAutopilotProcedure:
+			operatorServiceGetAutopilotHandler.ServeHTTP(w, r)
+		case OperatorServiceListGossipKeysProcedure:
+			operatorServiceListGossipKeysHandler.ServeHTTP(w, r)
+		case OperatorServiceChangeGossipKeysProcedure:
+			operatorServiceChangeGossipKeysHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -704,6 +871,10 @@ func (UnimplementedOperatorServiceHandler) ListNamespaces(context.Context, *v1.L
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ListNamespaces is not implemented"))
 }
 
+func (UnimplementedOperatorServiceHandler) UpdateNamespace(context.Context, *v1.UpdateNamespaceRequest) (*v1.UpdateNamespaceResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.UpdateNamespace is not implemented"))
+}
+
 func (UnimplementedOperatorServiceHandler) DeleteNamespace(context.Context, *v1.DeleteNamespaceRequest) (*v1.DeleteNamespaceResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.DeleteNamespace is not implemented"))
 }
@@ -722,4 +893,20 @@ func (UnimplementedOperatorServiceHandler) ResumePool(context.Context, *v1.Resum
 
 func (UnimplementedOperatorServiceHandler) RaiseLevel(context.Context, *v1.RaiseLevelRequest) (*v1.RaiseLevelResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.RaiseLevel is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) GetUpgrade(context.Context, *v1.GetUpgradeRequest) (*v1.GetUpgradeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.GetUpgrade is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) GetAutopilot(context.Context, *v1.GetAutopilotRequest) (*v1.GetAutopilotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.GetAutopilot is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) ListGossipKeys(context.Context, *v1.ListGossipKeysRequest) (*v1.ListGossipKeysResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ListGossipKeys is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) ChangeGossipKeys(context.Context, *v1.ChangeGossipKeysRequest) (*v1.ChangeGossipKeysResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.OperatorService.ChangeGossipKeys is not implemented"))
 }

@@ -45,6 +45,9 @@ const (
 	// TrajectoryServiceListTrajectoriesProcedure is the fully-qualified name of the TrajectoryService's
 	// ListTrajectories RPC.
 	TrajectoryServiceListTrajectoriesProcedure = "/rota.v1.TrajectoryService/ListTrajectories"
+	// TrajectoryServiceExtendTrajectoryProcedure is the fully-qualified name of the TrajectoryService's
+	// ExtendTrajectory RPC.
+	TrajectoryServiceExtendTrajectoryProcedure = "/rota.v1.TrajectoryService/ExtendTrajectory"
 )
 
 // TrajectoryServiceClient is a client for the rota.v1.TrajectoryService service.
@@ -57,6 +60,9 @@ type TrajectoryServiceClient interface {
 	CloseTrajectory(context.Context, *v1.CloseTrajectoryRequest) (*v1.CloseTrajectoryResponse, error)
 	GetTrajectory(context.Context, *v1.GetTrajectoryRequest) (*v1.GetTrajectoryResponse, error)
 	ListTrajectories(context.Context, *v1.ListTrajectoriesRequest) (*v1.ListTrajectoriesResponse, error)
+	// ExtendTrajectory sets when the trajectory closes by itself, whatever it does then. It may
+	// also be sooner than before.
+	ExtendTrajectory(context.Context, *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error)
 }
 
 // NewTrajectoryServiceClient constructs a client for the rota.v1.TrajectoryService service. By
@@ -94,6 +100,12 @@ func NewTrajectoryServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(trajectoryServiceMethods.ByName("ListTrajectories")),
 			connect.WithClientOptions(opts...),
 		),
+		extendTrajectory: connect.NewClient[v1.ExtendTrajectoryRequest, v1.ExtendTrajectoryResponse](
+			httpClient,
+			baseURL+TrajectoryServiceExtendTrajectoryProcedure,
+			connect.WithSchema(trajectoryServiceMethods.ByName("ExtendTrajectory")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -103,6 +115,7 @@ type trajectoryServiceClient struct {
 	closeTrajectory  *connect.Client[v1.CloseTrajectoryRequest, v1.CloseTrajectoryResponse]
 	getTrajectory    *connect.Client[v1.GetTrajectoryRequest, v1.GetTrajectoryResponse]
 	listTrajectories *connect.Client[v1.ListTrajectoriesRequest, v1.ListTrajectoriesResponse]
+	extendTrajectory *connect.Client[v1.ExtendTrajectoryRequest, v1.ExtendTrajectoryResponse]
 }
 
 // OpenTrajectory calls rota.v1.TrajectoryService.OpenTrajectory.
@@ -141,6 +154,15 @@ func (c *trajectoryServiceClient) ListTrajectories(ctx context.Context, req *v1.
 	return nil, err
 }
 
+// ExtendTrajectory calls rota.v1.TrajectoryService.ExtendTrajectory.
+func (c *trajectoryServiceClient) ExtendTrajectory(ctx context.Context, req *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error) {
+	response, err := c.extendTrajectory.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // TrajectoryServiceHandler is an implementation of the rota.v1.TrajectoryService service.
 type TrajectoryServiceHandler interface {
 	// OpenTrajectory reserves memory on one node for the trajectory's life. If no
@@ -151,6 +173,9 @@ type TrajectoryServiceHandler interface {
 	CloseTrajectory(context.Context, *v1.CloseTrajectoryRequest) (*v1.CloseTrajectoryResponse, error)
 	GetTrajectory(context.Context, *v1.GetTrajectoryRequest) (*v1.GetTrajectoryResponse, error)
 	ListTrajectories(context.Context, *v1.ListTrajectoriesRequest) (*v1.ListTrajectoriesResponse, error)
+	// ExtendTrajectory sets when the trajectory closes by itself, whatever it does then. It may
+	// also be sooner than before.
+	ExtendTrajectory(context.Context, *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error)
 }
 
 // NewTrajectoryServiceHandler builds an HTTP handler from the service implementation. It returns
@@ -184,6 +209,12 @@ func NewTrajectoryServiceHandler(svc TrajectoryServiceHandler, opts ...connect.H
 		connect.WithSchema(trajectoryServiceMethods.ByName("ListTrajectories")),
 		connect.WithHandlerOptions(opts...),
 	)
+	trajectoryServiceExtendTrajectoryHandler := connect.NewUnaryHandlerSimple(
+		TrajectoryServiceExtendTrajectoryProcedure,
+		svc.ExtendTrajectory,
+		connect.WithSchema(trajectoryServiceMethods.ByName("ExtendTrajectory")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/rota.v1.TrajectoryService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case TrajectoryServiceOpenTrajectoryProcedure:
@@ -194,6 +225,8 @@ func NewTrajectoryServiceHandler(svc TrajectoryServiceHandler, opts ...connect.H
 			trajectoryServiceGetTrajectoryHandler.ServeHTTP(w, r)
 		case TrajectoryServiceListTrajectoriesProcedure:
 			trajectoryServiceListTrajectoriesHandler.ServeHTTP(w, r)
+		case TrajectoryServiceExtendTrajectoryProcedure:
+			trajectoryServiceExtendTrajectoryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -217,4 +250,8 @@ func (UnimplementedTrajectoryServiceHandler) GetTrajectory(context.Context, *v1.
 
 func (UnimplementedTrajectoryServiceHandler) ListTrajectories(context.Context, *v1.ListTrajectoriesRequest) (*v1.ListTrajectoriesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.TrajectoryService.ListTrajectories is not implemented"))
+}
+
+func (UnimplementedTrajectoryServiceHandler) ExtendTrajectory(context.Context, *v1.ExtendTrajectoryRequest) (*v1.ExtendTrajectoryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("rota.v1.TrajectoryService.ExtendTrajectory is not implemented"))
 }

@@ -1,4 +1,4 @@
-package ui
+package httpx
 
 import (
 	"io"
@@ -6,18 +6,23 @@ import (
 	"sync"
 )
 
-// inProcess calls the API of this server on behalf of a request for a page: with its
-// certificate, its address and its token. It implements connect.HTTPClient.
-type inProcess struct {
-	api  http.Handler
-	page *http.Request
+// InProcess calls the API of a server in the same process, on behalf of a request for something
+// else: with its certificate and its address. It implements connect.HTTPClient.
+type InProcess struct {
+	API http.Handler
+	// For is the request on whose behalf it calls.
+	For *http.Request
+	// Authorization is the header of that name; empty: none.
+	Authorization string
 }
 
 // Do answers a call when the handler has begun its answer; the body follows as it is written.
-func (c inProcess) Do(call *http.Request) (*http.Response, error) {
+func (c InProcess) Do(call *http.Request) (*http.Response, error) {
 	r := call.Clone(call.Context())
-	r.TLS, r.RemoteAddr, r.RequestURI = c.page.TLS, c.page.RemoteAddr, call.URL.RequestURI()
-	r.Header["Authorization"] = c.page.Header["Authorization"]
+	r.TLS, r.RemoteAddr, r.RequestURI = c.For.TLS, c.For.RemoteAddr, call.URL.RequestURI()
+	if r.Header.Del("Authorization"); c.Authorization != "" {
+		r.Header.Set("Authorization", c.Authorization)
+	}
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	if r.Body == nil {
 		r.Body = http.NoBody
@@ -27,7 +32,7 @@ func (c inProcess) Do(call *http.Request) (*http.Response, error) {
 	go func() {
 		defer func() { _ = out.CloseWithError(endOf(recover())) }()
 		defer w.begin(http.StatusOK)
-		c.api.ServeHTTP(w, r)
+		c.API.ServeHTTP(w, r)
 	}()
 	select {
 	case <-w.begun:

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	rotav1 "rota/api/gen/rota/v1"
+
+	"rota/agent/runtime"
+	"rota/agent/runtime/container"
+)
+
+const (
+	// sandboxMax is how long it may take until a sandbox is open, an import of its image included.
+	sandboxMax = 10 * time.Minute
+	// sweepSandboxesAgain is when the removal of sandboxes is tried again that failed.
+	sweepSandboxesAgain = 30 * time.Second
+	// connectMax is how long containerd may take to answer a starting agent.
+	connectMax = 10 * time.Second
+	// sandboxCgroup is below the parent of the supervisor's cgroups.
+	sandboxCgroup = "sandboxes"
+)
+
+// Containers configures the sandboxes of a node.
+type Containers struct {
+	// Address of containerd, a Unix socket. runtime.Auto takes container.DefaultAddress if
+	// containerd listens there; empty: the node runs no containers.
+	Address string
+	// Images is a folder of OCI archives; empty: none.
+	Images string
+	// Init is the program rota-init; that beside this program if empty.
+	Init string
+}
+
+// init is where the first process of sandboxes is.
+func (c Containers) init() (string, error) {
+	path := c.Init
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(filepath.Dir(self), "rota-init")
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("rota-init, the first process of containers, is missing: %w", err)
+	}
+	return filepath.Abs(path)
+}
+
+// openContainers makes the node one that runs containers, if it can. What was asked for and
+// cannot be had is an error.
+func (a *agent) openContainers(ctx context.Context, conn runtime.Runtime) (closeAll func(), err error) {
+	closeAll = func() {}
+	c := a.cfg.Containers
+	a.specs.noContainers = "start its agent with --containerd auto, or with a socket of containerd"
+	if c.Address == "" || c.Address == runtime.Auto && (os.Geteuid() != 0 || a.specs.refuse != "" || !exists(container.DefaultAddress)) {
+		return closeAll, nil
+	}
+	fail := func(err error) (func(), error) {
+		if c.Address == runtime.Auto {
+			a.log.Warn("this node runs no containers", "error", err)
+			a.specs.noContainers = err.Error()
+			return closeAll, nil
+		}
+		return closeAll, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if mode := conn.Describe().Mode; mode == runtime.ModeAffinity || mode == "" {
+		return fail(errors.New("commands in containers need cgroups, and the supervisor can make none"))
+	}
+	program, err := c.init()
+	if err != nil {
+		return fail(err)
+	}
+	address := c.Address
+	if address == runtime.Auto {
+		address = container.DefaultAddress
+	}
+	try, cancel := context.WithTimeout(ctx, connectMax)
+	defer cancel()
+	containerd, err := container.Connect(try, address)
+	if err != nil {
+		return fail(err)
+	}
+	closeAll = func() { _ = containerd.Close() }
+	parent := cmp.Or(a.cfg.Process.CgroupParent, runtime.DefaultCgroupParent)
+	a.sandboxes, err = container.NewManager(container.Options{
+		Containerd: containerd, Dir: filepath.Join(a.cfg.Process.Dir, runtime.SandboxesName), Init: program,
+		Images: c.Images, Cgroup: filepath.Join(parent, sandboxCgroup), Logger: a.log.Named("sandboxes"),
+	})
+	if err != nil {
+		return closeAll, err
+	}
+	a.specs.noContainers = ""
+	return closeAll, nil
+}
+
+// openSandbox completes a specification with the sandbox of its trajectory, which it opens if it
+// is not open. Its error is a sentence for the owner of the action.
+func (s *steps) openSandbox(ctx context.Context, conn runtime.Runtime, spec *runtime.Spec, c *rotav1.Container) error {
+	ctx, cancel := context.WithTimeout(ctx, sandboxMax)
+	defer cancel()
+	if err := conn.MakeTrajectory(ctx, spec.Trajectory); err != nil {
+		return fmt.Errorf("%w: make the directory of the trajectory: %w", runtime.ErrInvalidSpec, err)
+	}
+	sb, err := s.sandboxes.Open(ctx, container.Spec{
+		Trajectory: spec.Trajectory, Incarnation: spec.Key.Incarnation, Image: c.GetImage(), User: c.GetUser(),
+		ReadOnlyRoot: c.GetReadOnlyRoot(), HostNetwork: c.GetNetwork() == rotav1.Network_NETWORK_HOST,
+		Home: runtime.TrajectoryDir(s.cfg.Process.Dir, spec.Trajectory),
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", runtime.ErrInvalidSpec, err)
+	}
+	spec.Sandbox = &runtime.Sandbox{SocketDir: sb.SocketDir, Cgroup: sb.Cgroup, User: sb.User, Dir: sb.Dir}
+	spec.Env = over(sb.Env, spec.Env)
+	return nil
+}
+
+// over is the environment of an image with that of a command over it.
+func over(image, command []string) []string {
+	env := map[string]string{"PATH": defaultPath}
+	for _, kv := range slices.Concat(image, command) {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			env[name] = value
+		}
+	}
+	return environ(env)
+}
+
+// keepSandboxes removes those of trajectories that have ended, when a server has said which are
+// open, until the context ends.
+func (a *agent) keepSandboxes(ctx context.Context) error {
+	if a.sandboxes == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	var again <-chan time.Time
+	for said := ""; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.homes.ended:
+		case <-again:
+		}
+		again = nil
+		err := a.sandboxes.Keep(ctx, a.homes.list)
+		if err != nil {
+			again = time.After(sweepSandboxesAgain)
+		}
+		if err != nil && ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			a.log.Warn("sandboxes of ended trajectories are not removed; trying on", "error", err)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package containertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Daemon is a containerd in a temporary folder.
+type Daemon struct {
+	Address string
+
+	t   testing.TB
+	dir string
+	cmd *exec.Cmd
+}
+
+// Start starts a containerd, and ends it with the test, which has asked need.Containerd.
+func Start(t testing.TB) *Daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rota-containerd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{Address: filepath.Join(dir, "c.sock"), t: t, dir: dir}
+	config := fmt.Sprintf(`version = 2
+root = %q
+state = %q
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt"]
+[debug]
+  level = "warn"
+[grpc]
+  address = %q
+`, filepath.Join(dir, "root"), filepath.Join(dir, "state"), d.Address)
+	if err := os.WriteFile(d.path("config.toml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.end)
+	d.Run()
+	return d
+}
+
+func (d *Daemon) path(name string) string { return filepath.Join(d.dir, name) }
+
+// Run starts the daemon, which does not run, and waits until it answers.
+func (d *Daemon) Run() {
+	d.t.Helper()
+	log, err := os.OpenFile(d.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer log.Close()
+	d.cmd = exec.Command("containerd", "--config", d.path("config.toml"))
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	Wait(d.t, "containerd listens", func() bool {
+		conn, err := net.Dial("unix", d.Address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// Kill kills the daemon. The processes that watch containers go on.
+func (d *Daemon) Kill() {
+	d.t.Helper()
+	if err := d.cmd.Process.Kill(); err != nil {
+		d.t.Fatal(err)
+	}
+	_ = d.cmd.Wait()
+}
+
+func (d *Daemon) end() {
+	if d.cmd != nil && d.cmd.Process != nil {
+		_ = d.cmd.Process.Signal(syscall.SIGTERM)
+		_ = d.cmd.Wait()
+	}
+	if d.t.Failed() {
+		b, _ := os.ReadFile(d.path("log"))
+		d.t.Logf("containerd said:\n%s", b[max(0, len(b)-1024):])
+	}
+	if err := os.RemoveAll(d.dir); err != nil {
+		d.t.Errorf("something is left of containerd: %v", err)
+	}
+}
+
+// RemoveCgroups removes the parent of the cgroups of sandboxes, which is empty once they are removed.
+func RemoveCgroups(t testing.TB, parent string) {
+	t.Helper()
+	dirs, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", "*", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range append(dirs, filepath.Join("/sys/fs/cgroup", parent)) {
+		if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a cgroup is left: %s: %v", dir, err)
+		}
+	}
+}
+
+// Wait waits until something is so.
+func Wait(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	for !is() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not so after minutes: %s", what)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// Init builds rota-init, without libraries.
+func Init(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rota-init")
+	cmd := exec.Command("go", "build", "-o", path, "rota/cmd/rota-init")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build rota-init: %v\n%s", err, out)
+	}
+	return path
+}
+
+// ImageName is what the archive of Archive calls its image.
+const ImageName = "example.org/rota/busybox:1"
+
+// Archive writes an archive of the OCI image layout with one image: busybox, the users root and
+// "worker" (1000), and /work as the working directory.
+func Archive(t testing.TB) string {
+	t.Helper()
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	for _, dir := range []string{"bin/", "etc/", "tmp/", "var/", "var/tmp/", "run/", "root/", "work/"} {
+		mode := int64(0o755)
+		if dir == "tmp/" || dir == "work/" || dir == "var/tmp/" {
+			mode = 0o1777
+		}
+		add(t, w, &tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: mode}, nil)
+	}
+	add(t, w, &tar.Header{Name: "bin/busybox", Mode: 0o755}, program)
+	for _, name := range []string{"sh", "cat", "id", "sleep", "touch", "ls", "ps", "wget", "nc", "mount", "mknod", "unshare", "hostname", "echo", "true", "pwd", "grep", "dd", "kill", "head", "chroot", "stat", "env"} {
+		add(t, w, &tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox"}, nil)
+	}
+	// A device of the image, which nothing in a container may open.
+	add(t, w, &tar.Header{Typeflag: tar.TypeChar, Name: "zero", Mode: 0o666, Devmajor: 1, Devminor: 5}, nil)
+	add(t, w, &tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1000::/work:/bin/sh\n"))
+	add(t, w, &tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nworker:x:1000:\ntools:x:2000:worker\n"))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return writeLayout(t, layer.Bytes())
+}
+
+func add(t testing.TB, w *tar.Writer, h *tar.Header, body []byte) {
+	t.Helper()
+	h.Size = int64(len(body))
+	if err := w.WriteHeader(h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(body); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func digestOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// writeLayout writes an archive of an image with one layer.
+func writeLayout(t testing.TB, layer []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "busybox.tar")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	if _, err := z.Write(layer); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	blob := func(mediaType string, b []byte) object {
+		add(t, w, &tar.Header{Name: "blobs/sha256/" + digestOf(b), Mode: 0o644}, b)
+		return object{"mediaType": mediaType, "digest": "sha256:" + digestOf(b), "size": len(b)}
+	}
+	encode := func(v any) []byte {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	config := blob("application/vnd.oci.image.config.v1+json", encode(object{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": object{"Env": []string{"PATH=/bin", "FROM_IMAGE=yes"}, "WorkingDir": "/work"},
+		"rootfs": object{"type": "layers", "diff_ids": []string{"sha256:" + digestOf(layer)}},
+	}))
+	content := blob("application/vnd.oci.image.layer.v1.tar+gzip", zipped.Bytes())
+	manifest := blob("application/vnd.oci.image.manifest.v1+json", encode(object{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": config, "layers": []object{content},
+	}))
+	manifest["annotations"] = object{"io.containerd.image.name": ImageName}
+	manifest["platform"] = object{"architecture": runtime.GOARCH, "os": "linux"}
+	add(t, w, &tar.Header{Name: "oci-layout", Mode: 0o644}, []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	add(t, w, &tar.Header{Name: "index.json", Mode: 0o644}, encode(object{"schemaVersion": 2, "manifests": []object{manifest}}))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,97 @@
+package initcall
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// answerMax is how long rota-init may take to start a command. It forks; a machine without
+// memory can make that slow.
+const answerMax = time.Minute
+
+// ErrGone says that nothing listens in the sandbox any more: it has ended.
+var ErrGone = errors.New("the sandbox has ended")
+
+// StartError is why a command could not be started, in words for its owner.
+type StartError string
+
+func (e StartError) Error() string { return string(e) }
+
+// Process is a command that runs in a sandbox.
+type Process struct{ conn *net.UnixConn }
+
+// Dial connects to the rota-init that listens in a folder.
+func Dial(dir string) (*net.UnixConn, error) {
+	// The path of a socket may have 107 bytes, and that of a folder 4,095.
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: open its folder: %w", ErrGone, err)
+	}
+	defer unix.Close(fd)
+	path := filepath.Join("/proc/self/fd", strconv.Itoa(fd), SocketName)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return conn, nil
+}
+
+// Listening reports whether the sandbox of a folder can start commands.
+func Listening(dir string) bool {
+	conn, err := Dial(dir)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+// Start has the sandbox of a folder start a command. The descriptors stay the caller's.
+func Start(dir string, c Command, f Files) (*Process, error) {
+	conn, err := Dial(dir)
+	if err != nil {
+		return nil, err
+	}
+	c.IntoV2, c.V1 = f.V2 >= 0, len(f.Enter)
+	var answer Started
+	_ = conn.SetDeadline(time.Now().Add(answerMax))
+	if err = send(conn, &c, f.list()...); err == nil {
+		_, err = receive(conn, &answer)
+	}
+	if err == nil && answer.Error != "" {
+		err = StartError(answer.Error)
+	} else if err != nil {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return &Process{conn}, nil
+}
+
+// Signal has a signal sent to the process group of the command. It does nothing once the command
+// has ended. An error says that the sandbox or the command has.
+func (p *Process) Signal(sig syscall.Signal) error {
+	_, err := p.conn.Write([]byte{byte(sig)})
+	return err
+}
+
+// Wait returns how the main process ended, or ErrGone if the sandbox ended first. It is called
+// once.
+func (p *Process) Wait() (Ended, error) {
+	defer p.conn.Close()
+	var e Ended
+	if _, err := receive(p.conn, &e); err != nil {
+		return e, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return e, nil
+}

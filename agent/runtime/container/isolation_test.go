@@ -1,0 +1,69 @@
+package container_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// killPeer kills the process that listens at the other side.
+func killPeer(t *testing.T, conn *net.UnixConn) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			err = syscall.Kill(int(peer.Pid), syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Root in a sandbox gets nothing of the node.
+func TestNothingLeavesASandbox(t *testing.T) {
+	n := newNode(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	sb := n.open(n.spec(1))
+	for _, c := range []struct{ name, script, not string }{
+		{"loopback services of the node", fmt.Sprintf("nc -w 2 127.0.0.1 %d </dev/null && echo reached", l.Addr().(*net.TCPAddr).Port), "reached"},
+		{"metadata of the cloud", "wget -T 2 -O - http://169.254.169.254/ && echo reached", "reached"},
+		{"processes of the node", "test -d /proc/" + fmt.Sprint(os.Getpid()) + " && test $(ls -d /proc/[0-9]* | wc -l) -gt 20 && echo reached", "reached"},
+		{"the socket of rota-init", "ls /dev/rota/socket | grep sock && echo reached", "reached"},
+		{"descriptors of rota-init", "ls -l /proc/1/fd | grep -- '->' && echo reached", "reached"},
+		{"the root of rota-init", "ls /proc/1/root/ && echo reached", "reached"},
+		{"a mount", "mount -t tmpfs none /tmp && echo reached", "reached"},
+		{"a user namespace", "unshare -U true && echo reached", "reached"},
+		{"a device", "mknod /tmp/zero c 1 5 && echo reached", "reached"},
+		{"a device of the image", "head -c 1 /zero > /tmp/byte && echo reached", "reached"},
+		{"settings of the kernel", "echo 1 > /proc/sys/vm/overcommit_memory && echo reached", "reached"},
+		{"memory of the kernel", "test $(head -c 1 /proc/kcore | wc -c) = 1 && echo reached", "reached"},
+		{"cgroups", "ls /sys/fs/cgroup/* && echo reached", "reached"},
+		{"the first process", "kill -TERM 1; kill -KILL 1; kill -QUIT 1; sleep 0.1; echo alive > /tmp/alive", "reached"},
+	} {
+		if out, _ := run(t, sb, c.script); strings.Contains(out, c.not) {
+			t.Errorf("%s: %s", c.name, out)
+		}
+	}
+	out, _ := run(t, sb, "cat /tmp/alive; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status")
+	want := "alive\nCapEff:\t00000000800004fb\nCapBnd:\t00000000800004fb\nNoNewPrivs:\t1\nSeccomp:\t2"
+	if out != want {
+		t.Errorf("a command has\n%s\nnot\n%s", out, want)
+	}
+}

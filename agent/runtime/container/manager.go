@@ -1,0 +1,316 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/agent/runtime/container/initcall"
+)
+
+const (
+	recordName = "sandbox.json"
+	socketName = "socket"
+	hostsName  = "hosts"
+	hosts      = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
+	// listenMax is how long rota-init may take until it listens.
+	listenMax = 30 * time.Second
+	// openingMax is how many sandboxes are opened at once.
+	openingMax = 8
+)
+
+// Options is what a Manager is told.
+type Options struct {
+	Containerd *Containerd
+	// Dir has a folder for each sandbox.
+	Dir string
+	// Init is the program rota-init.
+	Init string
+	// Images is a folder of OCI archives, each of which is an image by its name; empty: none.
+	Images string
+	// Cgroup is the parent of the cgroups of sandboxes, below each mount.
+	Cgroup string
+	Logger hclog.Logger
+}
+
+// Spec is a sandbox that should be open.
+type Spec struct {
+	Trajectory uint64
+	// Incarnation of the node: the trajectories of an earlier one are lost.
+	Incarnation  uint64
+	Image        string
+	User         string // of commands; empty: that of the image
+	ReadOnlyRoot bool
+	HostNetwork  bool
+	// Home is the directory of the trajectory on the node.
+	Home string
+}
+
+// Sandbox is an open sandbox.
+type Sandbox struct {
+	// SocketDir is where its rota-init listens, Cgroup where it is, below each mount.
+	SocketDir, Cgroup string
+	User              string
+	// Dir is the working directory that the image says; empty: the workspace.
+	Dir string
+	Env []string // of the image
+}
+
+// record is what is on disk of an open sandbox.
+type record struct {
+	Spec    Spec
+	Sandbox Sandbox
+}
+
+// Manager opens and removes the sandboxes of an agent. An operator starts one for each folder.
+type Manager struct {
+	opts  Options
+	owner string
+	// opening bounds how many are opened at once; importing, those that unpack an image.
+	opening   chan struct{}
+	importing sync.Mutex
+
+	mu        sync.Mutex
+	sandboxes map[uint64]*entry
+}
+
+// entry is a sandbox that is open, or is being opened or removed under its lock.
+type entry struct {
+	sync.Mutex
+	open *record // nil: not known to be open
+}
+
+// NewManager makes the folder of sandboxes.
+func NewManager(o Options) (*Manager, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of sandboxes: %w", err)
+	}
+	h := fnv.New64a()
+	h.Write([]byte(o.Dir))
+	return &Manager{opts: o, owner: fmt.Sprintf("%016x", h.Sum64()),
+		opening: make(chan struct{}, openingMax), sandboxes: map[uint64]*entry{}}, nil
+}
+
+// id is the name of a trajectory's container, its snapshot and its cgroup.
+func (m *Manager) id(trajectory uint64) string {
+	return "rota-" + m.owner + "-" + strconv.FormatUint(trajectory, 10)
+}
+
+func (m *Manager) dir(trajectory uint64) string {
+	return filepath.Join(m.opts.Dir, strconv.FormatUint(trajectory, 10))
+}
+
+func (m *Manager) entry(trajectory uint64) *entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.sandboxes[trajectory]
+	if e == nil {
+		e = &entry{}
+		m.sandboxes[trajectory] = e
+	}
+	return e
+}
+
+// Open returns the sandbox of a trajectory, which it opens if it is not open, and starts again
+// if its first process has ended. Its error is a sentence for the owner of the trajectory.
+func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
+	e := m.entry(s.Trajectory)
+	e.Lock()
+	defer e.Unlock()
+	if e.open == nil {
+		e.open = m.load(s.Trajectory)
+	}
+	same := e.open != nil && e.open.Spec == s
+	if same && initcall.Listening(e.open.Sandbox.SocketDir) {
+		return e.open.Sandbox, nil
+	}
+	select {
+	case m.opening <- struct{}{}:
+		defer func() { <-m.opening }()
+	case <-ctx.Done():
+		return Sandbox{}, ctx.Err()
+	}
+	var err error
+	if same {
+		m.opts.Logger.Warn("a sandbox has ended; it is started again with its files", "trajectory", s.Trajectory)
+		if err = m.opts.Containerd.stop(ctx, m.id(s.Trajectory)); err == nil {
+			err = m.run(ctx, e.open)
+		}
+	} else {
+		e.open, err = m.make(ctx, s)
+	}
+	if err != nil {
+		e.open = nil
+		return Sandbox{}, fmt.Errorf("open the sandbox of trajectory %d with image %s: %w", s.Trajectory, s.Image, err)
+	}
+	return e.open.Sandbox, nil
+}
+
+// load reads what an earlier agent has opened; nil: nothing.
+func (m *Manager) load(trajectory uint64) *record {
+	b, err := os.ReadFile(filepath.Join(m.dir(trajectory), recordName))
+	r := new(record)
+	if err != nil || json.Unmarshal(b, r) != nil {
+		return nil
+	}
+	return r
+}
+
+// make opens a sandbox anew.
+func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
+	if err := m.remove(ctx, s.Trajectory); err != nil {
+		return nil, fmt.Errorf("remove what is left of an earlier one: %w", err)
+	}
+	image, err := m.image(ctx, s.Image)
+	if err != nil {
+		return nil, err
+	}
+	id, dir := m.id(s.Trajectory), m.dir(s.Trajectory)
+	r := &record{s, Sandbox{
+		SocketDir: filepath.Join(dir, socketName), Cgroup: filepath.Join("/", m.opts.Cgroup, id),
+		User: s.User, Env: image.image.Config.Env,
+	}}
+	if r.Sandbox.User == "" {
+		r.Sandbox.User = image.image.Config.User
+	}
+	if wd := image.image.Config.WorkingDir; filepath.IsAbs(wd) && filepath.Clean(wd) != "/" {
+		r.Sandbox.Dir = filepath.Clean(wd)
+	}
+	p := paths{init: m.opts.Init, socket: r.Sandbox.SocketDir, home: s.Home, hosts: filepath.Join(dir, hostsName)}
+	if err := errors.Join(os.MkdirAll(p.socket, 0o700), os.WriteFile(p.hosts, []byte(hosts), 0o644)); err != nil {
+		return nil, err
+	}
+	err = m.opts.Containerd.create(ctx, id, m.owner, s.Image, image.chain(), spec(&s, r.Sandbox.Cgroup, p))
+	if err == nil {
+		err = m.run(ctx, r)
+	}
+	if err == nil {
+		err = save(filepath.Join(dir, recordName), r)
+	}
+	if err != nil {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*killFor)
+		defer cancel()
+		return nil, errors.Join(err, m.remove(end, s.Trajectory))
+	}
+	return r, nil
+}
+
+// save writes a record as a whole or not at all.
+func save(path string, r *record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".next", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".next", path)
+}
+
+// run starts the first process and waits until it listens.
+func (m *Manager) run(ctx context.Context, r *record) error {
+	if err := m.opts.Containerd.start(ctx, m.id(r.Spec.Trajectory)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, listenMax)
+	defer cancel()
+	for pause := time.Millisecond; !initcall.Listening(r.Sandbox.SocketDir); pause = min(2*pause, 50*time.Millisecond) {
+		select {
+		case <-ctx.Done():
+			return errors.New("its first process does not listen")
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// image finds an image in containerd or in the folder of archives.
+func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
+	m.importing.Lock()
+	defer m.importing.Unlock()
+	image, err := m.opts.Containerd.findImage(ctx, name)
+	if !errors.Is(err, ErrNoImage) {
+		return image, err
+	}
+	if m.opts.Images == "" || !filepath.IsLocal(name) {
+		return nil, fmt.Errorf("%w; import it there with rota image import", err)
+	}
+	root, openErr := os.OpenRoot(m.opts.Images)
+	if openErr != nil {
+		return nil, openErr
+	}
+	defer root.Close()
+	f, openErr := root.Open(name)
+	if openErr != nil {
+		return nil, fmt.Errorf("%w, and not in %s; import it there with rota image import", err, m.opts.Images)
+	}
+	defer f.Close()
+	if _, err := m.opts.Containerd.Import(ctx, f, name); err != nil {
+		return nil, fmt.Errorf("import %s: %w", f.Name(), err)
+	}
+	return m.opts.Containerd.findImage(ctx, name)
+}
+
+// remove removes all that there is of a sandbox. It is called under the lock of its entry.
+func (m *Manager) remove(ctx context.Context, trajectory uint64) error {
+	if err := m.opts.Containerd.remove(ctx, m.id(trajectory)); err != nil {
+		return err
+	}
+	return os.RemoveAll(m.dir(trajectory))
+}
+
+// Keep removes the sandboxes of trajectories that are not open. It asks which are after it has
+// found what there is, so that none is missing that was opened meanwhile.
+func (m *Manager) Keep(ctx context.Context, list func() []uint64) error {
+	known, err := m.known(ctx)
+	open := list()
+	for _, trajectory := range known {
+		if slices.Contains(open, trajectory) {
+			continue
+		}
+		e := m.entry(trajectory)
+		e.Lock()
+		e.open = nil
+		failed := m.remove(ctx, trajectory)
+		e.Unlock()
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, failed))
+			continue
+		}
+		m.opts.Logger.Info("sandbox removed", "trajectory", trajectory)
+		m.mu.Lock()
+		delete(m.sandboxes, trajectory)
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// known are the trajectories of which there is something.
+func (m *Manager) known(ctx context.Context) ([]uint64, error) {
+	ids, err := m.opts.Containerd.list(ctx, m.owner)
+	entries, dirErr := os.ReadDir(m.opts.Dir)
+	var out []uint64
+	add := func(text string) {
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	for _, e := range entries {
+		add(e.Name())
+	}
+	for _, id := range ids {
+		add(strings.TrimPrefix(id, "rota-"+m.owner+"-"))
+	}
+	return out, errors.Join(err, dirErr)
+}

@@ -1,0 +1,299 @@
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rota/agent/runtime/container/initcall"
+)
+
+const (
+	// defaultPath is searched when a command's environment has no PATH.
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// commandOOMScore makes the kernel, when the machine is out of memory, end commands
+	// before the sandbox.
+	commandOOMScore = "500"
+	oomScorePath    = "/proc/self/oom_score_adj"
+)
+
+// starter forks on one thread, which is alone in moving between cgroups.
+type starter struct {
+	work chan func()
+	root string      // of commands; empty: that of this process
+	cpus unix.CPUSet // of this process
+	oom  string      // its own score
+
+	// mu is held from a fork until its process is known, so that no exit is reaped before.
+	mu      sync.Mutex
+	waiting map[int]chan<- initcall.Ended
+}
+
+func newStarter(root string) *starter {
+	s := &starter{root: root, work: make(chan func()), waiting: make(map[int]chan<- initcall.Ended)}
+	_ = unix.SchedGetaffinity(0, &s.cpus)
+	if b, err := os.ReadFile(oomScorePath); err == nil {
+		s.oom = strings.TrimSpace(string(b))
+	}
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		for f := range s.work {
+			f()
+		}
+	}()
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go func() {
+		for range ended {
+			s.reap()
+		}
+	}()
+	return s
+}
+
+// start starts a command. Its error is a sentence for the owner.
+func (s *starter) start(c *initcall.Call) (pid int, exited <-chan initcall.Ended, err error) {
+	p, err := prepare(&c.Command)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := give(c.Files.Std, p.user); err != nil {
+		return 0, nil, err
+	}
+	p.attr.Sys.Chroot = s.root
+	p.attr.Sys.Setctty = c.Terminal // of descriptor 0
+	for _, fd := range c.Files.Std {
+		p.attr.Files = append(p.attr.Files, uintptr(fd))
+	}
+	if c.Files.V2 >= 0 {
+		p.attr.Sys.UseCgroupFD, p.attr.Sys.CgroupFD = true, c.Files.V2
+	}
+	done := make(chan struct{})
+	s.work <- func() {
+		defer close(done)
+		pid, exited, err = s.fork(c, p)
+	}
+	<-done
+	if err != nil {
+		err = fmt.Errorf("start %s in %s as %s: %w", p.path, p.attr.Dir, p.user, err)
+	}
+	return pid, exited, err
+}
+
+// fork runs on the thread of the starter.
+func (s *starter) fork(c *initcall.Call, p *prepared) (int, <-chan initcall.Ended, error) {
+	defer s.leave(c)
+	for _, fd := range c.Files.Enter {
+		if _, err := unix.Write(fd, []byte("0")); err != nil { // "0" is the calling thread
+			return 0, nil, fmt.Errorf("enter the cgroup of the attempt: %w", err)
+		}
+	}
+	if err := pin(c.CPUs); err != nil {
+		return 0, nil, fmt.Errorf("bind to CPUs %v: %w", c.CPUs, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = os.WriteFile(oomScorePath, []byte(commandOOMScore), 0)
+	defer func() { _ = os.WriteFile(oomScorePath, []byte(s.oom), 0) }()
+	pid, err := syscall.ForkExec(p.path, c.Argv, &p.attr)
+	if err != nil {
+		return 0, nil, err
+	}
+	exited := make(chan initcall.Ended, 1)
+	s.waiting[pid] = exited
+	return pid, exited, nil
+}
+
+// leave moves the thread back. One that stayed would be killed with the attempt, and with it the
+// sandbox. Ending here is the same, but known.
+func (s *starter) leave(c *initcall.Call) {
+	for _, fd := range c.Files.Leave {
+		if _, err := unix.Write(fd, []byte("0")); err != nil {
+			fmt.Fprintln(os.Stderr, "rota-init: leave the cgroup of an attempt:", err)
+			os.Exit(1)
+		}
+	}
+	if len(c.CPUs) > 0 {
+		_ = unix.SchedSetaffinity(0, &s.cpus)
+	}
+}
+
+func pin(cpus []int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	return unix.SchedSetaffinity(0, &set)
+}
+
+// signal sends a signal to a main process, or to the group that it leads if the number is
+// negative, unless the process was reaped: then its number may be another's.
+func (s *starter) signal(to int, sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[max(to, -to)] != nil {
+		_ = syscall.Kill(to, sig)
+	}
+}
+
+// reap collects every dead child: main processes, and orphans that nobody else waits for.
+func (s *starter) reap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		var e initcall.Ended
+		var usage syscall.Rusage
+		pid, err := syscall.Wait4(-1, &e.Status, syscall.WNOHANG, &usage)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		exited, ok := s.waiting[pid]
+		if !ok {
+			continue
+		}
+		e.User, e.System = time.Duration(usage.Utime.Nano()), time.Duration(usage.Stime.Nano())
+		e.MaxRSSKiB = usage.Maxrss
+		delete(s.waiting, pid)
+		exited <- e
+	}
+}
+
+// prepared is a command, ready but for the fork.
+type prepared struct {
+	path string
+	user account
+	attr syscall.ProcAttr
+}
+
+func prepare(c *initcall.Command) (*prepared, error) {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return nil, errors.New("no command")
+	}
+	user, err := findAccount(c.User)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := workDir(c.Dir, user)
+	if err != nil {
+		return nil, err
+	}
+	env := withDefault(withDefault(c.Env, "HOME", user.home), "USER", user.name)
+	path, err := lookPath(c.Argv[0], dir, env)
+	if err != nil {
+		return nil, err
+	}
+	return &prepared{path, user, syscall.ProcAttr{Dir: dir, Env: env, Sys: &syscall.SysProcAttr{
+		Setsid: true, Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid, Groups: user.groups, NoSetGroups: os.Geteuid() != 0},
+	}}}, nil
+}
+
+// give makes standard input, output and error files of the user, who may open /dev/stdout and the
+// like. The null device is everybody's.
+func give(std [3]int, user account) error {
+	for _, fd := range std {
+		var st unix.Stat_t
+		err := unix.Fstat(fd, &st)
+		if err == nil && st.Rdev != unix.Mkdev(1, 3) {
+			err = unix.Fchown(fd, int(user.uid), int(user.gid))
+		}
+		if err != nil {
+			return fmt.Errorf("give standard input and output to %s: %w", user, err)
+		}
+	}
+	return nil
+}
+
+func withDefault(env []string, name, value string) []string {
+	for _, kv := range env {
+		if strings.HasPrefix(kv, name+"=") {
+			return env
+		}
+	}
+	return append(env[:len(env):len(env)], name+"="+value)
+}
+
+// workDir returns the working directory. One below the workspace is made, for the user: links
+// that the user may have put there are not followed out of it.
+func workDir(dir string, user account) (string, error) {
+	root, err := os.OpenRoot(initcall.Workspace)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", initcall.Workspace, err)
+	}
+	defer root.Close()
+	if err := root.Lchown(".", int(user.uid), int(user.gid)); err != nil {
+		return "", fmt.Errorf("give %s to %s: %w", initcall.Workspace, user, err)
+	}
+	if filepath.IsAbs(dir) {
+		st, err := os.Stat(dir)
+		if err != nil || !st.IsDir() {
+			return "", fmt.Errorf("working directory %s is not a directory of the container", dir)
+		}
+		return dir, nil
+	}
+	if dir != "" && !filepath.IsLocal(dir) {
+		return "", fmt.Errorf("working directory %q is not below %s: give a path without .., or an absolute one that exists", dir, initcall.Workspace)
+	}
+	at := ""
+	for _, part := range strings.Split(filepath.Clean(dir), "/") {
+		at = filepath.Join(at, part)
+		err := root.Mkdir(at, 0o700)
+		if err == nil {
+			err = root.Lchown(at, int(user.uid), int(user.gid))
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return "", fmt.Errorf("make working directory %s: %w", dir, err)
+		}
+	}
+	return filepath.Join(initcall.Workspace, dir), nil
+}
+
+// lookPath finds a program as execvp would, with the command's own PATH.
+func lookPath(name, dir string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		if filepath.IsAbs(name) {
+			return name, nil
+		}
+		return filepath.Join(dir, name), nil
+	}
+	path := defaultPath
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	for _, place := range filepath.SplitList(path) {
+		if !filepath.IsAbs(place) {
+			continue // what it means would depend on the working directory
+		}
+		file := filepath.Join(place, name)
+		if st, err := os.Stat(file); err == nil && !st.IsDir() && st.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("command %q is not in PATH %s of the container", name, path)
+}
+
+// account is a user of the container.
+type account struct {
+	uid, gid   uint32
+	groups     []uint32
+	name, home string
+}
+
+func (a account) String() string { return "user " + strconv.FormatUint(uint64(a.uid), 10) }

@@ -1,0 +1,112 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"rota/agent/plan"
+	"rota/agent/runtime/container/initcall"
+	"rota/internal/failpoint"
+)
+
+// SandboxesName is the folder of open sandboxes in that of a supervisor.
+const SandboxesName = "sandboxes"
+
+var errNoCgroups = errors.New("commands in containers need cgroups, and this node has none")
+
+// startInSandbox has rota-init fork the attempt into its cgroups. Its error is a sentence for the
+// user.
+func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
+	spec, s := &r.a.spec, r.sup
+	var err error
+	if r.owner, err = s.isolation.owners.take(spec); err != nil {
+		return child{}, err
+	}
+	r.owned = true
+	out, err := s.output.open(spec.Key, nil)
+	if err != nil {
+		return child{}, err
+	}
+	if r.stdio, err = newStdio(spec, s.devNull, out, nil); err != nil {
+		return child{}, err
+	}
+	if r.box, err = s.confine.newBox(spec); err != nil {
+		return child{}, err
+	}
+	b, ok := r.box.(*cgroupBox)
+	if !ok {
+		return child{}, errNoCgroups
+	}
+	if r.coresDir, err = s.boxed(r.a, b); err != nil {
+		return child{}, err
+	}
+	files, closeFiles, err := b.files(sb.Cgroup)
+	defer closeFiles()
+	if err != nil {
+		return child{}, err
+	}
+	for i, fd := range r.stdio.files() {
+		files.Std[i] = int(fd)
+	}
+	dir := spec.Dir
+	if dir == "" {
+		dir = sb.Dir
+	}
+	at := time.Now()
+	p, err := initcall.Start(sb.SocketDir, initcall.Command{
+		Argv: spec.Argv, Env: append(slices.Clone(spec.Env), trajectoryVariable+"="+initcall.Workspace),
+		Dir: dir, User: sb.User, CPUs: b.pinned,
+		Terminal: r.stdio.terminal,
+	}, files)
+	if err != nil {
+		return child{}, err
+	}
+	failpoint.Hit(failpoint.AttemptForked)
+	r.stdio.forked()
+	s.reachable(r.a, &reach{group: p.Signal, box: r.box, stdio: r.stdio})
+	if err := b.arm(); err != nil {
+		r.a.order(killOrder{plan.ReasonStartFailed, err.Error()})
+	}
+	exited := make(chan childExit, 1)
+	go func() { exited <- exitOfProcess(p) }()
+	return child{at: at, exited: exited}, nil
+}
+
+func exitOfProcess(p *initcall.Process) childExit {
+	e, err := p.Wait()
+	return childExit{
+		status: e.Status, at: time.Now(), lost: err != nil,
+		rusage: syscall.Rusage{Utime: syscall.NsecToTimeval(int64(e.User)), Stime: syscall.NsecToTimeval(int64(e.System)), Maxrss: e.MaxRSSKiB},
+	}
+}
+
+// files opens that through which a sandbox, which is in a cgroup of its own, starts a process in
+// the box.
+func (b *cgroupBox) files(sandbox string) (f initcall.Files, done func(), err error) {
+	var opened []*os.File
+	done = func() {
+		for _, file := range opened {
+			_ = file.Close()
+		}
+	}
+	open := func(dir string) int {
+		file, openErr := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if openErr != nil {
+			err = fmt.Errorf("open a cgroup for the sandbox: %w", openErr)
+			return -1
+		}
+		opened = append(opened, file)
+		return int(file.Fd())
+	}
+	f.V2 = b.cgroupFD
+	for _, h := range b.all.v1 {
+		f.Enter = append(f.Enter, open(b.dir(h)))
+		f.Leave = append(f.Leave, open(filepath.Join(h.mount, sandbox)))
+	}
+	return f, done, err
+}

@@ -1,0 +1,388 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"rota/agent/plan"
+	"rota/agent/runtime"
+	"rota/agent/runtime/container"
+	"rota/agent/runtime/container/containertest"
+	"rota/agent/runtime/container/initcall"
+	"rota/internal/need"
+)
+
+// sandboxMark is a variable of all attempts of the tests in sandboxes. Its value is the folder of
+// their supervisor.
+const sandboxMark = "ROTA_SANDBOX_TEST"
+
+// sandboxNode is a node that runs containers: containerd, a supervisor, and a manager as an agent
+// has it.
+type sandboxNode struct {
+	t      *testing.T
+	daemon *containertest.Daemon
+	o      runtime.Options
+	opts   container.Options
+	m      *container.Manager
+	c      *runtime.Client
+}
+
+func newSandboxNode(t *testing.T, mode string) *sandboxNode {
+	t.Helper()
+	need.Containerd(t)
+	n := &sandboxNode{t: t, daemon: containertest.Start(t), o: options(t.TempDir(), mode)}
+	conn, err := container.Connect(t.Context(), n.daemon.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	n.opts = container.Options{
+		Containerd: conn, Dir: filepath.Join(n.o.Dir, runtime.SandboxesName), Init: containertest.Init(t),
+		Cgroup: cgroupParent + "-sandboxes", Logger: hclog.NewNullLogger(),
+	}
+	t.Cleanup(n.clean)
+	archive, err := os.Open(containertest.Archive(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	if _, err := conn.Import(t.Context(), archive, ""); err != nil {
+		t.Fatal(err)
+	}
+	n.o.ProcessesMax = bombMax
+	n.restart()
+	return n
+}
+
+// restart is an agent that has just started.
+func (n *sandboxNode) restart() {
+	n.t.Helper()
+	n.c = dial(n.t, n.o)
+	var err error
+	if n.m, err = container.NewManager(n.opts); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// clean removes all sandboxes, and fails if anything is left of them.
+func (n *sandboxNode) clean() {
+	if n.m == nil {
+		return
+	}
+	containertest.Wait(n.t, "sandboxes are removed", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return n.m.Keep(ctx, func() []uint64 { return nil }) == nil
+	})
+	containertest.RemoveCgroups(n.t, n.opts.Cgroup)
+	if left := n.processes(); len(left) > 0 {
+		n.t.Errorf("processes are left: %v", left)
+	}
+}
+
+// processes are those of attempts that are alive.
+func (n *sandboxNode) processes() (out []string) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		if strings.Contains(string(env), sandboxMark+"="+n.o.Dir+"\x00") {
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// open opens the sandbox of trajectory 1, as an agent does before each action.
+func (n *sandboxNode) open(user string) container.Sandbox {
+	n.t.Helper()
+	if err := n.c.MakeTrajectory(n.t.Context(), 1); err != nil {
+		n.t.Fatal(err)
+	}
+	sb, err := n.m.Open(n.t.Context(), container.Spec{
+		Trajectory: 1, Incarnation: 7, Image: containertest.ImageName, User: user, Home: runtime.TrajectoryDir(n.o.Dir, 1),
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return sb
+}
+
+// attempt is one that runs a script in a sandbox.
+func (n *sandboxNode) attempt(sb container.Sandbox, number uint64, script string) runtime.Spec {
+	s := shell(key(number), script)
+	s.Trajectory = 1
+	s.Env = append(s.Env, append(sb.Env, sandboxMark+"="+n.o.Dir)...)
+	s.Sandbox = &runtime.Sandbox{SocketDir: sb.SocketDir, Cgroup: sb.Cgroup, User: sb.User, Dir: sb.Dir}
+	return s
+}
+
+// forEachCgroupMode is forEachMode where there are cgroups, one mode at a time: each has a
+// containerd.
+func forEachCgroupMode(t *testing.T, test func(t *testing.T, mode string)) {
+	for _, mode := range []string{runtime.ModeHybrid, runtime.ModeCgroupV1, runtime.ModeCgroupV2} {
+		t.Run(mode, func(t *testing.T) {
+			if !hierarchiesHere()[mode] {
+				t.Skipf("this machine has no %s", mode)
+			}
+			test(t, mode)
+		})
+	}
+}
+
+// bombMax is how many processes an attempt in a sandbox may have.
+const bombMax = 40
+
+// Attempts in one sandbox have limits of their own, and what hits a limit is what ends.
+func TestAttemptsInASandboxHaveLimits(t *testing.T) {
+	forEachCgroupMode(t, func(t *testing.T, mode string) {
+		n := newSandboxNode(t, mode)
+		sb := n.open("")
+		e := runOne(t, n.c, n.attempt(sb, 1, `echo $0 $FROM_IMAGE $ROTA_TRAJECTORY_DIR; pwd; echo wrong >&2; exit 3`))
+		if string(e.Stdout) != "sh yes /workspace\n/work\n" || string(e.Stderr) != "wrong\n" || e.ExitCode != 3 || e.Reason != plan.ReasonExited {
+			t.Errorf("ended with %+v", e)
+		}
+		cpus := n.attempt(sb, 2, "grep Cpus_allowed_list /proc/self/status; cat /proc/self/oom_score_adj")
+		cpus.CPUs = []int{1}
+		if e := runOne(t, n.c, cpus); string(e.Stdout) != "Cpus_allowed_list:\t1\n500\n" {
+			t.Errorf("with CPU 1 it has %q (%+v)", e.Stdout, e)
+		}
+		big := n.attempt(sb, 3, "dd if=/dev/zero of=/dev/null bs=268435456 count=1")
+		big.MemoryBytes = 64 << 20
+		if e := runOne(t, n.c, big); !lacks(n.c, "memory limits: no") && e.Reason != plan.ReasonOutOfMemory {
+			t.Errorf("out of memory: %+v", e)
+		}
+		slow := n.attempt(sb, 4, "sleep 1000 & sleep 1000")
+		slow.Timeout = 50 * time.Millisecond
+		if e := runOne(t, n.c, slow); e.Reason != plan.ReasonTimeout {
+			t.Errorf("a timeout: %+v", e)
+		}
+		if e := runOne(t, n.c, n.attempt(sb, 5, "sleep 1000 & busybox setsid sleep 1000 & echo done")); string(e.Stdout) != "done\n" {
+			t.Errorf("with something left behind: %+v", e)
+		}
+		if left := n.processes(); len(left) > 0 {
+			t.Errorf("left by attempts that have ended: %v", left)
+		}
+		if !lacks(n.c, "limits of processes") {
+			n.bomb(sb)
+		}
+		if e := runOne(t, n.c, n.attempt(sb, 9, "echo alive")); string(e.Stdout) != "alive\n" {
+			t.Errorf("after all that: %+v", e)
+		}
+	})
+}
+
+// bomb has one attempt use up its limit of processes while another runs, and one try to have more.
+func (n *sandboxNode) bomb(sb container.Sandbox) {
+	t := n.t
+	t.Helper()
+	const fill = "i=2; while test $i -lt %d; do sleep 1000 & i=$((i+1)); done; echo full; sleep 1000"
+	start(t, n.c, n.attempt(sb, 6, fmt.Sprintf(fill, bombMax)))
+	written(t, n.o, key(6), "full")
+	if e := runOne(t, n.c, n.attempt(sb, 7, "(echo beside) | cat")); string(e.Stdout) != "beside\n" {
+		t.Errorf("beside an attempt with %d processes: %+v", bombMax, e)
+	}
+	if err := n.c.Kill(t.Context(), key(6), plan.ReasonCanceled); err != nil {
+		t.Fatal(err)
+	}
+	if e := nextExit(t, n.c); e.Reason != plan.ReasonCanceled || len(e.Stderr) > 0 {
+		t.Errorf("with %d processes: %+v", bombMax, e)
+	}
+	if e := runOne(t, n.c, n.attempt(sb, 8, fmt.Sprintf(fill, bombMax+2))); e.ExitCode == 0 || len(e.Stdout) > 0 {
+		t.Errorf("with more than %d processes: %+v", bombMax, e)
+	}
+	bomb := n.attempt(sb, 10, "(bomb() { bomb | bomb & }; while :; do bomb; done) & exec sleep 1000")
+	bomb.Timeout = time.Second
+	if e := runOne(t, n.c, bomb); e.Reason != plan.ReasonTimeout {
+		t.Errorf("a bomb: %+v", e)
+	}
+	if left := n.processes(); len(left) > 0 {
+		t.Errorf("left by a bomb: %v", left)
+	}
+}
+
+// Standard input, signals and terminals are those of any attempt, for whatever user.
+func TestStreamsReachASandbox(t *testing.T) {
+	n := newSandboxNode(t, "")
+	sb := n.open("worker")
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	in := n.attempt(sb, 1, "cat /dev/stdin | busybox sha256sum >/dev/stdout; id -u >&2")
+	in.Stdin = true
+	start(t, n.c, in)
+	feed(t, n.c, key(1), "", 0, data, true)
+	if e := nextExit(t, n.c); string(e.Stdout) != fmt.Sprintf("%x  -\n", sha256.Sum256(data)) || string(e.Stderr) != "1000\n" {
+		t.Errorf("it read something else: %+v", e)
+	}
+
+	tty := n.attempt(sb, 2, `test -t 0 && test -t 1 && test -t 2 && echo terminal; busybox stty size; echo line >/dev/tty; echo again >/dev/stdout
+		trap 'echo caught' INT
+		while read line; do echo "got $line"; busybox stty size; done; echo end`)
+	tty.TTY = &runtime.Terminal{Rows: 24, Columns: 80}
+	start(t, n.c, tty)
+	written(t, n.o, key(2), "terminal\r\n24 80\r\nline\r\nagain\r\n")
+	reached(t, n.c, key(2))
+	if err := n.c.ResizeTerminal(t.Context(), key(2), runtime.Terminal{Rows: 50, Columns: 132}); err != nil {
+		t.Fatal(err)
+	}
+	feed(t, n.c, key(2), "", 0, []byte("hello\n"), false)
+	written(t, n.o, key(2), "got hello\r\n50 132\r\n")
+	feed(t, n.c, key(2), "", 6, nil, true)
+	if e := nextExit(t, n.c); e.ExitCode != 0 || !strings.HasSuffix(written(t, n.o, key(2), "end"), "end\r\n") {
+		t.Errorf("a terminal: %+v", e)
+	}
+
+	start(t, n.c, n.attempt(sb, 3, `trap 'echo group' USR1
+		busybox setsid sh -c 'trap "echo other" USR1; echo up; while :; do sleep 0.01; done' &
+		while :; do sleep 0.01; done`))
+	written(t, n.o, key(3), "up")
+	signal := runtime.Signal{Number: int(syscall.SIGUSR1)}
+	signaled(t, n.c, key(3), signal)
+	if got := written(t, n.o, key(3), "group"); strings.Contains(got, "other") {
+		t.Errorf("a signal to the group reached another: %q", got)
+	}
+	signal.All = true
+	signaled(t, n.c, key(3), signal)
+	written(t, n.o, key(3), "other")
+	signaled(t, n.c, key(3), runtime.Signal{Number: int(syscall.SIGKILL)})
+	if e := nextExit(t, n.c); e.Signal != int(syscall.SIGKILL) || e.Reason != plan.ReasonSignaled {
+		t.Errorf("ended with %+v", e)
+	}
+	start(t, n.c, n.attempt(sb, 4, "echo up; exec sleep 1000"))
+	written(t, n.o, key(4), "up")
+	signaled(t, n.c, key(4), runtime.Signal{Number: int(syscall.SIGINT)})
+	if e := nextExit(t, n.c); e.Signal != int(syscall.SIGINT) {
+		t.Errorf("interrupted, it ended with %+v", e)
+	}
+	missing := n.attempt(sb, 5, "")
+	missing.Argv = []string{"no-such-program"}
+	if e := runOne(t, n.c, missing); e.Reason != plan.ReasonStartFailed || !strings.Contains(e.Message, "no-such-program") {
+		t.Errorf("a program that the image lacks: %+v", e)
+	}
+}
+
+// firstProcess is the ID of a sandbox's first process on the node.
+func firstProcess(t *testing.T, sb container.Sandbox) int {
+	t.Helper()
+	conn, err := initcall.Dial(sb.SocketDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return peer(t, conn)
+}
+
+// parentOfProcess is that of a process.
+func parentOfProcess(t *testing.T, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state string
+	var parent int
+	if _, err := fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &parent); err != nil {
+		t.Fatal(err)
+	}
+	return parent
+}
+
+// What docs/sandboxes.md says of processes that are killed.
+func TestSandboxesOutliveWhatIsKilled(t *testing.T) {
+	n := newSandboxNode(t, "")
+	sb := n.open("")
+	const work = "echo up; touch /root/kept /workspace/kept; while ! test -e /workspace/go; do sleep 0.01; done; echo went"
+	end := func(number uint64, want plan.Reason) {
+		t.Helper()
+		if e := nextExit(t, n.c); e.Key != key(number) || e.Reason != want {
+			t.Errorf("%+v; want %v", e, want)
+		}
+		if err := n.c.Forget(t.Context(), []plan.Key{key(number)}); err != nil {
+			t.Fatal(err)
+		}
+		if left := n.processes(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+
+	// The agent: the next one finds the action and the sandbox.
+	start(t, n.c, n.attempt(sb, 1, work))
+	written(t, n.o, key(1), "up")
+	n.c.Close()
+	n.restart()
+	if running, _, err := n.c.List(t.Context()); err != nil || len(running) != 1 {
+		t.Fatalf("the next agent finds %v, %v", running, err)
+	}
+	first := firstProcess(t, sb)
+	sb = n.open("")
+	if _, err := os.Create(filepath.Join(runtime.TrajectoryDir(n.o.Dir, 1), "go")); err != nil {
+		t.Fatal(err)
+	}
+	end(1, plan.ReasonExited)
+
+	// The supervisor: actions end, the sandbox goes on.
+	start(t, n.c, n.attempt(sb, 2, "echo up; sleep 1000 & sleep 1000"))
+	written(t, n.o, key(2), "up")
+	kill(t, n.c.Describe().PID, syscall.SIGKILL)
+	waitLost(t, n.c)
+	n.restart()
+	end(2, plan.ReasonSupervisorLost)
+	sb = n.open("")
+	if e := runOne(t, n.c, n.attempt(sb, 3, "ls /root/kept /workspace/kept")); e.ExitCode != 0 || firstProcess(t, sb) != first {
+		t.Errorf("after the supervisor's end: %+v", e)
+	}
+
+	// The first process and its shim: actions end, and the sandbox starts again with its files.
+	for number, victim := range map[uint64]func() int{
+		4: func() int { return firstProcess(t, sb) },
+		6: func() int { return parentOfProcess(t, firstProcess(t, sb)) },
+	} {
+		start(t, n.c, n.attempt(sb, number, "echo up; sleep 1000 & sleep 1000"))
+		written(t, n.o, key(number), "up")
+		kill(t, victim(), syscall.SIGKILL)
+		end(number, plan.ReasonSupervisorLost)
+		sb = n.open("")
+		if e := runOne(t, n.c, n.attempt(sb, number+1, "ls /root/kept /workspace/kept")); e.ExitCode != 0 {
+			t.Errorf("started again: %+v", e)
+		}
+	}
+
+	// containerd: what is open goes on.
+	n.daemon.Kill()
+	sb = n.open("")
+	if e := runOne(t, n.c, n.attempt(sb, 8, "ls /root/kept")); e.ExitCode != 0 {
+		t.Errorf("without containerd: %+v", e)
+	}
+	n.daemon.Run()
+}
+
+// peer is the process that listens at the other side.
+func peer(t *testing.T, conn *net.UnixConn) (pid int) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		credentials, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		pid = int(credentials.Pid)
+	})
+	if err != nil || pid == 0 {
+		t.Fatalf("nobody listens: %v", err)
+	}
+	return pid
+}

@@ -1,0 +1,150 @@
+"""Actions that run while the program goes on: standard input, signals, terminals and output."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Iterator
+
+from .errors import ActionFailed, Error
+from .spec import Action
+
+if TYPE_CHECKING:
+    from .client import Client
+
+#: How much input one call carries, the most that one may.
+_INPUT = 64 << 10
+#: Reasons for which there is nobody who reads input any more.
+_DEAF = ("INPUT_CLOSED", "ATTEMPT_ENDED", "ACTION_NOT_FOUND")
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """A piece of what an action wrote.
+
+    stream: "stdout" or "stderr". With a terminal, all is "stdout".
+    offset: where it is in its stream. A jump says that older output was dropped.
+    """
+
+    stream: str
+    data: bytes
+    offset: int
+
+
+class Process:
+    """An action that ``Client.start`` has submitted. Leaving its context cancels it, if it runs."""
+
+    def __init__(self, client: Client, action: int):
+        self.client = client
+        self.id = action
+        self._writer = client.request_id()
+        self._offset = 0
+        self._attempt = 0
+
+    def write(self, data: bytes | str) -> None:
+        """Writes to the standard input, of an action that was started with stdin or tty.
+
+        Returns when all of it is written, and waits for the action to start and to read it.
+        Each byte arrives once. Raises Error with the reason INPUT_CLOSED if the command has closed
+        its standard input, and ATTEMPT_ENDED if it has ended.
+        """
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        while raw:
+            before = self._offset
+            self._input(raw[:_INPUT], False)
+            raw = raw[self._offset - before :]
+
+    def close_stdin(self) -> None:
+        """Ends the standard input. On a terminal it is Ctrl-D."""
+        while not self._input(b"", True):
+            pass
+
+    def _input(self, data: bytes, eof: bool) -> bool:
+        request = {"actionId": str(self.id), "writer": self._writer, "data": base64.b64encode(data).decode(), "eof": eof}
+        while True:
+            try:
+                answer = self.client.call(
+                    "StreamService/WriteActionInput", {**request, "attempt": self._attempt, "offset": str(self._offset)}
+                )
+            except Error as err:
+                if err.reason != "ACTION_QUEUED":
+                    raise
+                continue  # the call has waited between its tries
+            # What was written to one attempt is not there in the next.
+            self._attempt, self._offset = answer["attempt"], int(answer.get("offset", 0))
+            return answer.get("closed", False)
+
+    def feed(self, data: bytes | str) -> None:
+        """Writes all of the standard input and ends it, as far as the command reads it."""
+        try:
+            self.write(data)
+            self.close_stdin()
+        except Error as err:
+            if err.reason not in _DEAF:
+                raise
+
+    def send_signal(self, signal: str | int, all: bool = False) -> None:
+        """Sends a signal such as "INT" or signal.SIGINT to the process group of the command.
+
+        all: to every process of the action. It must run; see docs/api.md for the signals.
+        """
+        text = str(int(signal)) if isinstance(signal, int) else signal
+        request = {"actionId": str(self.id), "signal": text, "all": all, "requestId": self.client.request_id()}
+        self.client.call("StreamService/SignalAction", request)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Changes the size of its terminal."""
+        size = {"rows": rows, "columns": columns}
+        self.client.call("StreamService/ResizeActionTerminal", {"actionId": str(self.id), "size": size})
+
+    def poll(self) -> Action | None:
+        """The action if it has ended, else None."""
+        now = self.client.get(self.id)
+        return now if now.ended else None
+
+    def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Action:
+        """As Client.wait. With check, ActionFailed is raised unless it succeeded."""
+        action = self.client.wait(self.id, timeout_s)
+        if check and not action.succeeded:
+            raise ActionFailed(action)
+        return action
+
+    def cancel(self) -> None:
+        """Ends it."""
+        self.client.cancel(self.id)
+
+    def output(self, follow: bool = True) -> Iterator[Output]:
+        """What it writes, from its node, as far as that keeps it.
+
+        follow: until it has ended; waits for it to start. Otherwise what there is now.
+        A server may be lost meanwhile: each byte comes once.
+        """
+        request: dict = {"actionId": str(self.id), "attempt": 0, "follow": follow}
+        reached = {"stdout": 0, "stderr": 0}
+        give_up = time.monotonic() + self.client.retry_s
+        while True:
+            request.update({name + "Offset": str(offset) for name, offset in reached.items()})
+            try:
+                for message in self.client.stream("ActionService/ReadActionOutput", request):
+                    chunk = message["chunk"]
+                    request["attempt"] = chunk["attempt"]
+                    name = chunk["stream"].removeprefix("OUTPUT_STREAM_").lower()
+                    data, offset = base64.b64decode(chunk.get("data", "")), int(chunk.get("offset", 0))
+                    reached[name] = offset + len(data)
+                    give_up = time.monotonic() + self.client.retry_s
+                    yield Output(name, data, offset)
+                return
+            except TimeoutError:
+                give_up = time.monotonic() + self.client.retry_s  # it was silent, and nothing is wrong
+            except Error as err:
+                if err.retry_after is None or time.monotonic() > give_up:
+                    raise
+                time.sleep(max(err.retry_after, 0.05))
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.poll() is None:
+            self.cancel()

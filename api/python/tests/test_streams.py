@@ -1,0 +1,108 @@
+"""Standard input, signals, terminals and output of actions."""
+
+import asyncio
+import base64
+import hashlib
+import os
+import signal
+import unittest
+
+import rota
+
+from .test_client import LOST, Server, refusal
+
+SERVERS = os.environ.get("ROTA_SERVERS", "").split()
+
+
+def took(offset, closed=False):
+    return 200, {}, {"attempt": 1, "offset": str(offset), "closed": closed}
+
+
+class Input(unittest.TestCase):
+    def process(self, server):
+        client = rota.Client(server.address, retry_s=2.0)
+        self.addCleanup(client.close)
+        return rota.Process(client, 7)
+
+    def test_input_is_repeated_from_its_offset(self):
+        queued = refusal(503, "unavailable", "ACTION_QUEUED", "0.010s")
+        with Server(queued, LOST, took(3), took(5), took(5, closed=True)) as server:
+            process = self.process(server)
+            process.write("hello")
+            process.close_stdin()
+        sent = [(int(body["offset"]), base64.b64decode(body["data"]), body["eof"]) for _, body in server.asked]
+        self.assertEqual(sent, [(0, b"hello", False)] * 3 + [(3, b"lo", False), (5, b"", True)])
+        self.assertEqual(len({body["writer"] for _, body in server.asked}), 1)
+
+    def test_nobody_has_to_read_all_of_it(self):
+        with Server(refusal(400, "failed_precondition", "INPUT_CLOSED")) as server:
+            self.process(server).feed("hello")
+            with self.assertRaises(rota.Error):
+                self.process(server).write("hello")
+
+    def test_input_without_an_offset_is_not_repeated(self):
+        with Server(LOST, took(1)) as server:
+            process = self.process(server)
+            with self.assertRaises(rota.UnknownOutcome):
+                process.client.call("StreamService/WriteActionInput", {"actionId": "7", "data": "eA=="})
+
+    def test_a_signal_has_one_request_id(self):
+        with Server(LOST, (200, {}, {"attempt": 1})) as server:
+            self.process(server).send_signal(signal.SIGINT)
+        self.assertEqual([body["signal"] for _, body in server.asked], ["2", "2"])
+        self.assertEqual(len({body["requestId"] for _, body in server.asked}), 1)
+
+    def test_streams_are_for_commands(self):
+        self.assertEqual(rota.spec(["sh"], tty=(24, 80))["tty"], {"rows": 24, "columns": 80})
+        self.assertNotIn("stdin", rota.spec(["sh"]))
+        with self.assertRaises(TypeError):
+            rota.spec(http="http://127.0.0.1/", stdin=True)
+
+
+@unittest.skipUnless(SERVERS, "ROTA_SERVERS names no cluster")
+class Streams(unittest.TestCase):
+    def setUp(self):
+        self.client = rota.Client(*SERVERS)
+        self.addCleanup(self.client.close)
+
+    def test_run_passes_input(self):
+        data = os.urandom(1 << 20)
+        action = self.client.run(["sha256sum"], stdin=data, check=True)
+        self.assertEqual(action.stdout.split()[0], hashlib.sha256(data).hexdigest())
+        self.assertEqual(self.client.run(["cat"], stdin="").stdout, "")
+        self.assertEqual(self.client.run(["head", "-c", "1"], stdin=b"x" * (1 << 20)).stdout, "x")
+
+    def test_a_conversation(self):
+        with self.client.start(["sh", "-c", "while read line; do echo got $line; done; echo end >&2"], stdin=True) as process:
+            pieces = process.output()
+            process.write("one\n")
+            self.assertEqual(next(pieces), rota.Output("stdout", b"got one\n", 0))
+            process.write("two\n")
+            self.assertEqual(next(pieces), rota.Output("stdout", b"got two\n", 8))
+            process.close_stdin()
+            self.assertEqual(list(pieces), [rota.Output("stderr", b"end\n", 0)])
+            self.assertTrue(process.wait(check=True).succeeded)
+
+    def test_a_terminal_and_a_signal(self):
+        with self.client.start(["sh", "-c", "stty size; read line; stty size; while :; do sleep 0.05; done"], tty=(24, 80)) as process:
+            pieces = process.output()
+            self.assertEqual(next(pieces).data, b"24 80\r\n")
+            process.resize(50, 132)
+            process.write("\n")
+            seen = b""
+            while b"50 132" not in seen:
+                seen += next(pieces).data
+            process.send_signal("INT")
+            self.assertEqual(process.wait().reason, "SIGNALED")
+
+    def test_coroutines(self):
+        async def converse():
+            client = rota.AsyncClient(*SERVERS)
+            self.assertEqual((await client.run(["cat"], stdin="text")).stdout, "text")
+            async with await client.start(["cat"], stdin=True) as process:
+                await process.write("a")
+                await process.close_stdin()
+                self.assertEqual(b"".join([piece.data async for piece in process.output()]), b"a")
+                await process.wait(check=True)
+
+        asyncio.run(converse())

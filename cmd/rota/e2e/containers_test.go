@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"rota/agent/runtime/container"
+	"rota/agent/runtime/container/containertest"
+	"rota/cmd/internal/devcluster"
+	"rota/internal/need"
+)
+
+// sandboxes counts the containers that rota has in a containerd.
+func (w *world) sandboxes(c *container.Containerd) int {
+	w.Helper()
+	ids, err := c.Sandboxes(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return len(ids)
+}
+
+// TestATrajectoryInAContainer imports an image, opens a trajectory in it, runs commands that find
+// the files of earlier ones while agent and supervisor are killed, and closes it.
+func TestATrajectoryInAContainer(t *testing.T) {
+	t.Parallel()
+	need.Containerd(t)
+	daemon := containertest.Start(t)
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1, AgentArgs: []string{
+		"--containerd", daemon.Address, "--rota-init", containertest.Init(t),
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := container.Connect(ctx, daemon.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	rota := func(args ...string) string {
+		t.Helper()
+		out, stderr, _, code := w.rota(strings.Join(w.cluster.Addrs(), ","), args...)
+		if out += stderr.text.String(); code != 0 {
+			t.Fatalf("rota %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+		}
+		return out
+	}
+	if out := rota("image", "import", containertest.Archive(t), "--name", "tools:1", "--containerd", daemon.Address); !strings.Contains(out, "tools:1") {
+		t.Errorf("imported %q", out)
+	}
+	id := strings.Fields(rota("trajectory", "open", "--memory", "64MiB", "--image", "tools:1", "--user", "worker"))[1]
+	given := filepath.Join(t.TempDir(), "given")
+	if err := os.WriteFile(given, []byte("from outside\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rota("cp", given, id+":")
+	if out := rota("run", "--trajectory", id, "--", "sh", "-c", "id -u; pwd; cat /workspace/given; echo 1 >/tmp/note; echo 2 >/workspace/note"); out != "1000\n/work\nfrom outside\n" {
+		t.Errorf("the first command wrote %q", out)
+	}
+	agent := w.cluster.Agents[0]
+	w.kill(agent)
+	w.start(agent)
+	w.signal(w.supervisor(agent), syscall.SIGKILL)
+	if out := rota("exec", id, "--", "sh", "-c", "cat /tmp/note /workspace/note"); out != "1\n2\n" {
+		t.Errorf("the second command found %q", out)
+	}
+	back := filepath.Join(t.TempDir(), "note")
+	rota("cp", id+":note", back)
+	if text, err := os.ReadFile(back); err != nil || string(text) != "2\n" {
+		t.Errorf("copied back: %q, %v", text, err)
+	}
+	if out := rota("run", "--", "sh", "-c", "test -e /workspace/note || echo outside"); out != "outside\n" {
+		t.Errorf("a command of no trajectory: %q", out)
+	}
+	if n := w.sandboxes(c); n != 1 {
+		t.Errorf("%d sandboxes", n)
+	}
+	rota("trajectory", "close", id)
+	w.until("the sandbox is removed", func() bool { return w.sandboxes(c) == 0 })
+	dir := filepath.Join(agent.Dir, "data", "runtime", "sandboxes")
+	w.until("its folder is removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
+}

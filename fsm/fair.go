@@ -1,0 +1,162 @@
+package fsm
+
+import (
+	"slices"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/sched/order"
+)
+
+// Namespaces share what they compete for by weight (docs/scheduling.md, "Shares of namespaces").
+// Each is charged for what it is granted, and what it really used is settled when that ends.
+
+// windowUnitUS is what a unit of a quota with a window is charged: it is used up, however long
+// the call takes.
+const windowUnitUS = 1_000_000
+
+// updateNamespace changes the weight and the limits of a namespace.
+func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
+	ns, r := x.namespace(c.Name)
+	if r != nil {
+		return r
+	}
+	s := *x.s.SettingsOf(ns.ID)
+	for _, change := range []struct {
+		to   *uint32
+		said *uint32
+	}{{&s.Weight, c.Weight}, {&s.QueuedMax, c.QueuedMax}, {&s.RunningMax, c.RunningMax}, {&s.CoresMax, c.CoresMax}, {&s.GPUsMax, c.GpusMax}} {
+		if change.said != nil {
+			*change.to = *change.said
+		}
+	}
+	if s.Weight == 0 || s.Weight > state.NamespaceWeightMax {
+		return refuse(codeInvalidArgument, "INVALID", "the weight of a namespace is 1 to %d, not %d", state.NamespaceWeightMax, s.Weight)
+	}
+	x.s.PutSettings(&s)
+	x.roomFreed.add(ns.ID)
+	return &logv1.Result{Count: 1}
+}
+
+// mayQueue refuses so many more actions of a namespace than its limits allow for.
+func (x *execution) mayQueue(ns *state.Namespace, n int) *logv1.Result {
+	s := x.s.SettingsOf(ns.ID)
+	if has := x.s.NamespaceQueued(ns.ID); s.QueuedMax > 0 && has+n > int(s.QueuedMax) {
+		const wait = 1_000_000_000
+		return retryAfter(refuse(codeResourceExhausted, "NAMESPACE_QUEUE_FULL",
+			"namespace %q has %d queued actions, and may have %d; submit more when some have started, or ask an operator to run: rota operator namespace set %s --max-queued N",
+			ns.Name, has, s.QueuedMax, ns.Name), wait)
+	}
+	return nil
+}
+
+// withinLimits refuses an action, or a gang by its first action, that its namespace could never run.
+func (x *execution) withinLimits(a *state.Action) *logv1.Result {
+	s := x.s.SettingsOf(a.Namespace)
+	name := x.s.Namespace(a.Namespace).Name
+	what, n, exceeds := "action", uint32(1), order.Exceeds
+	if a.GangSize > 0 {
+		what, n, exceeds = "gang", a.GangSize, order.GangExceeds
+	}
+	const raise = "ask an operator to raise that with: rota operator namespace set"
+	switch exceeds(s, state.Held{}, a) {
+	case order.RunningLimit:
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s has %d actions, and namespace %q may run at most %d at once: "+raise, what, n, name, s.RunningMax)
+	case order.CoresLimit:
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d cores, and namespace %q may hold at most %d: "+raise, what, n*a.CoresMin, name, s.CoresMax)
+	case order.GPUsLimit:
+		return refuse(codeInvalidArgument, "UNSATISFIABLE", "the %s asks for %d GPUs, and namespace %q may hold at most %d: "+raise, what, n*a.GPUs().Degrees[0], name, s.GPUsMax)
+	}
+	return nil
+}
+
+// useRoom has all queues looked at in which actions wait of namespaces that hold less than before,
+// or may hold more.
+func (x *execution) useRoom() {
+	for ns, ok := x.roomFreed.pop(); ok; ns, ok = x.roomFreed.pop() {
+		x.lookAtQueuesOf(ns)
+	}
+}
+
+func (x *execution) lookAtQueuesOf(ns state.NamespaceID) {
+	x.s.Queues(func(q state.Queue, _ int) bool {
+		if _, room := q.Beside(); room {
+			return true
+		}
+		x.budget--
+		x.s.QueuedOf(q, ns, 0, func(state.ActionID) bool {
+			x.dirty.add(q)
+			return false
+		})
+		return true
+	})
+}
+
+// chargeAttempt charges a namespace for an attempt that starts, and returns what: nothing if it is
+// the only one.
+func (x *execution) chargeAttempt(a *state.Action, g uint32) (us uint64) {
+	q := a.KeyResource()
+	if !x.s.Shares() || q == (state.Queue{}) {
+		return 0
+	}
+	units := uint64(a.CoresMin)
+	if a.GPUs() != nil {
+		units = uint64(g)
+	}
+	return x.charge(q, a.Namespace, units)
+}
+
+func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) uint64 {
+	clocks, us := order.Grant(x.s, x.s.Clocks(q), q, ns, units)
+	x.s.PutClocks(clocks)
+	return us
+}
+
+// settleAttempt corrects what was charged for an attempt that ends now, and has those looked at that
+// waited for its namespace to hold less.
+func (x *execution) settleAttempt(t *state.Attempt) {
+	a := x.s.Action(t.Action)
+	if s := x.s.SettingsOf(a.Namespace); s.Limits() {
+		x.roomFreed.add(a.Namespace)
+	}
+	if clocks := x.s.Clocks(a.KeyResource()); t.ChargedUS > 0 && clocks != nil {
+		held := uint64(max(0, x.now()-t.StartedAt)) / 1000
+		used := t.Used(x.now()) / 1000
+		if a.GPUs() != nil {
+			used = held * uint64(t.Chunk.Units)
+		}
+		x.s.PutClocks(order.Settle(x.s, clocks, a.Namespace, t.ChargedUS, used, held))
+	}
+}
+
+// chargeQuota charges a namespace for units of a quota that an action is given, and returns the
+// action's charges with that.
+func (x *execution) chargeQuota(a *state.Action, q *state.Quota, units uint32) []uint64 {
+	if !x.s.Shares() {
+		return a.ChargedUS
+	}
+	us := x.charge(state.QueueOf(state.QuotaQueue, q.ID), a.Namespace, uint64(units))
+	charged := slices.Clone(a.ChargedUS)
+	for len(charged) < len(a.QuotaKeys) { // it was given some while nobody shared
+		charged = append(charged, 0)
+	}
+	return append(charged, us)
+}
+
+// settleQuota corrects what an action was charged for the i-th quota that it gives back: for a
+// limit of concurrency by how long it ran, for a window by what stays in it.
+func (x *execution) settleQuota(a *state.Action, i int, q *state.Quota, ran bool, used uint32) {
+	clocks := x.s.Clocks(state.QueueOf(state.QuotaQueue, q.ID))
+	if i >= len(a.ChargedUS) || a.ChargedUS[i] == 0 || clocks == nil {
+		return
+	}
+	held, us := uint64(windowUnitUS), uint64(used)*windowUnitUS
+	if !q.Windowed() {
+		held, us = 0, 0
+		if ran {
+			held = uint64(max(0, x.now()-a.StartedAt)) / 1000
+			us = held * uint64(a.Needs.Quotas[i].Units)
+		}
+	}
+	x.s.PutClocks(order.Settle(x.s, clocks, a.Namespace, a.ChargedUS[i], us, held))
+}

@@ -1,0 +1,20 @@
+package fsm
+
+import logv1 "rota/api/gen/log/v1"
+
+// updateNamespace reads
+//
+//	set-namespace name=a weight=3 queued=5 running=2 cores=4 gpus=1
+func (a args) updateNamespace() *logv1.Command {
+	c := &logv1.UpdateNamespace{Name: a.text("name")}
+	for _, f := range []struct {
+		word string
+		to   **uint32
+	}{{"weight", &c.Weight}, {"queued", &c.QueuedMax}, {"running", &c.RunningMax}, {"cores", &c.CoresMax}, {"gpus", &c.GpusMax}} {
+		if a.text(f.word) != "" {
+			n := uint32(a.num(f.word, 0))
+			*f.to = &n
+		}
+	}
+	return &logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: c}}
+}

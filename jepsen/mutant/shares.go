@@ -1,0 +1,29 @@
+package mutant
+
+// shares are bugs of the shares and limits of namespaces.
+var shares = []Mutant{
+	{
+		Name:  "weights-ignored",
+		Bug:   "all namespaces are charged alike, whatever their weights are",
+		Edits: []Edit{{"sched/order/clock.go", "lead+us/int64(v.SettingsOf(ns).Weight)))", "lead+us))"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestWeightsDivide"}},
+	},
+	{
+		Name:  "idle-credit",
+		Bug:   "a namespace that was idle is owed what it left to others",
+		Edits: []Edit{{"sched/order/clock.go", "		if !v.Waits(c.Namespace, q) {", "		if false {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestWhatIsIdleIsLent"}},
+	},
+	{
+		Name:  "limit-ignored",
+		Bug:   "actions of a namespace start that holds all the cores that it may have",
+		Edits: []Edit{{"sched/order/fair.go", "	case s.CoresMax > 0 && a.CoresMin > 0 && held.Cores+n*int(a.CoresMin) > int(s.CoresMax):", "	case false:"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestLimitsHold"}},
+	},
+	{
+		Name:  "never-settled",
+		Bug:   "a namespace is charged what its actions take in the mean of all, whatever they took",
+		Edits: []Edit{{"sched/order/clock.go", "	own.Lead = ahead(own.Lead, v, ns, int64(usedUS)-int64(chargedUS))\n	own.MeanUS = learned(own.MeanUS, heldUS)\n", ""}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestWeightsDivide"}},
+	},
+}

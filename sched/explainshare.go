@@ -1,0 +1,59 @@
+package sched
+
+import (
+	"fmt"
+
+	"rota/fsm/state"
+	"rota/sched/order"
+)
+
+// explainLimit says which limit of its namespace an action waits for; empty if it is none.
+func explainLimit(v *state.State, a *state.Action) string {
+	if a.Queue() == (state.Queue{}) && a.Gang == 0 {
+		return ""
+	}
+	s, held := v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace)
+	never := held == state.Held{} // it is alone, and does not start
+	what, n := "the action", max(1, a.GangSize)
+	if a.Gang != 0 {
+		what = "its gang"
+	}
+	var text string
+	switch LimitOf(v, a) {
+	case order.RunningLimit:
+		text = fmt.Sprintf("waits for its namespace %s: it runs %d of at most %d actions", v.Namespace(a.Namespace).Name, held.Running, s.RunningMax)
+	case order.CoresLimit:
+		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d cores, and %s needs %d", v.Namespace(a.Namespace).Name, held.Cores, s.CoresMax, what, n*a.CoresMin)
+	case order.GPUsLimit:
+		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d GPUs, and %s needs %d", v.Namespace(a.Namespace).Name, held.GPUs, s.GPUsMax, what, n*a.GPUs().Degrees[0])
+	default:
+		return ""
+	}
+	if never {
+		text += ": an operator has to raise the limit, or cancel the action"
+	}
+	return text + ahead(v, a)
+}
+
+// turnOf says which namespaces are served before that of an action, starting with a semicolon;
+// empty if it is next.
+func turnOf(v *state.State, a *state.Action) string {
+	resource := a.Resource()
+	if !v.Shares() || resource == (state.Queue{}) {
+		return ""
+	}
+	before := 0
+	v.QueueNamespaces(a.Queue(), func(ns state.NamespaceID) bool {
+		if ns != a.Namespace && v.Clocks(resource).Clock(ns).Lead < v.Clocks(resource).Clock(a.Namespace).Lead {
+			before++
+		}
+		return true
+	})
+	switch before {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 other namespace is served first, as it has had less by its weight"
+	}
+	return fmt.Sprintf("; %d other namespaces are served first, as they have had less by their weights", before)
+}

@@ -1,0 +1,202 @@
+package sched
+
+import (
+	"rota/fsm/state"
+	"rota/sched/order"
+)
+
+// share has the pass read what waits by namespace, if several compete or one has limits.
+func (p *Pass) share() {
+	p.fair, p.reread = nil, false
+	if len(p.queues) == 0 || p.view.Meta().Level < LevelResizing {
+		return
+	}
+	keys := make([]state.Queue, len(p.queues))
+	for i := range p.queues {
+		keys[i] = p.queues[i].key
+	}
+	p.fair = order.NewFair(p.view, state.QueueOf(state.PoolQueue, p.pool), keys, LookAhead)
+}
+
+// readFair is readAhead by namespace.
+func (p *Pass) readFair() bool {
+	a, line, ok := p.fair.Next()
+	if ok {
+		p.read++
+		p.ahead = append(p.ahead, entry{a.ID, line, p.read})
+	}
+	return ok
+}
+
+// unfit notes that an action does not start. After too many of its queue, or of its namespace, no
+// more are read.
+func (p *Pass) unfit(a *state.Action, q *line) {
+	if p.fair != nil {
+		p.fair.Unfit(a.Namespace, LookAhead)
+		return
+	}
+	q.unfit++
+}
+
+// limited reports whether an action waits for others of its namespace to end. Those behind it of
+// the same namespace wait with it.
+func (p *Pass) limited(a *state.Action) bool {
+	if p.fair == nil {
+		return false
+	}
+	if LimitOf(p.view, a) == order.NoLimit {
+		return false
+	}
+	p.fair.Close(a.Namespace)
+	return true
+}
+
+// LimitOf returns the limit of its namespace that keeps an action, with all of its gang, from
+// starting.
+func LimitOf(v *state.State, a *state.Action) order.Limit {
+	if !v.AnySettings() {
+		return order.NoLimit
+	}
+	exceeds := order.Exceeds
+	if a.Gang != 0 {
+		exceeds = order.GangExceeds
+	}
+	return exceeds(v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace), a)
+}
+
+// within returns the width of an action that starts, as far as the cores go that its namespace may
+// have.
+func (p *Pass) within(a *state.Action, width int) int {
+	if p.fair == nil {
+		return width
+	}
+	s := p.view.SettingsOf(a.Namespace)
+	if s.CoresMax == 0 || width <= int(a.CoresMin) {
+		return width
+	}
+	room := int(s.CoresMax) - p.view.HeldBy(a.Namespace).Cores
+	return max(int(a.CoresMin), DoPSetOf(a).AtMost(min(width, room)))
+}
+
+// sharesCores reports whether an action competes with other namespaces for the cores of its pool.
+func (p *Pass) sharesCores(a *state.Action) bool {
+	return p.view.Shares() && a.GPUs() == nil && a.CoresMin > 0
+}
+
+// pinnedByShare is pinnedBefore where namespaces compete: of those that wait for n alone, the one
+// that is served next, if it goes before a.
+func (p *Pass) pinnedByShare(a *state.Action, n *state.Node, q state.Queue) (first *state.Action) {
+	cores := state.QueueOf(state.PoolQueue, p.pool)
+	p.view.QueueNamespaces(q, func(ns state.NamespaceID) bool {
+		p.view.QueuedOf(q, ns, 0, func(id state.ActionID) bool {
+			p.examined++
+			b := p.view.Action(id)
+			if ending(p.view, b) || p.defers(b, n) {
+				return true
+			}
+			if LimitOf(p.view, b) == order.NoLimit && order.Before(p.view, cores, b, a) && (first == nil || order.Before(p.view, cores, b, first)) {
+				first = b
+			}
+			return false
+		})
+		return true
+	})
+	return first
+}
+
+// nextIDs returns the next actions of a queue of GPUs, in the order in which they are served.
+func (p *gpuPass) nextIDs(n int) (ids []state.ActionID) {
+	if !p.began {
+		p.began = true
+		if p.view.Meta().Level >= LevelResizing {
+			p.fair = order.NewFair(p.view, p.queue, []state.Queue{p.queue}, readAhead)
+		}
+	}
+	if p.fair == nil {
+		ids = order.Oldest(p.view, p.queue, p.last, n)
+		if len(ids) > 0 {
+			p.last = ids[len(ids)-1]
+		}
+		return ids
+	}
+	for len(ids) < n {
+		a, _, ok := p.fair.Next()
+		if !ok {
+			break
+		}
+		ids = append(ids, a.ID)
+	}
+	return ids
+}
+
+// most returns how many GPUs an action may have of those that it is to get, by the limits of its
+// namespace: none if it has to wait for others of it to end.
+func (p *gpuPass) most(a *state.Action, units uint32) uint32 {
+	if p.fair == nil {
+		return units
+	}
+	if p.limited(a) {
+		return 0
+	}
+	if s := p.view.SettingsOf(a.Namespace); s.GPUsMax > 0 {
+		units = min(units, s.GPUsMax-uint32(p.view.HeldBy(a.Namespace).GPUs))
+	}
+	return units
+}
+
+// turn reads a queue of which mostly the first action decides.
+type turn struct {
+	queue line
+	began bool          // it has begun to read
+	fair  *order.Fair   // what waits, by namespace; nil: oldest first
+	next  *state.Action // read of it, and not dropped yet
+}
+
+// first returns the action that is served next, nil if there is none. It stays until it is
+// dropped. Who competes for something without clocks is served by age.
+func (t *turn) first(v *state.State, resource state.Queue) *state.Action {
+	if !t.began {
+		t.began = true
+		if v.Meta().Level >= LevelResizing {
+			t.fair = order.NewFair(v, resource, []state.Queue{t.queue.key}, readAhead)
+		}
+	}
+	if t.fair == nil {
+		return t.queue.first(v)
+	}
+	if t.next == nil {
+		t.next, _, _ = t.fair.Next()
+	}
+	if t.next != nil {
+		t.queue.examined++
+	}
+	return t.next
+}
+
+// drop goes on to the one behind it.
+func (t *turn) drop() {
+	if t.fair == nil {
+		t.queue.drop()
+		return
+	}
+	t.next = nil
+}
+
+// keepLimits has those keep what they have of namespaces that would hold more cores than they may.
+func (d *division) keepLimits() {
+	if !d.view.AnySettings() {
+		return
+	}
+	more := map[state.NamespaceID]int{} // for look-up only
+	for i := range d.shares {
+		more[d.shares[i].action.Namespace] += d.shares[i].to - d.shares[i].has
+	}
+	for i := range d.shares {
+		s := &d.shares[i]
+		ns := s.action.Namespace
+		limits := d.view.SettingsOf(ns)
+		if limits.CoresMax > 0 && d.view.HeldBy(ns).Cores+more[ns] > int(limits.CoresMax) {
+			s.to = min(s.to, s.has)
+		}
+	}
+}

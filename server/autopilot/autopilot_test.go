@@ -1,0 +1,162 @@
+package autopilot
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// seen reads "s1L s2 s3+ s4?": L leads, + is dead, ~ is unhealthy; a name in lower case
+// votes, with - behind it does not.
+func seen(text string) (servers []Server) {
+	var word string
+	for _, r := range text + " " {
+		if r != ' ' {
+			word += string(r)
+			continue
+		}
+		if word == "" {
+			continue
+		}
+		s := Server{ID: word[:2], Voter: true}
+		for _, mark := range word[2:] {
+			switch mark {
+			case 'L':
+				s.Leader = true
+			case '+':
+				s.Dead = true
+			case '~':
+				s.Reason = "in quarantine"
+			case '-':
+				s.Voter = false
+			}
+		}
+		servers, word = append(servers, s), ""
+	}
+	return servers
+}
+
+var verbs = map[Verb]string{Wait: "wait", Promote: "promote", Remove: "remove"}
+
+// TestWhatIsDoneNext: what is seen from 0 on, and what is done when all times are over.
+func TestWhatIsDoneNext(t *testing.T) {
+	on := Settings{Enabled: true, PromoteAfter: 10 * time.Second, RemoveAfter: time.Hour, VotersMin: 3}
+	for _, c := range []struct {
+		name     string
+		settings Settings
+		seen     string
+		at       time.Duration
+		want     string
+	}{
+		{"all well", on, "s1L s2 s3", 2 * time.Hour, "wait"},
+		{"a new server is not stable yet", on, "s1L s2 s3 s4-", 9 * time.Second, "wait"},
+		{"a new server is stable", on, "s1L s2 s3 s4-", 10 * time.Second, "promote s4"},
+		{"a new server is in quarantine", on, "s1L s2 s3 s4-~", time.Hour, "wait"},
+		{"off", Settings{PromoteAfter: 1, RemoveAfter: 1}, "s1L s2 s3+ s4-", 9 * time.Hour, "wait"},
+		{"one of three died: three are to stay", on, "s1L s2 s3+", 9 * time.Hour, "wait"},
+		{"one of three died, its replacement is there", on, "s1L s2 s3+ s4-", time.Hour, "remove s3"},
+		{"the replacement waits for the dead one", on, "s1L s2 s3+ s4-", time.Minute, "wait"},
+		{"one of four died", on, "s1L s2 s3 s4+", time.Hour, "remove s4"},
+		{"two of five died", on, "s1L s2 s3 s4+ s5+", time.Hour, "remove s4"},
+		{"three of five died: no majority", on, "s1L s2 s3+ s4+ s5+", time.Hour, "wait"},
+		{"a dead server without a vote", on, "s1L s2 s3 s4-+", time.Hour, "remove s4"},
+		{"dead servers are not removed", Settings{Enabled: true, VotersMin: 3}, "s1L s2 s3 s4+", time.Hour, "wait"},
+		{"unhealthy is not dead", on, "s1L s2 s3 s4~", 9 * time.Hour, "wait"},
+	} {
+		p := New(c.settings)
+		p.Observe(0, seen(c.seen))
+		p.Observe(c.at, seen(c.seen))
+		verb, s := p.Next()
+		got := verbs[verb]
+		if verb != Wait {
+			got += " " + s.ID
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestATimeBeginsAnewWithEachChange: a server that flaps is neither removed nor promoted.
+func TestATimeBeginsAnewWithEachChange(t *testing.T) {
+	p := New(Settings{Enabled: true, PromoteAfter: 10 * time.Second, RemoveAfter: 20 * time.Second, VotersMin: 3})
+	for i := range 100 {
+		text := "s1L s2 s3 s4 s5-"
+		if i%2 == 1 {
+			text = "s1L s2 s3 s4+ s5-~"
+		}
+		p.Observe(time.Duration(i)*9*time.Second, seen(text))
+		if verb, s := p.Next(); verb != Wait {
+			t.Fatalf("step %d: %s %s", i, verbs[verb], s.ID)
+		}
+	}
+}
+
+// TestChangesKeepTheMajority carries every change out on random clusters. None costs the
+// majority, fewer voters than allowed are never left, and the changes come to an end.
+func TestChangesKeepTheMajority(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := Settings{
+			Enabled: true, PromoteAfter: time.Second, RemoveAfter: time.Minute,
+			VotersMin: rapid.IntRange(1, 5).Draw(t, "least"),
+		}
+		p := New(set)
+		servers := []Server{{ID: "leader", Voter: true, Leader: true}}
+		for i := range rapid.IntRange(0, 7).Draw(t, "others") {
+			s := Server{ID: fmt.Sprint("s", i), Voter: rapid.Bool().Draw(t, "voter"), Dead: rapid.Bool().Draw(t, "dead")}
+			if !s.Dead && rapid.Bool().Draw(t, "unhealthy") {
+				s.Reason = "behind"
+			}
+			servers = append(servers, s)
+		}
+		count := func() (voters, alive int) {
+			for _, s := range servers {
+				if s.Voter {
+					voters++
+				}
+				if s.Voter && !s.Dead {
+					alive++
+				}
+			}
+			return voters, alive
+		}
+		started, living := count()
+		majority := 2*living > started
+		p.Observe(0, servers)
+		p.Observe(time.Hour, servers)
+		for steps := 0; ; steps++ {
+			verb, chosen := p.Next()
+			if verb == Wait {
+				break
+			}
+			if steps > 2*len(servers)+8 {
+				t.Fatal("the changes do not end")
+			}
+			var next []Server
+			for _, s := range servers {
+				switch {
+				case s.ID != chosen.ID:
+				case verb == Promote && (s.Voter || !s.Healthy()):
+					t.Fatalf("a vote for %+v", s)
+				case verb == Promote:
+					s.Voter = true
+				case !s.Dead || s.Leader:
+					t.Fatalf("%+v is removed", s)
+				default:
+					continue
+				}
+				next = append(next, s)
+			}
+			servers = next
+			if voters, alive := count(); 2*alive <= voters && (majority || chosen.Voter || verb == Promote) {
+				t.Fatalf("%s %s leaves %d of %d voters", verbs[verb], chosen.ID, alive, voters)
+			}
+			p.Observe(time.Hour, servers)
+		}
+		if voters, _ := count(); voters < min(started, set.VotersMin) {
+			t.Fatalf("%d voters are left of %d, %d are to be", voters, started, set.VotersMin)
+		}
+	})
+}

@@ -1,0 +1,15 @@
+// Package autopilot decides when a leader changes the members of the cluster by itself: a
+// server that joined gets a vote when it has been healthy for a while, and a server that has
+// been dead for long is removed if enough voters are left. It is the idea of
+// hashicorp/raft-autopilot, told what was seen and when, so that tests can tell it anything.
+//
+// That module itself does not fit. It takes from a membership layer which servers live,
+// and here gossip is a hint that never votes: the leader asks each server. It changes Raft
+// directly, past the checks of rota (identity, quarantine, all voters present); here the
+// checked calls of an operator are used. It promotes at once while it has run for less than
+// the time of stabilisation, so after every election. And it never removes the dead voter of
+// three servers with a replacement that has joined: two would be left, and without that the
+// replacement gets no vote. Here a stable replacement counts.
+//
+// Nothing here is replicated: a new leader counts every time from zero, as with leases.
+package autopilot

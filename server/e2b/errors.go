@@ -1,0 +1,157 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+// sentence is what an error tells people.
+func sentence(err error) string {
+	var e *connect.Error
+	if errors.As(err, &e) {
+		return e.Message()
+	}
+	return err.Error()
+}
+
+// detail returns what rota says of an error to programs; nil if it is not an error of rota.
+func detail(err error) *rotav1.ErrorDetail {
+	var e *connect.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	for _, d := range e.Details() {
+		if v, err := d.Value(); err == nil {
+			if m, ok := v.(*rotav1.ErrorDetail); ok {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// isEnded: the sandbox is not there any more.
+func isEnded(err error) bool {
+	switch detail(err).GetReason() {
+	case "TRAJECTORY_ENDED", "TRAJECTORY_NOT_FOUND":
+		return true
+	}
+	return errors.Is(err, errEnded)
+}
+
+// statusOf is the HTTP status of an error of the API.
+func statusOf(err error) int {
+	if isEnded(err) {
+		return http.StatusNotFound
+	}
+	if detail(err).GetReason() == "NO_SPACE" {
+		return http.StatusInsufficientStorage
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeOutOfRange:
+		return http.StatusBadRequest
+	case connect.CodeUnauthenticated:
+		return http.StatusUnauthorized
+	case connect.CodePermissionDenied:
+		return http.StatusForbidden
+	case connect.CodeNotFound:
+		return http.StatusNotFound
+	case connect.CodeAlreadyExists:
+		return http.StatusConflict
+	case connect.CodeResourceExhausted:
+		return http.StatusTooManyRequests
+	case connect.CodeUnimplemented:
+		return http.StatusNotImplemented
+	case connect.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// problem is the body of an error.
+type problem struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// fail answers with an error.
+func fail(w http.ResponseWriter, status int, message string) {
+	answer(w, status, problem{status, message})
+}
+
+// failWith answers with an error of the API. Where trying again helps, it says when.
+func failWith(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	if d := detail(err).GetRetryDelay(); d != nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
+		w.Header().Set("Retry-After", strconv.FormatInt(int64(d.AsDuration().Seconds())+1, 10))
+	}
+	fail(w, status, sentence(err))
+}
+
+// answer writes JSON. Nothing can be done about a reader that is gone.
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// writeError answers a request for a sandbox in the form that its caller reads: that of Connect
+// for the services, JSON for files.
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if strings.Count(r.URL.Path, "/") == 2 {
+		_ = connect.NewErrorWriter().Write(w, r, translate(err))
+		return
+	}
+	failWith(w, err)
+}
+
+// translate makes an error of the API one that the SDKs of E2B understand. For them, UNAVAILABLE
+// means that the sandbox is gone.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isEnded(err):
+		return connect.NewError(connect.CodeUnavailable, errors.New(sentence(err)))
+	case errors.Is(err, context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("the time of the call is over"))
+	case connect.CodeOf(err) == connect.CodeUnavailable:
+		return connect.NewError(connect.CodeAborted, errors.New(sentence(err)))
+	}
+	return connect.NewError(connect.CodeOf(err), errors.New(sentence(err)))
+}
+
+// errorInterceptor translates the errors of the services.
+type errorInterceptor struct{}
+
+// WrapUnary is around unary calls.
+func (errorInterceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		resp, err := next(ctx, req)
+		return resp, translate(err)
+	}
+}
+
+// WrapStreamingClient is for clients.
+func (errorInterceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler is around streams.
+func (errorInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error { return translate(next(ctx, conn)) }
+}
+
+var (
+	errEnded      = errors.New("the sandbox has ended")
+	errTerminal   = errors.New("the process has a terminal: send Ctrl-D, which is the byte 4, instead of closing its input")
+	errNoTerminal = errors.New("the process has no terminal: send the input to stdin")
+)

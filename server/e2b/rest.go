@@ -1,0 +1,288 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rotav1 "rota/api/gen/rota/v1"
+)
+
+const (
+	// timeoutDefault is how long a sandbox lives if its caller does not say.
+	timeoutDefault = 5 * time.Minute
+	// timeoutMax is the longest time that can be set at once, as for all times of the API.
+	timeoutMax = 30 * 24 * time.Hour
+	// placeTimeout is how long a new sandbox may wait for a node.
+	placeTimeout = 20 * time.Second
+)
+
+// handler is one method of the REST API: it returns a status and what is answered with it.
+type handler func(r *http.Request, a api) (status int, body any, err error)
+
+// restRoutes are those of the REST API.
+func (e *E2B) restRoutes() *http.ServeMux {
+	mux := http.NewServeMux()
+	add := func(method, path string, h handler) {
+		for _, version := range []string{"", "/v2"} {
+			mux.Handle(method+" "+version+path, e.rested(h))
+		}
+	}
+	add("POST", "/sandboxes", e.create)
+	add("GET", "/sandboxes/{id}", e.get)
+	add("DELETE", "/sandboxes/{id}", e.kill)
+	add("POST", "/sandboxes/{id}/connect", e.connect)
+	add("POST", "/sandboxes/{id}/timeout", e.setTimeout)
+	add("POST", "/sandboxes/{id}/refreshes", e.refresh)
+	mux.HandleFunc("GET /sandboxes", e.list)
+	mux.HandleFunc("GET /v2/sandboxes", e.list)
+	add("POST", "/sandboxes/{id}/pause", missing("pause sandboxes: between its processes a sandbox uses no cores, so leave it open, or kill it"))
+	add("POST", "/sandboxes/{id}/resume", missing("pause sandboxes, so there is nothing to resume"))
+	add("POST", "/sandboxes/{id}/snapshots", missing("make snapshots of sandboxes"))
+	add("POST", "/sandboxes/{id}/fork", missing("fork sandboxes"))
+	add("PUT", "/sandboxes/{id}/network", missing("change the network of sandboxes"))
+	add("GET", "/sandboxes/{id}/metrics", missing("sample sandboxes for E2B: rota action get shows what each process used"))
+	mux.Handle("/", e.rested(missing("serve this part of E2B's API")))
+	return mux
+}
+
+// missing is a method that rota does not have.
+func missing(what string) handler {
+	return func(*http.Request, api) (int, any, error) {
+		return 0, nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("rota does not %s", what))
+	}
+}
+
+// rested makes a handler of HTTP of a method.
+func (e *E2B) rested(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, bodyBytesMax)
+		status, body, err := h(r, e.apiFor(r, r.Header.Get(keyHeader)))
+		switch {
+		case err != nil:
+			failWith(w, err)
+		case body == nil:
+			w.WriteHeader(status)
+		default:
+			answer(w, status, body)
+		}
+	})
+}
+
+// decode reads the body of a request.
+func decode(r *http.Request, into any) error {
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		return invalid("the content type must be application/json")
+	}
+	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
+		return invalid("the body is not the JSON that is expected here: %v", err)
+	}
+	return nil
+}
+
+// newSandbox is the body of a request for a sandbox. What is not here is ignored, as it changes
+// nothing that a program would notice.
+type newSandbox struct {
+	TemplateID string            `json:"templateID"`
+	Metadata   map[string]string `json:"metadata"`
+	EnvVars    map[string]string `json:"envVars"`
+	Timeout    *int64            `json:"timeout"`
+	AutoPause  bool              `json:"autoPause"`
+	AutoResume *struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	AllowInternetAccess *bool             `json:"allow_internet_access"`
+	Network             json.RawMessage   `json:"network"`
+	IAM                 json.RawMessage   `json:"iam"`
+	MCP                 json.RawMessage   `json:"mcp"`
+	VolumeMounts        []json.RawMessage `json:"volumeMounts"`
+}
+
+// check refuses what a program relies on and does not get.
+func (n *newSandbox) check() error {
+	for what, asked := range map[string]bool{
+		"pause a sandbox when its time is over": n.AutoPause || n.AutoResume != nil && n.AutoResume.Enabled,
+		"keep a sandbox from the network":       n.AllowInternetAccess != nil && !*n.AllowInternetAccess,
+		"have rules for the network":            isSet(n.Network),
+		"have workload identities":              isSet(n.IAM),
+		"run MCP servers in sandboxes":          isSet(n.MCP),
+		"mount volumes":                         len(n.VolumeMounts) > 0,
+	} {
+		if asked {
+			return invalid("rota does not %s: leave that out", what)
+		}
+	}
+	if _, ok := n.Metadata[templateLabel]; ok {
+		return invalid("the metadata %q is rota's own", templateLabel)
+	}
+	return nil
+}
+
+func isSet(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// create opens a trajectory and waits until it has a node.
+func (e *E2B) create(r *http.Request, a api) (int, any, error) {
+	var n newSandbox
+	if err := decode(r, &n); err != nil {
+		return 0, nil, err
+	}
+	timeout, err := timeoutOf(n.Timeout)
+	if err == nil {
+		err = n.check()
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	t, ok := e.opts.Templates[n.TemplateID]
+	if !ok {
+		return 0, nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no template %.100q: the server's --e2b-templates names those that there are", n.TemplateID))
+	}
+	if timeout == 0 {
+		return 0, nil, invalid("the timeout of a new sandbox must be at least a second")
+	}
+	labels := map[string]string{templateLabel: n.TemplateID}
+	for key, value := range n.Metadata {
+		labels[key] = value
+	}
+	opened, err := a.trajectories.OpenTrajectory(r.Context(), &rotav1.OpenTrajectoryRequest{
+		Namespace: r.Header.Get(namespaceHeader), Pool: t.Pool, MemoryBytes: t.MemoryBytes, Labels: labels,
+		Timeout: durationpb.New(timeout), Spec: &rotav1.TrajectorySpec{Env: n.EnvVars},
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	placed, err := placed(r.Context(), a, opened.Trajectory)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, newStarted(r, placed), nil
+}
+
+// placed waits until a trajectory has a node, and closes one that gets none.
+func placed(ctx context.Context, a api, t *rotav1.Trajectory) (*rotav1.Trajectory, error) {
+	waiting, cancel := context.WithTimeout(ctx, placeTimeout)
+	defer cancel()
+	for pause := 10 * time.Millisecond; t.State == rotav1.TrajectoryState_TRAJECTORY_STATE_PENDING; pause = min(2*pause, time.Second) {
+		select {
+		case <-time.After(pause):
+		case <-waiting.Done():
+			return nil, giveUp(ctx, a, t)
+		}
+		resp, err := a.trajectories.GetTrajectory(waiting, &rotav1.GetTrajectoryRequest{Id: t.Id, AllowStale: true})
+		switch {
+		case waiting.Err() != nil:
+			return nil, giveUp(ctx, a, t)
+		case err != nil:
+			return nil, err
+		}
+		t = resp.Trajectory
+	}
+	return t, nil
+}
+
+// giveUp closes a trajectory that got no node in time, also if its caller has left.
+func giveUp(ctx context.Context, a api, t *rotav1.Trajectory) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = a.trajectories.CloseTrajectory(ctx, &rotav1.CloseTrajectoryRequest{Id: t.Id}) // its deadline closes it otherwise
+	return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no node of pool %s has %d MiB of free memory for the sandbox: kill others, or add a node", t.Pool, t.MemoryBytes>>20))
+}
+
+// timeoutOf is the time that a body names, in seconds.
+func timeoutOf(seconds *int64) (time.Duration, error) {
+	if seconds == nil {
+		return timeoutDefault, nil
+	}
+	if *seconds < 0 || *seconds > int64(timeoutMax/time.Second) {
+		return 0, invalid("the timeout must be 0 to %d seconds", int64(timeoutMax/time.Second))
+	}
+	return time.Duration(*seconds) * time.Second, nil
+}
+
+// of returns the trajectory that a request names. One that has ended is no sandbox.
+func of(r *http.Request, a api) (*rotav1.Trajectory, error) {
+	id, ok := trajectoryOf(r.PathValue("id"))
+	if !ok {
+		return nil, notFound(r)
+	}
+	resp, err := a.trajectories.GetTrajectory(r.Context(), &rotav1.GetTrajectoryRequest{Id: id})
+	if err == nil && !isRunning(resp.Trajectory) && resp.Trajectory.State != rotav1.TrajectoryState_TRAJECTORY_STATE_PENDING {
+		err = notFound(r)
+	}
+	return resp.GetTrajectory(), err
+}
+
+func notFound(r *http.Request) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no sandbox %.40q", r.PathValue("id")))
+}
+
+func (e *E2B) get(r *http.Request, a api) (int, any, error) {
+	t, err := of(r, a)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, newDetails(r, t, e.opts.Templates.of(t)), nil
+}
+
+func (e *E2B) kill(r *http.Request, a api) (int, any, error) {
+	t, err := of(r, a)
+	if err != nil {
+		return 0, nil, err
+	}
+	_, err = a.trajectories.CloseTrajectory(r.Context(), &rotav1.CloseTrajectoryRequest{Id: t.Id})
+	return http.StatusNoContent, nil, err
+}
+
+// connect returns a sandbox again, and has it live for at least the time that is asked for.
+func (e *E2B) connect(r *http.Request, a api) (int, any, error) {
+	t, err := e.extend(r, a, "timeout", true)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, newStarted(r, t), nil
+}
+
+func (e *E2B) setTimeout(r *http.Request, a api) (int, any, error) {
+	_, err := e.extend(r, a, "timeout", false)
+	return http.StatusNoContent, nil, err
+}
+
+func (e *E2B) refresh(r *http.Request, a api) (int, any, error) {
+	_, err := e.extend(r, a, "duration", true)
+	return http.StatusNoContent, nil, err
+}
+
+// extend sets when a sandbox ends. A time of 0 ends it now.
+func (e *E2B) extend(r *http.Request, a api, field string, onlyLater bool) (*rotav1.Trajectory, error) {
+	var body map[string]json.RawMessage
+	if err := decode(r, &body); err != nil {
+		return nil, err
+	}
+	var seconds *int64
+	if raw := body[field]; isSet(raw) {
+		if err := json.Unmarshal(raw, &seconds); err != nil {
+			return nil, invalid("%s is a number of seconds", field)
+		}
+	}
+	timeout, err := timeoutOf(seconds)
+	if err != nil {
+		return nil, err
+	}
+	t, err := of(r, a)
+	if err != nil {
+		return nil, err
+	}
+	if timeout == 0 && onlyLater {
+		return t, nil
+	}
+	resp, err := a.trajectories.ExtendTrajectory(r.Context(), &rotav1.ExtendTrajectoryRequest{
+		Id: t.Id, Timeout: durationpb.New(max(timeout, 1)), OnlyLater: onlyLater,
+	})
+	return resp.GetTrajectory(), err
+}
