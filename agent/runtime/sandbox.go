@@ -11,7 +11,6 @@ import (
 
 	"rota/agent/plan"
 	"rota/agent/runtime/container/initcall"
-	"rota/internal/failpoint"
 )
 
 // SandboxesName is the folder of open sandboxes in that of a supervisor.
@@ -66,7 +65,6 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 	if err != nil {
 		return child{}, err
 	}
-	failpoint.Hit(failpoint.AttemptForked)
 	r.stdio.forked()
 	s.reachable(r.a, &reach{group: p.Signal, box: r.box, stdio: r.stdio})
 	if err := b.arm(); err != nil {

@@ -138,8 +138,11 @@ func TestTyping(t *testing.T) {
 	// The new size arrives when it does.
 	first.keys("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.05; done; echo re''sized\r")
 	first.sees("resized")
-	first.keys("sleep 1000 || echo inter''rupted\r")
+	// Ctrl-C goes to a child that says when it is prepared for it.
+	first.keys("sh -c 'trap \"echo inter''rupted; exit 0\" INT; echo wai''ting; while :; do sleep 0.1; done'\r")
+	first.sees("waiting")
 	first.keys("\x03")
+	first.sees("interrupted")
 	first.sees("ready> $")
 	first.keys("\x10\x11")
 	id := first.sees(`detached: action (\d+) goes on`)[1]
