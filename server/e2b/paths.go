@@ -17,7 +17,7 @@ func inside(p string) (string, error) {
 	relative := p
 	switch {
 	case p == "~" || strings.HasPrefix(p, "~/"):
-		relative = strings.TrimPrefix(p[1:], "/")
+		relative = strings.TrimLeft(p[1:], "/")
 	case strings.HasPrefix(p, "/"):
 		clean := path.Clean(p)
 		if clean != home && !strings.HasPrefix(clean, home+"/") {
