@@ -93,11 +93,7 @@ func (s *fileService) open(ctx context.Context, trajectory uint64) (*files.Home,
 }
 
 // fileErrors are what clients are told of errors of the kernel and of package files.
-var fileErrors = []struct {
-	err    error
-	code   connect.Code
-	reason string
-}{
+var fileErrors = []knownError{
 	{fs.ErrNotExist, connect.CodeNotFound, "FILE_NOT_FOUND"},
 	{files.ErrPath, connect.CodeInvalidArgument, "INVALID_PATH"},
 	{files.ErrNotRegular, connect.CodeFailedPrecondition, "NOT_REGULAR"},
@@ -119,20 +115,13 @@ var fileErrors = []struct {
 
 // fileError is what a client is told of an error.
 func fileError(err error) error {
-	if err == nil {
-		return nil
-	}
-	for _, known := range fileErrors {
-		if errors.Is(err, known.err) {
-			return refuse(known.code, known.reason, err.Error())
-		}
-	}
+	told := toldError(fileErrors, err)
 	// os.Root has no name for the error that a path leads out of it.
 	var path *fs.PathError
-	if errors.As(err, &path) && !errors.As(err, new(syscall.Errno)) {
+	if codec.Detail(told) == nil && errors.As(err, &path) && !errors.As(err, new(syscall.Errno)) {
 		return refuse(connect.CodeInvalidArgument, "INVALID_PATH", err.Error())
 	}
-	return connect.NewError(connect.CodeInternal, err)
+	return told
 }
 
 func fileMessage(i files.Info) *rotav1.File {

@@ -204,3 +204,23 @@ func refuse(code connect.Code, reason, message string) error {
 	}
 	return e
 }
+
+// knownError is an error that has a code and a reason of its own where it is told.
+type knownError struct {
+	err    error
+	code   connect.Code
+	reason string
+}
+
+// toldError is what a caller is told of an error: the first of those known that it is.
+func toldError(known []knownError, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, k := range known {
+		if errors.Is(err, k.err) {
+			return refuse(k.code, k.reason, err.Error())
+		}
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 
@@ -60,15 +59,11 @@ func (s *streamService) with(ctx context.Context, action uint64, attempt uint32,
 	}
 	ctx, cancel := context.WithTimeout(ctx, runtime.InputWaitMax+callTimeout)
 	defer cancel()
-	return streamError(do(ctx, conn, plan.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}))
+	return toldError(streamErrors, do(ctx, conn, plan.Key{Action: action, Attempt: attempt, Incarnation: s.incarnation()}))
 }
 
 // streamErrors are what servers are told of errors of the supervisor.
-var streamErrors = []struct {
-	err    error
-	code   connect.Code
-	reason string
-}{
+var streamErrors = []knownError{
 	{runtime.ErrNotRunning, connect.CodeNotFound, "ATTEMPT_NOT_RUNNING"},
 	{runtime.ErrNoInput, connect.CodeFailedPrecondition, "NO_STREAM"},
 	{runtime.ErrInputGap, connect.CodeOutOfRange, "INPUT_GAP"},
@@ -79,18 +74,6 @@ var streamErrors = []struct {
 	{runtime.ErrVersion, connect.CodeFailedPrecondition, "SUPERVISOR_TOO_OLD"},
 	{runtime.ErrLost, connect.CodeUnavailable, "AGENT_BUSY"},
 	{runtime.ErrStopping, connect.CodeUnavailable, "AGENT_BUSY"},
-}
-
-func streamError(err error) error {
-	if err == nil {
-		return nil
-	}
-	for _, known := range streamErrors {
-		if errors.Is(err, known.err) {
-			return refuse(known.code, known.reason, err.Error())
-		}
-	}
-	return connect.NewError(connect.CodeInternal, err)
 }
 
 // WriteActionInput implements rotav1connect.StreamServiceHandler.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rota/api/backoff"
+	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 )
@@ -27,20 +28,7 @@ const (
 
 // Detail returns what rota says about an error, nil if the error is not from a
 // server of rota.
-func Detail(err error) *rotav1.ErrorDetail {
-	var ce *connect.Error
-	if !errors.As(err, &ce) {
-		return nil
-	}
-	for _, d := range ce.Details() {
-		if v, err := d.Value(); err == nil {
-			if detail, ok := v.(*rotav1.ErrorDetail); ok {
-				return detail
-			}
-		}
-	}
-	return nil
-}
+func Detail(err error) *rotav1.ErrorDetail { return codec.Detail(err) }
 
 // transient reports whether the same call may succeed later, and after what
 // delay the server wants to see it again (0: it did not say).

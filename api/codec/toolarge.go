@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"connectrpc.com/connect"
-
-	rotav1 "rota/api/gen/rota/v1"
 )
 
 // TooLarge reports whether err is a refusal of a message for its size. Sent again
@@ -18,12 +16,8 @@ func TooLarge(err error) bool {
 	if !errors.As(err, &ce) {
 		return false
 	}
-	for _, d := range ce.Details() {
-		if v, err := d.Value(); err == nil {
-			if detail, ok := v.(*rotav1.ErrorDetail); ok {
-				return detail.Reason == "TOO_LARGE"
-			}
-		}
+	if detail := Detail(err); detail != nil {
+		return detail.Reason == "TOO_LARGE"
 	}
 	return ce.Code() == connect.CodeResourceExhausted // refused before it was decoded
 }

@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/codec"
 )
 
 // sentence is what an error tells people.
@@ -22,25 +22,9 @@ func sentence(err error) string {
 	return err.Error()
 }
 
-// detail returns what rota says of an error to programs; nil if it is not an error of rota.
-func detail(err error) *rotav1.ErrorDetail {
-	var e *connect.Error
-	if !errors.As(err, &e) {
-		return nil
-	}
-	for _, d := range e.Details() {
-		if v, err := d.Value(); err == nil {
-			if m, ok := v.(*rotav1.ErrorDetail); ok {
-				return m
-			}
-		}
-	}
-	return nil
-}
-
 // isEnded: the sandbox is not there any more.
 func isEnded(err error) bool {
-	switch detail(err).GetReason() {
+	switch codec.Detail(err).GetReason() {
 	case "TRAJECTORY_ENDED", "TRAJECTORY_NOT_FOUND":
 		return true
 	}
@@ -52,7 +36,7 @@ func statusOf(err error) int {
 	if isEnded(err) {
 		return http.StatusNotFound
 	}
-	if detail(err).GetReason() == "NO_SPACE" {
+	if codec.Detail(err).GetReason() == "NO_SPACE" {
 		return http.StatusInsufficientStorage
 	}
 	switch connect.CodeOf(err) {
@@ -90,7 +74,7 @@ func fail(w http.ResponseWriter, status int, message string) {
 // failWith answers with an error of the API. Where trying again helps, it says when.
 func failWith(w http.ResponseWriter, err error) {
 	status := statusOf(err)
-	if d := detail(err).GetRetryDelay(); d != nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
+	if d := codec.Detail(err).GetRetryDelay(); d != nil && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(d.AsDuration().Seconds())+1, 10))
 	}
 	fail(w, status, sentence(err))

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"rota/api/codec"
 	"rota/api/gen/e2b/process"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -146,7 +147,7 @@ func (e *E2B) write(ctx context.Context, s *sandbox, a *rotav1.Action, input *pr
 func (e *E2B) writeOnce(ctx context.Context, s *sandbox, req *rotav1.WriteActionInputRequest) (upTo uint64, err error) {
 	for pause := queuedPauseMin; ; pause = min(2*pause, queuedPauseMax) {
 		resp, err := s.streams.WriteActionInput(ctx, req)
-		if err == nil || connect.CodeOf(err) != connect.CodeUnavailable || detail(err).GetRetryDelay() == nil {
+		if err == nil || connect.CodeOf(err) != connect.CodeUnavailable || codec.Detail(err).GetRetryDelay() == nil {
 			return resp.GetOffset(), err
 		}
 		select {

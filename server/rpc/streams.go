@@ -2,12 +2,12 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/signals"
@@ -156,26 +156,10 @@ func (s *Server) runsOn(id state.ActionID, asked uint32) (on running, err error)
 	return on, err
 }
 
-// detailOf returns what rota says about an error, nil if it is not from rota.
-func detailOf(err error) *rotav1.ErrorDetail {
-	var e *connect.Error
-	if !errors.As(err, &e) {
-		return nil
-	}
-	for _, d := range e.Details() {
-		if value, err := d.Value(); err == nil {
-			if detail, ok := value.(*rotav1.ErrorDetail); ok {
-				return detail
-			}
-		}
-	}
-	return nil
-}
-
 // told is what a client is told of an error of the agent, and whether the agent is to be asked
 // again first.
 func (on running) told(action uint64, err error, again bool) (told error, retry bool) {
-	detail := detailOf(err)
+	detail := codec.Detail(err)
 	switch {
 	case detail == nil && connect.CodeOf(err) == connect.CodeUnimplemented:
 		return failed(connect.CodeFailedPrecondition, "AGENT_TOO_OLD", "the agent of node %s is of a release that cannot reach what runs: upgrade it", on.node), false
