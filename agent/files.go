@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -124,8 +127,12 @@ func fileError(err error) error {
 	return told
 }
 
+// text makes text of a name, which on a disk can be any bytes. Most decoders refuse a message with
+// other bytes, so one such name would hide all others.
+func text(name string) string { return strings.ToValidUTF8(name, string(utf8.RuneError)) }
+
 func fileMessage(i files.Info) *rotav1.File {
-	f := &rotav1.File{Name: i.Name(), Mode: uint32(i.Mode().Perm()), ChangeTime: timestamppb.New(i.ModTime()), Target: i.Target}
+	f := &rotav1.File{Name: text(i.Name()), Mode: uint32(i.Mode().Perm()), ChangeTime: timestamppb.New(i.ModTime()), Target: text(i.Target)}
 	switch {
 	case i.Mode().IsRegular():
 		f.Type, f.SizeBytes = rotav1.FileType_FILE_TYPE_REGULAR, uint64(i.Size())
@@ -139,17 +146,21 @@ func fileMessage(i files.Info) *rotav1.File {
 	return f
 }
 
-// ListFiles implements rotav1connect.FileServiceHandler. A page token is the last name.
+// ListFiles implements rotav1connect.FileServiceHandler. A page token is the last name, escaped.
 func (s *fileService) ListFiles(ctx context.Context, req *rotav1.ListFilesRequest) (*rotav1.ListFilesResponse, error) {
 	resp := &rotav1.ListFilesResponse{}
 	limit := int(min(cmp.Or(req.GetPageSize(), files.PageMax), files.PageMax))
-	err := s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
-		list, more, err := h.List(req.GetPath(), req.GetPageToken(), limit)
+	after, err := url.PathUnescape(req.GetPageToken())
+	if err != nil {
+		return resp, refuse(connect.CodeInvalidArgument, "INVALID", "page_token is not one that a list has returned")
+	}
+	err = s.with(ctx, req.GetTrajectoryId(), func(h *files.Home) error {
+		list, more, err := h.List(req.GetPath(), after, limit)
 		for _, i := range list {
 			resp.Files = append(resp.Files, fileMessage(i))
 		}
 		if more {
-			resp.NextPageToken = list[len(list)-1].Name()
+			resp.NextPageToken = url.PathEscape(list[len(list)-1].Name())
 		}
 		return err
 	})

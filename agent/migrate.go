@@ -236,7 +236,7 @@ func (a *agent) migrate(ctx context.Context, incarnation uint64) {
 		}
 	}()
 	ended := map[uint64]bool{}
-	for {
+	for ctx.Err() == nil {
 		next, changed := a.mover.incoming(incarnation, ended)
 		var done chan *rotav1.MigrationReport
 		switch {

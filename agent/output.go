@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -35,6 +36,10 @@ const (
 	requestBytesMax = 64 << 10
 	// decodingMax is what requests take in memory, all together, while they are decoded.
 	decodingMax = 16 << 20
+	// readersMax is how many streams of output are read at once, and attemptReadersMax how many of
+	// one attempt. Each has open files, and looks for more as long as its client likes.
+	readersMax        = 1024
+	attemptReadersMax = 64
 	// outputCloseMax is how long readers get to finish when the agent stops.
 	outputCloseMax = time.Second
 )
@@ -120,6 +125,36 @@ type outputService struct {
 	incarnation func() uint64   // of the node, now
 	stop        context.Context // done when the agent stops
 	served      prometheus.Counter
+	readers     readers
+}
+
+// readers counts streams of output.
+type readers struct {
+	mu  sync.Mutex
+	all int
+	of  map[plan.Key]int
+}
+
+// enter reports whether there is room for another reader of an attempt, which leaves again then.
+func (r *readers) enter(key plan.Key) (leave func(), ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all >= readersMax || r.of[key] >= attemptReadersMax {
+		return nil, false
+	}
+	if r.of == nil {
+		r.of = map[plan.Key]int{}
+	}
+	r.all++
+	r.of[key]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.all--
+		if r.of[key]--; r.of[key] == 0 {
+			delete(r.of, key)
+		}
+	}, true
 }
 
 // ReadOutput implements rotav1connect.OutputServiceHandler.
@@ -136,6 +171,11 @@ func (s *outputService) ReadOutput(ctx context.Context, req *rotav1.ReadOutputRe
 	if !ok {
 		return noOutput(req)
 	}
+	leave, ok := s.readers.enter(key)
+	if !ok {
+		return refuse(connect.CodeResourceExhausted, "AGENT_BUSY", "too many clients read output of this node, or of this attempt, at once; try again")
+	}
+	defer leave()
 	out, err := runtime.OpenOutput(s.dir, key, int64(req.GetStdoutOffset()), int64(req.GetStderrOffset()))
 	if errors.Is(err, runtime.ErrNoOutput) {
 		return noOutput(req)

@@ -188,7 +188,7 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 	if id := as.GetTrajectoryId(); id != 0 {
 		env["ROTA_TRAJECTORY_ID"] = strconv.FormatUint(id, 10)
 	}
-	gangEnv(env, as.GetGang())
+	gangEnv(env, spec.Key.Action, as.GetGang())
 	env["ROTA_NAMESPACE"] = as.GetNamespace()
 	env["ROTA_NODE"] = s.node
 	if context := as.GetTraceparent(); context != "" {
@@ -198,16 +198,6 @@ func (s specifier) env(spec runtime.Spec, as *rotav1.Assignment, cpus []int) ([]
 		env[quotaVariable(q.GetQuota())] = strconv.FormatUint(uint64(q.GetKey()), 10)
 	}
 	return environ(env), nil
-}
-
-// gangEnv says where an attempt stands in its gang, so that its members find each other.
-func gangEnv(env map[string]string, gang *rotav1.GangPlace) {
-	if gang == nil {
-		return
-	}
-	env["ROTA_GANG_RANK"] = strconv.FormatUint(uint64(gang.GetRank()), 10)
-	env["ROTA_GANG_SIZE"] = strconv.Itoa(len(gang.GetHosts()))
-	env["ROTA_GANG_HOSTS"] = strings.Join(gang.GetHosts(), ",")
 }
 
 // leastEnv is what every command finds.

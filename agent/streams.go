@@ -21,35 +21,39 @@ const (
 	streamRequestMax = runtime.InputBytesMax + 4<<10
 	// streamDecodingMax is what requests take in memory, all together, while they are decoded.
 	streamDecodingMax = 16 << 20
-	// streamCallsMax is how many calls are under way at once. Each holds its input while it waits
-	// for room.
-	streamCallsMax = 512
+	// inputCallsMax is how many calls write input at once: each holds it while it waits for room.
+	// orderCallsMax is the same of signals and sizes, which wait for nothing and must get through
+	// when commands do not read their input.
+	inputCallsMax = 512
+	orderCallsMax = 64
 )
 
 // streamService reaches attempts that run on this node for servers, which have checked who may.
 type streamService struct {
 	conn        func() runtime.Runtime
 	incarnation func() uint64 // of the node, now
-	calls       chan struct{}
+	// inputs and orders have an element for each call under way.
+	inputs, orders chan struct{}
 }
 
 var _ rotav1connect.StreamServiceHandler = (*streamService)(nil)
 
 // newStreamHandler serves input, signals and terminals of attempts.
 func newStreamHandler(a *agent) (path string, h http.Handler) {
-	s := &streamService{conn: a.driver.connection, incarnation: a.journal.Incarnation, calls: make(chan struct{}, streamCallsMax)}
+	s := &streamService{conn: a.driver.connection, incarnation: a.journal.Incarnation,
+		inputs: make(chan struct{}, inputCallsMax), orders: make(chan struct{}, orderCallsMax)}
 	path, h = rotav1connect.NewStreamServiceHandler(s, codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(streamRequestMax))
 	return path, intake.Handler(h, intake.Limits{MessageBytes: streamRequestMax, Budget: intake.NewBudget(streamDecodingMax)})
 }
 
-// with makes one call of the supervisor about an attempt.
-func (s *streamService) with(ctx context.Context, action uint64, attempt uint32, do func(context.Context, runtime.Streams, plan.Key) error) error {
+// with makes one call of the supervisor about an attempt, one of so many at once.
+func (s *streamService) with(ctx context.Context, calls chan struct{}, action uint64, attempt uint32, do func(context.Context, runtime.Streams, plan.Key) error) error {
 	if action == 0 || attempt == 0 {
 		return refuse(connect.CodeInvalidArgument, "INVALID", "name an action and an attempt")
 	}
 	select {
-	case s.calls <- struct{}{}:
-		defer func() { <-s.calls }()
+	case calls <- struct{}{}:
+		defer func() { <-calls }()
 	default:
 		return refuse(connect.CodeResourceExhausted, "AGENT_BUSY", "too many calls write to attempts of this node at once; try again")
 	}
@@ -83,7 +87,7 @@ func (s *streamService) WriteActionInput(ctx context.Context, req *rotav1.WriteA
 	if req.Wait != nil {
 		wait = min(max(req.GetWait().AsDuration(), 0), wait)
 	}
-	err := s.with(ctx, req.GetActionId(), req.GetAttempt(), func(ctx context.Context, to runtime.Streams, key plan.Key) error {
+	err := s.with(ctx, s.inputs, req.GetActionId(), req.GetAttempt(), func(ctx context.Context, to runtime.Streams, key plan.Key) error {
 		state, err := to.WriteInput(ctx, key, runtime.Input{
 			Writer: req.GetWriter(), Offset: req.Offset, Data: req.GetData(), EOF: req.GetEof(), Wait: wait,
 		})
@@ -99,7 +103,7 @@ func (s *streamService) SignalAction(ctx context.Context, req *rotav1.SignalActi
 	if err != nil {
 		return nil, refuse(connect.CodeInvalidArgument, "INVALID", err.Error())
 	}
-	err = s.with(ctx, req.GetActionId(), req.GetAttempt(), func(ctx context.Context, to runtime.Streams, key plan.Key) error {
+	err = s.with(ctx, s.orders, req.GetActionId(), req.GetAttempt(), func(ctx context.Context, to runtime.Streams, key plan.Key) error {
 		return to.Signal(ctx, key, runtime.Signal{Number: number, All: req.GetAll(), Request: req.GetRequestId()})
 	})
 	return &rotav1.SignalActionResponse{Attempt: req.GetAttempt()}, err
@@ -107,7 +111,7 @@ func (s *streamService) SignalAction(ctx context.Context, req *rotav1.SignalActi
 
 // ResizeActionTerminal implements rotav1connect.StreamServiceHandler.
 func (s *streamService) ResizeActionTerminal(ctx context.Context, req *rotav1.ResizeActionTerminalRequest) (*rotav1.ResizeActionTerminalResponse, error) {
-	err := s.with(ctx, req.GetActionId(), req.GetAttempt(), func(ctx context.Context, to runtime.Streams, key plan.Key) error {
+	err := s.with(ctx, s.orders, req.GetActionId(), req.GetAttempt(), func(ctx context.Context, to runtime.Streams, key plan.Key) error {
 		return to.ResizeTerminal(ctx, key, terminal(req.GetSize()))
 	})
 	return &rotav1.ResizeActionTerminalResponse{Attempt: req.GetAttempt()}, err

@@ -28,6 +28,7 @@ type execution struct {
 	dirtyNodes orderedSet[state.NodeID]
 	// roomFreed are the namespaces with limits that may hold more than before.
 	roomFreed orderedSet[state.NamespaceID]
+	room      room
 	// divisions are the nodes whose cores are to be divided again, when all that can start
 	// has started.
 	divisions orderedSet[state.NodeID]

@@ -27,6 +27,8 @@ const (
 	EffectResized
 	// EffectReward says that the reward function Name or one of its replicas changed.
 	EffectReward
+	// EffectUploadExpired says that the upload Name of a backup was dropped, with Index parts.
+	EffectUploadExpired
 )
 
 // Effect names something that became dirty.

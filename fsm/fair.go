@@ -5,6 +5,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
+	"rota/sched"
 	"rota/sched/order"
 )
 
@@ -40,6 +41,9 @@ func (x *execution) updateNamespace(c *logv1.UpdateNamespace) *logv1.Result {
 
 // mayQueue refuses so many more actions of a namespace than its limits allow for.
 func (x *execution) mayQueue(ns *state.Namespace, n int) *logv1.Result {
+	if !x.s.AnySettings() {
+		return nil
+	}
 	s := x.s.SettingsOf(ns.ID)
 	if has := x.s.NamespaceQueued(ns.ID); s.QueuedMax > 0 && has+n > int(s.QueuedMax) {
 		const wait = 1_000_000_000
@@ -52,6 +56,9 @@ func (x *execution) mayQueue(ns *state.Namespace, n int) *logv1.Result {
 
 // withinLimits refuses an action, or a gang by its first action, that its namespace could never run.
 func (x *execution) withinLimits(a *state.Action) *logv1.Result {
+	if !x.s.AnySettings() {
+		return nil
+	}
 	s := x.s.SettingsOf(a.Namespace)
 	name := x.s.Namespace(a.Namespace).Name
 	what, n, exceeds := "action", uint32(1), order.Exceeds
@@ -70,26 +77,73 @@ func (x *execution) withinLimits(a *state.Action) *logv1.Result {
 	return nil
 }
 
-// useRoom has all queues looked at in which actions wait of namespaces that hold less than before,
-// or may hold more.
-func (x *execution) useRoom() {
-	for ns, ok := x.roomFreed.pop(); ok; ns, ok = x.roomFreed.pop() {
-		x.lookAtQueuesOf(ns)
-	}
+// room is a walk through the queues in which actions of a namespace wait that holds less than
+// before, or may hold more.
+type room struct {
+	namespace state.NamespaceID // 0: no walk has begun
+	after     state.ActionID    // the oldest action in the queue that was visited last
 }
 
-func (x *execution) lookAtQueuesOf(ns state.NamespaceID) {
-	x.s.Queues(func(q state.Queue, _ int) bool {
-		if _, room := q.Beside(); room {
-			return true
+// nextWithRoom returns the next queue in which an action may start since its namespace holds less.
+// The queue with the oldest action comes first, and the walk ends when the namespace can run
+// nothing more. So the end of one action costs one pass, or a few, in however many queues others
+// wait.
+func (x *execution) nextWithRoom() (state.Queue, bool) {
+	for x.budget > 0 {
+		if x.room.namespace == 0 {
+			ns, ok := x.roomFreed.pop()
+			if !ok {
+				return state.Queue{}, false
+			}
+			x.room = room{namespace: ns}
+		}
+		id, q, ok := x.s.NextHead(x.room.namespace, x.room.after)
+		if !ok || x.runsAllItMay(x.room.namespace) {
+			x.room = room{}
+			continue
 		}
 		x.budget--
-		x.s.QueuedOf(q, ns, 0, func(state.ActionID) bool {
-			x.dirty.add(q)
-			return false
-		})
+		x.room.after = id
+		if x.mayStartIn(q, x.s.Action(id)) {
+			return q, true
+		}
+	}
+	return state.Queue{}, false
+}
+
+func (x *execution) runsAllItMay(ns state.NamespaceID) bool {
+	s := x.s.SettingsOf(ns)
+	return s.RunningMax > 0 && x.s.HeldBy(ns).Running >= int(s.RunningMax)
+}
+
+// mayStartIn reports whether a pass over a queue could start an action of a namespace, by its
+// oldest there. Behind an action that exceeds a limit, others of its namespace wait too, gangs
+// excepted.
+func (x *execution) mayStartIn(q state.Queue, oldest *state.Action) bool {
+	switch q.Kind {
+	case state.GangQueue:
 		return true
-	})
+	case state.NodeQueue:
+		if n := x.s.Node(state.NodeID(q.ID)); n != nil && n.Spare == 0 && n.Free == (state.CoreSet{}) {
+			return false // it is looked at when a core comes free
+		}
+	}
+	return sched.LimitOf(x.s, oldest) == order.NoLimit
+}
+
+// leaveRoom leaves the queues for later that there was no budget for.
+func (x *execution) leaveRoom() {
+	left := x.budget
+	defer func() { x.budget = left }()
+	for {
+		x.budget = 1
+		q, ok := x.nextWithRoom()
+		if ok {
+			x.dirty.add(q)
+		} else if x.room.namespace == 0 && len(x.roomFreed.items) == 0 {
+			return
+		}
+	}
 }
 
 // chargeAttempt charges a namespace for an attempt that starts, and returns what: nothing if it is
@@ -116,10 +170,13 @@ func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) ui
 // waited for its namespace to hold less.
 func (x *execution) settleAttempt(t *state.Attempt) {
 	a := x.s.Action(t.Action)
-	if s := x.s.SettingsOf(a.Namespace); s.Limits() {
+	if x.s.AnySettings() && x.s.SettingsOf(a.Namespace).Limits() {
 		x.roomFreed.add(a.Namespace)
 	}
-	if clocks := x.s.Clocks(a.KeyResource()); t.ChargedUS > 0 && clocks != nil {
+	if t.ChargedUS == 0 {
+		return
+	}
+	if clocks := x.s.Clocks(a.KeyResource()); clocks != nil {
 		held := uint64(max(0, x.now()-t.StartedAt)) / 1000
 		used := t.Used(x.now()) / 1000
 		if a.GPUs() != nil {

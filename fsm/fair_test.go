@@ -337,6 +337,46 @@ func TestALimitIsRaised(t *testing.T) {
 	s.wantState(t, 3, state.ActionRunning)
 }
 
+// TestALimitFreedElsewhere: the end of an action has the next of its namespace start on whatever
+// node it waits for. If the oldest cannot start, as its node is full, the next one does.
+func TestALimitFreedElsewhere(t *testing.T) {
+	for _, limits := range []*logv1.UpdateNamespace{{RunningMax: proto.Uint32(1)}, {CoresMax: proto.Uint32(1)}} {
+		d := newDriver(t)
+		d.do(&logv1.Command{Verb: &logv1.Command_RaiseLevel{RaiseLevel: &logv1.RaiseLevel{Level: 3}}})
+		limits.Name = "a"
+		d.do(createNamespace("a"), setNamespace(limits))
+		submit := func(ns string, trajectory uint64) state.ActionID {
+			d.do(&logv1.Command{Verb: &logv1.Command_SubmitActions{SubmitActions: &logv1.SubmitActions{
+				Namespace: ns, Actions: []*logv1.Action{{CoresMin: 1, CoresMax: 1, AttemptsMax: 1, TrajectoryId: trajectory}},
+			}}})
+			d.settle()
+			return d.state.Meta().LastAction
+		}
+		for i := range uint64(3) { // trajectory 1 is on x, 2 on y, 3 on z
+			d.register(string(rune('x'+i)), 1)
+			d.do(&logv1.Command{Verb: &logv1.Command_OpenTrajectory{OpenTrajectory: &logv1.OpenTrajectory{Namespace: "a", MemoryBytes: 500 << 30}}})
+			d.settle()
+		}
+		first := submit("a", 1)
+		onY, onZ := submit("a", 2), submit("a", 3)
+		full := submit("", 0) // takes y or z
+		running := func(id state.ActionID) bool { return d.state.Action(id).State == state.ActionRunning }
+		if !running(first) || running(onY) || running(onZ) || !running(full) {
+			t.Fatalf("with %+v, not the first action alone runs, beside that of the other namespace", limits)
+		}
+		want := onY
+		if d.state.Action(full).Node == d.state.Action(onY).Node {
+			want = onZ
+		}
+		d.do(d.reported(first))
+		d.settle()
+		if !running(want) {
+			t.Errorf("with %+v, action %d does not start when action %d on another node has ended", limits, want, first)
+		}
+		d.check()
+	}
+}
+
 // TestAnOldFloodStarvesNobody: a wide action of one namespace starts, though another had queued
 // thousands of narrow ones before it, and though younger ones of its own go on starting.
 func TestAnOldFloodStarvesNobody(t *testing.T) {

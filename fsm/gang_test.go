@@ -64,6 +64,9 @@ func gangStoryLine(r *rapid.T, s *story) string {
 	case 6:
 		return fmt.Sprintf("cancel ids=%d", 1+n("action", int(s.state.Meta().LastAction)))
 	case 7:
+		if n("health", 1) == 1 {
+			return healthLine(n, s, node)
+		}
 		return fmt.Sprintf("drain node=%s%s", node, []string{"", " undo=yes"}[n("undo", 1)])
 	case 8:
 		if row := s.state.NodeByName(node); row != nil && n("expire", 2) == 0 {
@@ -161,4 +164,26 @@ func TestEveryMemberOfALargeGangIsToldToEnd(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestAGangComesBackWithItsGPUs: a gang for which too few GPUs are in use waits aside, and starts when
+// they are well or in use again.
+func TestAGangComesBackWithItsGPUs(t *testing.T) {
+	for _, c := range [][2]string{
+		{"sick node=n2 inc=2 gpus=3 reasons=ECC", "sick node=n2 inc=2"},
+		{"drain node=n2 gpus=3 reason=fan", "drain node=n2 gpus=3 undo=1"},
+	} {
+		s := newStory(t)
+		s.lines(t, "register node=n1 numa=4 gpus=H100:4", "register node=n2 numa=4 gpus=H100:4")
+		s.lines(t, "submit n=4 gang=2 cores=1 gpus=4 gpuclass=H100")
+		s.lines(t, c[0])
+		if a := s.state.Action(3); !a.Aside {
+			t.Fatalf("after %q it does not wait aside: %+v", c[0], a)
+		}
+		s.lines(t, "report node=n1 inc=1 action=1", "report node=n2 inc=2 action=2")
+		s.lines(t, c[1])
+		if a := s.state.Action(3); a.State != state.ActionRunning {
+			t.Errorf("after %q it does not run: %+v", c[1], a)
+		}
+	}
 }

@@ -124,6 +124,7 @@ func (x *execution) gpusChanged(n *state.Node) {
 	if n.Usable() && x.s.UsableAlike(n) == 1 {
 		x.recall(n.GPUQueue().Aside())
 	}
+	x.gangsRecalled(n)
 	x.dirty.add(n.GPUQueue())
 	x.nodeFreed(n)
 }

@@ -8,6 +8,10 @@ import (
 	"rota/sched"
 )
 
+// LevelStreams is the feature level from which on every server hands standard input and terminals
+// of actions on to agents. The log does not tell: they are in the description of an action.
+const LevelStreams = sched.LevelResizing
+
 // levelUnsaid is the level of a cluster whose bootstrap names none.
 const levelUnsaid state.Level = 2
 
@@ -78,6 +82,11 @@ func Premature(c *logv1.Command, active func() state.Level) *logv1.Result {
 	if needs == state.LevelMin || needs <= active() {
 		return nil
 	}
+	return NotActive(needs, active())
+}
+
+// NotActive refuses what needs a feature level that is not active.
+func NotActive(needs, active state.Level) *logv1.Result {
 	return refuse(codeFailedPrecondition, "LEVEL_NOT_ACTIVE",
-		"this needs feature level %d, and level %d is active: upgrade every server, then run: rota operator upgrade activate", needs, active())
+		"this needs feature level %d, and level %d is active: upgrade every server, then run: rota operator upgrade activate", needs, active)
 }

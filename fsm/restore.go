@@ -25,12 +25,21 @@ func (x *execution) stageRestore(c *logv1.StageRestore) *logv1.Result {
 	case !c.Force && !x.s.Unused():
 		return refuseRestore()
 	case c.Number > 0 && (first == nil || first.Upload != c.Id):
-		return refuse(codeFailedPrecondition, "RESTORE_SUPERSEDED", "the upload was given up, or another one began since: begin again with part 0")
+		return refuse(codeFailedPrecondition, "RESTORE_SUPERSEDED", "the upload was given up, stood still for 10 minutes, or another one began since: begin again with part 0")
 	case c.Number == 0 && (first == nil || first.Upload != c.Id):
 		x.s.DropRestoreParts()
 	}
-	x.s.PutRestorePart(&state.RestorePart{Number: c.Number, Upload: c.Id, Data: c.Data})
+	x.s.PutRestorePart(&state.RestorePart{Number: c.Number, Upload: c.Id, Data: c.Data, At: x.now()})
 	return &logv1.Result{Count: 1}
+}
+
+// expireRestore drops the parts of an upload that stands still, so that an abandoned one takes no
+// memory and no snapshot for ever.
+func (x *execution) expireRestore() {
+	if due, ok := x.s.RestoreDue(); ok && due <= x.now() {
+		x.effects = append(x.effects, Effect{Kind: EffectUploadExpired, Name: x.s.RestorePart(0).Upload, Index: uint64(x.s.RestorePartCount())})
+		x.s.DropRestoreParts()
+	}
 }
 
 func refuseRestore() *logv1.Result {
@@ -54,7 +63,7 @@ func (x *execution) commitRestore(c *logv1.CommitRestore) *logv1.Result {
 	if sum != c.Sum {
 		return refuse(codeFailedPrecondition, "RESTORE_INCOMPLETE", "the parts have the checksum %016x, not %016x: upload them again", sum, c.Sum)
 	}
-	restored, err := state.Restore(backup)
+	restored, err := state.RestoreForeign(backup)
 	if beyond := (*state.Beyond)(nil); errors.As(err, &beyond) {
 		panic(beyond)
 	}

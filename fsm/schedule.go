@@ -21,15 +21,17 @@ func (x *execution) schedule() {
 		cursor = q.Key() + 1
 	}
 	for x.budget > 0 {
-		x.useRoom()
 		q, ok := x.dirty.pop()
+		if !ok {
+			q, ok = x.nextWithRoom()
+		}
 		if !ok {
 			break
 		}
 		x.attend(q)
 	}
 	x.divide()
-	x.useRoom()
+	x.leaveRoom()
 	for _, q := range x.dirty.items {
 		x.s.PutWork(q)
 		cursor = min(cursor, q.Key())

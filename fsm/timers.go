@@ -5,6 +5,7 @@ import "rota/fsm/state"
 // fireTimers does what is due by log time, as far as the budget goes. What is
 // left is still due, so that the next tick goes on with it.
 func (x *execution) fireTimers() {
+	x.expireRestore()
 	if x.faults.timers != "" {
 		return
 	}
@@ -90,6 +91,9 @@ func nextDue(s *state.State) (ns int64, ok bool) {
 		earliest(due)
 	}
 	if due, _, found := s.TokenDue(); found {
+		earliest(due)
+	}
+	if due, found := s.RestoreDue(); found {
 		earliest(due)
 	}
 	if due, _, found := s.RewardDue(); found {

@@ -12,6 +12,10 @@ func explainLimit(v *state.State, a *state.Action) string {
 	if a.Queue() == (state.Queue{}) && a.Gang == 0 {
 		return ""
 	}
+	limit := LimitOf(v, a)
+	if limit == order.NoLimit {
+		return ""
+	}
 	s, held := v.SettingsOf(a.Namespace), v.HeldBy(a.Namespace)
 	never := held == state.Held{} // it is alone, and does not start
 	what, n := "the action", max(1, a.GangSize)
@@ -19,15 +23,13 @@ func explainLimit(v *state.State, a *state.Action) string {
 		what = "its gang"
 	}
 	var text string
-	switch LimitOf(v, a) {
+	switch limit {
 	case order.RunningLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it runs %d of at most %d actions", v.Namespace(a.Namespace).Name, held.Running, s.RunningMax)
 	case order.CoresLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d cores, and %s needs %d", v.Namespace(a.Namespace).Name, held.Cores, s.CoresMax, what, n*a.CoresMin)
 	case order.GPUsLimit:
 		text = fmt.Sprintf("waits for its namespace %s: it holds %d of at most %d GPUs, and %s needs %d", v.Namespace(a.Namespace).Name, held.GPUs, s.GPUsMax, what, n*a.GPUs().Degrees[0])
-	default:
-		return ""
 	}
 	if never {
 		text += ": an operator has to raise the limit, or cancel the action"
@@ -42,8 +44,11 @@ func turnOf(v *state.State, a *state.Action) string {
 	if !v.Shares() || resource == (state.Queue{}) {
 		return ""
 	}
-	before := 0
+	before, shared := 0, ""
 	v.QueueNamespaces(a.Queue(), func(ns state.NamespaceID) bool {
+		if ns != a.Namespace {
+			shared = "; an estimate of its start assumes the order of submission, and namespaces take turns here"
+		}
 		if ns != a.Namespace && v.Clocks(resource).Clock(ns).Lead < v.Clocks(resource).Clock(a.Namespace).Lead {
 			before++
 		}
@@ -51,9 +56,9 @@ func turnOf(v *state.State, a *state.Action) string {
 	})
 	switch before {
 	case 0:
-		return ""
+		return shared
 	case 1:
-		return "; 1 other namespace is served first, as it has had less by its weight"
+		return "; 1 other namespace is served first, as it has had less by its weight" + shared
 	}
-	return fmt.Sprintf("; %d other namespaces are served first, as they have had less by their weights", before)
+	return fmt.Sprintf("; %d other namespaces are served first, as they have had less by their weights", before) + shared
 }

@@ -347,7 +347,17 @@ func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decisi
 		return p.reserve(head)
 	}
 	d.Cores, d.Resize = p.give(n, p.within(a, width))
+	if p.frees(a) {
+		return p.again(d)
+	}
 	return d, true
+}
+
+// frees reports whether the start of an action ends a reservation that kept a node from older ones
+// too. They are looked at again then, before what is younger.
+func (p *Pass) frees(a *state.Action) bool {
+	n := p.view.Node(a.ReservedOn)
+	return n != nil && n.Alone
 }
 
 // passes notes in a start the older action that it passes by, if there is one, as the

@@ -8,7 +8,7 @@ import (
 // share has the pass read what waits by namespace, if several compete or one has limits.
 func (p *Pass) share() {
 	p.fair, p.reread = nil, false
-	if len(p.queues) == 0 || p.view.Meta().Level < LevelResizing {
+	if len(p.queues) == 0 || p.view.Meta().Level < LevelResizing || !p.view.Shares() && !p.view.AnySettings() {
 		return
 	}
 	keys := make([]state.Queue, len(p.queues))

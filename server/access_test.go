@@ -178,7 +178,7 @@ func TestATokenInsteadOfACertificate(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/grpc.health.v1.Health/Check": http.StatusOK, "/metrics": http.StatusForbidden,
-		"/ui/": http.StatusForbidden, "/ui/history.json": http.StatusForbidden, "/readyz": http.StatusForbidden, "/livez": http.StatusForbidden,
+		"/ui/login": http.StatusForbidden, "/ui/history.json": http.StatusMethodNotAllowed, "/readyz": http.StatusForbidden, "/livez": http.StatusForbidden,
 		"/debug/pprof/": http.StatusForbidden, "/debug/log": http.StatusForbidden,
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": http.StatusUnauthorized, "/peer.v1.PeerService/Describe": http.StatusForbidden,
 		"/rota.v1.AgentService/RenewLease": http.StatusUnauthorized,

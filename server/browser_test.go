@@ -9,10 +9,10 @@ import (
 )
 
 // TestPagesOfOtherSitesAreTurnedAway: a browser gets in by the names of this machine only, and
-// other programs by all.
+// other programs by all that no other site can have.
 func TestPagesOfOtherSitesAreTurnedAway(t *testing.T) {
 	passed := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	plain, secure := &Server{}, &Server{cfg: Config{TLS: pki.Files{Cert: "c", Key: "k", CA: "ca"}}}
+	plain, secure := &Server{cfg: Config{Advertise: "node.example.com:7400"}}, &Server{cfg: Config{TLS: pki.Files{Cert: "c", Key: "k", CA: "ca"}}}
 	for _, test := range []struct {
 		server              *Server
 		host, header, value string
@@ -27,6 +27,10 @@ func TestPagesOfOtherSitesAreTurnedAway(t *testing.T) {
 		{plain, "127.0.0.1", "User-Agent", "Mozilla/5.0", http.StatusOK},
 		{plain, "[::1]:7400", "User-Agent", "Mozilla/5.0", http.StatusOK},
 		{plain, "server-1:7400", "User-Agent", "connect-go", http.StatusOK},
+		{plain, "node.example.com:7400", "User-Agent", "connect-go", http.StatusOK},
+		{plain, "192.0.2.1:7400", "User-Agent", "connect-go", http.StatusOK},
+		{plain, "49983-t7.evil.example:7400", "User-Agent", "connect-go", http.StatusForbidden},
+		{plain, "evil.example.", "User-Agent", "connect-go", http.StatusForbidden},
 		{secure, "server-1:7400", "User-Agent", "Mozilla/5.0", http.StatusOK},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/rota.v1.ActionService/SubmitActions", http.NoBody)

@@ -100,6 +100,19 @@ func (s *Server) only(next http.Handler, roles ...pki.Role) http.Handler {
 	})
 }
 
+// onlyIfCertified is only for those with a certificate. Others pass: the handler asks them who they
+// are.
+func (s *Server) onlyIfCertified(next http.Handler, roles ...pki.Role) http.Handler {
+	certified := s.only(next, roles...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil && len(r.TLS.PeerCertificates) == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		certified.ServeHTTP(w, r)
+	})
+}
+
 // renew renews the lease of a node at the leader, wherever that is. During an
 // election it waits: the agent has no better place to ask.
 func (s *Server) renew(ctx context.Context, name string, incarnation uint64) (fenced bool, err error) {

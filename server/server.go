@@ -182,20 +182,23 @@ func (s *Server) open() error {
 func (s *Server) serve() {
 	root := http.NewServeMux()
 	root.Handle("/", s.rpc)
-	root.Handle(ui.Root, s.only(s.ui, pki.RoleServer, pki.RoleOperator, pki.RoleClient))
+	root.Handle(ui.Root, s.onlyIfCertified(s.ui, pki.RoleServer, pki.RoleOperator, pki.RoleClient))
 	root.Handle("GET /{$}", http.RedirectHandler(ui.Root, http.StatusFound))
 	root.Handle(s.peerHandler())
 	root.Handle(s.keyringHandler())
 	s.nextRoutes(root)
 	s.statusRoutes(root)
 	var handler http.Handler = root
+	drain := func() {}
 	if s.cfg.E2B != nil {
-		handler = e2b.New(e2b.Options{API: s.rpc, Templates: s.cfg.E2B}).Before(root)
+		sandboxes := e2b.New(e2b.Options{API: s.rpc, Templates: s.cfg.E2B})
+		handler, drain = sandboxes.Before(root), sandboxes.Drain
 	}
 	s.http = httpx.NewServer(s.refuseRebound(handler))
 	s.http.ErrorLog = s.logger.Named("http").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.http.RegisterOnShutdown(cancel)
+	s.http.RegisterOnShutdown(drain)
 	s.start(func() { s.fatal("serve the port", s.mux.Serve()) })
 	s.start(func() {
 		if err := s.http.Serve(s.mux.HTTP()); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
@@ -291,6 +294,8 @@ func (s *Server) onEffects(effects []fsm.Effect) {
 			s.metrics.meter.resized.Inc()
 		case fsm.EffectPolicies:
 			s.hub.NotifyPolicies()
+		case fsm.EffectUploadExpired:
+			s.logger.Warn("the upload of a backup stood still and was dropped; to restore it, begin again", "upload", e.Name, "parts", e.Index)
 		case fsm.EffectCheckpoint:
 			replace(s.checkpoints, e)
 		}

@@ -128,9 +128,7 @@ func (b *affinityBox) resize([]int) error {
 func (b *affinityBox) kill() { b.signal(syscall.SIGKILL) }
 
 func (b *affinityBox) signal(sig syscall.Signal) {
-	for _, pid := range b.members() {
-		_ = syscall.Kill(pid, sig)
-	}
+	signalAll(b.members, sig)
 }
 
 func (b *affinityBox) empty() bool  { return len(b.members()) == 0 }

@@ -163,7 +163,7 @@ func (r *runner) command(path string) *command {
 		sys.Pdeathsig = 0
 	}
 	if u := r.owner.user; u != nil {
-		sys.Credential = &syscall.Credential{Uid: u.uid, Gid: u.gid}
+		sys.Credential = &syscall.Credential{Uid: u.uid, Gid: u.gid, Groups: r.owner.groups}
 	}
 	r.stdio.attr(sys)
 	r.box.attr(sys)

@@ -184,9 +184,7 @@ func killCgroup(dir string) {
 func signalFrozen(dir string, find func() []int, sig syscall.Signal) {
 	_ = writeFile(filepath.Join(dir, "freezer.state"), "FROZEN")
 	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "1")
-	for _, pid := range find() {
-		_ = syscall.Kill(pid, sig)
-	}
+	signalAll(find, sig)
 	_ = writeFile(filepath.Join(dir, "freezer.state"), "THAWED")
 	_ = writeFile(filepath.Join(dir, "cgroup.freeze"), "0")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -17,8 +18,10 @@ const (
 	InputWaitMax = 5 * time.Second
 	// WriterBytesMax is the longest name of a writer, and of a request.
 	WriterBytesMax = 64
-	// writersMax is how many writers one attempt remembers.
+	// writersMax is how many writers one attempt remembers, and writerKeep how long it does after
+	// their last call. The one that has been silent for longest makes room.
 	writersMax = 1024
+	writerKeep = time.Hour
 	// inputCallsMax is how many calls may wait to write to one attempt.
 	inputCallsMax = 8
 	// endOfTransmission is Ctrl-D, which a terminal takes for the end of its input.
@@ -72,12 +75,21 @@ type input struct {
 	calls, turn chan struct{}
 
 	// Of the one that has the turn:
-	written map[string]uint64
+	writers map[string]*inputWriter
 	closed  bool
+	midLine bool // what was written last is no end of a line
+	ends    int  // characters that still have to say to a terminal that nothing more comes
+	now     func() time.Time
+}
+
+// inputWriter is one that has written.
+type inputWriter struct {
+	written uint64
+	at      time.Time // of the last call
 }
 
 func newInput(to deadlineWriter, terminal bool) *input {
-	return &input{to: to, terminal: terminal, written: map[string]uint64{},
+	return &input{to: to, terminal: terminal, writers: map[string]*inputWriter{}, now: time.Now,
 		calls: make(chan struct{}, inputCallsMax), turn: make(chan struct{}, 1)}
 }
 
@@ -108,42 +120,79 @@ func (n *input) write(ctx context.Context, in Input) (InputState, error) {
 }
 
 func (n *input) writeInTurn(in Input, until time.Time) (InputState, error) {
-	at, known := n.written[in.Writer]
-	if !known && len(n.written) >= writersMax {
-		return InputState{}, fmt.Errorf("%w: an attempt has at most %d writers", ErrTooMany, writersMax)
+	w := n.writers[in.Writer]
+	if w == nil {
+		if !n.roomForWriter() {
+			return InputState{}, fmt.Errorf("%w: %d writers have written to the attempt within %s", ErrTooMany, writersMax, writerKeep)
+		}
+		w = &inputWriter{}
 	}
 	data := in.Data
 	if in.Offset != nil {
-		if *in.Offset > at {
-			return InputState{}, fmt.Errorf("%w: it has %d bytes of writer %q, and these begin at %d", ErrInputGap, at, in.Writer, *in.Offset)
+		if *in.Offset > w.written {
+			return InputState{}, fmt.Errorf("%w: it has %d bytes of writer %q, and these begin at %d", ErrInputGap, w.written, in.Writer, *in.Offset)
 		}
-		data = data[min(at-*in.Offset, uint64(len(data))):]
+		data = data[min(w.written-*in.Offset, uint64(len(data))):]
 	}
+	w.at = n.now()
 	switch {
 	case len(data) > 0 && n.closed:
 		return InputState{}, fmt.Errorf("%w: it was closed before", ErrInputClosed)
 	case len(data) > 0:
+		n.writers[in.Writer] = w
 		count, err := n.put(data, until)
-		if n.written[in.Writer] = at + uint64(count); err != nil {
+		if w.written += uint64(count); count > 0 {
+			n.midLine, n.ends = !slices.Contains(lineEnds, data[count-1]), 0
+		}
+		if err != nil {
 			return InputState{}, err
 		}
-		if data = data[count:]; len(data) > 0 {
-			return InputState{Offset: n.written[in.Writer]}, nil
+		if count < len(data) {
+			return InputState{Offset: w.written}, nil
 		}
 	}
 	if in.EOF && !n.closed {
 		if ended, err := n.end(until); err != nil || !ended {
-			return InputState{Offset: n.written[in.Writer]}, err
+			return InputState{Offset: w.written}, err
 		}
 	}
-	return InputState{Offset: n.written[in.Writer], Closed: n.closed}, nil
+	return InputState{Offset: w.written, Closed: n.closed}, nil
 }
 
-// end closes the input. A terminal stays open: it is told that nothing more comes.
+// roomForWriter forgets the writer that has been silent for longest, if there are too many. What
+// it repeats after that would be written again, so that it must have been silent for long.
+func (n *input) roomForWriter() bool {
+	if len(n.writers) < writersMax {
+		return true
+	}
+	oldest := ""
+	for name, w := range n.writers {
+		if o := n.writers[oldest]; o == nil || w.at.Before(o.at) {
+			oldest = name
+		}
+	}
+	if n.now().Sub(n.writers[oldest].at) < writerKeep {
+		return false
+	}
+	delete(n.writers, oldest)
+	return true
+}
+
+// lineEnds end what a terminal hands over at once: a line, or a part of one.
+var lineEnds = []byte{'\n', '\r', endOfTransmission}
+
+// end closes the input. A terminal stays open: it is told that nothing more comes. The first
+// character that says so hands over the line that was begun, if one was; only the next one ends.
 func (n *input) end(until time.Time) (ended bool, err error) {
 	if n.terminal {
-		count, err := n.put([]byte{endOfTransmission}, until)
-		n.closed = count > 0
+		if n.ends == 0 {
+			if n.ends = 1; n.midLine {
+				n.ends = 2
+			}
+		}
+		count, err := n.put([]byte{endOfTransmission, endOfTransmission}[:n.ends], until)
+		n.ends -= count
+		n.closed = n.ends == 0
 		return n.closed, err
 	}
 	n.closed = true

@@ -92,10 +92,68 @@ func FuzzInput(f *testing.F) {
 
 func TestWritersAreBounded(t *testing.T) {
 	in := newInput(&sink{room: 1 << 20}, false)
+	now := time.Unix(1, 0)
+	in.now = func() time.Time { return now }
+	write := func(i int, offset uint64) error {
+		_, err := in.write(t.Context(), Input{Writer: string(rune(0x4e00 + i)), Offset: &offset, Data: []byte("x")})
+		return err
+	}
 	for i := range writersMax + 1 {
-		_, err := in.write(t.Context(), Input{Writer: string(rune(0x4e00 + i)), Data: []byte("x")})
-		if (i < writersMax) != (err == nil) || err != nil && !errors.Is(err, ErrTooMany) {
+		now = now.Add(time.Second)
+		if err := write(i, 0); (i < writersMax) != (err == nil) || err != nil && !errors.Is(err, ErrTooMany) {
 			t.Fatalf("writer %d: %v", i, err)
+		}
+	}
+	// An action that runs for weeks is written to by many, one after the other.
+	now = now.Add(writerKeep - 2*time.Second)
+	if err := write(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(-(writersMax - 2) * time.Second)
+	if err := write(writersMax, 0); !errors.Is(err, ErrTooMany) {
+		t.Errorf("before any was silent for long: %v", err)
+	}
+	now = now.Add((writersMax - 2) * time.Second)
+	for i := range 100 {
+		if err := write(writersMax+i, 0); err != nil {
+			t.Fatalf("after %d were silent for long: %v", i+1, err)
+		}
+		now = now.Add(time.Second)
+	}
+	if err := write(0, 2); err != nil {
+		t.Errorf("a writer was forgotten that had not been silent: %v", err)
+	}
+	if err := write(1, 1); !errors.Is(err, ErrInputGap) {
+		t.Errorf("the oldest writer is not the one that was forgotten: %v", err)
+	}
+}
+
+// A terminal takes the first Ctrl-D after a part of a line for the end of that part.
+func TestTheEndOfATerminalEndsItsLine(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		room []int // of each call; the last ends it
+		want string
+	}{
+		{"", []int{1}, "\x04"},
+		{"line\n", []int{100}, "line\n\x04"},
+		{"line\r", []int{100}, "line\r\x04"},
+		{"part", []int{100}, "part\x04\x04"},
+		{"part", []int{4, 1, 0, 1}, "part\x04\x04"},
+		{"part", []int{5, 1}, "part\x04\x04"},
+	} {
+		to := &sink{}
+		in := newInput(to, true)
+		for i, room := range tt.room {
+			to.room = room
+			offset := uint64(0)
+			state, err := in.write(t.Context(), Input{Offset: &offset, Data: []byte(tt.text), EOF: true})
+			if last := i == len(tt.room)-1; err != nil || state.Closed != last {
+				t.Errorf("%q, call %d: %+v, %v", tt.text, i, state, err)
+			}
+		}
+		if string(to.got) != tt.want || to.closed {
+			t.Errorf("%q: the terminal got %q", tt.text, to.got)
 		}
 	}
 }

@@ -23,6 +23,8 @@ const (
 	recordHead      = 8
 	recordBytesMax  = 64 << 10
 	journalBytesMin = 1 << 20 // not compacted below
+	// endMessageMax bounds the message of an end, so that its record has room for all escapes.
+	endMessageMax = 4 << 10
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

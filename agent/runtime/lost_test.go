@@ -38,6 +38,24 @@ func waitLost(t *testing.T, c *runtime.Client) {
 	}
 }
 
+// A message that quotes a long command fits into the journal, from which the next supervisor knows
+// how the attempt ended.
+func TestALongReasonIsNotLost(t *testing.T) {
+	o := options(t.TempDir(), runtime.ModeAffinity)
+	c := dial(t, o)
+	spec := shell(key(1), "")
+	spec.Argv = []string{strings.Repeat(`"`, 30000)}
+	start(t, c, spec)
+	if e := nextExit(t, c); e.Reason != plan.ReasonStartFailed || len(e.Message) > 5000 {
+		t.Errorf("it ended with %v and %d bytes", e.Reason, len(e.Message))
+	}
+	kill(t, c.Describe().PID, syscall.SIGKILL)
+	waitLost(t, c)
+	if _, ended, err := dial(t, o).List(t.Context()); err != nil || len(ended) != 1 || ended[0].Reason != plan.ReasonStartFailed {
+		t.Errorf("the next supervisor says %+v, %v", ended, err)
+	}
+}
+
 func TestADeadSupervisorsAttemptsAreKilledAndReported(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode string) {
 		dir := t.TempDir()

@@ -27,10 +27,11 @@ const (
 
 // owner is whom an attempt runs as, and the directories that it finds.
 type owner struct {
-	user       *userID // nil: as the supervisor
-	tmp        string  // as /tmp; empty: that of the machine
-	home       string  // the directory of its trajectory; empty: it has none
-	trajectory uint64  // 0: this attempt only
+	user       *userID  // nil: as the supervisor
+	groups     []uint32 // besides that of the user
+	tmp        string   // as /tmp; empty: that of the machine
+	home       string   // the directory of its trajectory; empty: it has none
+	trajectory uint64   // 0: this attempt only
 }
 
 // owners gives each attempt outside trajectories, and each trajectory, a user and a
@@ -53,10 +54,12 @@ type owners struct {
 
 // trajectoryOwner is what a trajectory has on this node.
 type trajectoryOwner struct {
-	user    *userID
-	made    bool // its directories are there
-	running int
-	at      time.Time // when the last attempt ended
+	user *userID
+	made bool // its directories are there
+	// contained: user is whom its sandbox has given the directory to, and none of the range.
+	contained bool
+	running   int
+	at        time.Time // when the last attempt ended
 	// open: the agent named it when it last said which trajectories are open. missing: it
 	// did not, and no attempt has started since.
 	open, missing bool
@@ -81,7 +84,24 @@ func newOwners(tmps, homes string, uids uidRange, shared *userID, log hclog.Logg
 			}
 		}
 	}
-	return o, nil
+	return o, o.gate()
+}
+
+// gate keeps the directories of trajectories from the other users of the machine. Root in a
+// sandbox is root to files: it may open its directory to all, with a program in it that runs as
+// root for whoever calls it. Attempts pass by a group.
+func (o *owners) gate() error {
+	group, mode := -1, os.FileMode(0o700)
+	switch {
+	case o.uids.any():
+		group, mode = int(o.uids.first), 0o710
+	case o.shared != nil:
+		group, mode = int(o.shared.gid), 0o710
+	}
+	if err := errors.Join(os.Lchown(o.homes, -1, group), os.Chmod(o.homes, mode)); err != nil {
+		return fmt.Errorf("keep the directories of trajectories from other users: %w", err)
+	}
+	return nil
 }
 
 // places are where trajectories have directories, each under the same name.
@@ -104,7 +124,7 @@ func (o *owners) adopt(dir string, e os.DirEntry) bool {
 	uid := st.Sys().(*syscall.Stat_t).Uid
 	switch {
 	case t == nil && o.uids.any() && o.contained(id):
-		o.trajectories[id] = &trajectoryOwner{user: &userID{uid, uid}, at: st.ModTime()}
+		o.trajectories[id] = &trajectoryOwner{user: &userID{uid, uid}, contained: true, at: st.ModTime()}
 		return true
 	case t != nil && o.uids.any() && t.user.uid != uid && !o.contained(id):
 		return false
@@ -134,7 +154,7 @@ func (o *owners) take(spec *Spec) (owner, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if spec.Trajectory != 0 {
-		return o.takeTrajectory(spec.Trajectory)
+		return o.takeTrajectory(spec.Trajectory, spec.Sandbox != nil)
 	}
 	user, err := o.free()
 	if err != nil {
@@ -151,8 +171,12 @@ func (o *owners) take(spec *Spec) (owner, error) {
 	return w, nil
 }
 
-func (o *owners) takeTrajectory(id uint64) (owner, error) {
+// takeTrajectory returns the owner of what starts in a trajectory, inside of its sandbox or not.
+func (o *owners) takeTrajectory(id uint64, inside bool) (owner, error) {
 	t := o.trajectories[id]
+	if t != nil && t.contained && !inside {
+		return owner{}, fmt.Errorf("trajectory %d has a sandbox, and nothing of it runs outside: upgrade the agent of the node", id)
+	}
 	if t == nil {
 		if len(o.trajectories) >= trajectoriesMax {
 			o.dropOldest()
@@ -174,6 +198,9 @@ func (o *owners) takeTrajectory(id uint64) (owner, error) {
 	t.running++
 	t.missing = false
 	w := owner{user: t.user, trajectory: id, home: filepath.Join(o.homes, name)}
+	if o.uids.any() {
+		w.groups = []uint32{o.uids.first} // see gate
+	}
 	if o.tmps != "" {
 		w.tmp = filepath.Join(o.tmps, name)
 	}
@@ -183,7 +210,7 @@ func (o *owners) takeTrajectory(id uint64) (owner, error) {
 // prepare makes the directories of a trajectory before its first attempt.
 func (o *owners) prepare(id uint64) error {
 	o.mu.Lock()
-	w, err := o.takeTrajectory(id)
+	w, err := o.takeTrajectory(id, true)
 	o.mu.Unlock()
 	if err == nil {
 		o.give(w)
@@ -308,7 +335,9 @@ func (o *owners) dropOldest() {
 // names: what is found after a restart has users that nothing else has.
 func (o *owners) drop(id uint64, t *trajectoryOwner) {
 	delete(o.trajectories, id)
-	o.release(t.user)
+	if !t.contained { // root in a sandbox may have named the user of another trajectory
+		o.release(t.user)
+	}
 	number := strconv.FormatUint(id, 10)
 	for _, dir := range o.places() {
 		path, gone := filepath.Join(dir, trajectoryPrefix+number), filepath.Join(dir, "dropped-"+number)

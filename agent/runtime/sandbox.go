@@ -62,6 +62,13 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 		Dir: dir, User: sb.User, CPUs: b.pinned,
 		Terminal: r.stdio.terminal,
 	}, files)
+	exited := make(chan childExit, 1)
+	if errors.Is(err, initcall.ErrGone) {
+		// It may have started before the sandbox ended, and what it started may run on in the box.
+		r.stdio.forked()
+		exited <- childExit{at: time.Now(), lost: true}
+		return child{at: at, exited: exited}, nil
+	}
 	if err != nil {
 		return child{}, err
 	}
@@ -70,7 +77,6 @@ func (r *runner) startInSandbox(sb *Sandbox) (child, error) {
 	if err := b.arm(); err != nil {
 		r.a.order(killOrder{plan.ReasonStartFailed, err.Error()})
 	}
-	exited := make(chan childExit, 1)
 	go func() { exited <- exitOfProcess(p) }()
 	return child{at: at, exited: exited}, nil
 }

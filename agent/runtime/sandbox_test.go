@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -364,6 +365,70 @@ func TestSandboxesOutliveWhatIsKilled(t *testing.T) {
 		t.Errorf("without containerd: %+v", e)
 	}
 	n.daemon.Run()
+}
+
+// A sandbox may end between the start of a command and the answer. The attempt is lost then, not one
+// that could not be started, and nothing of it runs on.
+func TestAStartWithoutAnAnswerIsLost(t *testing.T) {
+	forEachCgroupMode(t, func(t *testing.T, mode string) {
+		o := options(t.TempDir(), mode)
+		c := dial(t, o)
+		dir := t.TempDir()
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, initcall.SocketName), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		started := make(chan *exec.Cmd, 1)
+		go func() { // a first process that forks, and is killed
+			conn, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			call, err := initcall.Receive(conn)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer call.CloseFiles()
+			cmd := exec.Command("sleep", "1000")
+			if err := cmd.Start(); err != nil {
+				t.Error(err)
+				return
+			}
+			enter := call.Files.Enter
+			if v2 := call.Files.V2; v2 >= 0 {
+				fd, err := unix.Openat(v2, "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+				if err != nil {
+					t.Error(err)
+				}
+				enter = append(enter, fd)
+				defer unix.Close(fd)
+			}
+			for _, fd := range enter {
+				if _, err := unix.Write(fd, []byte(fmt.Sprint(cmd.Process.Pid))); err != nil {
+					t.Error(err)
+				}
+			}
+			started <- cmd
+		}()
+		s := shell(key(1), "true")
+		s.Trajectory = 1
+		s.Sandbox = &runtime.Sandbox{SocketDir: dir, Cgroup: "/"}
+		if e := runOne(t, c, s); e.Reason != plan.ReasonSupervisorLost || !strings.Contains(e.Message, "sandbox") {
+			t.Errorf("it ended with %+v", e)
+		}
+		cmd := <-started
+		if _ = cmd.Wait(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Errorf("what it had started ended with %v", cmd.ProcessState)
+		}
+		s.Key = key(2)
+		s.Sandbox.SocketDir = t.TempDir() // nobody listens
+		if e := runOne(t, c, s); e.Reason != plan.ReasonSupervisorLost {
+			t.Errorf("without a sandbox it ended with %+v", e)
+		}
+	})
 }
 
 // peer is the process that listens at the other side.

@@ -110,6 +110,23 @@ func TestInputIsWhatWasWritten(t *testing.T) {
 	})
 }
 
+// Programs and pipes end without a newline, too.
+func TestATerminalEndsAfterAPartOfALine(t *testing.T) {
+	o := options(t.TempDir(), runtime.ModeAffinity)
+	c := dial(t, o)
+	for i, text := range []string{"part", "line\n", ""} {
+		n := uint64(i) + 1
+		spec := onTerminal(n, "stty -echo; echo up; exec cat")
+		spec.Timeout = time.Minute
+		start(t, c, spec)
+		written(t, o, key(n), "up")
+		feed(t, c, key(n), "", 0, []byte(text), true)
+		if e := nextExit(t, c); e.Reason != plan.ReasonExited || !strings.HasPrefix(string(e.Stdout), "up\r\n"+strings.TrimSuffix(text, "\n")) {
+			t.Errorf("after %q it ended with %+v", text, e)
+		}
+	}
+}
+
 func TestRepeatedInputIsWrittenOnce(t *testing.T) {
 	o := options(t.TempDir(), runtime.ModeAffinity)
 	c := dial(t, o)

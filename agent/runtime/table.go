@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 
 	"rota/agent/plan"
 	supervisorv1 "rota/api/gen/supervisor/v1"
@@ -59,6 +60,9 @@ func (s *supervisor) started(k plan.Key, pid int) {
 // recorded it is told all the same: that is worth more than nothing.
 func (s *supervisor) finish(a *attempt, e plan.Exit) {
 	failpoint.Hit(failpoint.AttemptDead)
+	if len(e.Message) > endMessageMax { // it may quote a command, which is long
+		e.Message = strings.ToValidUTF8(e.Message[:endMessageMax], "") + "..."
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.journal.write(&record{End: &e}); err != nil {

@@ -12,8 +12,8 @@ import (
 //
 //	ids, err := c.Submit(ctx, client.Gang(spec, 4, false)...)
 //
-// Their IDs follow one another. A command finds its place in ROTA_GANG_RANK, and the hosts of all
-// members in ROTA_GANG_HOSTS.
+// Their IDs follow one another. A command finds its place in ROTA_GANG_RANK, the hosts of all
+// members in ROTA_GANG_HOSTS, and where they may meet in ROTA_GANG_ADDRESS.
 func Gang(spec *rotav1.ActionSpec, size uint32, spread bool) []*rotav1.ActionSpec {
 	members := make([]*rotav1.ActionSpec, size)
 	for i := range members {

@@ -99,6 +99,15 @@ func (r receiver) Receive(m any) error {
 	return err
 }
 
+// Release gives back the share of a request before its handler returns. It is for handlers that
+// wait for others, and account for the memory of the request themselves.
+func Release(ctx context.Context) {
+	if s, ok := ctx.Value(shareKey{}).(*share); ok {
+		s.blameless = true
+		s.end()
+	}
+}
+
 // format is how a request's messages are encoded.
 type format struct {
 	json, enveloped, gzip bool

@@ -102,7 +102,7 @@ type Renewal struct {
 // hosts and lifetime, but for what the renewal changes. The CA that signs now signs it.
 // Processes that use the files notice. The old certificate is valid as long as it was.
 func Renew(dir, name string, r Renewal) error {
-	old, err := loadPair(FilesIn(dir, name))
+	old, err := renewable(FilesIn(dir, name))
 	if err != nil {
 		return fmt.Errorf("renew certificate (make one with `rota tls issue`): %w", err)
 	}
@@ -121,6 +121,20 @@ func Renew(dir, name string, r Renewal) error {
 		return fmt.Errorf("renew certificate of %q: %w", name, err)
 	}
 	return nil
+}
+
+// renewable loads a pair. Of a renewal that was interrupted after it had replaced the key, the
+// certificate of that is taken.
+func renewable(f Files) (tls.Certificate, error) {
+	pair, err := loadPair(f)
+	if err == nil {
+		return pair, nil
+	}
+	fresh := Files{CA: f.CA, Cert: f.Cert + ".new", Key: f.Key}
+	if pair, freshErr := loadPair(fresh); freshErr == nil {
+		return pair, rename(fresh.Cert, f.Cert)
+	}
+	return pair, err
 }
 
 // sign makes a certificate and has it written.
@@ -197,10 +211,10 @@ func replacePair(f Files, template *x509.Certificate, ca *tls.Certificate) error
 	if err := writePair(fresh, template, ca); err != nil {
 		return err
 	}
-	if err := os.Rename(fresh.Key, f.Key); err != nil {
+	if err := rename(fresh.Key, f.Key); err != nil {
 		return err
 	}
-	return os.Rename(fresh.Cert, f.Cert)
+	return rename(fresh.Cert, f.Cert)
 }
 
 // writePair makes a key and has the CA, or with none the key itself, sign the

@@ -80,14 +80,14 @@ func addCA(dir string, a Authority) error {
 	if err != nil {
 		return err
 	}
-	switch _, err := os.Stat(nextKey(dir)); {
-	case err == nil && len(bundle) > 1:
+	switch waits, err := waiting(dir); {
+	case err != nil:
+		return err
+	case waits:
 		return ErrAdded
-	case err == nil: // of an attempt that was interrupted before the CA was in ca.pem
-		if err := os.Remove(nextKey(dir)); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrNotExist):
+	}
+	// Of an attempt that was interrupted before the CA was in ca.pem:
+	if err := os.Remove(nextKey(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	fresh := Files{Cert: filepath.Join(dir, "ca-next.pem.new"), Key: nextKey(dir)}
@@ -107,16 +107,29 @@ func addCA(dir string, a Authority) error {
 // UseCA signs with the CA that AddCA made from now on. The key of the old one is gone
 // then: it is not needed any more.
 func UseCA(dir string) error {
-	if _, err := os.Stat(nextKey(dir)); errors.Is(err, fs.ErrNotExist) {
+	switch waits, err := waiting(dir); {
+	case err != nil:
+		return fmt.Errorf("use CA: %w", err)
+	case !waits:
 		return fmt.Errorf("use CA: %w", ErrNotAdded)
 	}
-	if _, err := authority(dir, nextKey(dir)); err != nil {
-		return fmt.Errorf("use CA: %w", err)
-	}
-	if err := os.Rename(nextKey(dir), FilesIn(dir, caName).Key); err != nil {
+	if err := rename(nextKey(dir), FilesIn(dir, caName).Key); err != nil {
 		return fmt.Errorf("use CA: %w", err)
 	}
 	return nil
+}
+
+// waiting reports whether a CA was added that does not sign yet: ca.pem has it, and its key is
+// there. A key alone is of an AddCA that was interrupted.
+func waiting(dir string) (bool, error) {
+	_, err := authority(dir, nextKey(dir))
+	if errors.Is(err, errNoAuthority) {
+		return false, nil
+	}
+	if _, statErr := os.Stat(nextKey(dir)); errors.Is(statErr, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // RemoveCA leaves the CA that signs alone in ca.pem. ErrStillUsed: a certificate in the
@@ -129,7 +142,10 @@ func RemoveCA(dir string) error {
 }
 
 func removeCA(dir string) error {
-	if _, err := os.Stat(nextKey(dir)); err == nil {
+	switch waits, err := waiting(dir); {
+	case err != nil:
+		return err
+	case waits:
 		return ErrAdded
 	}
 	ca, err := loadCA(dir)
@@ -223,6 +239,9 @@ func loadCA(dir string) (tls.Certificate, error) {
 	return ca, nil
 }
 
+// errNoAuthority: a key belongs to no CA.
+var errNoAuthority = errors.New("no certificate for a key")
+
 // authority finds the CA in ca.pem that a key belongs to.
 func authority(dir, keyFile string) (tls.Certificate, error) {
 	key, err := ReadSecret(keyFile)
@@ -243,7 +262,7 @@ func authority(dir, keyFile string) (tls.Certificate, error) {
 			return pair, nil
 		}
 	}
-	return tls.Certificate{}, fmt.Errorf("no certificate in %s belongs to %s", path, keyFile)
+	return tls.Certificate{}, fmt.Errorf("%w: none in %s belongs to %s", errNoAuthority, path, keyFile)
 }
 
 // readCertificates reads the certificates in a file: at least one.
@@ -298,5 +317,17 @@ func ReplaceFile(path string, content []byte, mode fs.FileMode) error {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return errors.Join(err, os.Remove(fresh))
 	}
-	return os.Rename(fresh, path)
+	return rename(fresh, path)
+}
+
+// rename renames a file for good: it is done after a loss of power, too.
+func rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -147,6 +148,65 @@ func TestAnInterruptedAddIsRepeated(t *testing.T) {
 	}
 	if cas, signs, err := Trusted(dir); err != nil || len(cas) != 2 || signs != 1 {
 		t.Errorf("%d CAs, %d signs, %v", len(cas), signs, err)
+	}
+}
+
+// TestAnInterruptedAddIsRepeatedWhileTheOldOneIsThere: the same, of a second replacement before
+// the first one has ended.
+func TestAnInterruptedAddIsRepeatedWhileTheOldOneIsThere(t *testing.T) {
+	dir := newPKI(t)
+	if err := errors.Join(AddCA(dir, Authority{}), UseCA(dir)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(FilesIn(dir, caName).CA)
+	if err == nil {
+		err = errors.Join(AddCA(dir, Authority{}), os.WriteFile(FilesIn(dir, caName).CA, before, 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := UseCA(dir); !errors.Is(err, ErrNotAdded) {
+		t.Fatalf("used: %v", err)
+	}
+	if err := RemoveCA(dir); errors.Is(err, ErrAdded) {
+		t.Fatalf("nothing was added: %v", err)
+	}
+	if err := errors.Join(AddCA(dir, Authority{}), UseCA(dir), Issue(dir, RoleClient, "late")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(nextKey(dir), []byte("half a k"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(AddCA(dir, Authority{}), UseCA(dir)); err != nil {
+		t.Errorf("after a key that was half written: %v", err)
+	}
+}
+
+// TestAnInterruptedRenewalIsRepeated: the key was replaced, and the certificate was not.
+func TestAnInterruptedRenewalIsRepeated(t *testing.T) {
+	dir := newPKI(t)
+	if err := Issue(dir, RoleServer, "s1", "s1.example.org"); err != nil {
+		t.Fatal(err)
+	}
+	f := FilesIn(dir, "s1")
+	old, err := os.ReadFile(f.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Renew(dir, "s1", Renewal{}), os.Rename(f.Cert, f.Cert+".new"), os.WriteFile(f.Cert, old, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Renew(dir, "s1", Renewal{}); err != nil {
+		t.Fatal(err)
+	}
+	if names := readPair(t, f).Leaf.DNSNames; !slices.Contains(names, "s1.example.org") {
+		t.Errorf("it is for %v", names)
+	}
+	if err := errors.Join(os.Rename(f.Cert, f.Cert+".lost"), os.WriteFile(f.Cert, old, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if Renew(dir, "s1", Renewal{}) == nil {
+		t.Error("a certificate of another key was renewed")
 	}
 }
 

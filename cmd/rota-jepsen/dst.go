@@ -143,6 +143,7 @@ func (f *dstFlags) report(w io.Writer, s dst.Summary) error {
 	}
 	_, err := fmt.Fprintf(w, `%d seeds, %.1f simulated hours in %.1f s of CPU: %.0f times as fast as time passes
 %d actions (%.0f an hour), %d executions, %d times one got other cores, %d entries, %d elections, %d nodes given up
+%d gangs started, of %d a member did not succeed
 %d jobs, %d turns held a node group (%.0f an hour), %d turns given up
 %d linearizable reads, %d nodes that had come back when they were given up
 %d faults (%.0f an hour)
@@ -152,6 +153,7 @@ func (f *dstFlags) report(w io.Writer, s dst.Summary) error {
 Not covered: hashicorp/raft, disks and sockets; see "rota-jepsen run".
 `, s.Seeds, s.SimulatedHours, s.CPU, s.Speed,
 		s.Actions, float64(s.Actions)/max(s.SimulatedHours, 1e-9), s.Executions, s.Resizes, s.Entries, s.Elections, s.Expiries,
+		s.Gangs, s.GangsEnded,
 		s.Jobs, s.Turns, float64(s.Turns)/max(s.SimulatedHours, 1e-9), s.TurnsLost,
 		s.Reads, s.Overtaken,
 		s.Faults, float64(s.Faults)/max(s.SimulatedHours, 1e-9),

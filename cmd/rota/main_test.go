@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			// A program with the race detector sleeps for a second before it ends.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			objects := httptest.NewServer(&objectStore{objects: map[string][]byte{}})
+			env.Defer(objects.Close)
+			env.Setenv("OBJECT_STORE", objects.URL)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -6,6 +6,10 @@ import "testing"
 // behind when they have left the queue, however many there were.
 func TestCountersOfNothingAreNotKept(t *testing.T) {
 	s := New()
+	s.SetMeta(Meta{Level: LevelResizing})
+	for id, name := range []string{"", "a", "b"} {
+		s.PutNamespace(&Namespace{ID: NamespaceID(id), Name: name}) // which share
+	}
 	queued := func(id uint64) []*Action {
 		return []*Action{
 			{ID: ActionID(4 * id), Namespace: NamespaceID(id), Pool: PoolID(id), State: ActionQueued, CoresMin: 1, CoresMax: 1},
@@ -16,7 +20,7 @@ func TestCountersOfNothingAreNotKept(t *testing.T) {
 	}
 	sizes := func() []int {
 		x := &db(s).index
-		return []int{x.queueLen.Len(), x.queueOf.Len(), x.waiting.Len(), x.poolQueued.Len(), x.poolForQuota.Len(), x.nodeQueued.Len()}
+		return []int{x.queueLen.Len(), x.nsQueued.Len(), x.queueOf.Len(), x.heads.Len(), x.waiting.Len(), x.poolQueued.Len(), x.poolForQuota.Len(), x.nodeQueued.Len()}
 	}
 	const rounds = 100
 	for id := uint64(1); id <= rounds; id++ {

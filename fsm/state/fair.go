@@ -115,7 +115,10 @@ func (r *Action) KeyResource() Queue {
 }
 
 // PutSettings stores what an operator said of a namespace.
-func (s *State) PutSettings(r *NamespaceSettings) { db(s).settings.put(db(s).enc, r.Namespace, r) }
+func (s *State) PutSettings(r *NamespaceSettings) {
+	db(s).settings.put(db(s).enc, r.Namespace, r)
+	s.keepShares()
+}
 
 // SettingsOf returns the settings of a namespace: a weight of 1 and no limits unless an operator
 // said something else.

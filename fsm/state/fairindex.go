@@ -1,6 +1,10 @@
 package state
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+)
 
 type (
 	// queuedOf orders what waits in a queue by namespace, and then by age.
@@ -9,12 +13,17 @@ type (
 		namespace NamespaceID
 		id        ActionID
 	}
-	// waitingOf counts the queued actions of a namespace by the resource that they wait for; that
-	// of the zero Queue: for something that namespaces do not compete for.
+	// waitingOf counts the queued actions of a namespace by the resource that they compete for.
 	waitingOf struct {
 		namespace NamespaceID
 		resource  QueueKey
 		actions   int
+	}
+	// queueHead is the oldest action of a namespace in a queue.
+	queueHead struct {
+		namespace NamespaceID
+		id        ActionID
+		queue     QueueKey
 	}
 )
 
@@ -28,8 +37,104 @@ func (a queuedOf) less(b queuedOf) bool {
 	return a.id < b.id
 }
 
+func (a queueHead) less(b queueHead) bool {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.id, b.id)) < 0
+}
+
 func (a waitingOf) less(b waitingOf) bool {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.resource, b.resource)) < 0
+}
+
+// shareIndexes are those by namespace. They are kept only while namespaces share: with a single
+// namespace and no settings, every submission would pay for what no pass reads.
+var shareIndexes = []index{
+	ordered("queueOf", func(x *indexes) **btree.BTreeG[queuedOf] { return &x.queueOf }, queuedOf.less),
+	ordered("heads", func(x *indexes) **btree.BTreeG[queueHead] { return &x.heads }, queueHead.less),
+	ordered("waiting", func(x *indexes) **btree.BTreeG[waitingOf] { return &x.waiting }, waitingOf.less),
+	mapped("held", func(x *indexes) **btree.Map[NamespaceID, Held] { return &x.held }),
+}
+
+// keepShares builds the indexes by namespace when namespaces begin to share, which takes a walk
+// over all that is queued and runs, and drops them when namespaces no longer share.
+func (s *State) keepShares() {
+	x := &db(s).index
+	shares := s.Shares() || s.AnySettings()
+	if shares == x.shares {
+		return
+	}
+	x.shares = shares
+	for _, i := range shareIndexes {
+		i.make(x)
+	}
+	if !shares {
+		return
+	}
+	x.queue.Scan(func(k queued) bool {
+		s.indexShare(db(s).actions.get(k.id), k.queue.Queue())
+		return true
+	})
+	db(s).attempts.scan(0, func(r *Attempt) bool {
+		s.countHeld(r, 1)
+		return true
+	})
+}
+
+// indexShare indexes an action by namespace that is in a queue.
+func (s *State) indexShare(r *Action, q Queue) {
+	if !db(s).index.shares {
+		return
+	}
+	s.countWaiting(r, 1)
+	old := s.head(q, r.Namespace)
+	db(s).index.queueOf.Set(queuedOf{q.Key(), r.Namespace, r.ID})
+	s.moveHead(q, r.Namespace, old)
+}
+
+func (s *State) unindexShare(r *Action, q Queue) {
+	if !db(s).index.shares {
+		return
+	}
+	s.countWaiting(r, -1)
+	old := s.head(q, r.Namespace)
+	db(s).index.queueOf.Delete(queuedOf{q.Key(), r.Namespace, r.ID})
+	s.moveHead(q, r.Namespace, old)
+}
+
+// head is the oldest action of a namespace in a queue, 0 if there is none.
+func (s *State) head(q Queue, ns NamespaceID) (first ActionID) {
+	s.QueuedOf(q, ns, 0, func(id ActionID) bool {
+		first = id
+		return false
+	})
+	return first
+}
+
+// moveHead notes which action of a namespace is the oldest in a queue now. Those set aside wait for
+// a node, not for the namespace.
+func (s *State) moveHead(q Queue, ns NamespaceID, old ActionID) {
+	x := &db(s).index
+	id := s.head(q, ns)
+	if _, aside := q.Beside(); aside || id == old {
+		return
+	}
+	if old != 0 {
+		x.heads.Delete(queueHead{namespace: ns, id: old})
+	}
+	if id != 0 {
+		x.heads.Set(queueHead{ns, id, q.Key()})
+	}
+}
+
+// NextHead returns the next queue in which actions of a namespace wait, ordered by the oldest of
+// them, with that action: the first that is younger than a given one. Actions set aside do not count.
+func (s *State) NextHead(ns NamespaceID, after ActionID) (id ActionID, q Queue, ok bool) {
+	db(s).index.heads.Ascend(queueHead{namespace: ns, id: after + 1}, func(k queueHead) bool {
+		if ok = k.namespace == ns; ok {
+			id, q = k.id, k.queue.Queue()
+		}
+		return false
+	})
+	return id, q, ok
 }
 
 // Held is what the running actions of a namespace hold.
@@ -38,6 +143,9 @@ type Held struct{ Running, Cores, GPUs int }
 // countWaiting counts a queued action.
 func (s *State) countWaiting(r *Action, by int) {
 	k := waitingOf{namespace: r.Namespace, resource: r.Resource().Key()}
+	if r.Resource() == (Queue{}) {
+		return
+	}
 	old, _ := db(s).index.waiting.Get(k)
 	if k.actions = old.actions + by; k.actions == 0 {
 		db(s).index.waiting.Delete(k)
@@ -46,25 +154,20 @@ func (s *State) countWaiting(r *Action, by int) {
 	}
 }
 
-// Waits reports whether actions of a namespace wait for a resource.
+// Waits reports whether actions of a namespace wait for a resource that it shares.
 func (s *State) Waits(id NamespaceID, resource Queue) bool {
 	_, waits := db(s).index.waiting.Get(waitingOf{namespace: id, resource: resource.Key()})
 	return waits
 }
 
 // NamespaceQueued returns how many actions of a namespace are queued.
-func (s *State) NamespaceQueued(id NamespaceID) (n int) {
-	db(s).index.waiting.Ascend(waitingOf{namespace: id}, func(k waitingOf) bool {
-		if k.namespace == id {
-			n += k.actions
-		}
-		return k.namespace == id
-	})
+func (s *State) NamespaceQueued(id NamespaceID) int {
+	n, _ := db(s).index.nsQueued.Get(id)
 	return n
 }
 
-// QueueNamespaces visits the namespaces of which actions wait in a queue. It takes a search for
-// each.
+// QueueNamespaces visits the namespaces of which actions wait in a queue that they share. It takes a
+// search for each.
 func (s *State) QueueNamespaces(q Queue, fn func(NamespaceID) bool) {
 	for from := (queuedOf{queue: q.Key()}); ; {
 		var hit queuedOf
@@ -86,14 +189,35 @@ func (s *State) QueuedOf(q Queue, id NamespaceID, from ActionID, fn func(ActionI
 	})
 }
 
-// HeldBy returns what the running actions of a namespace hold.
-func (s *State) HeldBy(id NamespaceID) Held {
-	h, _ := db(s).index.held.Get(id)
+// HeldBy returns what the running actions of a namespace hold. It takes a walk over the nodes while
+// there is only one namespace. Below the feature level of shares, it is not known of several.
+func (s *State) HeldBy(id NamespaceID) (h Held) {
+	switch {
+	case db(s).index.shares:
+		h, _ = db(s).index.held.Get(id)
+		return h
+	case s.NamespaceCount() > 1:
+		return Held{}
+	}
+	h.Running = s.Counts().Running
+	s.Nodes(0, func(n *Node) bool {
+		h.Cores += n.Cores().Minus(n.Free).Len()
+		if n.GPUs != (GPUs{}) && n.Running > 0 {
+			s.Attempts(n.ID, func(r *Attempt) bool {
+				h.GPUs += int(r.Chunk.Units)
+				return true
+			})
+		}
+		return true
+	})
 	return h
 }
 
 // countHeld counts what an attempt holds.
 func (s *State) countHeld(r *Attempt, by int) {
+	if !db(s).index.shares {
+		return
+	}
 	a := db(s).actions.get(r.Action)
 	if a == nil {
 		return // only rows that are made up have no action

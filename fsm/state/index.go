@@ -25,9 +25,14 @@ type indexes struct {
 	// queue has the queued actions of every queue in FCFS order.
 	queue    *btree.BTreeG[queued]
 	queueLen *btree.Map[QueueKey, int]
-	// queueOf has them by namespace too, waiting counts them by what they wait for, held what
-	// their attempts hold.
+	// nsQueued counts the queued actions of a namespace.
+	nsQueued *btree.Map[NamespaceID, int]
+	// shares: namespaces share what they compete for, and the next four are kept. queueOf has the
+	// queues by namespace too, heads the oldest of each namespace in each, waiting counts them by
+	// what they compete for, held what their attempts hold.
+	shares  bool
 	queueOf *btree.BTreeG[queuedOf]
+	heads   *btree.BTreeG[queueHead]
 	waiting *btree.BTreeG[waitingOf]
 	held    *btree.Map[NamespaceID, Held]
 	// Queued actions of a pool, those of them that wait for a quota, and those of the
@@ -216,9 +221,8 @@ var indexed = [...]index{
 	ordered("shapes", func(x *indexes) **btree.BTreeG[shape] { return &x.shapes }, shape.less),
 	ordered("queue", func(x *indexes) **btree.BTreeG[queued] { return &x.queue }, queued.less),
 	mapped("queueLen", func(x *indexes) **btree.Map[QueueKey, int] { return &x.queueLen }),
-	ordered("queueOf", func(x *indexes) **btree.BTreeG[queuedOf] { return &x.queueOf }, queuedOf.less),
-	ordered("waiting", func(x *indexes) **btree.BTreeG[waitingOf] { return &x.waiting }, waitingOf.less),
-	mapped("held", func(x *indexes) **btree.Map[NamespaceID, Held] { return &x.held }),
+	mapped("nsQueued", func(x *indexes) **btree.Map[NamespaceID, int] { return &x.nsQueued }),
+	shareIndexes[0], shareIndexes[1], shareIndexes[2], shareIndexes[3],
 	mapped("poolQueued", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolQueued }),
 	mapped("poolForQuota", func(x *indexes) **btree.Map[PoolID, int] { return &x.poolForQuota }),
 	mapped("nodeQueued", func(x *indexes) **btree.Map[NodeID, int] { return &x.nodeQueued }),

@@ -67,5 +67,6 @@ func (s *State) DeleteNamespace(id NamespaceID) {
 		db(s).index.namespaceNames.Delete(old.Name)
 		db(s).uses.delete(id)
 		s.forgetShares(id)
+		s.keepShares()
 	}
 }

@@ -2,7 +2,9 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/cespare/xxhash/v2"
@@ -16,6 +18,9 @@ const (
 	RestorePartsMax = 16384
 	// UploadBytesMax bounds the name of an upload.
 	UploadBytesMax = 64
+	// RestoreIdleNS is how long an upload may stand still before its parts are dropped: its client
+	// is gone.
+	RestoreIdleNS int64 = 600_000_000_000
 )
 
 // RestorePart is a part of a backup that is being uploaded. The parts of one upload, in the
@@ -26,12 +31,15 @@ type RestorePart struct {
 	// Upload that the part is of; all parts that are kept have the same.
 	Upload string
 	Data   []byte
+	// At is the log time at which the part came.
+	At int64
 }
 
 func (r *RestorePart) code(c *codec) {
 	number(c, &r.Number)
 	c.text(&r.Upload)
 	c.bytes(&r.Data)
+	trailing(c, &r.At, signed)
 }
 
 // PutRestorePart stores a part.
@@ -42,6 +50,16 @@ func (s *State) RestorePart(n uint32) *RestorePart { return db(s).restoreParts.g
 
 // RestorePartCount returns how many parts there are.
 func (s *State) RestorePartCount() int { return db(s).restoreParts.rows.Len() }
+
+// RestoreDue returns the log time at which the upload that is there is given up: some time after
+// the part with the highest number came.
+func (s *State) RestoreDue() (at int64, ok bool) {
+	_, c, ok := db(s).restoreParts.rows.Max()
+	if !ok {
+		return 0, false
+	}
+	return c.row.At + RestoreIdleNS, true
+}
 
 // DropRestoreParts forgets all parts.
 func (s *State) DropRestoreParts() {
@@ -69,6 +87,28 @@ func (s *State) Staged(upload string, parts uint32) (io.Reader, uint64, error) {
 		readers[n] = bytes.NewReader(p.Data)
 	}
 	return io.MultiReader(readers...), sum.Sum64(), nil
+}
+
+// RestoreForeign is Restore for a snapshot that was not written by this cluster: it also checks
+// what a checksum cannot, that the rows fit together as any write would have left them. Who crafts
+// a backup can give it the right checksum, and a state with a broken invariant would stop every
+// server later. The error wraps ErrSnapshotCorrupt and names the row.
+//
+// A row that breaks a check so that it panics is an error as well, the same on every server.
+func RestoreForeign(r io.Reader) (s *State, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s, err = nil, fmt.Errorf("%w: its rows cannot be checked: %v", ErrSnapshotCorrupt, cause)
+		}
+	}()
+	if s, err = Restore(r); err != nil {
+		return nil, err
+	}
+	// Indexes and hash need no check: they were made of the rows just now.
+	if err := cmp.Or(s.CheckRows(), s.checkEvents()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)
+	}
+	return s, nil
 }
 
 // OriginKind is how a state came into a cluster that was not founded with it.

@@ -51,12 +51,18 @@ const (
 )
 
 // SetMeta replaces the row of the whole cluster.
-func (s *State) SetMeta(m Meta) { s.meta = m }
+func (s *State) SetMeta(m Meta) {
+	raised := m.Level != s.meta.Level
+	if s.meta = m; raised {
+		s.keepShares()
+	}
+}
 
 // PutNamespace stores a namespace.
 func (s *State) PutNamespace(r *Namespace) {
 	db(s).namespaces.put(db(s).enc, r.ID, r)
 	db(s).index.namespaceNames.Set(r.Name, r.ID)
+	s.keepShares()
 }
 
 // PutPool stores a pool.
@@ -279,7 +285,7 @@ func (s *State) indexAction(r *Action) {
 		x.queuedBytes += r.size()
 		if q := r.Queue(); q != (Queue{}) {
 			x.queue.Set(queued{q.Key(), r.ID})
-			x.queueOf.Set(queuedOf{q.Key(), r.Namespace, r.ID})
+			s.indexShare(r, q)
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Set(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -309,7 +315,7 @@ func (s *State) unindexAction(r *Action) {
 		x.queuedBytes -= r.size()
 		if q := r.Queue(); q != (Queue{}) {
 			x.queue.Delete(queued{q.Key(), r.ID})
-			x.queueOf.Delete(queuedOf{q.Key(), r.Namespace, r.ID})
+			s.unindexShare(r, q)
 		}
 		if r.QueueDeadline != 0 {
 			x.timers.Delete(timer{r.QueueDeadline, TimerQueue, uint64(r.ID)})
@@ -326,7 +332,7 @@ func (s *State) unindexAction(r *Action) {
 func (s *State) countQueued(r *Action, by int) {
 	x := &db(s).index
 	x.counts.Queued += by
-	s.countWaiting(r, by)
+	count(x.nsQueued, r.Namespace, by)
 	count(x.poolQueued, r.Pool, by)
 	if r.Trajectory != 0 && r.Node != 0 {
 		count(x.nodeQueued, r.Node, by)

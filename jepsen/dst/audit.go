@@ -63,6 +63,9 @@ func (a *audit) examine(e sim.Entry, results []*logv1.Result, s *state.State) er
 		a.w.countOvertaken(c.GetExpireNode(), s)
 	}
 	a.w.witness.changesHands(s)
+	if err := a.w.witness.gangsOf(s, uint64(len(a.events))); err != nil {
+		return err
+	}
 	check := s.CheckRows
 	if e.Index%a.every == 0 {
 		check = s.Check

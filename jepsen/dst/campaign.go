@@ -41,8 +41,8 @@ type Summary struct {
 	Evidence string `json:"evidence,omitempty"`
 
 	// Totals that only the text shows.
-	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late                      int `json:"-"`
-	Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads, Batches, Samples, Generated int `json:"-"`
+	Executions, Resizes, Entries, Expiries, Elections, Upgrades, Stops, Late                                         int `json:"-"`
+	Gangs, GangsEnded, Jobs, TurnsLost, Hooks, Transfers, SharedTurns, Overtaken, Reads, Batches, Samples, Generated int `json:"-"`
 
 	Happened map[Kind]int `json:"-"`
 	CPU      float64      `json:"-"` // seconds
@@ -102,6 +102,8 @@ func (s *Summary) add(o Outcome) {
 	s.PartitionsLed += o.PartitionsLed
 	s.Upgrades += o.Upgrades
 	s.Late += o.Late
+	s.Gangs += o.Gangs
+	s.GangsEnded += o.GangsEnded
 	s.Jobs += o.Jobs
 	s.Turns += o.Turns
 	s.TurnsLost += o.TurnsLost

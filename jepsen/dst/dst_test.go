@@ -41,6 +41,9 @@ func TestSeeds(t *testing.T) {
 	if seeds == 12 && sum.Overtaken < 12 {
 		t.Errorf("%d nodes had come back when they were given up: too few", sum.Overtaken)
 	}
+	if sum.Gangs < 50*sum.Seeds || sum.GangsEnded < 10*sum.Seeds {
+		t.Errorf("%d gangs started, of %d a member did not succeed: too few", sum.Gangs, sum.GangsEnded)
+	}
 	if sum.Hooks < 20*sum.Seeds {
 		t.Errorf("%d hooks ran when groups changed hands: too few", sum.Hooks)
 	}

@@ -21,6 +21,8 @@ func (w *World) carryOut(e Event) {
 	switch e.Kind {
 	case Submit:
 		c.submit(e)
+	case Gang:
+		c.submitGangs(e)
 	case Quota:
 		c.changeQuota(e.On, e.Luck)
 	case Engine:
@@ -67,9 +69,7 @@ func (w *World) carryOut(e Event) {
 	case Remove:
 		c.do(&logv1.Command{Verb: &logv1.Command_RemoveNode{RemoveNode: &logv1.RemoveNode{Name: w.downNode(e.On)}}}, 1, ignore)
 	case Namespace:
-		c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
-		weight, running := uint32(3), uint32(8)
-		c.do(&logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: &logv1.UpdateNamespace{Name: "team", Weight: &weight, RunningMax: &running}}}, triesMax, ignore)
+		c.createTeam()
 	case Forget:
 		c.forget(fmt.Sprintf("class-%d", d.N(5)))
 	case Activate:
@@ -87,6 +87,13 @@ func (w *World) carryOut(e Event) {
 		}
 		w.watch[e.On%len(w.watch)].poll(int(d.N(16)), back)
 	}
+}
+
+// createTeam creates a namespace with a share and a limit of its own.
+func (c *client) createTeam() {
+	c.do(&logv1.Command{Verb: &logv1.Command_CreateNamespace{CreateNamespace: &logv1.CreateNamespace{Name: "team"}}}, triesMax, ignore)
+	weight, running := uint32(3), uint32(8)
+	c.do(&logv1.Command{Verb: &logv1.Command_UpdateNamespace{UpdateNamespace: &logv1.UpdateNamespace{Name: "team", Weight: &weight, RunningMax: &running}}}, triesMax, ignore)
 }
 
 // downNode is the first node from a number on that the cluster has given up.

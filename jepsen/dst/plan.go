@@ -22,6 +22,7 @@ type Kind string
 // Events of the workload.
 const (
 	Submit    Kind = "submit"
+	Gang      Kind = "submit gangs"
 	Cancel    Kind = "cancel"
 	Open      Kind = "open a trajectory"
 	Close     Kind = "close a trajectory"
@@ -176,6 +177,7 @@ func newPlan(c config, length int64) Plan {
 	d := sim.Draws(c.seed).Of(luckPlan, 0)
 	p.bursts(&d, c)
 	p.others(&d, c)
+	p.gangs(c)
 	p.quotaChanges(c)
 	p.engines(c)
 	p.migrations(c)

@@ -9,6 +9,7 @@ import (
 	logv1 "rota/api/gen/log/v1"
 	"rota/fsm/state"
 	"rota/jepsen/model"
+	"rota/sched"
 	"rota/sched/place"
 )
 
@@ -68,6 +69,8 @@ type Outcome struct {
 	// cores, entries that were committed, faults that really happened.
 	Actions, Executions, Resizes, Entries, Faults int
 	Expiries, Elections                           int
+	// Gangs that started, and those of which a member did not succeed.
+	Gangs, GangsEnded int
 	// Reads that were answered.
 	Reads int
 	// Overtaken are expiries of nodes that had come back when they were committed.
@@ -163,6 +166,7 @@ func (w *World) outcome(p Plan) Outcome {
 		Seed: p.Seed, Simulated: w.simulated(), Executions: w.witness.began, Resizes: w.witness.resized, Entries: int(w.log.Last()),
 		Partitions: w.partitions, PartitionsLed: w.partitionsLed,
 		Faults: w.faults, Expiries: w.expiries, Overtaken: w.overtaken, Reads: w.reads, Elections: w.elections, Upgrades: w.upgrades, Stops: w.stops, Late: w.lates, Happened: w.happened,
+		Gangs: len(w.witness.gangs), GangsEnded: w.witness.gangsEnded,
 		Turns: w.witness.turns, TurnsLost: w.turnsLost, Hooks: w.witness.hooks, Transfers: w.witness.transfers,
 		Batches: len(w.witness.batches), Samples: len(w.witness.sampled), Generated: w.witness.generated, SharedTurns: w.witness.shared,
 		Digest: w.digest, Violation: w.violation, Story: w.story, Plan: p,
@@ -276,6 +280,10 @@ func (w *World) cancelHopeless(s *state.State) {
 			fits = fits || place.Holds(shape, a)
 			return !fits
 		})
+		if fits && a.State == state.ActionQueued && a.ID == a.Gang {
+			members, _, _ := sched.GangHolds(s, a, false)
+			fits = members == int(a.GangSize)
+		}
 		if !fits {
 			w.clients[0].cancel(uint64(a.ID))
 		}

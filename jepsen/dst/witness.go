@@ -37,6 +37,10 @@ type witness struct {
 	// batches has the samples that each step was given, sampled the step by the trajectory.
 	batches map[policyStep][]state.TrajectoryID
 	sampled map[state.TrajectoryID]policyStep
+	// gangs that have started, by their first actions; gangsEnded counts those of which a member
+	// did not succeed.
+	gangs      map[state.ActionID]*gangSeen
+	gangsEnded int
 }
 
 type token struct {
@@ -59,6 +63,7 @@ func newWitness(fail func(string, ...any)) *witness {
 		turnGPUs: map[string]state.GPUSet{},
 		hookOf:   map[uint64]state.GroupID{}, handovers: map[uint64]*handover{},
 		batches: map[policyStep][]state.TrajectoryID{}, sampled: map[state.TrajectoryID]policyStep{},
+		gangs: map[state.ActionID]*gangSeen{},
 	}
 }
 

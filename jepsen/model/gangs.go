@@ -153,7 +153,11 @@ func (m *Model) gangRoom(a *action, n *node, later bool) int {
 	}
 	chunks := 0
 	if d := a.GPUs(); d != nil && n.GPUs.Class == d.Class && n.footprint(a) <= n.GPUs.Memory {
-		chunks = chunksOf(d.Degrees[0], n.GPUs.Count, gpus&^m.groupGPUs(n))
+		held := m.groupGPUs(n)
+		if row := m.s.NodeByName(n.Name); row != nil && !later {
+			held &= m.s.GroupGPUs(row) // a group that has got a spare in this entry has left its GPUs by now
+		}
+		chunks = chunksOf(d.Degrees[0], n.GPUs.Count, gpus&^held)
 	}
 	return roomFor(&a.Action, cores, memory, bandwidth, chunks)
 }

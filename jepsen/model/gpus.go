@@ -403,7 +403,9 @@ func (m *Model) noGPUsForgotten(p *pool) error {
 			if n == nil || m.limited(a.Namespace) {
 				continue
 			}
-			forAnother := slices.ContainsFunc(a.runOnItsClass(), func(r *action) bool { return r.ID < a.ID })
+			forAnother := slices.ContainsFunc(a.runOnItsClass(), func(r *action) bool {
+				return r.ID < a.ID || m.sharing() && r.Namespace != a.Namespace // whose turn it was
+			})
 			if !forAnother || !m.somebodyIsElastic(a) {
 				return fmt.Errorf("action %d waits for %d GPUs, node %s has %v free and is reserved for nobody else", a.ID, a.GPUs().Degrees[0], n.Name, n.GPUs.Free.Slice())
 			}

@@ -12,6 +12,18 @@ import (
 type staged struct {
 	upload string
 	parts  map[uint32]string
+	last   uint32 // the highest number
+	at     int64  // log time at which that part came
+}
+
+// restoreIdleNS is how long an upload may stand still.
+const restoreIdleNS = 600_000_000_000
+
+// fireStaged drops an upload that stands still.
+func (m *Model) fireStaged() {
+	if m.staged.upload != "" && m.staged.at+restoreIdleNS <= m.now {
+		m.staged = staged{}
+	}
 }
 
 // errRestored ends the comparison: the model knows what the log says, and a restored state
@@ -64,6 +76,9 @@ func (m *Model) stageRestore(c *logv1.StageRestore, got *logv1.Result) error {
 		m.staged = staged{upload: c.Id, parts: map[uint32]string{}}
 	}
 	m.staged.parts[c.Number] = string(c.Data)
+	if c.Number >= m.staged.last {
+		m.staged.last, m.staged.at = c.Number, m.now
+	}
 	return result(got, &logv1.Result{Count: 1})
 }
 
@@ -86,7 +101,7 @@ func (m *Model) compareStaged() error {
 	}
 	for n, data := range m.staged.parts {
 		if got, want := m.s.RestorePart(n), (&state.RestorePart{Number: n, Upload: m.staged.upload}); got == nil ||
-			got.Number != want.Number || got.Upload != want.Upload || string(got.Data) != data {
+			got.Number != want.Number || n == m.staged.last && got.At != m.staged.at || got.Upload != want.Upload || string(got.Data) != data {
 			return fmt.Errorf("part %d of a backup is not what was uploaded", n)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 // fireTimers does what is due by log time. One entry does no more than
 // stepsPerEntry of it; what is left is due at once with the next.
 func (m *Model) fireTimers() error {
+	m.fireStaged()
 	due, left := m.takeDue()
 	m.dropRollouts(left)
 	var events []deadline

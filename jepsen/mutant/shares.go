@@ -21,6 +21,18 @@ var shares = []Mutant{
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestLimitsHold"}},
 	},
 	{
+		Name:  "limit-freed-unnoticed",
+		Bug:   "the end of an action on one node does not wake those of its namespace that wait for its limit on others",
+		Edits: []Edit{{"fsm/fair.go", "	if x.s.AnySettings() && x.s.SettingsOf(a.Namespace).Limits() {", "	if false {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestALimitFreedElsewhere"}},
+	},
+	{
+		Name:  "limit-looks-once",
+		Bug:   "when a namespace holds less, only the queue with its oldest action is looked at",
+		Edits: []Edit{{"fsm/fair.go", "		if !ok || x.runsAllItMay(x.room.namespace) {", "		if !ok || x.room.after > 0 {"}},
+		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestALimitFreedElsewhere"}},
+	},
+	{
 		Name:  "never-settled",
 		Bug:   "a namespace is charged what its actions take in the mean of all, whatever they took",
 		Edits: []Edit{{"sched/order/clock.go", "	own.Lead = ahead(own.Lead, v, ns, int64(usedUS)-int64(chargedUS))\n	own.MeanUS = learned(own.MeanUS, heldUS)\n", ""}},

@@ -7,9 +7,9 @@
 // and here gossip is a hint that never votes: the leader asks each server. It changes Raft
 // directly, past the checks of rota (identity, quarantine, all voters present); here the
 // checked calls of an operator are used. It promotes at once while it has run for less than
-// the time of stabilisation, so after every election. And it never removes the dead voter of
-// three servers with a replacement that has joined: two would be left, and without that the
-// replacement gets no vote. Here a stable replacement counts.
+// the time of stabilisation (ServerStabilizationTime), so after every election. It also counts a
+// server that joined towards MinQuorum from its first moment, healthy or not, when it removes a dead
+// voter of three (adjudicateRemoval of version 0.3.0). Here only a stable replacement counts.
 //
 // Nothing here is replicated: a new leader counts every time from zero, as with leases.
 package autopilot

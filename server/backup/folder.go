@@ -79,14 +79,19 @@ func (f *Folder) List() (out []Kept, err error) {
 		return nil, err
 	}
 	for _, item := range list {
-		text, ok := strings.CutPrefix(strings.TrimSuffix(item.Name(), suffix), "rota-")
-		at, err := time.Parse(stamp, text)
-		if ok && err == nil && strings.HasSuffix(item.Name(), suffix) {
+		if at, ok := TimeOf(item.Name()); ok {
 			out = append(out, Kept{filepath.Join(f.dir, item.Name()), at})
 		}
 	}
 	slices.SortFunc(out, func(a, b Kept) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Path, b.Path)) })
 	return out, nil
+}
+
+// TimeOf returns the time that the name of a backup in a folder says; ok is false for other names.
+func TimeOf(name string) (at time.Time, ok bool) {
+	text, ours := strings.CutPrefix(strings.TrimSuffix(name, suffix), "rota-")
+	at, err := time.Parse(stamp, text)
+	return at, ours && err == nil && strings.HasSuffix(name, suffix)
 }
 
 // Prune removes the oldest backups beyond those that are kept, and returns how many there

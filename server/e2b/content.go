@@ -2,14 +2,16 @@ package e2b
 
 import (
 	"compress/gzip"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"mime/multipart"
 	"net/http"
+	"os"
 	"path"
 	"strconv"
-	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -19,8 +21,12 @@ import (
 const (
 	// chunkBytes is what one call reads or writes of a file.
 	chunkBytes = 1 << 20
-	// partsMax bounds the files of one upload.
-	partsMax = 1000
+	// transfersMax bounds the files that are uploaded and downloaded at once.
+	transfersMax = 256
+	// idleMax is how long the other side may neither send nor take anything.
+	idleMax = 30 * time.Second
+	// refusedWait is how long the rest of an upload that is refused may take.
+	refusedWait = 5 * time.Second
 )
 
 // written is what a program is told of a file that it uploaded.
@@ -30,93 +36,122 @@ type written struct {
 	Type string `json:"type"`
 }
 
-// download answers with the content of a file.
+// download answers with the content of a file, or with a part of it.
 func (e *E2B) download(w http.ResponseWriter, r *http.Request) {
 	s := sandboxIn(r.Context())
 	relative, err := inside(r.URL.Query().Get("path"))
 	if err != nil {
-		failWith(w, err)
+		failFile(w, err)
 		return
 	}
-	read := func(at uint64) (*rotav1.ReadFileResponse, error) {
-		return s.files.ReadFile(r.Context(), &rotav1.ReadFileRequest{TrajectoryId: s.id, Path: relative, Offset: at, BytesMax: chunkBytes, AllowStale: true})
-	}
-	resp, err := read(0)
+	giveBack, err := e.transfers.wait(r.Context(), s.namespace)
 	if err != nil {
-		failWith(w, err)
+		failFile(w, err)
+		return
+	}
+	defer giveBack()
+	read := func(at, most uint64) (*rotav1.ReadFileResponse, error) {
+		return s.files.ReadFile(r.Context(), &rotav1.ReadFileRequest{TrajectoryId: s.id, Path: relative, Offset: at, BytesMax: uint32(most), AllowStale: true})
+	}
+	probe := uint64(chunkBytes)
+	if r.Method == http.MethodHead || r.Header.Get("Range") != "" {
+		probe = 1 // it says how large the file is
+	}
+	resp, err := read(0, probe)
+	if err != nil {
+		failFile(w, err)
 		return
 	}
 	size := resp.SizeBytes
+	at, end, status := uint64(0), size, http.StatusOK
+	if r.Method == http.MethodGet {
+		at, end, status = rangeOf(r.Header, size)
+	}
 	h := w.Header()
+	h.Set("Accept-Ranges", "bytes")
+	switch status {
+	case http.StatusRequestedRangeNotSatisfiable:
+		h.Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+		fail(w, status, fmt.Sprintf("the file has %d bytes", size))
+		return
+	case http.StatusPartialContent:
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", at, end-1, size))
+	}
 	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Length", strconv.FormatUint(size, 10))
+	h.Set("Content-Length", strconv.FormatUint(end-at, 10))
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(relative)}))
-	for at := uint64(0); ; {
-		data := resp.Data[:min(uint64(len(resp.Data)), size-at)]
-		if _, err := w.Write(data); err != nil {
-			return // its reader is gone
+	w.WriteHeader(status)
+	if r.Method == http.MethodHead {
+		return
+	}
+	out := &slowly{w, http.NewResponseController(w), e.idleMax}
+	for at < end {
+		if at != 0 || probe != chunkBytes {
+			resp, err = read(at, min(end-at, chunkBytes))
 		}
-		if at += uint64(len(data)); at == size {
-			return
-		}
-		if resp, err = read(at); err != nil || len(resp.Data) == 0 {
+		if err != nil || len(resp.Data) == 0 {
 			panic(http.ErrAbortHandler) // the file has become shorter: its reader must not take this for all of it
 		}
+		data := resp.Data[:min(uint64(len(resp.Data)), end-at)]
+		if _, err := out.Write(data); err != nil {
+			return // its reader is gone, or takes nothing
+		}
+		at += uint64(len(data))
 	}
+}
+
+// cutOff is the error for content whose rest does not come.
+func cutOff(what string, err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("nothing came of %s for too long", what))
+	}
+	return invalid("%s ends in the middle: %v", what, err)
+}
+
+// upload is one request with files.
+type upload struct {
+	*sandbox
+	ctx    context.Context
+	buffer []byte
+	// max and left are how many bytes it may have, and how many more.
+	max, left int64
 }
 
 // upload writes files: the body to a path, or each part of a form to the path that it names.
 func (e *E2B) upload(w http.ResponseWriter, r *http.Request) {
-	done, err := e.receive(sandboxIn(r.Context()), r)
+	s := sandboxIn(r.Context())
+	giveBack, err := e.transfers.wait(r.Context(), s.namespace)
 	if err != nil {
-		failWith(w, err)
+		failFile(w, err)
+		return
+	}
+	defer giveBack()
+	body := &awaited{r.Body, http.NewResponseController(w), e.idleMax}
+	r.Body = body
+	u := &upload{sandbox: s, ctx: r.Context(), max: e.uploadMax, left: e.uploadMax}
+	done, err := u.receive(r)
+	if err != nil {
+		body.refuse()
+		failFile(w, err)
 		return
 	}
 	answer(w, http.StatusOK, done)
 }
 
-func (e *E2B) receive(s *sandbox, r *http.Request) ([]written, error) {
+func (u *upload) receive(r *http.Request) ([]written, error) {
 	to := r.URL.Query().Get("path")
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "multipart/form-data" {
-		if kind != "application/octet-stream" {
-			return nil, invalid("the content type must be multipart/form-data or application/octet-stream")
-		}
+	switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
+	case "multipart/form-data":
+		return u.receiveForm(r, to)
+	case "application/octet-stream":
 		body, err := unpacked(r)
 		if err != nil {
 			return nil, err
 		}
-		done, err := e.store(r, s, to, body)
+		done, err := u.store(to, body)
 		return []written{done}, err
 	}
-	parts, err := r.MultipartReader()
-	if err != nil {
-		return nil, invalid("the form cannot be read: %v", err)
-	}
-	var all []written
-	for {
-		part, err := parts.NextPart()
-		switch {
-		case err == io.EOF && len(all) == 0:
-			return nil, invalid("the form has no file")
-		case err == io.EOF:
-			return all, nil
-		case err != nil:
-			return nil, invalid("the form cannot be read: %v", err)
-		case part.FormName() != "file":
-			continue
-		case len(all) == partsMax, len(all) > 0 && to != "":
-			return nil, invalid("the form has too many files: %d at most, and only one to a path in the query", partsMax)
-		}
-		name := to
-		if name == "" {
-			name = nameOf(part)
-		}
-		done, err := e.store(r, s, name, part)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, done)
-	}
+	return nil, invalid("the content type must be multipart/form-data or application/octet-stream")
 }
 
 // unpacked is the body of a request without its compression.
@@ -135,15 +170,8 @@ func unpacked(r *http.Request) (io.Reader, error) {
 	}
 }
 
-// nameOf is the path that a part of a form names. The standard library's FileName leaves out the
-// directories; and what browsers and the fetch of JavaScript escape, it leaves as it is.
-func nameOf(part *multipart.Part) string {
-	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
-	return strings.NewReplacer("%22", `"`, "%0D", "\r", "%0A", "\n").Replace(params["filename"])
-}
-
 // store writes a file as it arrives. What was written stays if the rest does not come.
-func (e *E2B) store(r *http.Request, s *sandbox, to string, body io.Reader) (written, error) {
+func (u *upload) store(to string, body io.Reader) (written, error) {
 	relative, err := inside(to)
 	if err != nil {
 		return written{}, err
@@ -151,26 +179,28 @@ func (e *E2B) store(r *http.Request, s *sandbox, to string, body io.Reader) (wri
 	if relative == "" {
 		return written{}, invalid("%.200q is a directory: name a file", to)
 	}
-	buffer := make([]byte, chunkBytes)
+	if u.buffer == nil {
+		u.buffer = make([]byte, chunkBytes)
+	}
 	for at := uint64(0); ; {
-		n, err := fill(body, buffer)
+		n, err := fill(body, u.buffer)
 		last := err == io.EOF
 		if err != nil && !last {
-			return written{}, invalid("the content of %.200q ends in the middle: %v", to, err)
+			return written{}, cutOff(fmt.Sprintf("the content of %.200q", to), err)
 		}
-		if at+uint64(n) > uint64(e.uploadMax) {
-			return written{}, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%.200q has more than %d bytes, which is the limit", to, e.uploadMax))
+		if u.left -= int64(n); u.left < 0 {
+			return written{}, invalid("the upload has more than %d bytes, which is the limit", u.max)
 		}
 		if n > 0 || at == 0 {
-			_, err := s.files.WriteFile(r.Context(), &rotav1.WriteFileRequest{
-				TrajectoryId: s.id, Path: relative, Offset: at, Data: buffer[:n], Truncate: true, Parents: at == 0,
+			_, err := u.files.WriteFile(u.ctx, &rotav1.WriteFileRequest{
+				TrajectoryId: u.id, Path: relative, Offset: at, Data: u.buffer[:n], Truncate: true, Parents: at == 0,
 			})
 			if err != nil {
 				return written{}, err
 			}
 		}
 		if at += uint64(n); last {
-			return written{Path: outside(relative), Name: path.Base(relative), Type: "file"}, nil
+			return written{Path: outside(relative), Name: path.Base(outside(relative)), Type: "file"}, nil
 		}
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 
+	"rota/api/codec"
 	"rota/api/gen/e2b/filesystem"
 	rotav1 "rota/api/gen/rota/v1"
 )
@@ -15,6 +18,12 @@ import (
 const (
 	// entriesMax bounds a list of files below a directory.
 	entriesMax = 10_000
+	// entriesBytesMax bounds their paths, together.
+	entriesBytesMax = 2 << 20
+	// listsMax bounds the lists that are made and sent at once.
+	listsMax = 64
+	// linksMax is of how many links in a list it is said what they lead to.
+	linksMax = 100
 	// filesPage is how many files are read at once.
 	filesPage = 1000
 )
@@ -37,7 +46,25 @@ func (s *sandbox) stat(ctx context.Context, p string) (*filesystem.EntryInfo, er
 	if err != nil {
 		return nil, err
 	}
-	return entryOf(resp.File, relative), nil
+	entry := entryOf(resp.File, relative)
+	if resp.File.GetType() == rotav1.FileType_FILE_TYPE_LINK {
+		s.resolve(ctx, relative, entry)
+	}
+	return entry, nil
+}
+
+// resolve gives the entry of a link the type of what it leads to, which is what programs ask for.
+// One that leads to nothing in the directory of the trajectory stays a link.
+func (s *sandbox) resolve(ctx context.Context, relative string, entry *filesystem.EntryInfo) {
+	_, err := s.files.ListFiles(ctx, &rotav1.ListFilesRequest{TrajectoryId: s.id, Path: relative, PageSize: 1, AllowStale: true})
+	if err == nil {
+		entry.Type = filesystem.FileType_FILE_TYPE_DIRECTORY
+		return
+	}
+	resp, err := s.files.ReadFile(ctx, &rotav1.ReadFileRequest{TrajectoryId: s.id, Path: relative, BytesMax: 1, AllowStale: true})
+	if err == nil {
+		entry.Type, entry.Size = filesystem.FileType_FILE_TYPE_FILE, int64(resp.SizeBytes)
+	}
 }
 
 // MakeDir makes a directory and those above it. SDKs are to hear of one that is there already.
@@ -88,7 +115,7 @@ func (d directories) Move(ctx context.Context, req *filesystem.MoveRequest) (*fi
 	return &filesystem.MoveResponse{Entry: entry}, err
 }
 
-// Remove removes a file, or a directory with all that is in it.
+// Remove removes a file, or a directory with all that is in it. One that is not there is no error.
 func (d directories) Remove(ctx context.Context, req *filesystem.RemoveRequest) (*filesystem.RemoveResponse, error) {
 	s := sandboxIn(ctx)
 	relative, err := inside(req.Path)
@@ -96,6 +123,9 @@ func (d directories) Remove(ctx context.Context, req *filesystem.RemoveRequest) 
 		return nil, err
 	}
 	_, err = s.files.RemoveFile(ctx, &rotav1.RemoveFileRequest{TrajectoryId: s.id, Path: relative, Recursive: true})
+	if codec.Detail(err).GetReason() == "FILE_NOT_FOUND" {
+		err = nil
+	}
 	return &filesystem.RemoveResponse{}, err
 }
 
@@ -106,17 +136,23 @@ func (d directories) ListDir(ctx context.Context, req *filesystem.ListDirRequest
 	if err != nil {
 		return nil, err
 	}
-	resp := &filesystem.ListDirResponse{}
+	resp, links := &filesystem.ListDirResponse{}, map[string]*filesystem.EntryInfo{}
 	err = s.walk(ctx, relative, max(req.Depth, 1), func(p string, f *rotav1.File) {
 		resp.Entries = append(resp.Entries, entryOf(f, p))
+		if f.Type == rotav1.FileType_FILE_TYPE_LINK && len(links) < linksMax {
+			links[p] = resp.Entries[len(resp.Entries)-1]
+		}
 	})
+	for p, entry := range links {
+		s.resolve(ctx, p, entry)
+	}
 	return resp, err
 }
 
 // walk visits what is below a directory: each directory before what is in it. Directories that
 // vanish meanwhile are left out.
 func (s *sandbox) walk(ctx context.Context, dir string, depth uint32, visit func(relative string, f *rotav1.File)) error {
-	left := entriesMax
+	left, leftBytes := entriesMax, entriesBytesMax
 	var descend func(dir string, depth uint32) error
 	descend = func(dir string, depth uint32) error {
 		files, err := s.readDir(ctx, dir, &left)
@@ -125,6 +161,9 @@ func (s *sandbox) walk(ctx context.Context, dir string, depth uint32, visit func
 		}
 		for _, f := range files {
 			p := path.Join(dir, f.Name)
+			if leftBytes -= len(p); leftBytes < 0 {
+				return invalid("the paths of the files have more than %d bytes: list a directory below, or less deep", entriesBytesMax)
+			}
 			visit(p, f)
 			if f.Type != rotav1.FileType_FILE_TYPE_DIRECTORY || depth <= 1 {
 				continue
@@ -169,7 +208,8 @@ func entryOf(f *rotav1.File, relative string) *filesystem.EntryInfo {
 	case rotav1.FileType_FILE_TYPE_DIRECTORY:
 		e.Type, mode = filesystem.FileType_FILE_TYPE_DIRECTORY, mode|fs.ModeDir
 	case rotav1.FileType_FILE_TYPE_LINK:
-		e.Type, mode, e.SymlinkTarget = filesystem.FileType_FILE_TYPE_SYMLINK, mode|fs.ModeSymlink, &f.Target
+		target := strings.ToValidUTF8(f.Target, string(utf8.RuneError))
+		e.Type, mode, e.SymlinkTarget = filesystem.FileType_FILE_TYPE_SYMLINK, mode|fs.ModeSymlink, &target
 	}
 	e.Permissions = mode.String()
 	return e

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -30,6 +31,8 @@ const (
 	decodingBytesMax = 32 << 20
 	// bodyBytesMax bounds a request of the REST API.
 	bodyBytesMax = 1 << 20
+	// arrivalMax is how long such a request may take to arrive.
+	arrivalMax = 30 * time.Second
 	// uploadBytesMax bounds the content of one file that is uploaded.
 	uploadBytesMax = 64 << 30
 )
@@ -59,17 +62,31 @@ type E2B struct {
 	envd     *http.ServeMux
 	watchers *watchers
 	inputs   *inputs
-	// uploadMax is uploadBytesMax, and less in tests.
+	// transfers has a unit for each file that is uploaded or downloaded, lists one for each list.
+	transfers, lists *fair
+	// uploadMax and idleMax are the constants of their names, and less in tests.
 	uploadMax int64
+	idleMax   time.Duration
+	// stopping is done when streams are to end.
+	stopping context.Context
+	stop     context.CancelFunc
 }
 
 // New returns the handler.
 func New(opts Options) *E2B {
-	e := &E2B{opts: opts, watchers: newWatchers(), inputs: newInputs(), uploadMax: uploadBytesMax}
+	e := &E2B{
+		opts: opts, watchers: newWatchers(), inputs: newInputs(), transfers: newFair(transfersMax), lists: newFair(listsMax),
+		uploadMax: uploadBytesMax, idleMax: idleMax,
+	}
+	e.stopping, e.stop = context.WithCancel(context.Background())
 	e.rest = e.restRoutes()
 	e.envd = e.envdRoutes()
 	return e
 }
+
+// Drain ends the streams that the API of rota does not end, so that the HTTP server can be shut
+// down.
+func (e *E2B) Drain() { e.stop() }
 
 // Before answers what is for E2B and passes everything else on.
 func (e *E2B) Before(next http.Handler) http.Handler {
@@ -115,6 +132,7 @@ func isREST(path string) bool {
 func (e *E2B) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	id, port, byHost := hostOf(r.Host)
 	switch {
 	case byHost:
@@ -154,6 +172,7 @@ type api struct {
 	trajectories rotav1connect.TrajectoryServiceClient
 	files        rotav1connect.FileServiceClient
 	streams      rotav1connect.StreamServiceClient
+	access       rotav1connect.AccessServiceClient
 }
 
 // apiFor returns the API for a request. Its key is a token of rota if it looks like one, and
@@ -164,12 +183,13 @@ func (e *E2B) apiFor(r *http.Request, key string) api {
 		c.Authorization = "Bearer " + key
 	}
 	const base = "http://this.server"
-	opt := codec.ForClient()
+	opt := connect.WithClientOptions(codec.ForClient(), connect.WithInterceptors(persistent{}))
 	return api{
 		actions:      rotav1connect.NewActionServiceClient(c, base, opt),
 		trajectories: rotav1connect.NewTrajectoryServiceClient(c, base, opt),
 		files:        rotav1connect.NewFileServiceClient(c, base, opt),
 		streams:      rotav1connect.NewStreamServiceClient(c, base, opt),
+		access:       rotav1connect.NewAccessServiceClient(c, base, opt),
 	}
 }
 
@@ -179,12 +199,15 @@ func isToken(key string) bool { return rights.IsSecret(key) || strings.Count(key
 // envdRoutes are those of the services of a sandbox.
 func (e *E2B) envdRoutes() *http.ServeMux {
 	mux := http.NewServeMux()
-	limits := intake.Limits{MessageBytes: messageBytesMax, Budget: intake.NewBudget(decodingBytesMax)}
+	limits := intake.Limits{
+		MessageBytes: messageBytesMax, Budget: intake.NewBudget(decodingBytesMax),
+		Sender: func(ctx context.Context) string { return sandboxIn(ctx).namespace },
+	}
 	options := []connect.HandlerOption{
 		codec.ForHandler(), intake.ForHandler(), connect.WithReadMaxBytes(messageBytesMax),
 		connect.WithInterceptors(errorInterceptor{}),
 	}
-	mount := func(path string, h http.Handler) { mux.Handle(path, intake.Handler(h, limits)) }
+	mount := func(path string, h http.Handler) { mux.Handle(path, e.bounded(intake.Handler(h, limits))) }
 	mount(processconnect.NewProcessHandler(processes{e}, options...))
 	mount(filesystemconnect.NewFilesystemHandler(directories{e}, options...))
 	mux.HandleFunc("GET /files", e.download)

@@ -2,22 +2,27 @@ package e2b
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
 
+	"rota/api/codec"
 	"rota/api/gen/e2b/filesystem"
 	"rota/api/gen/e2b/filesystem/filesystemconnect"
 	"rota/api/gen/e2b/process"
@@ -32,6 +37,7 @@ type cluster struct {
 	rotav1connect.UnimplementedFileServiceHandler
 	rotav1connect.UnimplementedActionServiceHandler
 	rotav1connect.UnimplementedStreamServiceHandler
+	rotav1connect.UnimplementedAccessServiceHandler
 	mu    sync.Mutex
 	files map[string]string
 	// bearer is what the newest call was authorized with, run what it was to run.
@@ -41,8 +47,28 @@ type cluster struct {
 	listed *rotav1.ListTrajectoriesRequest
 	// input is what was written to action 5.
 	input string
+	// read is how many bytes the newest call read of a file.
+	read int
 	// script is what a run answers.
 	script []*rotav1.RunActionResponse
+	// state is that of a trajectory that is opened; unset: it is open.
+	state rotav1.TrajectoryState
+	// before is asked before each call, by the name of its method, and may refuse it.
+	before func(ctx context.Context, method string, req any) error
+}
+
+// refused is what before says.
+func (c *cluster) refused() connect.Option {
+	return connect.WithInterceptors(connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if c.before != nil {
+				if err := c.before(ctx, path.Base(req.Spec().Procedure), req.Any()); err != nil {
+					return nil, err
+				}
+			}
+			return next(ctx, req)
+		}
+	}))
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -50,10 +76,11 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.bearer = r.Header.Get("Authorization")
 	c.mu.Unlock()
 	mux := http.NewServeMux()
-	mux.Handle(rotav1connect.NewTrajectoryServiceHandler(c))
-	mux.Handle(rotav1connect.NewFileServiceHandler(c))
-	mux.Handle(rotav1connect.NewActionServiceHandler(c))
-	mux.Handle(rotav1connect.NewStreamServiceHandler(c))
+	mux.Handle(rotav1connect.NewTrajectoryServiceHandler(c, c.refused()))
+	mux.Handle(rotav1connect.NewFileServiceHandler(c, codec.ForHandler(), c.refused()))
+	mux.Handle(rotav1connect.NewActionServiceHandler(c, c.refused()))
+	mux.Handle(rotav1connect.NewStreamServiceHandler(c, c.refused()))
+	mux.Handle(rotav1connect.NewAccessServiceHandler(c, c.refused()))
 	mux.ServeHTTP(w, r)
 }
 
@@ -61,15 +88,25 @@ func (c *cluster) GetTrajectory(_ context.Context, req *rotav1.GetTrajectoryRequ
 	switch req.Id {
 	case 7:
 		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "team"}}, nil
+	case 11:
+		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 11, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Namespace: "other"}}, nil
 	case 8:
 		return &rotav1.GetTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 8, State: rotav1.TrajectoryState_TRAJECTORY_STATE_CLOSED}}, nil
 	}
 	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no trajectory %d", req.Id))
 }
 
+func (c *cluster) CloseTrajectory(context.Context, *rotav1.CloseTrajectoryRequest) (*rotav1.CloseTrajectoryResponse, error) {
+	return &rotav1.CloseTrajectoryResponse{}, nil
+}
+
+func (c *cluster) GetAccess(context.Context, *rotav1.GetAccessRequest) (*rotav1.GetAccessResponse, error) {
+	return &rotav1.GetAccessResponse{}, nil
+}
+
 func (c *cluster) OpenTrajectory(_ context.Context, req *rotav1.OpenTrajectoryRequest) (*rotav1.OpenTrajectoryResponse, error) {
 	c.opened = req
-	return &rotav1.OpenTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN, Labels: req.Labels}}, nil
+	return &rotav1.OpenTrajectoryResponse{Trajectory: &rotav1.Trajectory{Id: 7, State: cmp.Or(c.state, rotav1.TrajectoryState_TRAJECTORY_STATE_OPEN), Labels: req.Labels}}, nil
 }
 
 func (c *cluster) ListTrajectories(_ context.Context, req *rotav1.ListTrajectoriesRequest) (*rotav1.ListTrajectoriesResponse, error) {
@@ -78,6 +115,9 @@ func (c *cluster) ListTrajectories(_ context.Context, req *rotav1.ListTrajectori
 }
 
 func (c *cluster) StatFile(_ context.Context, req *rotav1.StatFileRequest) (*rotav1.StatFileResponse, error) {
+	if req.Path == "" {
+		return &rotav1.StatFileResponse{File: &rotav1.File{Type: rotav1.FileType_FILE_TYPE_DIRECTORY, Mode: 0o755}}, nil
+	}
 	if content, ok := c.files[req.Path]; ok {
 		return &rotav1.StatFileResponse{File: &rotav1.File{Type: rotav1.FileType_FILE_TYPE_REGULAR, SizeBytes: uint64(len(content)), Mode: 0o644}}, nil
 	}
@@ -89,16 +129,31 @@ func (c *cluster) WriteFile(_ context.Context, req *rotav1.WriteFileRequest) (*r
 	return &rotav1.WriteFileResponse{}, nil
 }
 
+func (c *cluster) ListFiles(context.Context, *rotav1.ListFilesRequest) (*rotav1.ListFilesResponse, error) {
+	resp := &rotav1.ListFilesResponse{}
+	for _, name := range slices.Sorted(maps.Keys(c.files)) {
+		resp.Files = append(resp.Files, &rotav1.File{Name: name, Type: rotav1.FileType_FILE_TYPE_REGULAR, SizeBytes: uint64(len(c.files[name]))})
+	}
+	return resp, nil
+}
+
 func (c *cluster) ReadFile(_ context.Context, req *rotav1.ReadFileRequest) (*rotav1.ReadFileResponse, error) {
 	content, ok := c.files[req.Path]
 	if !ok {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("%s is not there", req.Path))
 	}
-	return &rotav1.ReadFileResponse{Data: []byte(content[req.Offset:min(int(req.Offset)+int(req.BytesMax), len(content))]), SizeBytes: uint64(len(content))}, nil
+	data := content[req.Offset:min(int(req.Offset)+int(req.BytesMax), len(content))]
+	c.read = len(data)
+	return &rotav1.ReadFileResponse{Data: []byte(data), SizeBytes: uint64(len(content))}, nil
 }
 
-func (c *cluster) RunAction(_ context.Context, req *rotav1.RunActionRequest, stream *connect.ServerStream[rotav1.RunActionResponse]) error {
+func (c *cluster) RunAction(ctx context.Context, req *rotav1.RunActionRequest, stream *connect.ServerStream[rotav1.RunActionResponse]) error {
 	c.run = req.Action
+	if c.before != nil {
+		if err := c.before(ctx, "RunAction", req); err != nil {
+			return err
+		}
+	}
 	for _, update := range c.script {
 		if err := stream.Send(update); err != nil {
 			return err
@@ -108,6 +163,9 @@ func (c *cluster) RunAction(_ context.Context, req *rotav1.RunActionRequest, str
 }
 
 func (c *cluster) ListActions(_ context.Context, req *rotav1.ListActionsRequest) (*rotav1.ListActionsResponse, error) {
+	if req.Namespace == "other" {
+		return &rotav1.ListActionsResponse{Actions: []*rotav1.Action{{Id: 6, Spec: &rotav1.ActionSpec{Name: "stuck", Stdin: true}}}}, nil
+	}
 	if req.Namespace != "team" || req.TrajectoryId != 7 {
 		return nil, fmt.Errorf("it lists %v", req)
 	}
@@ -177,7 +235,7 @@ func TestRouting(t *testing.T) {
 		{"GET", "/health", []string{"Host", "3000-t7.example.com"}, 501, "does not pass requests on to ports"},
 		{"GET", "/health", []string{sandboxHeader, "t7", portHeader, "3000"}, 501, "does not pass requests on to ports"},
 		{"GET", "/health", []string{sandboxHeader, "t8"}, 502, "t8\\\" is not running"},
-		{"GET", "/health", []string{sandboxHeader, "t9"}, 502, "no trajectory 9"},
+		{"GET", "/health", []string{sandboxHeader, "t9"}, 502, "there is no sandbox"},
 		{"GET", "/health", []string{sandboxHeader, "t07"}, 502, "not running"},
 		{"GET", "/health", []string{sandboxHeader, "../../etc"}, 502, "not running"},
 		{"POST", "/process.Process/List", nil, 400, "names no sandbox"},

@@ -56,12 +56,15 @@ func (e *E2B) serveEnvd(w http.ResponseWriter, r *http.Request, id, port string)
 func (e *E2B) sandbox(r *http.Request, id string) (*sandbox, error) {
 	number, ok := trajectoryOf(id)
 	if !ok {
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no sandbox %.40q", id))
+		return nil, notFound(id)
 	}
 	s := &sandbox{api: e.apiFor(r, r.Header.Get(tokenHeader)), id: number}
 	t, err := s.trajectory(r.Context(), true)
-	if connect.CodeOf(err) == connect.CodeNotFound || err == nil && !isRunning(t) {
+	if isHidden(err) || err == nil && !isRunning(t) {
 		t, err = s.trajectory(r.Context(), false)
+	}
+	if isHidden(err) {
+		err = notFound(id)
 	}
 	if err != nil {
 		return nil, err

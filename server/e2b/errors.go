@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -31,6 +32,18 @@ func isEnded(err error) bool {
 	return errors.Is(err, errEnded)
 }
 
+// isHidden: there is no such trajectory, or the caller may not know of it. Both look the same to
+// callers, so that nobody learns which sandboxes of other namespaces there are.
+func isHidden(err error) bool {
+	code := connect.CodeOf(err)
+	return err != nil && (code == connect.CodeNotFound || code == connect.CodePermissionDenied)
+}
+
+// notFound is the answer for a sandbox that is hidden.
+func notFound(sandbox string) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no sandbox %.40q, or the key has no right to read trajectories of its namespace", sandbox))
+}
+
 // statusOf is the HTTP status of an error of the API.
 func statusOf(err error) int {
 	if isEnded(err) {
@@ -50,6 +63,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case connect.CodeAlreadyExists:
 		return http.StatusConflict
+	case connect.CodeDeadlineExceeded:
+		return http.StatusRequestTimeout
 	case connect.CodeResourceExhausted:
 		return http.StatusTooManyRequests
 	case connect.CodeUnimplemented:
@@ -78,6 +93,16 @@ func failWith(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", strconv.FormatInt(int64(d.AsDuration().Seconds())+1, 10))
 	}
 	fail(w, status, sentence(err))
+}
+
+// failFile answers a request for the content of a file with an error. For the SDKs of E2B, status
+// 502 means that the sandbox is gone, and 404 that the file is.
+func failFile(w http.ResponseWriter, err error) {
+	if isEnded(err) {
+		fail(w, http.StatusBadGateway, sentence(err))
+		return
+	}
+	failWith(w, err)
 }
 
 // answer writes JSON. Nothing can be done about a reader that is gone.
@@ -110,7 +135,12 @@ func translate(err error) error {
 	case connect.CodeOf(err) == connect.CodeUnavailable:
 		return connect.NewError(connect.CodeAborted, errors.New(sentence(err)))
 	}
-	return connect.NewError(connect.CodeOf(err), errors.New(sentence(err)))
+	code := connect.CodeOf(err)
+	switch codec.Detail(err).GetReason() {
+	case "NOT_A_DIRECTORY", "IS_DIRECTORY", "NOT_REGULAR":
+		code = connect.CodeInvalidArgument // the path names the wrong kind of file
+	}
+	return connect.NewError(code, errors.New(sentence(err)))
 }
 
 // errorInterceptor translates the errors of the services.

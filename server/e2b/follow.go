@@ -33,9 +33,14 @@ type follower struct {
 	action atomic.Uint64
 }
 
-// run follows an action that was submitted with this stream.
-func (f *follower) run(ctx context.Context, from *connect.ServerStreamForClient[rotav1.RunActionResponse]) error {
-	return f.pump(ctx, func(emit func(*process.ProcessEvent) bool) error {
+// run submits an action and follows it.
+func (f *follower) run(ctx context.Context, req *rotav1.RunActionRequest) error {
+	return f.pump(ctx, func(ctx context.Context, emit func(*process.ProcessEvent) bool) error {
+		from, err := f.actions.RunAction(ctx, req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = from.Close() }()
 		for from.Receive() {
 			switch update := from.Msg().Update.(type) {
 			case *rotav1.RunActionResponse_Output:
@@ -58,7 +63,7 @@ func (f *follower) run(ctx context.Context, from *connect.ServerStreamForClient[
 
 // join follows an action that was submitted before.
 func (f *follower) join(ctx context.Context, a *rotav1.Action) error {
-	return f.pump(ctx, func(emit func(*process.ProcessEvent) bool) error {
+	return f.pump(ctx, func(ctx context.Context, emit func(*process.ProcessEvent) bool) error {
 		if !emit(f.begin(a)) {
 			return nil
 		}
@@ -92,9 +97,10 @@ func (f *follower) join(ctx context.Context, a *rotav1.Action) error {
 	})
 }
 
-// pump sends what read emits, and that the stream lives.
-func (f *follower) pump(ctx context.Context, read func(emit func(*process.ProcessEvent) bool) error) error {
+// pump sends what read emits, and that the stream lives. The context of read ends with it.
+func (f *follower) pump(ctx context.Context, read func(ctx context.Context, emit func(*process.ProcessEvent) bool) error) error {
 	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	events, done := make(chan *process.ProcessEvent), make(chan error, 1)
 	emit := func(event *process.ProcessEvent) bool {
 		select {
@@ -104,7 +110,7 @@ func (f *follower) pump(ctx context.Context, read func(emit func(*process.Proces
 			return false
 		}
 	}
-	go func() { done <- read(emit) }()
+	go func() { done <- read(ctx, emit) }()
 	tick := time.NewTicker(f.keepalive)
 	defer tick.Stop()
 	for {
@@ -114,15 +120,13 @@ func (f *follower) pump(ctx context.Context, read func(emit func(*process.Proces
 		case <-tick.C:
 			event = &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
 		case err := <-done:
-			cancel()
 			return err
 		case <-ctx.Done():
-			cancel()
 			return errors.Join(ctx.Err(), <-done)
 		}
 		if err := f.send(event); err != nil {
 			cancel()
-			return err // the reader ends with its call
+			return errors.Join(err, <-done)
 		}
 	}
 }

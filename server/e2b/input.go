@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"rota/api/codec"
 	"rota/api/gen/e2b/process"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/intake"
 )
 
 const (
@@ -19,14 +21,18 @@ const (
 	// queuedPause bounds the pause before an action that does not run yet is written to again.
 	queuedPauseMin = 20 * time.Millisecond
 	queuedPauseMax = time.Second
+	// waitingBytesMax bounds the input that waits for processes to read it.
+	waitingBytesMax = 64 << 20
 )
 
 // inputs has one writer at a time write to an action: a long input is several calls.
 type inputs struct {
 	// writer names this server, so that what it writes is counted apart from what others write.
 	writer string
-	mu     sync.Mutex
-	locks  map[uint64]*inputLock
+	// waiting has a unit for each byte that waits.
+	waiting *fair
+	mu      sync.Mutex
+	locks   map[uint64]*inputLock
 }
 
 type inputLock struct {
@@ -35,7 +41,7 @@ type inputLock struct {
 }
 
 func newInputs() *inputs {
-	return &inputs{writer: "e2b-" + rand.Text(), locks: map[uint64]*inputLock{}}
+	return &inputs{writer: "e2b-" + rand.Text(), waiting: newFair(waitingBytesMax), locks: map[uint64]*inputLock{}}
 }
 
 // lock waits until nobody else writes to an action.
@@ -125,6 +131,12 @@ func (e *E2B) write(ctx context.Context, s *sandbox, a *rotav1.Action, input *pr
 			return connect.NewError(connect.CodeFailedPrecondition, errNoTerminal)
 		}
 	}
+	giveBack, ok := e.inputs.waiting.take(s.namespace, int64(len(data)))
+	if !ok {
+		return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("too much input waits for processes of namespace %s: send more when they have read it", s.namespace))
+	}
+	defer giveBack()
+	intake.Release(ctx) // a process may never read it, and others need the budget
 	unlock, err := e.inputs.lock(ctx, a.Id)
 	if err != nil {
 		return err
@@ -143,11 +155,13 @@ func (e *E2B) write(ctx context.Context, s *sandbox, a *rotav1.Action, input *pr
 	return err
 }
 
-// writeOnce makes one call. An action that waits for cores is waited for.
+// writeOnce makes one call. An action that waits for cores is waited for, and so are those who
+// write to it by other servers.
 func (e *E2B) writeOnce(ctx context.Context, s *sandbox, req *rotav1.WriteActionInputRequest) (upTo uint64, err error) {
 	for pause := queuedPauseMin; ; pause = min(2*pause, queuedPauseMax) {
 		resp, err := s.streams.WriteActionInput(ctx, req)
-		if err == nil || connect.CodeOf(err) != connect.CodeUnavailable || codec.Detail(err).GetRetryDelay() == nil {
+		detail := codec.Detail(err)
+		if err == nil || detail.GetRetryDelay() == nil || connect.CodeOf(err) != connect.CodeUnavailable && detail.Reason != "INPUT_BUSY" {
 			return resp.GetOffset(), err
 		}
 		select {

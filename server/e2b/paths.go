@@ -3,6 +3,7 @@ package e2b
 import (
 	"path"
 	"strings"
+	"unicode/utf8"
 )
 
 // home is what the directory of a trajectory is called in a sandbox.
@@ -11,8 +12,8 @@ const home = "/home/" + user
 // inside returns a path of a sandbox relative to the directory of its trajectory, "" for that
 // itself.
 func inside(p string) (string, error) {
-	if strings.ContainsRune(p, 0) {
-		return "", invalid("the path has a null byte")
+	if strings.ContainsRune(p, 0) || !utf8.ValidString(p) {
+		return "", invalid("the path has a null byte, or is not UTF-8")
 	}
 	relative := p
 	switch {
@@ -35,8 +36,11 @@ func inside(p string) (string, error) {
 	return relative, nil
 }
 
-// outside is the opposite of inside.
-func outside(relative string) string { return path.Join(home, relative) }
+// outside is the opposite of inside. Names on a disk can be any bytes, messages have text only:
+// what is no text becomes U+FFFD.
+func outside(relative string) string {
+	return strings.ToValidUTF8(path.Join(home, relative), string(utf8.RuneError))
+}
 
 // workDir returns the working directory of a process: one of the sandbox, or one of the node.
 func workDir(p string) (string, error) {

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"time"
@@ -31,15 +32,16 @@ func (p processes) Start(ctx context.Context, req *process.StartRequest, stream 
 	if err != nil {
 		return err
 	}
-	run, err := s.actions.RunAction(ctx, &rotav1.RunActionRequest{Namespace: s.namespace, Action: spec})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = run.Close() }()
+	submission := &rotav1.RunActionRequest{RequestId: "e2b-" + rand.Text(), Namespace: s.namespace, Action: spec}
 	f := &follower{sandbox: s, tty: spec.Tty != nil, keepalive: keepaliveOf(ctx), send: func(event *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: event})
 	}}
-	err = f.run(ctx, run)
+	for p := persist(); ; {
+		// The request ID makes one action of all tries.
+		if err = f.run(ctx, submission); f.action.Load() != 0 || !p.again(ctx, err) {
+			break
+		}
+	}
 	if id := f.action.Load(); id != 0 && ctx.Err() == context.DeadlineExceeded {
 		s.cancel(ctx, id)
 	}
@@ -183,7 +185,7 @@ func (p processes) SendSignal(ctx context.Context, req *process.SendSignalReques
 	}
 	if a.State == rotav1.ActionState_ACTION_STATE_RUNNING {
 		_, err = s.streams.SignalAction(ctx, &rotav1.SignalActionRequest{
-			ActionId: a.Id, Signal: signal, All: req.Signal == process.Signal_SIGNAL_SIGKILL,
+			ActionId: a.Id, Signal: signal, All: req.Signal == process.Signal_SIGNAL_SIGKILL, RequestId: "e2b-" + rand.Text(),
 		})
 	} else {
 		_, err = s.actions.CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: []uint64{a.Id}})

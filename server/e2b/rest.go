@@ -1,11 +1,16 @@
 package e2b
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
+	"os"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,6 +26,8 @@ const (
 	timeoutMax = 30 * 24 * time.Hour
 	// placeTimeout is how long a new sandbox may wait for a node.
 	placeTimeout = 20 * time.Second
+	// openTimeout bounds the call that opens a sandbox, with its repetitions.
+	openTimeout = 10 * time.Second
 )
 
 // handler is one method of the REST API: it returns a status and what is answered with it.
@@ -62,8 +69,12 @@ func missing(what string) handler {
 // rested makes a handler of HTTP of a method.
 func (e *E2B) rested(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, bodyBytesMax)
-		status, body, err := h(r, e.apiFor(r, r.Header.Get(keyHeader)))
+		a := e.apiFor(r, r.Header.Get(keyHeader))
+		if err := a.receive(w, r); err != nil {
+			failWith(w, err)
+			return
+		}
+		status, body, err := h(r, a)
 		switch {
 		case err != nil:
 			failWith(w, err)
@@ -75,12 +86,39 @@ func (e *E2B) rested(h handler) http.Handler {
 	})
 }
 
-// decode reads the body of a request.
+// receive reads the body of a request, which must arrive in time. Before, it makes sure that its
+// caller has an identity: strangers are not to spend the memory of the server.
+func (a api) receive(w http.ResponseWriter, r *http.Request) error {
+	if r.Body == http.NoBody {
+		return nil
+	}
+	if _, err := a.access.GetAccess(r.Context(), &rotav1.GetAccessRequest{AllowStale: true}); err != nil {
+		return err
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(arrivalMax)) // some tests have no connection
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyBytesMax))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the request took more than %s to arrive", arrivalMax))
+	case err != nil:
+		return invalid("the body cannot be read: %v", err)
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	return nil
+}
+
+// decode decodes the body of a request, which is one value of JSON.
 func decode(r *http.Request, into any) error {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return invalid("the content type must be application/json")
 	}
-	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
+	raw, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
 		return invalid("the body is not the JSON that is expected here: %v", err)
 	}
 	return nil
@@ -150,21 +188,32 @@ func (e *E2B) create(r *http.Request, a api) (int, any, error) {
 	for key, value := range n.Metadata {
 		labels[key] = value
 	}
-	opened, err := a.trajectories.OpenTrajectory(r.Context(), &rotav1.OpenTrajectoryRequest{
+	opened, err := open(r.Context(), a, &rotav1.OpenTrajectoryRequest{
+		RequestId: "e2b-" + rand.Text(),
 		Namespace: r.Header.Get(namespaceHeader), Pool: t.Pool, MemoryBytes: t.MemoryBytes, Labels: labels,
 		Timeout: durationpb.New(timeout), Spec: &rotav1.TrajectorySpec{Env: n.EnvVars},
 	})
 	if err != nil {
 		return 0, nil, err
 	}
-	placed, err := placed(r.Context(), a, opened.Trajectory)
+	placed, err := placed(r.Context(), a, opened)
 	if err != nil {
 		return 0, nil, err
 	}
 	return http.StatusCreated, newStarted(r, placed), nil
 }
 
-// placed waits until a trajectory has a node, and closes one that gets none.
+// open opens a trajectory, and learns its ID also if the caller leaves meanwhile: nobody else
+// could close it then.
+func open(ctx context.Context, a api, req *rotav1.OpenTrajectoryRequest) (*rotav1.Trajectory, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
+	defer cancel()
+	resp, err := a.trajectories.OpenTrajectory(ctx, req)
+	return resp.GetTrajectory(), err
+}
+
+// placed waits until a trajectory has a node. It closes one that gets none, or whose caller has
+// left.
 func placed(ctx context.Context, a api, t *rotav1.Trajectory) (*rotav1.Trajectory, error) {
 	waiting, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
@@ -179,18 +228,30 @@ func placed(ctx context.Context, a api, t *rotav1.Trajectory) (*rotav1.Trajector
 		case waiting.Err() != nil:
 			return nil, giveUp(ctx, a, t)
 		case err != nil:
+			abandon(ctx, a, t)
 			return nil, err
 		}
 		t = resp.Trajectory
 	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, giveUp(ctx, a, t)
+	case !isRunning(t):
+		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("sandbox %s ended before it had a node: its time was over, or somebody closed it", sandboxID(t.Id)))
+	}
 	return t, nil
 }
 
-// giveUp closes a trajectory that got no node in time, also if its caller has left.
-func giveUp(ctx context.Context, a api, t *rotav1.Trajectory) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+// abandon closes a trajectory of which its caller will not hear, also if the caller has left.
+func abandon(ctx context.Context, a api, t *rotav1.Trajectory) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), openTimeout)
 	defer cancel()
 	_, _ = a.trajectories.CloseTrajectory(ctx, &rotav1.CloseTrajectoryRequest{Id: t.Id}) // its deadline closes it otherwise
+}
+
+// giveUp abandons a trajectory that got no node in time.
+func giveUp(ctx context.Context, a api, t *rotav1.Trajectory) error {
+	abandon(ctx, a, t)
 	return connect.NewError(connect.CodeUnavailable, fmt.Errorf("no node of pool %s has %d MiB of free memory for the sandbox: kill others, or add a node", t.Pool, t.MemoryBytes>>20))
 }
 
@@ -209,17 +270,13 @@ func timeoutOf(seconds *int64) (time.Duration, error) {
 func of(r *http.Request, a api) (*rotav1.Trajectory, error) {
 	id, ok := trajectoryOf(r.PathValue("id"))
 	if !ok {
-		return nil, notFound(r)
+		return nil, notFound(r.PathValue("id"))
 	}
 	resp, err := a.trajectories.GetTrajectory(r.Context(), &rotav1.GetTrajectoryRequest{Id: id})
-	if err == nil && !isRunning(resp.Trajectory) && resp.Trajectory.State != rotav1.TrajectoryState_TRAJECTORY_STATE_PENDING {
-		err = notFound(r)
+	if err == nil && !isRunning(resp.Trajectory) && resp.Trajectory.State != rotav1.TrajectoryState_TRAJECTORY_STATE_PENDING || isHidden(err) {
+		err = notFound(r.PathValue("id"))
 	}
 	return resp.GetTrajectory(), err
-}
-
-func notFound(r *http.Request) error {
-	return connect.NewError(connect.CodeNotFound, fmt.Errorf("there is no sandbox %.40q", r.PathValue("id")))
 }
 
 func (e *E2B) get(r *http.Request, a api) (int, any, error) {
@@ -236,6 +293,9 @@ func (e *E2B) kill(r *http.Request, a api) (int, any, error) {
 		return 0, nil, err
 	}
 	_, err = a.trajectories.CloseTrajectory(r.Context(), &rotav1.CloseTrajectoryRequest{Id: t.Id})
+	if isEnded(err) {
+		err = nil // by this call, if it was repeated, or by another one at the same time
+	}
 	return http.StatusNoContent, nil, err
 }
 

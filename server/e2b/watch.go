@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -20,8 +21,14 @@ import (
 const (
 	// watchEvery is how often a watched directory is listed.
 	watchEvery = 250 * time.Millisecond
+	// watchPauses is how many times as long as a list took the next one waits for at least.
+	watchPauses = 3
 	// watchersMax bounds the streams and the watchers of a server.
 	watchersMax = 256
+	// seenBytesMax bounds what they remember. seenBytes is what a file takes beside its name,
+	// watchBytes what a watch takes without files.
+	seenBytesMax          = 256 << 20
+	seenBytes, watchBytes = 160, 16 << 10
 	// watcherIdle is when a watcher is forgotten that is not asked for events.
 	watcherIdle = 10 * time.Minute
 )
@@ -40,11 +47,44 @@ type watch struct {
 	path      string // relative
 	depth     uint32
 	withEntry bool
+	namespace string
 	files     map[string]seen
+
+	mu sync.Mutex
+	// memory has the bytes that are held for files, until the watch is forgotten.
+	memory    *fair
+	bytes     int64
+	forgotten bool
 }
 
-// newWatch lists a directory for the first time.
-func newWatch(ctx context.Context, s *sandbox, dir string, recursive, withEntry bool) (*watch, error) {
+// remember replaces what the directory was like, if there is memory for it.
+func (w *watch) remember(files map[string]seen) error {
+	bytes := int64(watchBytes)
+	for name := range files {
+		bytes += int64(len(name)) + seenBytes
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.forgotten {
+		return connect.NewError(connect.CodeNotFound, errors.New("the watcher was removed"))
+	}
+	if !w.memory.change(w.namespace, w.bytes, bytes) {
+		return errWatchers
+	}
+	w.files, w.bytes = files, bytes
+	return nil
+}
+
+// forget gives back the memory.
+func (w *watch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.memory.change(w.namespace, w.bytes, 0)
+	w.bytes, w.forgotten = 0, true
+}
+
+// newWatch lists a directory for the first time. The watch must be forgotten.
+func (all *watchers) newWatch(ctx context.Context, s *sandbox, dir string, recursive, withEntry bool) (*watch, error) {
 	relative, err := inside(dir)
 	if err != nil {
 		return nil, err
@@ -56,12 +96,15 @@ func newWatch(ctx context.Context, s *sandbox, dir string, recursive, withEntry 
 	if entry.Type != filesystem.FileType_FILE_TYPE_DIRECTORY {
 		return nil, invalid("%s is not a directory", entry.Path)
 	}
-	w := &watch{path: relative, depth: 1, withEntry: withEntry}
+	w := &watch{path: relative, depth: 1, withEntry: withEntry, namespace: s.namespace, memory: all.memory}
 	if recursive {
 		w.depth = math.MaxUint32
 	}
-	w.files, _, err = w.list(ctx, s)
-	return w, err
+	files, _, err := w.list(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.remember(files)
 }
 
 // list lists the directory by paths below it.
@@ -85,7 +128,9 @@ func (w *watch) poll(ctx context.Context, s *sandbox) ([]*filesystem.FilesystemE
 		return nil, err
 	}
 	events := compare(w.files, now)
-	w.files = now
+	if err := w.remember(now); err != nil {
+		return nil, err
+	}
 	for _, event := range events {
 		if f := files[event.Name]; w.withEntry && f != nil {
 			event.Entry = entryOf(f, filepath.Join(w.path, event.Name))
@@ -125,42 +170,43 @@ func compare(before, now map[string]seen) (events []*filesystem.FilesystemEvent)
 	return events
 }
 
-// watchers are those that are asked for events, and a bound on all.
+// watchers are those that are asked for events, and bounds on all.
 type watchers struct {
-	// open has an element for each stream.
-	open chan struct{}
-	mu   sync.Mutex
-	byID map[string]*watcher
+	// streams and kept have a unit for each stream and each watcher, memory has one for each byte
+	// that they remember.
+	streams, kept, memory *fair
+	mu                    sync.Mutex
+	byID                  map[string]*watcher
 }
 
 type watcher struct {
-	mu      sync.Mutex
+	turn    chan struct{} // has one element while somebody asks
 	sandbox uint64
 	watch   *watch
 	asked   time.Time
 }
 
 func newWatchers() *watchers {
-	return &watchers{open: make(chan struct{}, watchersMax), byID: map[string]*watcher{}}
+	return &watchers{streams: newFair(watchersMax), kept: newFair(watchersMax), memory: newFair(seenBytesMax), byID: map[string]*watcher{}}
 }
 
 // WatchDir streams what changes in a directory.
 func (d directories) WatchDir(ctx context.Context, req *filesystem.WatchDirRequest, stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
-	select {
-	case d.e.watchers.open <- struct{}{}:
-		defer func() { <-d.e.watchers.open }()
-	default:
+	s := sandboxIn(ctx)
+	giveBack, ok := d.e.watchers.streams.take(s.namespace, 1)
+	if !ok {
 		return errWatchers
 	}
-	s := sandboxIn(ctx)
-	w, err := newWatch(ctx, s, req.Path, req.Recursive, req.IncludeEntry)
+	defer giveBack()
+	w, err := d.e.watchers.newWatch(ctx, s, req.Path, req.Recursive, req.IncludeEntry)
 	if err != nil {
 		return err
 	}
+	defer w.forget()
 	if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}); err != nil {
 		return err
 	}
-	poll, keepalive := time.NewTicker(watchEvery), time.NewTicker(keepaliveOf(ctx))
+	poll, keepalive := time.NewTimer(watchEvery), time.NewTicker(keepaliveOf(ctx))
 	defer poll.Stop()
 	defer keepalive.Stop()
 	for {
@@ -174,11 +220,15 @@ func (d directories) WatchDir(ctx context.Context, req *filesystem.WatchDirReque
 		case <-poll.C:
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-d.e.stopping.Done():
+			return connect.NewError(connect.CodeUnavailable, errors.New("the server is stopping: watch the directory again at another one"))
 		}
+		began := time.Now()
 		events, err := w.poll(ctx, s)
 		if err != nil {
 			return err
 		}
+		poll.Reset(max(watchEvery, watchPauses*time.Since(began))) // a large directory is listed less often
 		for _, event := range events {
 			if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: event}}); err != nil {
 				return err
@@ -187,26 +237,46 @@ func (d directories) WatchDir(ctx context.Context, req *filesystem.WatchDirReque
 	}
 }
 
-var errWatchers = connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("the server watches %d directories, which is its limit: stop others", watchersMax))
+var errWatchers = connect.NewError(connect.CodeResourceExhausted, errors.New("the server watches as many directories and files for this namespace as it can: stop other watches, or watch fewer files"))
 
 // CreateWatcher remembers a directory as it is now. Only this server knows it.
 func (d directories) CreateWatcher(ctx context.Context, req *filesystem.CreateWatcherRequest) (*filesystem.CreateWatcherResponse, error) {
 	s := sandboxIn(ctx)
-	w, err := newWatch(ctx, s, req.Path, req.Recursive, req.IncludeEntry)
-	if err != nil {
-		return nil, err
-	}
 	all := d.e.watchers
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(all.byID, func(_ string, w *watcher) bool { return now.Sub(w.asked) > watcherIdle })
-	if len(all.byID) >= watchersMax {
+	all.forgetIdle(time.Now())
+	if !all.kept.change(s.namespace, 0, 1) {
 		return nil, errWatchers
 	}
+	w, err := all.newWatch(ctx, s, req.Path, req.Recursive, req.IncludeEntry)
+	if err != nil {
+		all.kept.change(s.namespace, 1, 0)
+		return nil, err
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	id := rand.Text()
-	all.byID[id] = &watcher{sandbox: s.id, watch: w, asked: now}
+	all.byID[id] = &watcher{turn: make(chan struct{}, 1), sandbox: s.id, watch: w, asked: time.Now()}
 	return &filesystem.CreateWatcherResponse{WatcherId: id}, nil
+}
+
+// forgetIdle forgets the watchers that were not asked for long.
+func (all *watchers) forgetIdle(now time.Time) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for id, w := range all.byID {
+		if now.Sub(w.asked) > watcherIdle {
+			all.remove(id)
+		}
+	}
+}
+
+// remove forgets a watcher, if there is one. Its caller holds the lock.
+func (all *watchers) remove(id string) {
+	if w := all.byID[id]; w != nil {
+		delete(all.byID, id)
+		all.kept.change(w.watch.namespace, 1, 0)
+		w.watch.forget()
+	}
 }
 
 // find returns a watcher of a sandbox, which is then not forgotten for a while.
@@ -228,8 +298,12 @@ func (d directories) GetWatcherEvents(ctx context.Context, req *filesystem.GetWa
 	if err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	events, err := w.watch.poll(ctx, s)
 	return &filesystem.GetWatcherEventsResponse{Events: events}, err
 }
@@ -242,6 +316,6 @@ func (d directories) RemoveWatcher(ctx context.Context, req *filesystem.RemoveWa
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	delete(all.byID, req.WatcherId)
+	all.remove(req.WatcherId)
 	return &filesystem.RemoveWatcherResponse{}, nil
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/rights"
 )
 
@@ -72,6 +74,41 @@ func (n *strangers) note(at time.Time) (leftOut uint64, room bool) {
 	return leftOut, true
 }
 
+// repeated are calls that a client makes for each key that is typed. Of these the first of a caller
+// about an object is a record, with each result that it has. All are that lack a right.
+var repeated = map[string]bool{
+	rotav1connect.StreamServiceWriteActionInputProcedure:     true,
+	rotav1connect.StreamServiceResizeActionTerminalProcedure: true,
+}
+
+// repeatedMax bounds how many of them are remembered. All are forgotten at once then: a call may
+// be a record more than once, and none is left out that has been none.
+const repeatedMax = 8192
+
+// seen are records of these calls, without what differs.
+type seen struct {
+	mu  sync.Mutex
+	all map[AuditRecord]bool
+}
+
+// first reports whether there was no such record.
+func (n *seen) first(r AuditRecord) bool {
+	r.Time, r.Index = time.Time{}, 0
+	if host, _, err := net.SplitHostPort(r.From); err == nil {
+		r.From = host
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all[r] {
+		return false
+	}
+	if n.all == nil || len(n.all) >= repeatedMax {
+		n.all = map[AuditRecord]bool{}
+	}
+	n.all[r] = true
+	return true
+}
+
 // call is what is noted of a call while it is under way.
 type call struct {
 	index             atomic.Uint64
@@ -95,7 +132,7 @@ func (c *call) applied(index uint64) { c.index.Store(index) }
 // and numbers, no secrets.
 var objectFields = []protoreflect.Name{
 	"id", "ids", "action_id", "trajectory_id", "turn_id", "name", "job", "deployment", "node", "model", "quota", "policy", "group",
-	"accessor_id", "path", "address", "request_id", "signal",
+	"accessor_id", "path", "address", "request_id", "signal", "writer",
 }
 
 // objectBytesMax bounds what is noted of an object.
@@ -174,6 +211,9 @@ func (s *Server) record(c *caller, procedure string, r AuditRecord) {
 		if c.kind == byJWT && c.method != "" {
 			r.Caller = c.method + "/" + c.name
 		}
+	}
+	if repeated[procedure] && r.Reason != "RIGHT_MISSING" && r.LeftOut == 0 && !s.repeats.first(r) {
+		return
 	}
 	s.Audit(r)
 }

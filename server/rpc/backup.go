@@ -164,14 +164,23 @@ func (s *Server) stagedLevel(ctx context.Context, req *rotav1.CommitRestoreReque
 	if err != nil || sum != req.Sum {
 		return said, nil // it is refused when it is applied
 	}
-	restored, err := state.Restore(data)
+	restored, err := state.RestoreForeign(data)
 	if beyond := (*state.Beyond)(nil); errors.As(err, &beyond) {
 		return max(said, beyond.Level), nil
 	}
-	if err != nil {
-		return said, nil // as well
+	if err != nil { // no server is to spend time on it
+		return said, failed(connect.CodeInvalidArgument, "BACKUP_UNUSABLE", "the backup cannot be restored: %v", err)
 	}
 	return max(said, restored.Meta().Level), nil
+}
+
+// stagedMessage describes the backup that is being uploaded; nil without one.
+func stagedMessage(st *state.State) *rotav1.StagedRestore {
+	due, ok := st.RestoreDue()
+	if !ok {
+		return nil
+	}
+	return &rotav1.StagedRestore{Id: st.RestorePart(0).Upload, Parts: uint32(st.RestorePartCount()), ExpireTime: wallOf(st).timestamp(due)}
 }
 
 // originMessage says where the state came from; nil if the cluster was founded with it.

@@ -11,6 +11,7 @@ import (
 	"rota/api/client"
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm/state"
 )
 
 // lasting is an action with all four cores of a node that takes a while.
@@ -92,7 +93,13 @@ func TestAFullQueueSaysWhenThereIsRoom(t *testing.T) {
 	w.agent("n1", nil)
 	w.submit(lasting(time.Hour))
 	w.submit(lasting(time.Second))
+	var before, after uint64
+	w.machine.View(func(st *state.State) { before = st.Meta().Applied })
 	_, err := w.actions().SubmitActions(t.Context(), &rotav1.SubmitActionsRequest{Actions: []*rotav1.ActionSpec{spec("true")}})
+	w.machine.View(func(st *state.State) { after = st.Meta().Applied })
+	if before != after {
+		t.Error("a submission for which there is no room costs an entry of the log")
+	}
 	d := client.Detail(err)
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || d.GetReason() != "QUEUE_FULL" {
 		t.Fatal(err)

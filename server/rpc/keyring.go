@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/fsm/state"
 )
 
@@ -37,8 +38,19 @@ func (s *Server) ListGossipKeys(ctx context.Context, req *rotav1.ListGossipKeysR
 }
 
 // ChangeGossipKeys changes the gossip keys of every process, after it has made sure that
-// none is parted from the others by that.
+// none is parted from the others by that. The leader does it, one change after the other: of two
+// at the same time, one could remove the key that the other begins to use.
 func (s *Server) ChangeGossipKeys(ctx context.Context, req *rotav1.ChangeGossipKeysRequest) (*rotav1.ChangeGossipKeysResponse, error) {
+	return onLeader(ctx, s, func() (*rotav1.ChangeGossipKeysResponse, error) {
+		s.keyring.Lock()
+		defer s.keyring.Unlock()
+		return s.changeGossipKeys(ctx, req)
+	}, func(ctx context.Context, c rotav1connect.OperatorServiceClient) (*rotav1.ChangeGossipKeysResponse, error) {
+		return c.ChangeGossipKeys(ctx, req)
+	})
+}
+
+func (s *Server) changeGossipKeys(ctx context.Context, req *rotav1.ChangeGossipKeysRequest) (*rotav1.ChangeGossipKeysResponse, error) {
 	change, id, err := keyringChange(req)
 	if err != nil {
 		return nil, err

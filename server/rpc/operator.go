@@ -25,6 +25,7 @@ func (s *Server) GetStatus(_ context.Context, _ *rotav1.GetStatusRequest) (*rota
 		meta, counts := st.Meta(), st.Counts()
 		m.ClusterId, m.AppliedIndex, m.Revision = meta.ClusterID, meta.Applied, meta.Revision
 		m.FeatureLevel, m.Origin = uint32(meta.Level), originMessage(meta)
+		m.StagedRestore = stagedMessage(st)
 		m.QueuedActions, m.RunningActions = uint64(counts.Queued), uint64(counts.Running)
 		m.OpenTrajectories, m.NodesUp = uint64(counts.OpenTrajectories), uint64(counts.NodesUp)
 		m.LeaseDuration = durationpb.New(time.Duration(meta.Settings.LeaseNS))

@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
 )
@@ -177,6 +178,9 @@ func (o *output) gone(src source, err error) error {
 	}
 	if connect.CodeOf(err) == connect.CodeNotFound {
 		return notFound("OUTPUT_GONE", "node %s no longer keeps the output of attempt %d of action %d: GetAction has the last 4 KiB of it", src.node, o.attempt, o.action)
+	}
+	if detail := codec.Detail(err); detail.GetReason() == "AGENT_BUSY" {
+		return unavailable(time.Second, detail.Reason, "node %s, which has the output of action %d: %s", src.node, o.action, detail.Message)
 	}
 	return unavailable(time.Second, "NODE_UNREACHABLE", "node %s, which has the output of action %d, cannot be reached at %s: %v", src.node, o.action, src.addr, err)
 }

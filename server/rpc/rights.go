@@ -38,7 +38,7 @@ var actionRights = map[string]right{
 	rotav1connect.ActionServiceGetActionProcedure:          {noun: "action", verb: rights.Read, place: ofActions("id")},
 	rotav1connect.ActionServiceReadActionOutputProcedure:   {noun: "action", verb: rights.Read, place: ofActions("action_id")},
 	rotav1connect.ActionServiceListActionsProcedure:        {noun: "action", verb: rights.Read, place: filtered, listed: "namespace"},
-	rotav1connect.ActionServiceSummarizeActionsProcedure:   {noun: "action", verb: rights.Read, place: named},
+	rotav1connect.ActionServiceSummarizeActionsProcedure:   {noun: "action", verb: rights.Read, place: filtered, listed: "namespace"},
 	rotav1connect.ActionServiceWatchActionsProcedure:       {noun: "action", verb: rights.Read, place: filtered, listed: "namespace"},
 	rotav1connect.ActionServiceCancelActionsProcedure:      {noun: "action", verb: rights.Cancel, place: ofActions("ids")},
 
@@ -173,9 +173,9 @@ var clusterRights = map[string]right{
 	rotav1connect.OperatorServiceGetAutopilotProcedure:       {noun: "cluster", verb: rights.Read, place: nowhere},
 	rotav1connect.OperatorServiceListGossipKeysProcedure:     {noun: "cluster", verb: rights.Operate, place: nowhere},
 	rotav1connect.OperatorServiceChangeGossipKeysProcedure:   {noun: "cluster", verb: rights.Operate, place: nowhere},
-	rotav1connect.OperatorServiceCreateNamespaceProcedure:    {noun: "namespace", verb: rights.Operate, place: called},
+	rotav1connect.OperatorServiceCreateNamespaceProcedure:    {noun: "namespace", verb: rights.Operate, place: nowhere}, // each has a share
 	rotav1connect.OperatorServiceDeleteNamespaceProcedure:    {noun: "namespace", verb: rights.Operate, place: called},
-	rotav1connect.OperatorServiceUpdateNamespaceProcedure:    {noun: "namespace", verb: rights.Operate, place: called},
+	rotav1connect.OperatorServiceUpdateNamespaceProcedure:    {noun: "namespace", verb: rights.Operate, place: nowhere}, // nobody raises their own limits
 	rotav1connect.OperatorServiceListNamespacesProcedure:     {noun: "namespace", verb: rights.Read, place: nowhere, listed: "name"},
 	rotav1connect.OperatorServiceListPoolsProcedure:          {noun: "pool", verb: rights.Read, place: nowhere},
 	rotav1connect.OperatorServiceDeletePoolProcedure:         {noun: "pool", verb: rights.Operate, place: nowhere},

@@ -2,12 +2,15 @@ package rpc
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
 
+	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
 	"rota/api/pki"
 	"rota/api/rights"
@@ -111,5 +114,85 @@ func TestStrangersDoNotFillTheAuditLog(t *testing.T) {
 	}
 	if leftOut, _ := n.note(time.Unix(8, 1)); leftOut != 0 {
 		t.Errorf("%d are counted twice", leftOut)
+	}
+}
+
+// TestKeysThatAreTypedAreOneRecord: a caller that writes input for hours is in the audit log, and
+// does not fill it. Whoever else writes, or goes on where somebody else was, has a record, too.
+func TestKeysThatAreTypedAreOneRecord(t *testing.T) {
+	var all []AuditRecord
+	s := &Server{Deps: Deps{Audit: func(r AuditRecord) { all = append(all, r) }}}
+	alice := &caller{kind: byToken, name: "alice", from: "10.0.0.1:1000"}
+	write := func(c *caller, procedure, object, reason string) {
+		code := "ok"
+		if reason != "" {
+			code = "failed"
+		}
+		s.record(c, procedure, AuditRecord{Object: object, Code: code, Reason: reason, Index: uint64(len(all))})
+	}
+	const input, resize = rotav1connect.StreamServiceWriteActionInputProcedure, rotav1connect.StreamServiceResizeActionTerminalProcedure
+	for i := range 100 {
+		later := *alice
+		later.from = "10.0.0.1:" + strconv.Itoa(2000+i)
+		write(&later, input, "action_id=1 writer=a", "")
+		write(&later, resize, "action_id=1", "")
+		write(&later, input, "action_id=1 writer=a", "INPUT_BUSY")
+	}
+	if len(all) != 3 {
+		t.Errorf("typing is %d records", len(all))
+	}
+	for i, c := range []struct {
+		caller         caller
+		object, reason string
+	}{
+		{*alice, "action_id=1 writer=b", ""},
+		{*alice, "action_id=2 writer=a", ""},
+		{caller{kind: byToken, name: "mallory", from: "10.0.0.1:1000"}, "action_id=1 writer=a", ""},
+		{caller{kind: byToken, name: "alice", from: "10.0.0.2:1000"}, "action_id=1 writer=a", ""},
+		{*alice, "action_id=1 writer=a", "RIGHT_MISSING"},
+		{*alice, "action_id=1 writer=a", "RIGHT_MISSING"},
+	} {
+		if write(&c.caller, input, c.object, c.reason); len(all) != 4+i {
+			t.Fatalf("%+v is no record", c)
+		}
+	}
+	before := len(all)
+	for i := range 3 * repeatedMax {
+		write(alice, input, "action_id="+strconv.Itoa(10+i), "")
+	}
+	if len(all) != before+3*repeatedMax || len(s.repeats.all) > repeatedMax {
+		t.Errorf("%d records, and %d are remembered", len(all)-before, len(s.repeats.all))
+	}
+	write(alice, rotav1connect.StreamServiceSignalActionProcedure, "action_id=1", "")
+	write(alice, rotav1connect.StreamServiceSignalActionProcedure, "action_id=1", "")
+	if len(all) != before+3*repeatedMax+2 {
+		t.Error("a signal is no record")
+	}
+}
+
+// TestLimitsAreForOperatorsOfAllNamespaces: who may do everything in a namespace can delete it, but
+// neither raise its limits nor create a second one with a share of its own.
+func TestLimitsAreForOperatorsOfAllNamespaces(t *testing.T) {
+	owner := rights.NewSet([]*rotav1.AccessRule{{Namespace: "team*", Noun: rights.Any, Verbs: []string{rights.Any}}})
+	all := rights.NewSet([]*rotav1.AccessRule{{Namespace: rights.Any, Noun: "namespace", Verbs: []string{rights.Operate}}})
+	for path, want := range map[string]bool{
+		rotav1connect.OperatorServiceUpdateNamespaceProcedure: false,
+		rotav1connect.OperatorServiceCreateNamespaceProcedure: false,
+		rotav1connect.OperatorServiceDeleteNamespaceProcedure: true,
+	} {
+		need := requiredRights[path]
+		m := calls()[path]
+		req := dynamicpb.NewMessage(m.Input())
+		req.Set(m.Input().Fields().ByName("name"), protoreflect.ValueOfString("team-a"))
+		for _, c := range []struct {
+			may  rights.Set
+			want bool
+		}{{owner, want}, {all, true}} {
+			in, known := need.place(nil, req)
+			got := known && (c.may.Allows(need.noun, need.verb, "") || len(in) > 0 && c.may.Allows(need.noun, need.verb, in[0]))
+			if got != c.want {
+				t.Errorf("%s by the rules %v: allowed is %v, want %v", path, c.may.Rules(), got, c.want)
+			}
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -166,6 +167,8 @@ type Server struct {
 	census          census
 	access          *accessCache
 	strangers       strangers
+	repeats         seen       // in the audit log
+	keyring         sync.Mutex // is held while gossip keys change
 	estimates       estimateBudget
 	explains        estimateBudget
 	room            roomDelay

@@ -13,6 +13,7 @@ import (
 
 	logv1 "rota/api/gen/log/v1"
 	rotav1 "rota/api/gen/rota/v1"
+	"rota/fsm"
 )
 
 // defaultName is the namespace or pool of who names none.
@@ -35,11 +36,11 @@ func (s *Server) SubmitActions(ctx context.Context, req *rotav1.SubmitActionsReq
 
 // submit proposes one submission. The result is never a refusal.
 func (s *Server) submit(ctx context.Context, req *rotav1.SubmitActionsRequest) (*logv1.Result, error) {
-	if err := checkSubmit(req).err(); err != nil {
+	command, err := s.checkedSubmission(req)
+	if err != nil {
 		return nil, err
 	}
-	command, err := submission(req)
-	if err != nil {
+	if err := s.refuseFull(command); err != nil {
 		return nil, err
 	}
 	spans := s.trace(traceOf(ctx), req.Actions, command)
@@ -59,7 +60,10 @@ func (s *Server) BatchSubmitActions(ctx context.Context, req *rotav1.BatchSubmit
 	places := make([]int, 0, len(req.Requests)) // of each command in the request
 	spans, header := make([]*traces, 0, len(req.Requests)), traceOf(ctx)
 	for i, r := range req.Requests {
-		command, err := checkedSubmission(r)
+		command, err := s.checkedSubmission(r)
+		if err == nil {
+			err = s.refuseFull(command)
+		}
 		if err != nil {
 			resp.Results[i] = s.failedResult(err)
 			continue
@@ -116,15 +120,22 @@ func checkBatch(req *rotav1.BatchSubmitActionsRequest) *violation {
 	return nil
 }
 
-func checkedSubmission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
+func (s *Server) checkedSubmission(r *rotav1.SubmitActionsRequest) (*logv1.Command, error) {
 	if r == nil {
 		return nil, failed(connect.CodeInvalidArgument, "INVALID", "the submission is empty")
 	}
 	if err := checkSubmit(r).err(); err != nil {
 		return nil, err
 	}
+	if level := s.Machine.Level(); level < fsm.LevelStreams && slices.ContainsFunc(r.Actions, streams) {
+		// A server that does not know of them would have an agent run the action without.
+		return nil, refused(fsm.NotActive(fsm.LevelStreams, level).Refusal)
+	}
 	return submission(r)
 }
+
+// streams reports whether an action has standard input or a terminal.
+func streams(a *rotav1.ActionSpec) bool { return a.Stdin || a.Tty != nil }
 
 func (s *Server) batchResult(r *logv1.Result) *rotav1.SubmitActionsResult {
 	if r.Refusal != nil {

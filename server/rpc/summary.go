@@ -1,9 +1,13 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
-	"maps"
 	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/fsm/state"
@@ -25,7 +29,8 @@ func (s *Server) SummarizeActions(ctx context.Context, req *rotav1.SummarizeActi
 		Namespace: orDefault(req.Namespace), TrajectoryId: req.TrajectoryId, Labels: req.Labels, Class: req.Class,
 		SubmittedSince: req.SubmittedSince, NewestFirst: true,
 	}
-	if err := firstOf(checkName("namespace", req.Namespace), checkActionFilter(list), groupBy).err(); err != nil {
+	span, spanWrong := endedRange(req)
+	if err := firstOf(checkSummaryNamespace(req), checkActionFilter(list), groupBy, spanWrong).err(); err != nil {
 		return nil, err
 	}
 	if err := s.catchUp(ctx, req.AllowStale); err != nil {
@@ -40,47 +45,180 @@ func (s *Server) SummarizeActions(ctx context.Context, req *rotav1.SummarizeActi
 	if err := f.find(list); err != nil {
 		return nil, err
 	}
-	return f.summarize(ctx, req.GroupBy)
+	return (&summing{f: f, groupBy: req.GroupBy, byNamespace: req.ByNamespace, ended: span, groups: map[summaryKey]*summary{}}).run(ctx)
 }
 
-// summarize adds up the actions that match, the last submitted first.
-func (f *actionFilter) summarize(ctx context.Context, groupBy string) (*rotav1.SummarizeActionsResponse, error) {
-	resp := &rotav1.SummarizeActionsResponse{}
-	groups, scanned := map[string]*summary{}, 0
-	if groupBy == "" {
-		groups[""] = &summary{}
+// checkSummaryNamespace: all namespaces together are summed up only apart, so that each caller gets
+// those that it may read.
+func checkSummaryNamespace(req *rotav1.SummarizeActionsRequest) *violation {
+	if req.Namespace == allNamespaces && req.ByNamespace {
+		return nil
+	}
+	return checkName("namespace", req.Namespace)
+}
+
+// timeRange is from a time to before another; zero times are no bounds.
+type timeRange struct{ from, to time.Time }
+
+func endedRange(req *rotav1.SummarizeActionsRequest) (r timeRange, v *violation) {
+	for name, t := range map[string]*timestamppb.Timestamp{"ended_since": req.EndedSince, "ended_before": req.EndedBefore} {
+		if err := t.CheckValid(); t != nil && err != nil {
+			return r, wrong(name, "is no time: %v", err)
+		}
+	}
+	if req.EndedSince != nil {
+		r.from = req.EndedSince.AsTime()
+	}
+	if req.EndedBefore != nil {
+		r.to = req.EndedBefore.AsTime()
+	}
+	if !r.from.IsZero() && !r.to.IsZero() && !r.from.Before(r.to) {
+		v = wrong("ended_before", "must be later than ended_since")
+	}
+	return r, v
+}
+
+func (r timeRange) bounded() bool { return !r.from.IsZero() || !r.to.IsZero() }
+
+func (r timeRange) has(t time.Time) bool {
+	return !t.Before(r.from) && (r.to.IsZero() || t.Before(r.to))
+}
+
+// overlap is how much of the time from one moment to another is in the range.
+func (r timeRange) overlap(from, to time.Time) time.Duration {
+	if from.Before(r.from) {
+		from = r.from
+	}
+	if !r.to.IsZero() && to.After(r.to) {
+		to = r.to
+	}
+	return max(0, to.Sub(from))
+}
+
+// summaryKey is what a summary is of.
+type summaryKey struct {
+	namespace state.NamespaceID // 0 unless summaries are by namespace
+	value     string
+}
+
+// summing is one pass over actions.
+type summing struct {
+	f           actionFilter
+	groupBy     string
+	byNamespace bool
+	ended       timeRange
+	groups      map[summaryKey]*summary
+	truncated   bool
+}
+
+// run adds up the actions that match, the last submitted first.
+func (g *summing) run(ctx context.Context) (*rotav1.SummarizeActionsResponse, error) {
+	f, scanned := &g.f, 0
+	if g.groupBy == "" && !g.byNamespace {
+		g.groups[summaryKey{}] = &summary{}
 	}
 	f.scan(0, func(a *state.Action) bool {
 		if scanned == summaryScanMax {
-			resp.Truncated = true
+			g.truncated = true
 			return false
 		}
 		if scanned++; scanned%4096 == 0 && ctx.Err() != nil || f.submittedBefore(a, f.since.Add(-clocksDiffer)) {
 			return false
 		}
-		if !f.matches(a) {
-			return true
-		}
-		value, known := "", true
-		if groupBy != "" {
-			value, known = a.Labels.Get(groupBy)
-		}
-		switch g := groups[value]; {
-		case !known:
-		case g != nil:
+		if f.matches(a) && (!g.ended.bounded() || a.State.Final() && g.ended.has(f.wall.timestamp(a.EndedAt).AsTime())) {
 			g.add(a)
-		case len(groups) == summaryGroupsMax:
-			resp.Truncated = true
-		default:
-			groups[value] = &summary{}
-			groups[value].add(a)
 		}
 		return true
 	})
-	for _, value := range slices.Sorted(maps.Keys(groups)) {
-		resp.Summaries = append(resp.Summaries, groups[value].message(value, f.st.Meta().Now))
+	resp := &rotav1.SummarizeActionsResponse{Truncated: g.truncated, KeptSince: f.keptSince()}
+	for key, s := range g.groups {
+		m := s.message(key.value, f.st.Meta().Now)
+		g.reserve(s, m)
+		if n := f.st.Namespace(cmp.Or(key.namespace, f.namespace)); n != nil { // rights are checked by it
+			m.Namespace = n.Name
+		}
+		resp.Summaries = append(resp.Summaries, m)
 	}
+	slices.SortFunc(resp.Summaries, func(a, b *rotav1.ActionSummary) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Value, b.Value))
+	})
 	return resp, ctx.Err()
+}
+
+// add adds an action to the summary that it belongs to.
+func (g *summing) add(a *state.Action) {
+	key, known := summaryKey{}, true
+	if g.groupBy != "" {
+		key.value, known = a.Labels.Get(g.groupBy)
+	}
+	if g.byNamespace {
+		key.namespace = a.Namespace
+	}
+	s := g.groups[key]
+	switch {
+	case !known:
+		return
+	case s == nil && len(g.groups) == summaryGroupsMax:
+		g.truncated = true
+		return
+	case s == nil:
+		s = &summary{}
+		g.groups[key] = s
+	}
+	s.add(a)
+	if a.Trajectory == 0 || a.Result == nil {
+		return
+	}
+	if s.trajectories == nil {
+		s.trajectories = map[state.TrajectoryID]*reserved{}
+	}
+	r := s.trajectories[a.Trajectory]
+	if r == nil {
+		r = &reserved{}
+		s.trajectories[a.Trajectory] = r
+	}
+	r.coresMax = max(r.coresMax, a.CoresMin)
+	r.coreNS += a.Result.ExecNS * int64(a.CoresMin)
+}
+
+// reserved is what a trajectory would hold if it kept its cores: the most that an action of it
+// asks for; coreNS is what its actions held at least.
+type reserved struct {
+	coresMax uint32
+	coreNS   int64
+}
+
+// reserve says what reservations would have held for the work of a summary. A trajectory that is
+// not kept any more does not count, on either side.
+func (g *summing) reserve(s *summary, m *rotav1.ActionSummary) {
+	var held time.Duration
+	var used int64
+	for id, r := range s.trajectories {
+		t := g.f.st.Trajectory(id)
+		if t == nil {
+			continue
+		}
+		end := g.f.st.Meta().Now
+		if t.State.Ended() {
+			end = t.EndedAt
+		}
+		open := g.ended.overlap(g.f.wall.timestamp(t.OpenedAt).AsTime(), g.f.wall.timestamp(end).AsTime())
+		held += open * time.Duration(r.coresMax)
+		used += r.coreNS
+	}
+	m.ReservedCoreTime, m.TrajectoryCoreTimeMin = durationpb.New(held), duration(used)
+}
+
+// keptSince is when the first action ended that is kept; nil if no action was ever forgotten.
+func (f *actionFilter) keptSince() *timestamppb.Timestamp {
+	at, _, ok := f.st.OldestEnded()
+	if m := f.st.Meta(); !ok {
+		at = m.Now
+	}
+	if c := f.st.Counts(); uint64(f.st.Meta().LastAction) == uint64(c.Queued+c.Running+c.Ended) {
+		return nil
+	}
+	return f.wall.timestamp(at)
 }
 
 // summary adds up actions. Times are log time, durations nanoseconds.
@@ -89,6 +227,7 @@ type summary struct {
 	first, last                           int64
 	queueNS, execNS, cpuNS, coreNS, gpuNS int64
 	memoryPeak                            uint64
+	trajectories                          map[state.TrajectoryID]*reserved
 }
 
 func (s *summary) add(a *state.Action) {

@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -72,5 +73,55 @@ func TestActionsAreSummarized(t *testing.T) {
 		if _, err := w.actions().SummarizeActions(t.Context(), req); connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("%v: %v", req, err)
 		}
+	}
+}
+
+// Reports add up what ended in a range of time, by namespace, and say what reservations would have
+// held.
+func TestSummariesOfARange(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	if _, err := w.operators().CreateNamespace(ctx, &rotav1.CreateNamespaceRequest{Name: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, ns := range []string{"default", "team", "team"} {
+		s := spec("true")
+		s.Labels = map[string]string{"run": "a"}
+		if _, err := w.actions().SubmitActions(ctx, &rotav1.SubmitActionsRequest{Namespace: ns, Actions: []*rotav1.ActionSpec{s}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.actions().CancelActions(ctx, &rotav1.CancelActionsRequest{Ids: []uint64{2}}); err != nil {
+		t.Fatal(err)
+	}
+	early, late := timestamppb.New(time.Unix(0, 0)), timestamppb.New(time.Now().Add(24*365*100*time.Hour))
+	all := func(req *rotav1.SummarizeActionsRequest) map[string]uint64 {
+		t.Helper()
+		resp, err := w.actions().SummarizeActions(ctx, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]uint64{}
+		for _, s := range resp.Summaries {
+			got[s.Namespace+"/"+s.Value] = s.Actions
+		}
+		return got
+	}
+	for _, c := range []struct {
+		req  *rotav1.SummarizeActionsRequest
+		want map[string]uint64
+	}{
+		{&rotav1.SummarizeActionsRequest{Namespace: "*", ByNamespace: true}, map[string]uint64{"default/": 1, "team/": 2}},
+		{&rotav1.SummarizeActionsRequest{Namespace: "*", ByNamespace: true, GroupBy: "run"}, map[string]uint64{"default/a": 1, "team/a": 2}},
+		{&rotav1.SummarizeActionsRequest{Namespace: "*", ByNamespace: true, EndedSince: early, EndedBefore: late}, map[string]uint64{"team/": 1}},
+		{&rotav1.SummarizeActionsRequest{Namespace: "*", ByNamespace: true, EndedSince: late}, map[string]uint64{}},
+		{&rotav1.SummarizeActionsRequest{Namespace: "team", EndedBefore: early}, map[string]uint64{"team/": 0}},
+	} {
+		if got := all(c.req); !maps.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.req, got, c.want)
+		}
+	}
+	if _, err := w.actions().SummarizeActions(ctx, &rotav1.SummarizeActionsRequest{EndedSince: late, EndedBefore: early}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a range that ends before it begins: %v", err)
 	}
 }

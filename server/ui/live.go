@@ -10,6 +10,9 @@ import (
 // livePeriod is how often an open page is drawn anew.
 const livePeriod = 2 * time.Second
 
+// sessionEnded is what an open page shows when its session is over.
+const sessionEnded = `<p class="error" role="alert">Your session has ended. <a href="` + loginPath + `">Log in</a>.</p>`
+
 // serveLive sends the live half of a page each time that it has changed, as server-sent events.
 func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 	p, v := u.find(r)
@@ -31,8 +34,13 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 	defer ticker.Stop()
 	var last []byte
 	for {
+		s := u.show(p, v)
+		if s.Gone || u.stranger(r) { // since it was opened
+			_ = sendEvent(w, []byte(sessionEnded), false)
+			return
+		}
 		var out bytes.Buffer
-		if err := p.tmpl.ExecuteTemplate(&out, "content", u.show(p, v)); err != nil {
+		if err := p.tmpl.ExecuteTemplate(&out, "content", s); err != nil {
 			u.opts.Logger.Error("a page could not be drawn", "page", p.name, "error", err)
 			return
 		}

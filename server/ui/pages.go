@@ -47,15 +47,18 @@ const endedSample = 100
 
 func loadOverview(v *viewer) (any, error) {
 	var err error
-	o := &overview{Sample: v.ui.history.newest()}
+	o := &overview{}
+	if v.mayCount() {
+		o.Sample = v.ui.history.newest()
+	}
 	o.Status = call(v, &err, v.operator.GetStatus, &rotav1.GetStatusRequest{})
-	o.Peers = call(v, &err, v.operator.ListPeers, &rotav1.ListPeersRequest{AllowStale: true}).GetPeers()
-	o.Pools = call(v, &err, v.operator.ListPools, &rotav1.ListPoolsRequest{AllowStale: true}).GetPools()
-	o.Namespaces = call(v, &err, v.operator.ListNamespaces, &rotav1.ListNamespacesRequest{AllowStale: true}).GetNamespaces()
-	ended := call(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
+	o.Peers = callIfAllowed(v, &err, v.operator.ListPeers, &rotav1.ListPeersRequest{AllowStale: true}).GetPeers()
+	o.Pools = callIfAllowed(v, &err, v.operator.ListPools, &rotav1.ListPoolsRequest{AllowStale: true}).GetPools()
+	o.Namespaces = callIfAllowed(v, &err, v.operator.ListNamespaces, &rotav1.ListNamespacesRequest{AllowStale: true}).GetNamespaces()
+	ended := callIfAllowed(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
 		Namespace: "*", States: endedStates, NewestFirst: true, PageSize: endedSample, AllowStale: true,
 	}).GetActions()
-	o.Oldest = call(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
+	o.Oldest = callIfAllowed(v, &err, v.actions.ListActions, &rotav1.ListActionsRequest{
 		Namespace: "*", States: statesOf("queued"), PageSize: 5, AllowStale: true,
 	}).GetActions()
 	if o.Status.CommitIndex > o.Status.AppliedIndex {

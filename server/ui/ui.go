@@ -46,7 +46,11 @@ type UI struct {
 	opts    Options
 	root    *http.ServeMux
 	pages   map[string]*page
+	login   *page
 	history *history
+	// sessions are those of browsers that logged in with a token, tries their failures.
+	sessions *sessions
+	tries    *tries
 	// open has a place for each page that is open.
 	open chan struct{}
 }
@@ -66,16 +70,21 @@ type shown struct {
 	// Live is the path of the page's live half.
 	Live  string
 	Query url.Values
-	Data  any
+	// Session is the name of who logged in; empty without a session.
+	Session string
+	Data    any
 	// Error says why there are no data.
 	Error string
+	// Gone: the token of the session is not accepted any more.
+	Gone bool
 }
 
 // New returns the page. Run must run beside it.
 func New(opts Options) *UI {
 	u := &UI{
 		opts: opts, root: http.NewServeMux(), pages: map[string]*page{},
-		history: newHistory(opts.Counts), open: make(chan struct{}, livePagesMax),
+		login:   &page{name: "login", title: "Log in", tmpl: parse("login")},
+		history: newHistory(opts.Counts), open: make(chan struct{}, livePagesMax), sessions: newSessions(), tries: newTries(),
 	}
 	for _, p := range allPages() {
 		p.tmpl = parse(p.name)
@@ -86,12 +95,15 @@ func New(opts Options) *UI {
 		panic(err) // the folder is embedded
 	}
 	u.root.Handle("GET "+Root+"static/{file}", http.StripPrefix(Root+"static/", cached(http.FileServerFS(static))))
-	u.root.HandleFunc("GET "+Root+"history.json", u.serveHistory)
-	u.root.HandleFunc("GET "+Root+"live/{page}", u.serveLive)
-	u.root.HandleFunc("GET "+Root+"live/{page}/{id}", u.serveLive)
-	u.root.HandleFunc("GET "+Root+"{$}", u.servePage)
-	u.root.HandleFunc("GET "+Root+"{page}", u.servePage)
-	u.root.HandleFunc("GET "+Root+"{page}/{id}", u.servePage)
+	u.root.HandleFunc("GET "+loginPath, u.serveLogin)
+	u.root.HandleFunc("POST "+loginPath, u.logIn)
+	u.root.HandleFunc("POST "+logoutPath, u.logOut)
+	for pattern, h := range map[string]http.HandlerFunc{
+		"history.json": u.serveHistory, "live/{page}": u.serveLive, "live/{page}/{id}": u.serveLive,
+		"{$}": u.servePage, "{page}": u.servePage, "{page}/{id}": u.servePage,
+	} {
+		u.root.HandleFunc("GET "+Root+pattern, u.signedIn(h))
+	}
 	return u
 }
 
@@ -103,7 +115,7 @@ func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", securityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Referrer-Policy", "same-origin") // with "no-referrer", browsers do not say where a form comes from
 	h.Set("Cache-Control", "no-store")
 	u.root.ServeHTTP(w, r)
 }
@@ -137,7 +149,12 @@ func (u *UI) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := u.show(p, v)
-	u.write(w, p, "layout", s)
+	if s.Gone {
+		u.sessions.end(r)
+		http.Redirect(w, r, loginPath, http.StatusSeeOther)
+		return
+	}
+	u.write(w, p, "layout", http.StatusOK, s)
 }
 
 // show loads what a page shows. An error is shown, too: the next try may succeed.
@@ -154,6 +171,9 @@ func (u *UI) show(p *page, v *viewer) shown {
 	if s.Data, err = p.load(v); err != nil {
 		s.Error = sentence(err)
 	}
+	if v.session != nil {
+		s.Session, s.Gone = v.session.name, connect.CodeOf(err) == connect.CodeUnauthenticated
+	}
 	return s
 }
 
@@ -167,14 +187,15 @@ func sentence(err error) string {
 }
 
 // write draws a page, all of it or nothing.
-func (u *UI) write(w http.ResponseWriter, p *page, name string, s shown) {
+func (u *UI) write(w http.ResponseWriter, p *page, name string, status int, data any) {
 	var out bytes.Buffer
-	if err := p.tmpl.ExecuteTemplate(&out, name, s); err != nil {
+	if err := p.tmpl.ExecuteTemplate(&out, name, data); err != nil {
 		u.opts.Logger.Error("a page could not be drawn", "page", p.name, "error", err)
 		http.Error(w, "this page could not be drawn: the server's log says why", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
 	_, _ = w.Write(out.Bytes()) // nothing can be done about a reader that is gone
 }
 

@@ -12,11 +12,14 @@ import (
 	"rota/api/codec"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/gen/rota/v1/rotav1connect"
-	"rota/api/httpx"
+	"rota/api/rights"
 )
 
 // callTimeout bounds what a page waits for.
 const callTimeout = 5 * time.Second
+
+// thisServer is the address of calls that do not leave the process.
+const thisServer = "http://this.server"
 
 // pageRows is how many rows a page lists.
 const pageRows = 100
@@ -28,6 +31,8 @@ type viewer struct {
 	path  string
 	id    string
 	query url.Values
+	// session is that of a browser that logged in; nil without one.
+	session *session
 
 	actions      rotav1connect.ActionServiceClient
 	trajectories rotav1connect.TrajectoryServiceClient
@@ -39,12 +44,13 @@ type viewer struct {
 	rollouts     rotav1connect.RolloutServiceClient
 	workers      rotav1connect.WorkerServiceClient
 	operator     rotav1connect.OperatorServiceClient
+	who          rotav1connect.AccessServiceClient
 }
 
 func newViewer(u *UI, r *http.Request, id string) *viewer {
-	v := &viewer{ui: u, ctx: r.Context(), path: r.URL.Path, id: id, query: r.URL.Query()}
-	c := httpx.InProcess{API: u.opts.API, For: r, Authorization: r.Header.Get("Authorization")}
-	base, opt := "http://this.server", codec.ForClient()
+	v := &viewer{ui: u, ctx: r.Context(), path: r.URL.Path, id: id, query: r.URL.Query(), session: u.sessions.find(r, time.Now())}
+	c := u.api(r, u.bearer(r))
+	base, opt := thisServer, codec.ForClient()
 	v.actions = rotav1connect.NewActionServiceClient(c, base, opt)
 	v.trajectories = rotav1connect.NewTrajectoryServiceClient(c, base, opt)
 	v.nodes = rotav1connect.NewNodeServiceClient(c, base, opt)
@@ -55,6 +61,7 @@ func newViewer(u *UI, r *http.Request, id string) *viewer {
 	v.rollouts = rotav1connect.NewRolloutServiceClient(c, base, opt)
 	v.workers = rotav1connect.NewWorkerServiceClient(c, base, opt)
 	v.operator = rotav1connect.NewOperatorServiceClient(c, base, opt)
+	v.who = rotav1connect.NewAccessServiceClient(c, base, opt)
 	return v
 }
 
@@ -69,6 +76,26 @@ func call[Q, A any](v *viewer, err *error, fn func(context.Context, *Q) (*A, err
 		return new(A)
 	}
 	return answer
+}
+
+// callIfAllowed is call for a part of a page that stays empty for those who may not read it.
+func callIfAllowed[Q, A any](v *viewer, err *error, fn func(context.Context, *Q) (*A, error), q *Q) *A {
+	if *err != nil {
+		return new(A)
+	}
+	answer := call(v, err, fn, q)
+	if connect.CodeOf(*err) == connect.CodePermissionDenied {
+		*err = nil
+	}
+	return answer
+}
+
+// mayCount reports whether the viewer may know how many actions and trajectories there are in all
+// namespaces, which is what the charts show.
+func (v *viewer) mayCount() bool {
+	var err error
+	may := rights.NewSet(call(v, &err, v.who.GetAccess, &rotav1.GetAccessRequest{AllowStale: true}).Rules)
+	return may.Allows("action", rights.Read, "") && may.Allows("trajectory", rights.Read, "")
 }
 
 // idNumber is the ID in the path.

@@ -109,6 +109,31 @@ func (c *Containerd) findImage(ctx context.Context, name string) (*manifest, err
 	return nil, fmt.Errorf("%w: %s", ErrNoImage, name)
 }
 
+// findUnpacked finds an image that rota has, with its snapshot; nil if there is more to do.
+func (c *Containerd) findUnpacked(ctx context.Context, name string) (*manifest, error) {
+	ctx = in(ctx, Namespace)
+	for _, full := range names(name) {
+		resp, err := c.images.Get(ctx, &images.GetImageRequest{Name: full})
+		if isCode(err, codes.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find image %s: %w", full, err)
+		}
+		target := resp.GetImage().GetTarget()
+		m, err := c.manifest(ctx, descriptor{MediaType: target.GetMediaType(), Digest: target.GetDigest(), Size: target.GetSize()})
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", full, err)
+		}
+		_, err = c.snapshots.Stat(ctx, &snapshots.StatSnapshotRequest{Snapshotter: c.snapshotter, Key: m.chain()})
+		if isCode(err, codes.NotFound) {
+			return nil, nil
+		}
+		return m, err
+	}
+	return nil, nil
+}
+
 // ready makes an image one of rota, with a snapshot.
 func (c *Containerd) ready(ctx context.Context, namespace, name string, d descriptor) (*manifest, error) {
 	ctx, done, err := c.leased(ctx)

@@ -1,14 +1,19 @@
 package container_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"rota/agent/runtime/container/initcall"
 )
 
 // killPeer kills the process that listens at the other side.
@@ -40,7 +45,23 @@ func TestNothingLeavesASandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	sb := n.open(n.spec(1))
+	spec := n.spec(1)
+	probe := exec.Command("go", "build", "-o", filepath.Join(spec.Home, "probe"), "./testdata/probe")
+	probe.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := probe.CombinedOutput(); err != nil {
+		t.Fatalf("build the probe: %v\n%s", err, out)
+	}
+	sb := n.open(spec)
+	if out, _ := run(t, sb, "/workspace/probe"); out != "done" {
+		t.Errorf("system calls: %s", out)
+	}
+	// Memory that would be there after an attempt, and count for none.
+	if out, _ := run(t, sb, "cat /proc/sysvipc/shm"); strings.Count(out, "\n") > 0 {
+		t.Errorf("shared memory outlives its processes: %s", out)
+	}
+	if out, _ := run(t, sb, "dd if=/dev/zero of=/dev/shm/x bs=1048576 count=100 2>/dev/null; stat -c %s /dev/shm/x; busybox rm /dev/shm/x"); out != "67108864" {
+		t.Errorf("/dev/shm takes %s bytes of 100 MiB", out)
+	}
 	for _, c := range []struct{ name, script, not string }{
 		{"loopback services of the node", fmt.Sprintf("nc -w 2 127.0.0.1 %d </dev/null && echo reached", l.Addr().(*net.TCPAddr).Port), "reached"},
 		{"metadata of the cloud", "wget -T 2 -O - http://169.254.169.254/ && echo reached", "reached"},
@@ -55,7 +76,7 @@ func TestNothingLeavesASandbox(t *testing.T) {
 		{"settings of the kernel", "echo 1 > /proc/sys/vm/overcommit_memory && echo reached", "reached"},
 		{"memory of the kernel", "test $(head -c 1 /proc/kcore | wc -c) = 1 && echo reached", "reached"},
 		{"cgroups", "ls /sys/fs/cgroup/* && echo reached", "reached"},
-		{"the first process", "kill -TERM 1; kill -KILL 1; kill -QUIT 1; sleep 0.1; echo alive > /tmp/alive", "reached"},
+		{"the first process", "kill -TERM 1; kill -KILL 1; kill -QUIT 1; for s in SEGV BUS FPE ILL SYS STKFLT XCPU XFSZ; do kill -$s 1; done; sleep 0.1; echo alive > /tmp/alive", "reached"},
 	} {
 		if out, _ := run(t, sb, c.script); strings.Contains(out, c.not) {
 			t.Errorf("%s: %s", c.name, out)
@@ -65,5 +86,21 @@ func TestNothingLeavesASandbox(t *testing.T) {
 	want := "alive\nCapEff:\t00000000800004fb\nCapBnd:\t00000000800004fb\nNoNewPrivs:\t1\nSeccomp:\t2"
 	if out != want {
 		t.Errorf("a command has\n%s\nnot\n%s", out, want)
+	}
+}
+
+// Root in a sandbox owns /etc. Its first process must not wait for a pipe there, nor take the memory
+// of the node for a file.
+func TestTheFirstProcessReadsNoTrap(t *testing.T) {
+	n := newNode(t)
+	for i, trap := range []string{"busybox mkfifo /etc/passwd", "busybox truncate -s 1099511627776 /etc/passwd", "busybox ln -s /dev/zero /etc/passwd"} {
+		sb := n.open(n.spec(uint64(i) + 1))
+		if out, code := run(t, sb, "busybox rm /etc/passwd; "+trap); code != 0 {
+			t.Fatal(out)
+		}
+		_, err := initcall.Start(sb.SocketDir, initcall.Command{Argv: []string{"true"}}, initcall.Files{V2: -1})
+		if !errors.As(err, new(initcall.StartError)) || !initcall.Listening(sb.SocketDir) {
+			t.Errorf("%s: %v", trap, err)
+		}
 	}
 }

@@ -89,6 +89,7 @@ type Manager struct {
 type entry struct {
 	sync.Mutex
 	open *record // nil: not known to be open
+	gone bool    // it is not that of the trajectory any more
 }
 
 // NewManager makes the folder of sandboxes.
@@ -111,22 +112,36 @@ func (m *Manager) dir(trajectory uint64) string {
 	return filepath.Join(m.opts.Dir, strconv.FormatUint(trajectory, 10))
 }
 
-func (m *Manager) entry(trajectory uint64) *entry {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := m.sandboxes[trajectory]
-	if e == nil {
-		e = &entry{}
-		m.sandboxes[trajectory] = e
+// lock returns the entry of a trajectory, locked.
+func (m *Manager) lock(trajectory uint64) *entry {
+	for {
+		m.mu.Lock()
+		e := m.sandboxes[trajectory]
+		if e == nil {
+			e = &entry{}
+			m.sandboxes[trajectory] = e
+		}
+		m.mu.Unlock()
+		if e.Lock(); !e.gone {
+			return e
+		}
+		e.Unlock() // it was removed while this waited
 	}
-	return e
+}
+
+// drop forgets a locked entry, and unlocks it for who waits for it.
+func (m *Manager) drop(trajectory uint64, e *entry) {
+	e.gone = true
+	m.mu.Lock()
+	delete(m.sandboxes, trajectory)
+	m.mu.Unlock()
+	e.Unlock()
 }
 
 // Open returns the sandbox of a trajectory, which it opens if it is not open, and starts again
 // if its first process has ended. Its error is a sentence for the owner of the trajectory.
 func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
-	e := m.entry(s.Trajectory)
-	e.Lock()
+	e := m.lock(s.Trajectory)
 	defer e.Unlock()
 	if e.open == nil {
 		e.open = m.load(s.Trajectory)
@@ -135,18 +150,10 @@ func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
 	if same && initcall.Listening(e.open.Sandbox.SocketDir) {
 		return e.open.Sandbox, nil
 	}
-	select {
-	case m.opening <- struct{}{}:
-		defer func() { <-m.opening }()
-	case <-ctx.Done():
-		return Sandbox{}, ctx.Err()
-	}
 	var err error
 	if same {
 		m.opts.Logger.Warn("a sandbox has ended; it is started again with its files", "trajectory", s.Trajectory)
-		if err = m.opts.Containerd.stop(ctx, m.id(s.Trajectory)); err == nil {
-			err = m.run(ctx, e.open)
-		}
+		err = m.again(ctx, e.open)
 	} else {
 		e.open, err = m.make(ctx, s)
 	}
@@ -155,6 +162,29 @@ func (m *Manager) Open(ctx context.Context, s Spec) (Sandbox, error) {
 		return Sandbox{}, fmt.Errorf("open the sandbox of trajectory %d with image %s: %w", s.Trajectory, s.Image, err)
 	}
 	return e.open.Sandbox, nil
+}
+
+// slot waits until there is room for one more that is opened.
+func (m *Manager) slot(ctx context.Context) (leave func(), err error) {
+	select {
+	case m.opening <- struct{}{}:
+		return func() { <-m.opening }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// again starts a sandbox that has ended.
+func (m *Manager) again(ctx context.Context, r *record) error {
+	leave, err := m.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := m.opts.Containerd.stop(ctx, m.id(r.Spec.Trajectory)); err != nil {
+		return err
+	}
+	return m.run(ctx, r)
 }
 
 // load reads what an earlier agent has opened; nil: nothing.
@@ -176,6 +206,11 @@ func (m *Manager) make(ctx context.Context, s Spec) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
+	leave, err := m.slot(ctx) // not before: an import takes minutes
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	id, dir := m.id(s.Trajectory), m.dir(s.Trajectory)
 	r := &record{s, Sandbox{
 		SocketDir: filepath.Join(dir, socketName), Cgroup: filepath.Join("/", m.opts.Cgroup, id),
@@ -235,8 +270,12 @@ func (m *Manager) run(ctx context.Context, r *record) error {
 	return nil
 }
 
-// image finds an image in containerd or in the folder of archives.
+// image finds an image in containerd or in the folder of archives. One that is unpacked does not
+// wait for others that are being imported.
 func (m *Manager) image(ctx context.Context, name string) (*manifest, error) {
+	if unpacked, err := m.opts.Containerd.findUnpacked(ctx, name); err != nil || unpacked != nil {
+		return unpacked, err
+	}
 	m.importing.Lock()
 	defer m.importing.Unlock()
 	image, err := m.opts.Containerd.findImage(ctx, name)
@@ -267,7 +306,27 @@ func (m *Manager) remove(ctx context.Context, trajectory uint64) error {
 	if err := m.opts.Containerd.remove(ctx, m.id(trajectory)); err != nil {
 		return err
 	}
+	if r := m.load(trajectory); r != nil {
+		if err := takeBack(r.Spec.Home); err != nil {
+			return err
+		}
+	}
 	return os.RemoveAll(m.dir(trajectory))
+}
+
+// takeBack gives the directory of a trajectory to the agent, now that nothing runs in the sandbox.
+// Root in it may have opened the directory to everybody, with programs in it that run as root, or
+// given it to the user of another trajectory.
+func takeBack(home string) error {
+	root, err := os.OpenRoot(home)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return errors.Join(root.Chmod(".", 0o700), root.Lchown(".", os.Geteuid(), os.Getegid()))
 }
 
 // Keep removes the sandboxes of trajectories that are not open. It asks which are after it has
@@ -279,19 +338,14 @@ func (m *Manager) Keep(ctx context.Context, list func() []uint64) error {
 		if slices.Contains(open, trajectory) {
 			continue
 		}
-		e := m.entry(trajectory)
-		e.Lock()
-		e.open = nil
+		e := m.lock(trajectory)
 		failed := m.remove(ctx, trajectory)
-		e.Unlock()
+		m.drop(trajectory, e)
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("remove the sandbox of trajectory %d: %w", trajectory, failed))
 			continue
 		}
 		m.opts.Logger.Info("sandbox removed", "trajectory", trajectory)
-		m.mu.Lock()
-		delete(m.sandboxes, trajectory)
-		m.mu.Unlock()
 	}
 	return err
 }

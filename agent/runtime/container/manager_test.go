@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,8 +148,14 @@ func TestASandboxLastsUntilItsTrajectoryEnds(t *testing.T) {
 	if err := n.m.Keep(t.Context(), func() []uint64 { return []uint64{7} }); err != nil || !initcall.Listening(sb.SocketDir) {
 		t.Errorf("an open trajectory lost its sandbox: %v", err)
 	}
+	if out, code := run(t, sb, "busybox chmod 777 /workspace; busybox chown worker /workspace"); code != 0 {
+		t.Error(out)
+	}
 	if err := n.m.Keep(t.Context(), none); err != nil {
 		t.Fatal(err)
+	}
+	if st, err := os.Stat(s.Home); err != nil || st.Mode().Perm() != 0o700 || st.Sys().(*syscall.Stat_t).Uid != 0 {
+		t.Errorf("the directory is open after the end: %v, %v", st, err)
 	}
 	left, _ := os.ReadDir(n.opts.Dir)
 	if len(left) > 0 || initcall.Listening(sb.SocketDir) {

@@ -31,6 +31,15 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
+// Memory of a sandbox that outlives the attempt that took it, and its limit, is bounded: the file
+// systems in memory and, by sharedMemory, what System V calls share without a process.
+const (
+	sharedMemorySize = "size=64m" // of /dev/shm, and of /run if the root is read-only
+	temporarySize    = "size=256m"
+)
+
+var sharedMemory = map[string]string{"kernel.shm_rmid_forced": "1", "kernel.msgmni": "32"}
+
 // descriptorsMax bounds the open files of a process, where the machine allows as many.
 const descriptorsMax = 1 << 16
 
@@ -64,6 +73,7 @@ func spec(s *Spec, cgroup string, p paths) *specs.Spec {
 		Mounts: mounts(s, p),
 		Linux: &specs.Linux{
 			CgroupsPath: cgroup, Seccomp: seccomp(), MaskedPaths: maskedPaths, ReadonlyPaths: readonlyPaths,
+			Sysctl:    sharedMemory,
 			Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
@@ -81,7 +91,7 @@ func mounts(s *Spec, p paths) []specs.Mount {
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		tmpfs("/dev", "nosuid", "strictatime", "mode=755", "size=65536k"),
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		tmpfs("/dev/shm", "nosuid", "noexec", "nodev", "mode=1777"),
+		tmpfs("/dev/shm", "nosuid", "noexec", "nodev", "mode=1777", sharedMemorySize),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		bind(p.init, pid1.Program, "ro", "nosuid", "nodev"),
@@ -98,9 +108,9 @@ func mounts(s *Spec, p paths) []specs.Mount {
 	}
 	if s.ReadOnlyRoot {
 		for _, dir := range []string{"/tmp", "/var/tmp"} {
-			out = append(out, tmpfs(dir, "nosuid", "nodev", "mode=1777"))
+			out = append(out, tmpfs(dir, "nosuid", "nodev", "mode=1777", temporarySize))
 		}
-		out = append(out, tmpfs("/run", "nosuid", "nodev", "mode=755"))
+		out = append(out, tmpfs("/run", "nosuid", "nodev", "mode=755", sharedMemorySize))
 	}
 	return out
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from typing import Any, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, AsyncIterator, Awaitable, BinaryIO, Callable, Iterable, List, Mapping, Sequence
 
 from .background import Output, Process
 from .client import Client
@@ -14,6 +14,7 @@ from .episode import Batch, Episode, Rollout, Summary, _batches
 from .errors import ActionFailed, TurnLost
 from .files import File, Files
 from .job import Cycle, Job
+from .many import Command
 from .rollout import Sample
 from .spec import Action, Size, Submission, spec
 from .turn import Turn
@@ -45,7 +46,7 @@ class AsyncClient:
             while not (now := await self.get(action)).ended:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 0.5)
-            return now
+            return await asyncio.to_thread(self.blocking.whole, now) if now.truncated else now
 
         try:
             return await asyncio.wait_for(poll(), timeout_s)
@@ -53,7 +54,7 @@ class AsyncClient:
             raise TimeoutError(f"action {action} has not ended after {timeout_s} s") from None
 
     async def run(
-        self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | None = None, **fields: Any
+        self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | BinaryIO | None = None, **fields: Any
     ) -> Action:
         process = await self.start(argv, stdin=stdin is not None, **fields)
         try:
@@ -72,13 +73,26 @@ class AsyncClient:
         ids = await self.submit(spec(argv, **fields))
         return AsyncProcess(self, ids[0])
 
-    async def list(self, **about: Any) -> list[Action]:
+    async def map(self, commands: Iterable[Command], *, parallel: int = 256, check: bool = False, progress: bool = True, **fields: Any) -> List[Action]:
+        """As Client.map. If it is canceled, so are its actions."""
+        stop = threading.Event()
+        work = asyncio.ensure_future(asyncio.to_thread(self.blocking._map, commands, parallel, check, progress, fields, stop))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()  # nobody is told
+            raise
+
+    async def list(self, **about: Any) -> List[Action]:
         return await asyncio.to_thread(lambda: self.blocking.list(**about))
 
-    async def trajectories(self, **about: Any) -> list[dict]:
+    async def trajectories(self, **about: Any) -> List[dict]:
         return await asyncio.to_thread(lambda: self.blocking.trajectories(**about))
 
-    async def summaries(self, **about: Any) -> list[dict]:
+    async def summaries(self, **about: Any) -> List[dict]:
         return await asyncio.to_thread(lambda: self.blocking.summaries(**about))
 
     async def create_node_group(self, name: str, nodes: int) -> dict:
@@ -105,7 +119,7 @@ class AsyncClient:
     async def register_engine(self, model: str, argv: Sequence[str], driver: str, **about: Any) -> dict:
         return await asyncio.to_thread(lambda: self.blocking.register_engine(model, argv, driver, **about))
 
-    async def engines(self) -> list[dict]:
+    async def engines(self) -> List[dict]:
         return await asyncio.to_thread(self.blocking.engines)
 
     async def remove_engine(self, model: str) -> None:
@@ -117,7 +131,7 @@ class AsyncClient:
     async def migration(self, migration: int) -> dict:
         return await asyncio.to_thread(self.blocking.migration, migration)
 
-    async def migrations(self, live: bool = False, **only: Any) -> list[dict]:
+    async def migrations(self, live: bool = False, **only: Any) -> List[dict]:
         return await asyncio.to_thread(lambda: self.blocking.migrations(live, **only))
 
     async def cancel_migration(self, migration: int) -> None:
@@ -132,7 +146,7 @@ class AsyncClient:
     async def rollout(self, rollout: int) -> dict:
         return await asyncio.to_thread(self.blocking.rollout, rollout)
 
-    async def rollouts(self, policy: str = "", include_ended: bool = False) -> list[dict]:
+    async def rollouts(self, policy: str = "", include_ended: bool = False) -> List[dict]:
         return await asyncio.to_thread(self.blocking.rollouts, policy, include_ended)
 
     async def open_member(self, rollout: int, group: int, **about: Any) -> int:
@@ -141,7 +155,7 @@ class AsyncClient:
     async def put_sample(self, trajectory: int, **about: Any) -> tuple[bool, str]:
         return await asyncio.to_thread(lambda: self.blocking.put_sample(trajectory, **about))
 
-    async def get_batch(self, policy: str, step: int, groups: int, wait_s: float | None = None) -> list[Sample]:
+    async def get_batch(self, policy: str, step: int, groups: int, wait_s: float | None = None) -> List[Sample]:
         """As Client.get_batch. A thread waits; one that is canceled waits for ten seconds more."""
         canceled = threading.Event()
         try:
@@ -162,7 +176,7 @@ class AsyncClient:
     async def policy(self, policy: str) -> dict:
         return await asyncio.to_thread(self.blocking.policy, policy)
 
-    async def policies(self) -> list[dict]:
+    async def policies(self) -> List[dict]:
         return await asyncio.to_thread(self.blocking.policies)
 
     async def register_worker(self, name: str, policy: str, url: str, token_s: Mapping[int, float], **about: Any) -> dict:
@@ -177,7 +191,7 @@ class AsyncClient:
     async def worker(self, name: str) -> dict:
         return await asyncio.to_thread(self.blocking.worker, name)
 
-    async def workers(self, policy: str = "") -> list[dict]:
+    async def workers(self, policy: str = "") -> List[dict]:
         return await asyncio.to_thread(self.blocking.workers, policy)
 
     async def open_generation(self, policy: str, **about: Any) -> int:
@@ -214,7 +228,7 @@ class AsyncFiles:
     def __init__(self, client: AsyncClient, trajectory: int):
         self.blocking = Files(client.blocking, trajectory)
 
-    async def list(self, path: str = "") -> list[File]:
+    async def list(self, path: str = "") -> List[File]:
         return await asyncio.to_thread(self.blocking.list, path)
 
     async def stat(self, path: str) -> File:
@@ -283,7 +297,7 @@ class AsyncProcess:
     async def close_stdin(self) -> None:
         await asyncio.to_thread(self.blocking.close_stdin)
 
-    async def feed(self, data: bytes | str) -> None:
+    async def feed(self, data: bytes | str | BinaryIO) -> None:
         await asyncio.to_thread(self.blocking.feed, data)
 
     async def send_signal(self, signal: str | int, all: bool = False) -> None:
@@ -307,7 +321,7 @@ class AsyncProcess:
     async def output(self, follow: bool = True) -> AsyncIterator[Output]:
         """As Process.output; a thread waits for each piece."""
         pieces = self.blocking.output(follow)
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        while (piece := await asyncio.to_thread(lambda: next(pieces, None))) is not None:
             yield piece
 
     async def __aenter__(self) -> AsyncProcess:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import time
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, BinaryIO, Iterable, Iterator
 
 from .errors import ActionFailed, Error
 from .spec import Action
@@ -75,10 +75,17 @@ class Process:
             self._attempt, self._offset = answer["attempt"], int(answer.get("offset", 0))
             return answer.get("closed", False)
 
-    def feed(self, data: bytes | str) -> None:
-        """Writes all of the standard input and ends it, as far as the command reads it."""
+    def feed(self, data: bytes | str | BinaryIO) -> None:
+        """Writes all of the standard input and ends it, as far as the command reads it.
+
+        data: may be a file that is open for reading bytes.
+        """
         try:
-            self.write(data)
+            if isinstance(data, (bytes, str)):
+                self.write(data)
+            else:
+                while piece := data.read(16 * _INPUT):
+                    self.write(piece)
             self.close_stdin()
         except Error as err:
             if err.reason not in _DEAF:
@@ -148,3 +155,15 @@ class Process:
     def __exit__(self, *_: object) -> None:
         if self.poll() is None:
             self.cancel()
+
+
+def collect(action: Action, pieces: Iterable[Output]) -> None:
+    """Gives an action all of its output. It is truncated if the beginning of a stream is not there."""
+    whole = {"stdout": bytearray(), "stderr": bytearray()}
+    dropped = False
+    for piece in pieces:
+        dropped = dropped or piece.offset != len(whole[piece.stream])
+        whole[piece.stream] += piece.data
+    if any(whole.values()):
+        action.stdout_bytes, action.stderr_bytes = map(bytes, whole.values())
+        action.truncated = dropped

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import List
+
+from .spec import Action, Submission
+
 
 class Calls:
     """The calls of a Client."""
@@ -14,5 +18,14 @@ class Calls:
     def request_id(self) -> str:
         raise NotImplementedError  # of Client
 
-    def _pages(self, method: str, request: dict, field: str) -> list[dict]:
+    def submit(self, *specs: dict) -> Submission:
+        raise NotImplementedError  # of Client
+
+    def wait(self, action: int, timeout_s: float | None = None) -> Action:
+        raise NotImplementedError  # of Client
+
+    def cancel(self, *actions: int) -> None:
+        raise NotImplementedError  # of Client
+
+    def _pages(self, method: str, request: dict, field: str) -> List[dict]:
         raise NotImplementedError  # of Client

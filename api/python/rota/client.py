@@ -5,22 +5,23 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import random
 import secrets
 import ssl
 import struct
 import threading
 import time
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 
-from .background import Process
+from .background import Process, collect
 from .engine import declaration
 from .errors import ActionFailed, Error, UnknownOutcome, from_answer
 from .files import Files
-from .find import Find
 from .job import Cycle, Job, submission
+from .many import Many
 from .rollout import Rollouts
-from .spec import Action, Size, StartEstimate, Submission, size, spec
+from .spec import Action, Size, StartEstimate, Submission, seconds, size, spec
 from .token import Token
 from .turn import Turn
 from .worker import Workers
@@ -36,24 +37,30 @@ _HARMLESS = (
 # For how long a request ID may be used again, in seconds. Servers remember it for ten
 # minutes, and the last try takes its time.
 _REMEMBERED_S = 240.0
+#: Where "rota dev" listens.
+_ADDR = "127.0.0.1:7400"
 
 
-class Client(Find, Rollouts, Workers):
+class Client(Many, Rollouts, Workers):
     """Talks to one cluster. Threads may share it.
 
     servers: host:port of one server or more. One is enough to find the leader; all
-        of them are needed to survive the loss of any.
+        of them are needed to survive the loss of any. Without any, they are those of the
+        variable ROTA_ADDR, or 127.0.0.1:7400, where "rota dev" listens.
     retry_s: how long a call is repeated, in seconds.
     ca, cert, key: PEM files, as "rota tls issue client" makes them. Without ca the
         connection is not encrypted, which servers accept on loopback only.
     token, token_file: instead of cert and key, the secret of a token or a JWT, or a private
         file that has it. Without them it is that of the variable ROTA_TOKEN, if there is one.
+
+    What is not given is read from the variables of the CLI: ROTA_NAMESPACE, ROTA_CA, ROTA_CERT,
+    ROTA_KEY, ROTA_TOKEN and ROTA_TOKEN_FILE.
     """
 
     def __init__(
         self,
         *servers: str,
-        namespace: str = "",
+        namespace: str | None = None,
         retry_s: float = 30.0,
         ca: str | None = None,
         cert: str | None = None,
@@ -61,12 +68,10 @@ class Client(Find, Rollouts, Workers):
         token: str | None = None,
         token_file: str | None = None,
     ):
-        if not servers:
-            raise ValueError('no address of a server is given: name at least one, such as "127.0.0.1:7400"')
-        self.namespace = namespace
+        self.namespace, ca, cert, key, token_file = _settings(namespace, ca, cert, key, token, token_file)
         self.retry_s = retry_s
-        self._servers = list(servers)
-        self._current = servers[0]
+        self._servers = list(servers) or os.environ.get("ROTA_ADDR", _ADDR).split(",")
+        self._current = self._servers[0]
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._token = Token(token, token_file)
@@ -100,24 +105,36 @@ class Client(Find, Rollouts, Workers):
         self.call("ActionService/CancelActions", {"ids": [str(i) for i in actions]})
 
     def wait(self, action: int, timeout_s: float | None = None) -> Action:
-        """Returns an action when it has ended. Raises TimeoutError after timeout_s."""
+        """Returns an action when it has ended, with all that it wrote. Raises TimeoutError after timeout_s."""
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
         pause = 0.01
         while True:
             now = self.get(action)
             if now.ended:
-                return now
+                return self.whole(now)
             if give_up is not None and time.monotonic() + pause > give_up:
                 raise TimeoutError(f"action {action} is {now.state} after {timeout_s} s {now.waiting_for}".rstrip())
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
+    def whole(self, action: Action) -> Action:
+        """Reads what an action wrote from its node, if that is more than the cluster keeps.
+
+        ``truncated`` stays true if the node has dropped the beginning, or no longer has it.
+        """
+        if action.truncated:
+            try:
+                collect(action, Process(self, action.id).output(follow=False))
+            except Error:
+                pass  # its node is gone, or has made room
+        return action
+
     def run(
-        self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | None = None, **fields: Any
+        self, argv: Sequence[str] | None = None, *, check: bool = False, stdin: bytes | str | BinaryIO | None = None, **fields: Any
     ) -> Action:
         """Submits a command or an HTTP call, waits for its end and returns what became of it.
 
-        stdin: what the command finds in its standard input.
+        stdin: what the command finds in its standard input: bytes, text, or what a file has.
         With check, ActionFailed is raised unless that is success. See ``spec`` for
         the other arguments.
         """
@@ -140,10 +157,16 @@ class Client(Find, Rollouts, Workers):
         *,
         env: Mapping[str, str] | None = None,
         dir: str = "",
+        image: str | None = None,
+        network: str = "none",
+        timeout_s: float | None = None,
         **fields: Any,
     ) -> Trajectory:
         """Opens a session of actions that keeps a node, memory and a directory, and no cores.
 
+        image: its commands run in a container of this image (docs/sandboxes.md), which
+            reaches no network, or all that its node does with network="host".
+        timeout_s: it closes by itself so many seconds after it was opened.
         env, dir: environment of all its commands, and working directory of those that name
             none, such as a path below its directory.
         objective: "step" divides cores so that the last trajectory of a step ends soon;
@@ -154,8 +177,12 @@ class Client(Find, Rollouts, Workers):
             fields["objective"] = "OBJECTIVE_" + objective.upper()
         if memory is not None:
             fields["memoryBytes"] = str(size(memory))
-        if env or dir:
+        if timeout_s is not None:
+            fields["timeout"] = seconds(timeout_s)
+        if env or dir or image:
             fields["spec"] = {"env": dict(env or {}), "dir": dir}
+        if image:
+            fields["spec"]["container"] = {"image": image, "network": "NETWORK_" + network.upper()}
         request = {"namespace": self.namespace, **fields, "requestId": self.request_id()}
         return Trajectory(self, int(self.call("TrajectoryService/OpenTrajectory", request)["trajectory"]["id"]))
 
@@ -517,6 +544,18 @@ class Client(Find, Rollouts, Workers):
     def _next(self, failed: str) -> None:
         at = self._servers.index(failed) if failed in self._servers else -1
         self._current = self._servers[(at + 1) % len(self._servers)]
+
+
+def _settings(namespace: str | None, ca: str | None, cert: str | None, key: str | None, token: str | None, token_file: str | None) -> tuple:
+    """What the program says, or else the environment. Who has a token needs no certificate."""
+    found = os.environ.get
+    if ca is None:
+        ca = found("ROTA_CA") or None
+    if cert is None and token is None and token_file is None:
+        cert, key = found("ROTA_CERT") or None, key or found("ROTA_KEY") or None
+    if token is None and token_file is None and "ROTA_TOKEN" not in os.environ:
+        token_file = found("ROTA_TOKEN_FILE") or None
+    return found("ROTA_NAMESPACE", "") if namespace is None else namespace, ca, cert, key, token_file
 
 
 def _members(nodes: int, members: Sequence[Mapping[str, Any]], selector: Mapping[str, Any] | None) -> dict:

@@ -28,8 +28,19 @@ class ActionFailed(Exception):
     """An action ended, and not with success. ``action`` says how."""
 
     def __init__(self, action):
-        super().__init__(f"action {action.id} ended as {action.state}: {action.reason}, exit code {action.exit_code}")
+        super().__init__(_end(action))
         self.action = action
+
+
+def _end(action) -> str:
+    """How an action ended, and the last lines that it wrote to standard error."""
+    text = f"action {action.id} ended as {action.state}: {action.reason}"
+    if action.exit_code is not None:
+        text += f", exit code {action.exit_code}"
+    if action.message:
+        text += f": {action.message}"
+    last = action.stderr.strip().splitlines()[-10:]
+    return "\n".join([text, *last])
 
 
 class TurnLost(Exception):

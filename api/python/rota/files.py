@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import secrets
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Iterator, List
 
 from .errors import Error
 
@@ -49,10 +49,10 @@ class Files:
         self._trajectory = str(trajectory)
 
     def _call(self, method: str, path: str, **fields: object) -> dict:
-        request = {"trajectoryId": self._trajectory, "path": path, **fields}
+        request: dict = {"trajectoryId": self._trajectory, "path": path, **fields}
         return self._client.call("FileService/" + method, request)
 
-    def list(self, path: str = "") -> list[File]:
+    def list(self, path: str = "") -> List[File]:
         """The files of a directory, by name."""
         return list(self._pages(path))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Mapping, Sequence
+from typing import Any, List, Mapping, Sequence
 
 from .calls import Calls
 from .spec import Action
@@ -25,7 +25,7 @@ class Find(Calls):
         node: str = "",
         trajectory: int = 0,
         limit: int = 1000,
-    ) -> list[Action]:
+    ) -> List[Action]:
         """Actions, the last submitted first.
 
         labels: only those that have all of these labels.
@@ -53,7 +53,7 @@ class Find(Calls):
         node: str = "",
         ended: bool = False,
         limit: int = 1000,
-    ) -> list[dict]:
+    ) -> List[dict]:
         """Trajectories, the last opened first; with ended, also those that are closed or lost.
 
         The other arguments are as those of list.
@@ -75,7 +75,7 @@ class Find(Calls):
         class_: str = "",
         trajectory: int = 0,
         by: str = "",
-    ) -> list[dict]:
+    ) -> List[dict]:
         """What actions took together, as docs/api.md has ActionSummary.
 
         by: a label, for each of whose values there is one summary; else there is one of all.
@@ -91,8 +91,8 @@ class Find(Calls):
             request[since] = at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return request
 
-    def _newest(self, method: str, request: dict, field: str, limit: int) -> list[dict]:
-        rows: list[dict] = []
+    def _newest(self, method: str, request: dict, field: str, limit: int) -> List[dict]:
+        rows: List[dict] = []
         token = ""
         while True:
             size = _PAGE if not limit else min(_PAGE, limit - len(rows))

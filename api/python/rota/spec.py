@@ -13,6 +13,9 @@ from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Union
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _UNITS.update({unit + "i": 1024**i for i, unit in enumerate("KMGT", start=1)})
 
+#: How much of what an action wrote the cluster keeps, in bytes.
+_TAILS = 4 << 10
+
 Cores = Union[int, Sequence[int], range]
 Size = Union[int, str]
 
@@ -193,7 +196,8 @@ def gang(one: Mapping[str, Any], size: int, *, spread: str | None = None) -> lis
     """The actions of a gang: they start all at once, or none does, and end with the first that fails.
 
     Submit them together: client.submit(*rota.gang(rota.spec(["./train"], gpus=8), 4)). Each finds its
-    place in ROTA_GANG_RANK, and the hosts of all in ROTA_GANG_HOSTS.
+    place in ROTA_GANG_RANK, the hosts of all in ROTA_GANG_HOSTS, and where they may meet in
+    ROTA_GANG_ADDRESS.
 
     spread: "node" if each needs a node of its own.
     """
@@ -247,10 +251,26 @@ class Action:
         result = raw.get("result", {})
         #: Why it ended, such as EXITED or TIMEOUT; empty before.
         self.reason = result.get("reason", "").removeprefix("END_REASON_")
-        self.exit_code = result.get("exitCode", 0)
-        #: The ends of what it wrote, as a node keeps them for everybody.
-        self.stdout = base64.b64decode(result.get("stdoutTail", "")).decode(errors="replace")
-        self.stderr = base64.b64decode(result.get("stderrTail", "")).decode(errors="replace")
+        #: One sentence, where the reason alone does not say it all.
+        self.message = result.get("message", "")
+        #: None unless the command has exited.
+        self.exit_code: int | None = result.get("exitCode", 0) if self.reason == "EXITED" else None
+        #: What it wrote. ``Client.run`` and ``wait`` read all of it from its node; elsewhere these are
+        #: the ends that the cluster keeps, 4 KiB together.
+        self.stdout_bytes = base64.b64decode(result.get("stdoutTail", ""))
+        self.stderr_bytes = base64.b64decode(result.get("stderrTail", ""))
+        #: Whether it may have written more than that.
+        self.truncated = len(self.stdout_bytes) + len(self.stderr_bytes) >= _TAILS
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to standard output, as UTF-8."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error, as UTF-8."""
+        return self.stderr_bytes.decode(errors="replace")
 
     @property
     def ended(self) -> bool:

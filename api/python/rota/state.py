@@ -22,7 +22,7 @@ import socket
 import struct
 import threading
 from dataclasses import dataclass
-from typing import Iterable, Sequence
+from typing import Iterable, List, Sequence
 
 from .errors import Error
 from .gpu import GPUMemory
@@ -319,7 +319,7 @@ class StateClient:
         """One state with its tensors."""
         return self._call("info", key=_key(deployment, version, rank))["info"]
 
-    def list(self, deployment: str = "") -> list[dict]:
+    def list(self, deployment: str = "") -> List[dict]:
         """The states of a deployment, or all."""
         return self._call("list", deployment=deployment).get("states", [])
 
@@ -330,7 +330,7 @@ class StateClient:
     def _call(self, op: str, **fields) -> dict:
         return self._exchange(op, **fields)[0]
 
-    def _exchange(self, op: str, **fields) -> tuple[dict, list[int]]:
+    def _exchange(self, op: str, **fields) -> tuple[dict, List[int]]:
         request = json.dumps({"op": op, **fields}).encode()
         with self._lock:
             try:
@@ -355,7 +355,7 @@ class StateClient:
             data += part
         return bytes(data)
 
-    def _descriptors(self, n: int) -> list[int]:
+    def _descriptors(self, n: int) -> List[int]:
         if n == 0:
             return []
         _, fds, _, _ = socket.recv_fds(self._socket, 1, n, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
@@ -366,7 +366,7 @@ class StateClient:
         return list(fds)
 
     @staticmethod
-    def _mapped(fds: list[int], make):
+    def _mapped(fds: List[int], make):
         try:
             return make()
         finally:

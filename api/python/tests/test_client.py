@@ -195,6 +195,15 @@ class Used(unittest.TestCase):
 
 
 class Specs(unittest.TestCase):
+    def test_a_gang_is_some_of_one_action(self):
+        one = rota.spec(["train"], cores=2)
+        members = rota.gang(one, 3, spread="node")
+        self.assertEqual(members, 3 * [{**one, "gangSize": 3, "gangSpread": "GANG_SPREAD_NODE"}])
+        self.assertEqual(rota.gang(one, 1), [{**one, "gangSize": 1}])
+        for wrong in ({"size": 0}, {"size": 2, "spread": "rack"}):
+            with self.assertRaises(ValueError):
+                rota.gang(one, **wrong)
+
     def test_settle(self):
         spec = rota.spec(http="http://x", quotas={"tokens": 2000, "calls": 1}, settle={"tokens": "usage"})
         self.assertEqual(spec["resources"]["quotas"], [{"quota": "tokens", "units": 2000, "settle": "usage"}, {"quota": "calls", "units": 1}])

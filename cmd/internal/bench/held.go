@@ -25,6 +25,8 @@ type ClusterOptions struct {
 	SimulatedNodes int
 	// AgentArgs are further flags of the agent.
 	AgentArgs []string
+	// ServerArgs are further flags of the servers.
+	ServerArgs []string
 }
 
 const readyTimeout = 30 * time.Second
@@ -77,7 +79,7 @@ func startCluster(ctx context.Context, o ClusterOptions, agents int) (*held, err
 	h.cluster, err = devcluster.Start(devcluster.Config{
 		Binary: o.Binary, Dir: dir, Servers: 3, Agents: agents,
 		// A sustained measurement queues more than the limits of a normal cluster.
-		ServerArgs: []string{"--queue-actions-max", "20000000", "--queue-bytes-max", "16GiB"},
+		ServerArgs: append([]string{"--queue-actions-max", "20000000", "--queue-bytes-max", "16GiB"}, o.ServerArgs...),
 		AgentArgs:  o.AgentArgs,
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func (a *app) benchCmd() *cobra.Command {
 	return group("bench", "Measure rota on this machine, with real processes and fsync on",
-		a.benchSubmitCmd(), a.benchRunCmd(), a.benchOverheadCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchRestoreCmd(), a.benchElasticCmd(), a.benchEnginesCmd(), a.benchMigrateCmd(),
+		a.benchSubmitCmd(), a.benchRunCmd(), a.benchOverheadCmd(), a.benchFailoverCmd(), a.benchQueueCmd(), a.benchRestoreCmd(), a.benchOverloadCmd(), a.benchElasticCmd(), a.benchEnginesCmd(), a.benchMigrateCmd(),
 		a.benchGatewayCmd(), a.benchEtcdCmd(), a.nullServerCmd(), a.bareProxyCmd(), a.suiteCmd())
 }
 

@@ -24,7 +24,7 @@ type gangFlags struct {
 }
 
 func (f *gangFlags) addTo(fs *pflag.FlagSet) {
-	fs.Uint32Var(&f.size, "gang", 0, "run the command as a gang of this many actions: all start at once or none does, and all end when one fails; each finds its place in ROTA_GANG_RANK and the hosts of all in ROTA_GANG_HOSTS")
+	fs.Uint32Var(&f.size, "gang", 0, "run the command as a gang of this many actions: all start at once or none does, and all end when one fails; each finds its place in ROTA_GANG_RANK and where they may meet in ROTA_GANG_ADDRESS")
 	fs.StringVar(&f.spread, "gang-spread", "", `where the members of --gang run: "node" for each on a node of its own (default: on the fewest nodes)`)
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -63,6 +64,7 @@ type conversation struct {
 	restore func() // the terminal; nil: it was left alone
 	signals chan os.Signal
 	started sync.Once
+	sizing  sync.Mutex // orders changes of the terminal's size
 
 	mu     sync.Mutex
 	action *rotav1.Action // newest
@@ -118,27 +120,65 @@ func (v *conversation) newest() *rotav1.Action {
 	return v.action
 }
 
+const (
+	// typedMax is how many pieces of standard input wait while the action does not read: keys to
+	// detach are found behind them.
+	typedMax = 256
+	// detachMax is how long detaching waits for what was typed before.
+	detachMax = time.Second
+)
+
+// typing is standard input on its way from who reads it to who writes it to the action.
+type typing struct {
+	pieces chan []byte   // closed at the end of the input, or where it detaches
+	over   chan struct{} // closed when the action takes no more
+	detach bool          // once pieces is closed
+}
+
 // pump passes standard input on until it or the action ends.
 func (v *conversation) pump(from io.Reader) {
+	typed := &typing{pieces: make(chan []byte, typedMax), over: make(chan struct{})}
+	go v.read(from, typed)
 	input := v.c.Input(v.newest().Id)
+	for piece := range typed.pieces {
+		if err := input.Write(v.ctx, piece); err != nil {
+			close(typed.over)
+			v.inputFailed(err)
+			return
+		}
+	}
+	if typed.detach {
+		v.end(errDetached)
+		return
+	}
+	v.inputFailed(input.Close(v.ctx))
+}
+
+// read takes in what is typed. It goes on when the action does not read, and when it takes no more:
+// the user can always detach.
+func (v *conversation) read(from io.Reader, to *typing) {
+	defer close(to.pieces)
 	var keys detachKeys
-	buf := make([]byte, 32<<10)
 	for {
+		buf := make([]byte, 32<<10)
 		n, err := from.Read(buf)
-		data, detach := buf[:n], false
+		piece := buf[:n]
 		if v.restore != nil {
-			data, detach = keys.pass(data)
+			piece, to.detach = keys.pass(piece)
 		}
-		if writeErr := input.Write(v.ctx, data); writeErr != nil {
-			v.inputFailed(writeErr)
+		if to.detach {
+			time.AfterFunc(detachMax, func() { v.end(errDetached) })
+		}
+		select {
+		case to.pieces <- piece:
+		case <-to.over:
+			if v.restore == nil {
+				return
+			}
+		case <-v.ctx.Done():
 			return
 		}
-		if detach {
-			v.end(errDetached)
-			return
-		}
-		if err != nil {
-			v.inputFailed(input.Close(v.ctx))
+		if err != nil || to.detach {
 			return
 		}
 	}
@@ -160,6 +200,10 @@ const interruptsMax = 3
 
 // forward sends signals on.
 func (v *conversation) forward() {
+	// Sending takes as long as the node is away. The user can end this all the same.
+	names := make(chan string, cap(v.signals))
+	defer close(names)
+	go v.send(names)
 	interrupts := 0
 	for {
 		var sig os.Signal
@@ -168,8 +212,7 @@ func (v *conversation) forward() {
 		case <-v.ctx.Done():
 			return
 		}
-		act := v.newest()
-		runs := act.GetState() == rotav1.ActionState_ACTION_STATE_RUNNING
+		runs := v.newest().GetState() == rotav1.ActionState_ACTION_STATE_RUNNING
 		switch sig {
 		case syscall.SIGWINCH:
 			if runs {
@@ -183,7 +226,18 @@ func (v *conversation) forward() {
 			v.end(context.Canceled)
 			return
 		}
-		if err := v.c.Signal(v.ctx, act.Id, signalNames[sig], false); err != nil && v.ctx.Err() == nil && client.Detail(err).GetReason() != "ATTEMPT_ENDED" {
+		select {
+		case names <- signalNames[sig]:
+		default: // as many wait already
+		}
+	}
+}
+
+// send sends signals to the action, one after the other.
+func (v *conversation) send(names <-chan string) {
+	for name := range names {
+		err := v.c.Signal(v.ctx, v.newest().GetId(), name, false)
+		if err != nil && v.ctx.Err() == nil && client.Detail(err).GetReason() != "ATTEMPT_ENDED" {
 			v.a.say("%s", describe(err, v.a.settings.addr))
 		}
 	}
@@ -194,13 +248,19 @@ var signalNames = map[os.Signal]string{
 	syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGHUP: "HUP", syscall.SIGQUIT: "QUIT",
 }
 
-// resize gives the terminal of the action the size of this one.
+// resize gives the terminal of the action the size of this one. Of several changes, the last one
+// to be sent has the size that this one has then.
 func (v *conversation) resize() {
-	size := terminalSize(os.Stdin)
-	if !v.flags.tty || size == nil {
+	if !v.flags.tty {
 		return
 	}
-	go func() { _ = v.c.ResizeTerminal(v.ctx, v.newest().Id, size) }() // the next change is another try
+	go func() {
+		v.sizing.Lock()
+		defer v.sizing.Unlock()
+		if size := terminalSize(os.Stdin); size != nil && v.ctx.Err() == nil {
+			_ = v.c.ResizeTerminal(v.ctx, v.newest().Id, size) // the next change is another try
+		}
+	}()
 }
 
 // result is what became of an action that was followed: it has ended, or the user has left it.

@@ -51,10 +51,18 @@ func (a *app) statusCmd() *cobra.Command {
 				{"version", fmt.Sprintf("%s, feature level %d (supports up to %d)", s.Version, s.FeatureLevel, s.FeatureLevelMax)},
 				{"queued", fmt.Sprint(s.QueuedActions)}, {"running", fmt.Sprint(s.RunningActions)},
 				{"trajectories", fmt.Sprint(s.OpenTrajectories)}, {"nodes up", fmt.Sprint(s.NodesUp)},
-				{"quarantined", quarantined}, {"state", originText(s.Origin)},
+				{"quarantined", quarantined}, {"state", originText(s.Origin)}, {"upload", uploadText(s.StagedRestore)},
 			})
 		},
 	}
+}
+
+// uploadText describes a backup that is being uploaded; empty without one.
+func uploadText(u *rotav1.StagedRestore) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d parts of a backup, dropped at %s if no further one comes", u.Parts, formatTime(u.ExpireTime))
 }
 
 // originText says how a state came into its cluster; empty if the cluster was founded with it.

@@ -62,7 +62,7 @@ func (a *app) root() *cobra.Command {
 		a.stateCmd(), a.tierCmd(), a.completed(a.migrationCmd(), listMigrationIDs),
 		a.completed(a.workerCmd(), listWorkerNames), a.completed(a.rewardCmd(), listRewardNames), a.completed(a.rolloutCmd(), listRolloutIDs), a.sampleCmd(), a.batchCmd(), a.completed(a.policyCmd(), listPolicyNames),
 		a.completed(a.quotaCmd(), listQuotaNames), a.completed(a.jobCmd(), listJobNames), a.turnCmd(),
-		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.topCmd(), a.operatorCmd(), a.tokenCmd(), a.aclCmd(),
+		a.completed(a.nodeGroupCmd(), listGroupNames), a.ledgerCmd(), a.topCmd(), a.reads(a.reportCmd()), a.operatorCmd(), a.tokenCmd(), a.aclCmd(),
 		a.devCmd(), a.demoCmd(), a.serverCmd(), a.agentCmd(), a.gatewayCmd(), a.superviseCmd(), a.httpCallCmd(), a.guardCmd(),
 		a.benchCmd(), a.simCmd(), a.tlsCmd(), a.configCmd(), a.versionCmd(), exitCodesTopic())
 	root.Long = `rota decides when, where and with how many cores and GPUs every action of an RL cluster

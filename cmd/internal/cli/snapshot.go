@@ -28,14 +28,14 @@ func (a *app) backupSaveCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "save FILE", Short: "Write a backup of the cluster to a file", Args: exactly("FILE"),
 		Long: `Writes the state of the cluster, with everything that was acknowledged before the command
-began, to a file. The file appears when it is whole and on the disk; a file of that name is
+began, to a file, or to an object store as s3://BUCKET/KEY. The file appears when it is whole and on the disk; a file of that name is
 replaced then. Only you can read it: it holds the commands and environments of actions.
 
 The backup is of what servers replicate. It has no certificates and keys, no output and
 files on nodes, and no weights of models.`,
-		Example: "  rota operator snapshot save rota.backup",
+		Example: "  rota operator snapshot save rota.backup\n  rota operator snapshot save s3://backups/rota.backup",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			saved, err := saveBackup(ctx, c, args[0])
+			saved, err := saveTo(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -111,37 +111,37 @@ type inspection struct {
 func (a *app) backupInspectCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect FILE", Short: "Verify a backup and say what is in it", Args: exactly("FILE"),
-		Long: `Reads a backup, verifies its checksums and the hash of its state, and shows what it holds.
+		Long: `Reads a backup, verifies its checksums, the hash of its state and that its rows fit together, and shows what it holds.
 It needs no cluster. The command fails if the file is damaged.`,
 		Example: "  rota operator snapshot inspect rota.backup\n  rota operator snapshot inspect rota.backup -o json",
-		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := backup.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			s, err := restoreState(f)
-			if err != nil {
-				return err
-			}
-			if a.json() {
-				return writeJSON(a.out, inspectionOf(args[0], f, s))
-			}
-			a.writeFields(backupFields(args[0], f))
-			rows := make([][]string, 0, len(s.TableCounts()))
-			for _, t := range s.TableCounts() {
-				rows = append(rows, []string{t.Name, fmt.Sprint(t.Rows)})
-			}
-			fmt.Fprintln(a.out)
-			writeTable(a.out, []string{"table", "rows"}, rows)
-			return nil
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withBackup(cmd.Context(), args[0], func(f *backup.File) error { return a.inspect(args[0], f) })
 		},
 	}
 }
 
+// inspect says what is in a backup.
+func (a *app) inspect(path string, f *backup.File) error {
+	s, err := restoreState(f)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return writeJSON(a.out, inspectionOf(path, f, s))
+	}
+	a.writeFields(backupFields(path, f))
+	rows := make([][]string, 0, len(s.TableCounts()))
+	for _, t := range s.TableCounts() {
+		rows = append(rows, []string{t.Name, fmt.Sprint(t.Rows)})
+	}
+	fmt.Fprintln(a.out)
+	writeTable(a.out, []string{"table", "rows"}, rows)
+	return nil
+}
+
 // restoreState decodes the state in a backup, and compares it with what the header says.
 func restoreState(f *backup.File) (*state.State, error) {
-	s, err := state.Restore(f.Data())
+	s, err := state.RestoreForeign(f.Data())
 	if err != nil {
 		return nil, err
 	}
@@ -181,20 +181,17 @@ If the command is cut off before the last step, nothing has changed: run it agai
 With --force, the state of a cluster in use is replaced. Everything in it is gone.`,
 		Example: "  rota operator snapshot restore rota.backup",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			f, err := backup.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer f.Close()
 			ctx, cancel := context.WithTimeout(ctx, wait)
 			defer cancel()
-			resp, err := a.restore(ctx, c, f, force)
-			if err != nil {
-				return err
-			}
-			return a.printFields(resp, []field{
-				{"restored", args[0]}, {"of cluster", f.Header.ClusterId}, {"into cluster", resp.ClusterId}, {"index", fmt.Sprint(resp.Index)},
-				{"attempts lost", fmt.Sprintf("%d, which ran when the backup was made", resp.AttemptsLost)},
+			return withBackup(ctx, args[0], func(f *backup.File) error {
+				resp, err := a.restore(ctx, c, f, force)
+				if err != nil {
+					return err
+				}
+				return a.printFields(resp, []field{
+					{"restored", args[0]}, {"of cluster", f.Header.ClusterId}, {"into cluster", resp.ClusterId}, {"index", fmt.Sprint(resp.Index)},
+					{"attempts lost", fmt.Sprintf("%d, which ran when the backup was made", resp.AttemptsLost)},
+				})
 			})
 		}),
 	}

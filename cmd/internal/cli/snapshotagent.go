@@ -23,6 +23,9 @@ type backupAgent struct {
 	retain   int
 	metrics  string
 
+	// copies are those in an object store; nil without --copy-to.
+	copies *copies
+
 	standby  bool // it was said that another process has the folder
 	saved    int
 	failures int
@@ -32,7 +35,7 @@ type backupAgent struct {
 const backupRetry = 10 * time.Second
 
 func (a *app) backupAgentCmd() *cobra.Command {
-	b := backupAgent{a: a}
+	b, copyTo := backupAgent{a: a}, ""
 	cmd := &cobra.Command{
 		Use: "agent DIR", Short: "Save backups at intervals, and keep the newest", Args: exactly("DIR"),
 		Long: `Saves a backup to the folder DIR whenever the newest one there is older than --interval, and
@@ -41,19 +44,26 @@ goes on from what is in the folder.
 
 Several agents may have the same folder, also on several machines if its file system has
 locks: one of them saves, and the others wait until that one is gone. Each prints a line for
-each backup and each failure. With --metrics, it writes a file for the textfile collector of
+each backup and each failure. With --copy-to each backup is copied to an object store, and tried
+again until it is there. With --metrics, it writes a file for the textfile collector of
 the Prometheus node exporter.`,
-		Example: "  rota operator snapshot agent /var/backups/rota --interval 1h --retain 48",
+		Example: "  rota operator snapshot agent /var/backups/rota --interval 1h --retain 48\n" +
+			"  rota operator snapshot agent /var/backups/rota --copy-to s3://backups/rota",
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			if b.interval < time.Second || b.retain < 1 {
 				return usageErrorf("--interval must be at least 1s, and --retain at least 1")
 			}
 			b.dir = args[0]
+			var err error
+			if b.copies, err = newCopies(copyTo, b.retain); err != nil {
+				return err
+			}
 			return b.run(ctx, c)
 		}),
 	}
 	cmd.Flags().DurationVar(&b.interval, "interval", time.Hour, "how old the newest backup may get")
 	cmd.Flags().IntVar(&b.retain, "retain", 24, "how many backups to keep")
+	cmd.Flags().StringVar(&copyTo, "copy-to", "", "s3://BUCKET/PREFIX, where each backup is copied to, and as many are kept")
 	cmd.Flags().StringVar(&b.metrics, "metrics", "", "file for the textfile collector, such as DIR/rota.prom")
 	return cmd
 }
@@ -64,13 +74,16 @@ func (b *backupAgent) run(ctx context.Context, c *client.Client) error {
 		return ignoreCanceled(ctx, err)
 	}
 	defer folder.Close()
+	if list, err := folder.List(); err == nil && b.copies != nil && len(list) > 0 {
+		b.copies.missing = list[len(list)-1].Path // perhaps: a copy is made again under its name
+	}
 	for {
 		list, err := folder.List()
 		if err != nil {
 			return err
 		}
 		var due time.Duration
-		if len(list) > 0 {
+		if len(list) > 0 && !b.copies.incomplete() {
 			due = b.interval - time.Since(list[len(list)-1].Time)
 		}
 		if due > 0 {
@@ -121,16 +134,30 @@ func (b *backupAgent) take(ctx context.Context) (*backup.Folder, error) {
 }
 
 func (b *backupAgent) save(ctx context.Context, c *client.Client, folder *backup.Folder) error {
+	if b.copies.incomplete() { // of an earlier backup
+		path := b.copies.missing
+		if err := b.copies.add(ctx); err != nil {
+			return fmt.Errorf("the backup %s has no copy: %w", path, err)
+		}
+		b.a.say("%s has a copy now", path)
+		return b.report(folder, nil)
+	}
 	began := time.Now()
 	path := folder.Name(began)
 	f, err := saveBackup(ctx, c, path)
 	if err != nil {
 		return err
 	}
+	if b.copies != nil {
+		b.copies.missing = path
+	}
 	b.saved++
 	kept, err := folder.Prune()
 	if err != nil {
 		return err
+	}
+	if err := b.copies.add(ctx); err != nil {
+		return fmt.Errorf("the backup %s has no copy: %w", path, err)
 	}
 	if err := b.report(folder, f); err != nil {
 		return err

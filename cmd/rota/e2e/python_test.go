@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"rota/agent/runtime/container"
+	"rota/agent/runtime/container/containertest"
 	rotav1 "rota/api/gen/rota/v1"
 	"rota/api/pki"
 	"rota/cmd/internal/devcluster"
@@ -61,6 +63,85 @@ func TestPythonClientAlone(t *testing.T) {
 	defer cancel()
 	if out, err := pythonTests(ctx, "test*.py").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestPythonSandboxes runs the tests of whole outputs, of many commands and of the adapters of
+// frameworks, and every snippet of Python in the guide, the cookbook and the README.
+func TestPythonSandboxes(t *testing.T) {
+	t.Parallel()
+	need.Tool(t, "python3", "bash", "git", "tar", "pytest")
+	if out, err := exec.Command("pytest", "-p", "xdist", "--version").CombinedOutput(); err != nil {
+		t.Logf("%s", out)
+		need.Tool(t, "pytest-xdist")
+	}
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1})
+	for _, files := range []string{"test_many.py", "test_adapters.py", "test_documents.py"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+		defer cancel()
+		if out, err := pythonTests(ctx, files, w.cluster.Addrs()...).CombinedOutput(); err != nil || strings.Contains(string(out), "skipped") {
+			t.Errorf("%s: %v\n%s", files, err, out)
+		}
+	}
+}
+
+// TestPythonSandboxesInContainers: adapters reach commands and files of containers, too.
+func TestPythonSandboxesInContainers(t *testing.T) {
+	t.Parallel()
+	need.Containerd(t)
+	need.Tool(t, "python3")
+	daemon := containertest.Start(t)
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1, AgentArgs: []string{
+		"--containerd", daemon.Address, "--rota-init", containertest.Init(t),
+	}})
+	addrs := w.cluster.Addrs()
+	out, stderr, _, code := w.rota(addrs[0], "image", "import", containertest.Archive(t), "--name", "tools:1", "--containerd", daemon.Address)
+	if code != 0 {
+		t.Fatalf("the import: %s%s", out, stderr.text.String())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	tests := pythonTests(ctx, "test_containers.py", addrs...)
+	tests.Env = append(tests.Env, "ROTA_TEST_IMAGE=tools:1")
+	if out, err := tests.CombinedOutput(); err != nil || strings.Contains(string(out), "skipped") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	c, err := container.Connect(ctx, daemon.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	w.until("their sandboxes are removed", func() bool { return w.sandboxes(c) == 0 })
+	dir := filepath.Join(w.cluster.Agents[0].Dir, "data", "runtime", "sandboxes")
+	w.until("their folders are removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
+}
+
+// TestCookbookUsesE2B runs what the cookbook shows of the SDK of E2B, which prints what stands below it.
+func TestCookbookUsesE2B(t *testing.T) {
+	t.Parallel()
+	dir := need.NodePackages(t, "testdata/e2b")
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "cookbook.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```js\n")
+	code, rest, found := strings.Cut(rest, "```\n\n```text\n")
+	if !found {
+		t.Fatal("the cookbook shows no program of E2B with what it prints")
+	}
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1, ServerArgs: []string{"--e2b"}})
+	if err := os.WriteFile(filepath.Join(dir, "cookbook.mjs"), []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	program := exec.CommandContext(ctx, "node", "cookbook.mjs")
+	program.Dir = dir
+	url := "http://" + w.cluster.Servers[0].Addr
+	program.Env = append(os.Environ(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=any")
+	want, _, _ := strings.Cut(rest, "```")
+	if out, err := program.CombinedOutput(); err != nil || string(out) != want {
+		t.Errorf("%v: it printed %q instead of %q", err, out, want)
 	}
 }
 

@@ -166,6 +166,23 @@ func TestTyping(t *testing.T) {
 	}
 }
 
+// TestDetachingFromWhatDoesNotRead detaches from a command that reads nothing of what was pasted, and
+// from one that has closed its terminal.
+func TestDetachingFromWhatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, patient, devcluster.Config{Servers: 1, Agents: 1})
+	for _, script := range []string{"stty raw -echo; echo up; exec sleep 1000", "echo up; exec sleep 1000 <&- >&- 2>&-"} {
+		run := w.types("run", "-i", "-t", "--", "sh", "-c", script)
+		run.sees("up")
+		run.keys(strings.Repeat("x", 200<<10))
+		run.keys("\x10\x11")
+		run.sees("detached")
+		if code := run.exits(); code != 0 {
+			t.Errorf("detaching exits with %d", code)
+		}
+	}
+}
+
 // TestSignalsAreForwarded interrupts a command through the command line.
 func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,10 @@ import (
 // memory can make that slow.
 const answerMax = time.Minute
 
+// signalMax is how long a signal may take to be handed over. A sandbox whose first process reads
+// none must not hold up the supervisor.
+const signalMax = time.Second
+
 // ErrGone says that nothing listens in the sandbox any more: it has ended.
 var ErrGone = errors.New("the sandbox has ended")
 
@@ -63,7 +67,7 @@ func Start(dir string, c Command, f Files) (*Process, error) {
 	var answer Started
 	_ = conn.SetDeadline(time.Now().Add(answerMax))
 	if err = send(conn, &c, f.list()...); err == nil {
-		_, err = receive(conn, &answer)
+		err = hear(conn, &answer)
 	}
 	if err == nil && answer.Error != "" {
 		err = StartError(answer.Error)
@@ -81,6 +85,7 @@ func Start(dir string, c Command, f Files) (*Process, error) {
 // Signal has a signal sent to the process group of the command. It does nothing once the command
 // has ended. An error says that the sandbox or the command has.
 func (p *Process) Signal(sig syscall.Signal) error {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(signalMax))
 	_, err := p.conn.Write([]byte{byte(sig)})
 	return err
 }
@@ -90,8 +95,24 @@ func (p *Process) Signal(sig syscall.Signal) error {
 func (p *Process) Wait() (Ended, error) {
 	defer p.conn.Close()
 	var e Ended
-	if _, err := receive(p.conn, &e); err != nil {
-		return e, fmt.Errorf("%w: %w", ErrGone, err)
+	if err := hear(p.conn, &e); err != nil {
+		return Ended{}, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if !e.Status.Exited() && !e.Status.Signaled() || e.User < 0 || e.System < 0 || e.MaxRSSKiB < 0 {
+		return Ended{}, fmt.Errorf("%w: %w: a process ended with %+v", ErrGone, ErrMalformed, e)
 	}
 	return e, nil
+}
+
+// hear reads an answer. The first process of a sandbox lives among the commands, so it is
+// believed nothing that it need not say: no large message, and no descriptors.
+func hear(conn *net.UnixConn, m any) error {
+	fds, err := receive(conn, m, answerBytesMax)
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+	if err == nil && len(fds) > 0 {
+		err = fmt.Errorf("%w: an answer with %d descriptors", ErrMalformed, len(fds))
+	}
+	return err
 }

@@ -21,6 +21,9 @@ const (
 	// messageMax bounds a message: arguments and environment of a command, with room for the
 	// escapes of JSON.
 	messageMax = 8 << 20
+	// sentenceMax bounds why a command could not be started, and answerBytesMax an answer.
+	sentenceMax    = 4 << 10
+	answerBytesMax = 64 << 10
 	// filesMax bounds the descriptors of a command.
 	filesMax    = 40
 	headerBytes = 4
@@ -117,8 +120,9 @@ func send(conn *net.UnixConn, m any, fds ...int) error {
 	return err
 }
 
-// receive reads one message and the descriptors that came with it, which the caller closes.
-func receive(conn *net.UnixConn, m any) (fds []int, err error) {
+// receive reads one message of at most so many bytes, and the descriptors that came with it, which
+// the caller closes.
+func receive(conn *net.UnixConn, m any, bytesMax uint32) (fds []int, err error) {
 	var header [headerBytes]byte
 	control := make([]byte, unix.CmsgSpace(filesMax*4))
 	n, controlBytes, flags, _, err := conn.ReadMsgUnix(header[:], control)
@@ -138,7 +142,7 @@ func receive(conn *net.UnixConn, m any) (fds []int, err error) {
 		return fds, err
 	}
 	size := binary.BigEndian.Uint32(header[:])
-	if size > messageMax {
+	if size > bytesMax {
 		return fds, fmt.Errorf("%w: %d bytes", ErrMalformed, size)
 	}
 	body := make([]byte, size)

@@ -2,6 +2,7 @@ package initcall
 
 import (
 	"net"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ type Call struct {
 func Receive(conn *net.UnixConn) (*Call, error) {
 	c := &Call{conn: conn}
 	var err error
-	if c.fds, err = receive(conn, &c.Command); err == nil {
+	if c.fds, err = receive(conn, &c.Command, messageMax); err == nil {
 		var f *Files
 		if f, err = filesOf(&c.Command, c.fds); err == nil {
 			c.Files = *f
@@ -39,7 +40,12 @@ func (c *Call) CloseFiles() {
 }
 
 // Started answers that the command runs or, with a sentence, that it cannot be started.
-func (c *Call) Started(why string) error { return send(c.conn, Started{why}) }
+func (c *Call) Started(why string) error {
+	if len(why) > sentenceMax { // it may name a program with a long name
+		why = strings.ToValidUTF8(why[:sentenceMax], "") + "..."
+	}
+	return send(c.conn, Started{why})
+}
 
 // Ended answers how it ended.
 func (c *Call) Ended(e Ended) error { return send(c.conn, e) }

@@ -2,10 +2,12 @@ package pid1
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // The files that say which users and groups a container has.
@@ -16,9 +18,41 @@ const (
 
 // findAccount finds USER or USER:GROUP in the files of the container. A number needs no entry.
 func findAccount(text string) (account, error) {
-	passwd, _ := os.ReadFile(passwdPath)
-	group, _ := os.ReadFile(groupPath)
-	return accountOf(text, string(passwd), string(group))
+	passwd, err := readTable(passwdPath)
+	if err != nil {
+		return account{}, err
+	}
+	group, err := readTable(groupPath)
+	if err != nil {
+		return account{}, err
+	}
+	return accountOf(text, passwd, group)
+}
+
+// tableBytesMax is the most that such a file has.
+const tableBytesMax = 1 << 20
+
+// readTable reads such a file; one that is not there is empty. Commands may have put anything in
+// its place: a pipe on which reading would wait for ever, or a file that is larger than the
+// memory of the machine.
+func readTable(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return "", nil //nolint:nilerr // an image need not have users
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return "", fmt.Errorf("%s of the container is not a regular file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, tableBytesMax+1))
+	if err != nil {
+		return "", fmt.Errorf("read %s of the container: %w", path, err)
+	}
+	if len(b) > tableBytesMax {
+		return "", fmt.Errorf("%s of the container has more than %d bytes", path, tableBytesMax)
+	}
+	return string(b), nil
 }
 
 // accountOf is findAccount with the text of both files.

@@ -107,7 +107,10 @@ func Serve(l *net.UnixListener, chroot string) error {
 func ignoreSignals() {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGABRT, syscall.SIGTRAP)
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGABRT, syscall.SIGTRAP,
+		// Of these the runtime of Go makes a crash if a process sends them.
+		syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGSYS, syscall.SIGSTKFLT,
+		syscall.SIGXCPU, syscall.SIGXFSZ)
 	go func() {
 		for range caught {
 			// They mean nothing here.
@@ -132,7 +135,7 @@ func (s *starter) serve(conn *net.UnixConn) {
 		return
 	}
 	if call.Started("") != nil {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		s.signal(pid, syscall.SIGKILL)
 	}
 	hungUp := make(chan struct{})
 	go func() {

@@ -2274,7 +2274,7 @@ func (x *ListActionsResponse) GetRevision() uint64 {
 
 type SummarizeActionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "default" if empty.
+	// "default" if empty; "*" for all, with by_namespace.
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// Only actions of this trajectory; 0 for any.
 	TrajectoryId uint64 `protobuf:"varint,2,opt,name=trajectory_id,json=trajectoryId,proto3" json:"trajectory_id,omitempty"`
@@ -2286,8 +2286,13 @@ type SummarizeActionsRequest struct {
 	SubmittedSince *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=submitted_since,json=submittedSince,proto3" json:"submitted_since,omitempty"`
 	// A label, for whose values there is one summary each; actions without the label are left
 	// out. Empty: one summary of all.
-	GroupBy       string `protobuf:"bytes,6,opt,name=group_by,json=groupBy,proto3" json:"group_by,omitempty"`
-	AllowStale    bool   `protobuf:"varint,7,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	GroupBy    string `protobuf:"bytes,6,opt,name=group_by,json=groupBy,proto3" json:"group_by,omitempty"`
+	AllowStale bool   `protobuf:"varint,7,opt,name=allow_stale,json=allowStale,proto3" json:"allow_stale,omitempty"`
+	// Only actions that ended at ended_since or later, and before ended_before.
+	EndedSince  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_since,json=endedSince,proto3" json:"ended_since,omitempty"`
+	EndedBefore *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended_before,json=endedBefore,proto3" json:"ended_before,omitempty"`
+	// One summary for each namespace, or for each value of group_by in it.
+	ByNamespace   bool `protobuf:"varint,10,opt,name=by_namespace,json=byNamespace,proto3" json:"by_namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2371,13 +2376,36 @@ func (x *SummarizeActionsRequest) GetAllowStale() bool {
 	return false
 }
 
+func (x *SummarizeActionsRequest) GetEndedSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedSince
+	}
+	return nil
+}
+
+func (x *SummarizeActionsRequest) GetEndedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndedBefore
+	}
+	return nil
+}
+
+func (x *SummarizeActionsRequest) GetByNamespace() bool {
+	if x != nil {
+		return x.ByNamespace
+	}
+	return false
+}
+
 type SummarizeActionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the values of group_by. At most 1,000.
 	Summaries []*ActionSummary `protobuf:"bytes,1,rep,name=summaries,proto3" json:"summaries,omitempty"`
 	// There were more than 1,000,000 actions to look at, or more than 1,000 values: the oldest
 	// actions and further values are left out.
-	Truncated     bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// Actions that ended earlier than this may have been forgotten. Unset: none has been.
+	KeptSince     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=kept_since,json=keptSince,proto3" json:"kept_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2426,6 +2454,13 @@ func (x *SummarizeActionsResponse) GetTruncated() bool {
 	return false
 }
 
+func (x *SummarizeActionsResponse) GetKeptSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.KeptSince
+	}
+	return nil
+}
+
 // ActionSummary adds up the actions that are kept. Actions that ended long ago are no longer
 // kept and do not count.
 type ActionSummary struct {
@@ -2452,8 +2487,16 @@ type ActionSummary struct {
 	GpuTimeMin *durationpb.Duration `protobuf:"bytes,11,opt,name=gpu_time_min,json=gpuTimeMin,proto3" json:"gpu_time_min,omitempty"`
 	// The largest memory use of one action, in bytes.
 	MemoryPeakBytes uint64 `protobuf:"varint,12,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Namespace of the actions.
+	Namespace string `protobuf:"bytes,13,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// What reservations would have held for the same work: each trajectory of these actions the
+	// most cores that one of them asks for, from its opening to its end, or for as much of that as
+	// lies between ended_since and ended_before. Only trajectories that are kept count.
+	ReservedCoreTime *durationpb.Duration `protobuf:"bytes,14,opt,name=reserved_core_time,json=reservedCoreTime,proto3" json:"reserved_core_time,omitempty"`
+	// The part of core_time_min that is of these trajectories.
+	TrajectoryCoreTimeMin *durationpb.Duration `protobuf:"bytes,15,opt,name=trajectory_core_time_min,json=trajectoryCoreTimeMin,proto3" json:"trajectory_core_time_min,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *ActionSummary) Reset() {
@@ -2568,6 +2611,27 @@ func (x *ActionSummary) GetMemoryPeakBytes() uint64 {
 		return x.MemoryPeakBytes
 	}
 	return 0
+}
+
+func (x *ActionSummary) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ActionSummary) GetReservedCoreTime() *durationpb.Duration {
+	if x != nil {
+		return x.ReservedCoreTime
+	}
+	return nil
+}
+
+func (x *ActionSummary) GetTrajectoryCoreTimeMin() *durationpb.Duration {
+	if x != nil {
+		return x.TrajectoryCoreTimeMin
+	}
+	return nil
 }
 
 type WatchActionsRequest struct {
@@ -3508,7 +3572,7 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x13ListActionsResponse\x12)\n" +
 	"\aactions\x18\x01 \x03(\v2\x0f.rota.v1.ActionR\aactions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xf4\x02\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x93\x04\n" +
 	"\x17SummarizeActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12#\n" +
 	"\rtrajectory_id\x18\x02 \x01(\x04R\ftrajectoryId\x12D\n" +
@@ -3517,13 +3581,20 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	"\x0fsubmitted_since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x0esubmittedSince\x12\x19\n" +
 	"\bgroup_by\x18\x06 \x01(\tR\agroupBy\x12\x1f\n" +
 	"\vallow_stale\x18\a \x01(\bR\n" +
-	"allowStale\x1a9\n" +
+	"allowStale\x12;\n" +
+	"\vended_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"endedSince\x12=\n" +
+	"\fended_before\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vendedBefore\x12!\n" +
+	"\fby_namespace\x18\n" +
+	" \x01(\bR\vbyNamespace\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"n\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x01\n" +
 	"\x18SummarizeActionsResponse\x124\n" +
 	"\tsummaries\x18\x01 \x03(\v2\x16.rota.v1.ActionSummaryR\tsummaries\x12\x1c\n" +
-	"\ttruncated\x18\x02 \x01(\bR\ttruncated\"\x8e\x04\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x129\n" +
+	"\n" +
+	"kept_since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tkeptSince\"\xc9\x05\n" +
 	"\rActionSummary\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\tR\x05value\x12\x18\n" +
 	"\aactions\x18\x02 \x01(\x04R\aactions\x12\x1c\n" +
@@ -3539,7 +3610,10 @@ const file_rota_v1_action_proto_rawDesc = "" +
 	" \x01(\v2\x19.google.protobuf.DurationR\vcoreTimeMin\x12;\n" +
 	"\fgpu_time_min\x18\v \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"gpuTimeMin\x12*\n" +
-	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\"\xb4\x01\n" +
+	"\x11memory_peak_bytes\x18\f \x01(\x04R\x0fmemoryPeakBytes\x12\x1c\n" +
+	"\tnamespace\x18\r \x01(\tR\tnamespace\x12G\n" +
+	"\x12reserved_core_time\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\x10reservedCoreTime\x12R\n" +
+	"\x18trajectory_core_time_min\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x15trajectoryCoreTimeMin\"\xb4\x01\n" +
 	"\x13WatchActionsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1b\n" +
 	"\taction_id\x18\x02 \x01(\x04R\bactionId\x12#\n" +
@@ -3755,47 +3829,52 @@ var file_rota_v1_action_proto_depIdxs = []int32{
 	16, // 43: rota.v1.ListActionsResponse.actions:type_name -> rota.v1.Action
 	45, // 44: rota.v1.SummarizeActionsRequest.labels:type_name -> rota.v1.SummarizeActionsRequest.LabelsEntry
 	48, // 45: rota.v1.SummarizeActionsRequest.submitted_since:type_name -> google.protobuf.Timestamp
-	29, // 46: rota.v1.SummarizeActionsResponse.summaries:type_name -> rota.v1.ActionSummary
-	46, // 47: rota.v1.ActionSummary.span:type_name -> google.protobuf.Duration
-	46, // 48: rota.v1.ActionSummary.queue_time:type_name -> google.protobuf.Duration
-	46, // 49: rota.v1.ActionSummary.exec_time:type_name -> google.protobuf.Duration
-	46, // 50: rota.v1.ActionSummary.cpu_time:type_name -> google.protobuf.Duration
-	46, // 51: rota.v1.ActionSummary.core_time_min:type_name -> google.protobuf.Duration
-	46, // 52: rota.v1.ActionSummary.gpu_time_min:type_name -> google.protobuf.Duration
-	32, // 53: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
-	48, // 54: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
-	2,  // 55: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
-	3,  // 56: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
-	48, // 57: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
-	5,  // 58: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
-	16, // 59: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
-	37, // 60: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
-	4,  // 61: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
-	37, // 62: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
-	46, // 63: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
-	18, // 64: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
-	20, // 65: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
-	23, // 66: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
-	25, // 67: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
-	27, // 68: rota.v1.ActionService.SummarizeActions:input_type -> rota.v1.SummarizeActionsRequest
-	30, // 69: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
-	33, // 70: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
-	35, // 71: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
-	38, // 72: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
-	19, // 73: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
-	21, // 74: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
-	24, // 75: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
-	26, // 76: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
-	28, // 77: rota.v1.ActionService.SummarizeActions:output_type -> rota.v1.SummarizeActionsResponse
-	31, // 78: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
-	34, // 79: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
-	36, // 80: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
-	39, // 81: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
-	73, // [73:82] is the sub-list for method output_type
-	64, // [64:73] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	48, // 46: rota.v1.SummarizeActionsRequest.ended_since:type_name -> google.protobuf.Timestamp
+	48, // 47: rota.v1.SummarizeActionsRequest.ended_before:type_name -> google.protobuf.Timestamp
+	29, // 48: rota.v1.SummarizeActionsResponse.summaries:type_name -> rota.v1.ActionSummary
+	48, // 49: rota.v1.SummarizeActionsResponse.kept_since:type_name -> google.protobuf.Timestamp
+	46, // 50: rota.v1.ActionSummary.span:type_name -> google.protobuf.Duration
+	46, // 51: rota.v1.ActionSummary.queue_time:type_name -> google.protobuf.Duration
+	46, // 52: rota.v1.ActionSummary.exec_time:type_name -> google.protobuf.Duration
+	46, // 53: rota.v1.ActionSummary.cpu_time:type_name -> google.protobuf.Duration
+	46, // 54: rota.v1.ActionSummary.core_time_min:type_name -> google.protobuf.Duration
+	46, // 55: rota.v1.ActionSummary.gpu_time_min:type_name -> google.protobuf.Duration
+	46, // 56: rota.v1.ActionSummary.reserved_core_time:type_name -> google.protobuf.Duration
+	46, // 57: rota.v1.ActionSummary.trajectory_core_time_min:type_name -> google.protobuf.Duration
+	32, // 58: rota.v1.WatchActionsResponse.events:type_name -> rota.v1.ActionEvent
+	48, // 59: rota.v1.ActionEvent.time:type_name -> google.protobuf.Timestamp
+	2,  // 60: rota.v1.ActionEvent.state:type_name -> rota.v1.ActionState
+	3,  // 61: rota.v1.ActionEvent.reason:type_name -> rota.v1.EndReason
+	48, // 62: rota.v1.RunActionRequest.expire_time:type_name -> google.protobuf.Timestamp
+	5,  // 63: rota.v1.RunActionRequest.action:type_name -> rota.v1.ActionSpec
+	16, // 64: rota.v1.RunActionResponse.action:type_name -> rota.v1.Action
+	37, // 65: rota.v1.RunActionResponse.output:type_name -> rota.v1.OutputChunk
+	4,  // 66: rota.v1.OutputChunk.stream:type_name -> rota.v1.OutputStream
+	37, // 67: rota.v1.ReadActionOutputResponse.chunk:type_name -> rota.v1.OutputChunk
+	46, // 68: rota.v1.ErrorDetail.retry_delay:type_name -> google.protobuf.Duration
+	18, // 69: rota.v1.ActionService.SubmitActions:input_type -> rota.v1.SubmitActionsRequest
+	20, // 70: rota.v1.ActionService.BatchSubmitActions:input_type -> rota.v1.BatchSubmitActionsRequest
+	23, // 71: rota.v1.ActionService.GetAction:input_type -> rota.v1.GetActionRequest
+	25, // 72: rota.v1.ActionService.ListActions:input_type -> rota.v1.ListActionsRequest
+	27, // 73: rota.v1.ActionService.SummarizeActions:input_type -> rota.v1.SummarizeActionsRequest
+	30, // 74: rota.v1.ActionService.WatchActions:input_type -> rota.v1.WatchActionsRequest
+	33, // 75: rota.v1.ActionService.CancelActions:input_type -> rota.v1.CancelActionsRequest
+	35, // 76: rota.v1.ActionService.RunAction:input_type -> rota.v1.RunActionRequest
+	38, // 77: rota.v1.ActionService.ReadActionOutput:input_type -> rota.v1.ReadActionOutputRequest
+	19, // 78: rota.v1.ActionService.SubmitActions:output_type -> rota.v1.SubmitActionsResponse
+	21, // 79: rota.v1.ActionService.BatchSubmitActions:output_type -> rota.v1.BatchSubmitActionsResponse
+	24, // 80: rota.v1.ActionService.GetAction:output_type -> rota.v1.GetActionResponse
+	26, // 81: rota.v1.ActionService.ListActions:output_type -> rota.v1.ListActionsResponse
+	28, // 82: rota.v1.ActionService.SummarizeActions:output_type -> rota.v1.SummarizeActionsResponse
+	31, // 83: rota.v1.ActionService.WatchActions:output_type -> rota.v1.WatchActionsResponse
+	34, // 84: rota.v1.ActionService.CancelActions:output_type -> rota.v1.CancelActionsResponse
+	36, // 85: rota.v1.ActionService.RunAction:output_type -> rota.v1.RunActionResponse
+	39, // 86: rota.v1.ActionService.ReadActionOutput:output_type -> rota.v1.ReadActionOutputResponse
+	78, // [78:87] is the sub-list for method output_type
+	69, // [69:78] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_action_proto_init() }

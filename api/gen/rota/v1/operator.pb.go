@@ -71,7 +71,7 @@ func (x StateOrigin_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StateOrigin_Kind.Descriptor instead.
 func (StateOrigin_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2, 0}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{3, 0}
 }
 
 type GossipMember_Role int32
@@ -120,7 +120,7 @@ func (x GossipMember_Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GossipMember_Role.Descriptor instead.
 func (GossipMember_Role) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{53, 0}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{54, 0}
 }
 
 type ChangeGossipKeysRequest_Operation int32
@@ -175,7 +175,7 @@ func (x ChangeGossipKeysRequest_Operation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeGossipKeysRequest_Operation.Descriptor instead.
 func (ChangeGossipKeysRequest_Operation) EnumDescriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{56, 0}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{57, 0}
 }
 
 type GetStatusRequest struct {
@@ -245,7 +245,9 @@ type GetStatusResponse struct {
 	// Newest feature level that this server supports.
 	FeatureLevelMax uint32 `protobuf:"varint,19,opt,name=feature_level_max,json=featureLevelMax,proto3" json:"feature_level_max,omitempty"`
 	// How the state came into this cluster, if it was not founded with it.
-	Origin        *StateOrigin `protobuf:"bytes,20,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin *StateOrigin `protobuf:"bytes,20,opt,name=origin,proto3" json:"origin,omitempty"`
+	// The backup that is being uploaded, if there is one.
+	StagedRestore *StagedRestore `protobuf:"bytes,21,opt,name=staged_restore,json=stagedRestore,proto3" json:"staged_restore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -420,6 +422,75 @@ func (x *GetStatusResponse) GetOrigin() *StateOrigin {
 	return nil
 }
 
+func (x *GetStatusResponse) GetStagedRestore() *StagedRestore {
+	if x != nil {
+		return x.StagedRestore
+	}
+	return nil
+}
+
+// StagedRestore is a backup of which parts were uploaded, and that was not restored yet.
+type StagedRestore struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Parts uint32                 `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	// The parts are dropped at this time if no further one has come.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StagedRestore) Reset() {
+	*x = StagedRestore{}
+	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StagedRestore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StagedRestore) ProtoMessage() {}
+
+func (x *StagedRestore) ProtoReflect() protoreflect.Message {
+	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StagedRestore.ProtoReflect.Descriptor instead.
+func (*StagedRestore) Descriptor() ([]byte, []int) {
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *StagedRestore) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *StagedRestore) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *StagedRestore) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
 // StateOrigin is where the state of a cluster came from.
 type StateOrigin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -435,7 +506,7 @@ type StateOrigin struct {
 
 func (x *StateOrigin) Reset() {
 	*x = StateOrigin{}
-	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	mi := &file_rota_v1_operator_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +518,7 @@ func (x *StateOrigin) String() string {
 func (*StateOrigin) ProtoMessage() {}
 
 func (x *StateOrigin) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[2]
+	mi := &file_rota_v1_operator_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +531,7 @@ func (x *StateOrigin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateOrigin.ProtoReflect.Descriptor instead.
 func (*StateOrigin) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{2}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StateOrigin) GetKind() StateOrigin_Kind {
@@ -514,7 +585,7 @@ type BackupHeader struct {
 
 func (x *BackupHeader) Reset() {
 	*x = BackupHeader{}
-	mi := &file_rota_v1_operator_proto_msgTypes[3]
+	mi := &file_rota_v1_operator_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +597,7 @@ func (x *BackupHeader) String() string {
 func (*BackupHeader) ProtoMessage() {}
 
 func (x *BackupHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[3]
+	mi := &file_rota_v1_operator_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +610,7 @@ func (x *BackupHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupHeader.ProtoReflect.Descriptor instead.
 func (*BackupHeader) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{3}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BackupHeader) GetClusterId() string {
@@ -613,7 +684,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[4]
+	mi := &file_rota_v1_operator_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +696,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[4]
+	mi := &file_rota_v1_operator_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +709,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{4}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{5}
 }
 
 // SaveSnapshotResponse has the header, then data, then the trailer.
@@ -653,7 +724,7 @@ type SaveSnapshotResponse struct {
 
 func (x *SaveSnapshotResponse) Reset() {
 	*x = SaveSnapshotResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[5]
+	mi := &file_rota_v1_operator_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +736,7 @@ func (x *SaveSnapshotResponse) String() string {
 func (*SaveSnapshotResponse) ProtoMessage() {}
 
 func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[5]
+	mi := &file_rota_v1_operator_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +749,7 @@ func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{5}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SaveSnapshotResponse) GetHeader() *BackupHeader {
@@ -714,7 +785,7 @@ type BackupTrailer struct {
 
 func (x *BackupTrailer) Reset() {
 	*x = BackupTrailer{}
-	mi := &file_rota_v1_operator_proto_msgTypes[6]
+	mi := &file_rota_v1_operator_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +797,7 @@ func (x *BackupTrailer) String() string {
 func (*BackupTrailer) ProtoMessage() {}
 
 func (x *BackupTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[6]
+	mi := &file_rota_v1_operator_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +810,7 @@ func (x *BackupTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupTrailer.ProtoReflect.Descriptor instead.
 func (*BackupTrailer) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{6}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BackupTrailer) GetBytes() uint64 {
@@ -771,7 +842,7 @@ type StageRestoreRequest struct {
 
 func (x *StageRestoreRequest) Reset() {
 	*x = StageRestoreRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	mi := &file_rota_v1_operator_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +854,7 @@ func (x *StageRestoreRequest) String() string {
 func (*StageRestoreRequest) ProtoMessage() {}
 
 func (x *StageRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[7]
+	mi := &file_rota_v1_operator_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +867,7 @@ func (x *StageRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRestoreRequest.ProtoReflect.Descriptor instead.
 func (*StageRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{7}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StageRestoreRequest) GetId() string {
@@ -835,7 +906,7 @@ type StageRestoreResponse struct {
 
 func (x *StageRestoreResponse) Reset() {
 	*x = StageRestoreResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	mi := &file_rota_v1_operator_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +918,7 @@ func (x *StageRestoreResponse) String() string {
 func (*StageRestoreResponse) ProtoMessage() {}
 
 func (x *StageRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[8]
+	mi := &file_rota_v1_operator_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +931,7 @@ func (x *StageRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRestoreResponse.ProtoReflect.Descriptor instead.
 func (*StageRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{8}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{9}
 }
 
 type CommitRestoreRequest struct {
@@ -878,7 +949,7 @@ type CommitRestoreRequest struct {
 
 func (x *CommitRestoreRequest) Reset() {
 	*x = CommitRestoreRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	mi := &file_rota_v1_operator_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +961,7 @@ func (x *CommitRestoreRequest) String() string {
 func (*CommitRestoreRequest) ProtoMessage() {}
 
 func (x *CommitRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[9]
+	mi := &file_rota_v1_operator_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +974,7 @@ func (x *CommitRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRestoreRequest.ProtoReflect.Descriptor instead.
 func (*CommitRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{9}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CommitRestoreRequest) GetId() string {
@@ -954,7 +1025,7 @@ type CommitRestoreResponse struct {
 
 func (x *CommitRestoreResponse) Reset() {
 	*x = CommitRestoreResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	mi := &file_rota_v1_operator_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -966,7 +1037,7 @@ func (x *CommitRestoreResponse) String() string {
 func (*CommitRestoreResponse) ProtoMessage() {}
 
 func (x *CommitRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[10]
+	mi := &file_rota_v1_operator_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -979,7 +1050,7 @@ func (x *CommitRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRestoreResponse.ProtoReflect.Descriptor instead.
 func (*CommitRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{10}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CommitRestoreResponse) GetIndex() uint64 {
@@ -1018,7 +1089,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_rota_v1_operator_proto_msgTypes[11]
+	mi := &file_rota_v1_operator_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1101,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[11]
+	mi := &file_rota_v1_operator_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1114,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{11}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Peer) GetId() string {
@@ -1093,7 +1164,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[12]
+	mi := &file_rota_v1_operator_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1176,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[12]
+	mi := &file_rota_v1_operator_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1189,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{12}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListPeersRequest) GetAllowStale() bool {
@@ -1144,7 +1215,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[13]
+	mi := &file_rota_v1_operator_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1227,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[13]
+	mi := &file_rota_v1_operator_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1240,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{13}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -1190,7 +1261,7 @@ type AddPeerRequest struct {
 
 func (x *AddPeerRequest) Reset() {
 	*x = AddPeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[14]
+	mi := &file_rota_v1_operator_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1202,7 +1273,7 @@ func (x *AddPeerRequest) String() string {
 func (*AddPeerRequest) ProtoMessage() {}
 
 func (x *AddPeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[14]
+	mi := &file_rota_v1_operator_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1215,7 +1286,7 @@ func (x *AddPeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPeerRequest.ProtoReflect.Descriptor instead.
 func (*AddPeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{14}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AddPeerRequest) GetId() string {
@@ -1247,7 +1318,7 @@ type AddPeerResponse struct {
 
 func (x *AddPeerResponse) Reset() {
 	*x = AddPeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[15]
+	mi := &file_rota_v1_operator_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1330,7 @@ func (x *AddPeerResponse) String() string {
 func (*AddPeerResponse) ProtoMessage() {}
 
 func (x *AddPeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[15]
+	mi := &file_rota_v1_operator_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1343,7 @@ func (x *AddPeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPeerResponse.ProtoReflect.Descriptor instead.
 func (*AddPeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{15}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{16}
 }
 
 type MovePeerRequest struct {
@@ -1286,7 +1357,7 @@ type MovePeerRequest struct {
 
 func (x *MovePeerRequest) Reset() {
 	*x = MovePeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[16]
+	mi := &file_rota_v1_operator_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1369,7 @@ func (x *MovePeerRequest) String() string {
 func (*MovePeerRequest) ProtoMessage() {}
 
 func (x *MovePeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[16]
+	mi := &file_rota_v1_operator_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1382,7 @@ func (x *MovePeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePeerRequest.ProtoReflect.Descriptor instead.
 func (*MovePeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{16}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MovePeerRequest) GetId() string {
@@ -1336,7 +1407,7 @@ type MovePeerResponse struct {
 
 func (x *MovePeerResponse) Reset() {
 	*x = MovePeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[17]
+	mi := &file_rota_v1_operator_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1419,7 @@ func (x *MovePeerResponse) String() string {
 func (*MovePeerResponse) ProtoMessage() {}
 
 func (x *MovePeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[17]
+	mi := &file_rota_v1_operator_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1432,7 @@ func (x *MovePeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovePeerResponse.ProtoReflect.Descriptor instead.
 func (*MovePeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{17}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{18}
 }
 
 type RemovePeerRequest struct {
@@ -1373,7 +1444,7 @@ type RemovePeerRequest struct {
 
 func (x *RemovePeerRequest) Reset() {
 	*x = RemovePeerRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[18]
+	mi := &file_rota_v1_operator_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1456,7 @@ func (x *RemovePeerRequest) String() string {
 func (*RemovePeerRequest) ProtoMessage() {}
 
 func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[18]
+	mi := &file_rota_v1_operator_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1469,7 @@ func (x *RemovePeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePeerRequest.ProtoReflect.Descriptor instead.
 func (*RemovePeerRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{18}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RemovePeerRequest) GetId() string {
@@ -1416,7 +1487,7 @@ type RemovePeerResponse struct {
 
 func (x *RemovePeerResponse) Reset() {
 	*x = RemovePeerResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[19]
+	mi := &file_rota_v1_operator_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1499,7 @@ func (x *RemovePeerResponse) String() string {
 func (*RemovePeerResponse) ProtoMessage() {}
 
 func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[19]
+	mi := &file_rota_v1_operator_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1512,7 @@ func (x *RemovePeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePeerResponse.ProtoReflect.Descriptor instead.
 func (*RemovePeerResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{19}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{20}
 }
 
 type TransferLeadershipRequest struct {
@@ -1454,7 +1525,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[20]
+	mi := &file_rota_v1_operator_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1537,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[20]
+	mi := &file_rota_v1_operator_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1550,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{20}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -1498,7 +1569,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[21]
+	mi := &file_rota_v1_operator_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1581,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[21]
+	mi := &file_rota_v1_operator_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1594,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{21}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -1546,7 +1617,7 @@ type GetStateHashRequest struct {
 
 func (x *GetStateHashRequest) Reset() {
 	*x = GetStateHashRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	mi := &file_rota_v1_operator_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1629,7 @@ func (x *GetStateHashRequest) String() string {
 func (*GetStateHashRequest) ProtoMessage() {}
 
 func (x *GetStateHashRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[22]
+	mi := &file_rota_v1_operator_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1642,7 @@ func (x *GetStateHashRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateHashRequest.ProtoReflect.Descriptor instead.
 func (*GetStateHashRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{22}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetStateHashRequest) GetMinIndex() uint64 {
@@ -1594,7 +1665,7 @@ type GetStateHashResponse struct {
 
 func (x *GetStateHashResponse) Reset() {
 	*x = GetStateHashResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	mi := &file_rota_v1_operator_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1677,7 @@ func (x *GetStateHashResponse) String() string {
 func (*GetStateHashResponse) ProtoMessage() {}
 
 func (x *GetStateHashResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[23]
+	mi := &file_rota_v1_operator_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1690,7 @@ func (x *GetStateHashResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateHashResponse.ProtoReflect.Descriptor instead.
 func (*GetStateHashResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{23}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetStateHashResponse) GetServerId() string {
@@ -1651,7 +1722,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[24]
+	mi := &file_rota_v1_operator_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1734,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[24]
+	mi := &file_rota_v1_operator_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1747,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{24}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{25}
 }
 
 type TakeSnapshotResponse struct {
@@ -1689,7 +1760,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[25]
+	mi := &file_rota_v1_operator_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1772,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[25]
+	mi := &file_rota_v1_operator_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1785,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{25}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TakeSnapshotResponse) GetIndex() uint64 {
@@ -1751,7 +1822,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_rota_v1_operator_proto_msgTypes[26]
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1834,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[26]
+	mi := &file_rota_v1_operator_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1847,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{26}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Namespace) GetName() string {
@@ -1843,7 +1914,7 @@ type NamespaceLimits struct {
 
 func (x *NamespaceLimits) Reset() {
 	*x = NamespaceLimits{}
-	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1926,7 @@ func (x *NamespaceLimits) String() string {
 func (*NamespaceLimits) ProtoMessage() {}
 
 func (x *NamespaceLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[27]
+	mi := &file_rota_v1_operator_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1939,7 @@ func (x *NamespaceLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLimits.ProtoReflect.Descriptor instead.
 func (*NamespaceLimits) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{27}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *NamespaceLimits) GetQueuedActions() uint32 {
@@ -1911,7 +1982,7 @@ type NamespaceHeld struct {
 
 func (x *NamespaceHeld) Reset() {
 	*x = NamespaceHeld{}
-	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +1994,7 @@ func (x *NamespaceHeld) String() string {
 func (*NamespaceHeld) ProtoMessage() {}
 
 func (x *NamespaceHeld) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[28]
+	mi := &file_rota_v1_operator_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2007,7 @@ func (x *NamespaceHeld) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceHeld.ProtoReflect.Descriptor instead.
 func (*NamespaceHeld) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{28}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NamespaceHeld) GetRunningActions() uint64 {
@@ -1981,7 +2052,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_rota_v1_operator_proto_msgTypes[29]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2064,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[29]
+	mi := &file_rota_v1_operator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2077,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{29}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NamespaceUsage) GetCoreSeconds() float64 {
@@ -2067,7 +2138,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[30]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2150,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[30]
+	mi := &file_rota_v1_operator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2163,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{30}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CreateNamespaceRequest) GetName() string {
@@ -2110,7 +2181,7 @@ type CreateNamespaceResponse struct {
 
 func (x *CreateNamespaceResponse) Reset() {
 	*x = CreateNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[31]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2193,7 @@ func (x *CreateNamespaceResponse) String() string {
 func (*CreateNamespaceResponse) ProtoMessage() {}
 
 func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[31]
+	mi := &file_rota_v1_operator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2206,7 @@ func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{31}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
 }
 
 type ListNamespacesRequest struct {
@@ -2148,7 +2219,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[32]
+	mi := &file_rota_v1_operator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2231,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[32]
+	mi := &file_rota_v1_operator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2244,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{32}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListNamespacesRequest) GetAllowStale() bool {
@@ -2192,7 +2263,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[33]
+	mi := &file_rota_v1_operator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2275,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[33]
+	mi := &file_rota_v1_operator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2288,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{33}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -2243,7 +2314,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[34]
+	mi := &file_rota_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2326,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[34]
+	mi := &file_rota_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2339,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{34}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdateNamespaceRequest) GetName() string {
@@ -2323,7 +2394,7 @@ type UpdateNamespaceResponse struct {
 
 func (x *UpdateNamespaceResponse) Reset() {
 	*x = UpdateNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[35]
+	mi := &file_rota_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2406,7 @@ func (x *UpdateNamespaceResponse) String() string {
 func (*UpdateNamespaceResponse) ProtoMessage() {}
 
 func (x *UpdateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[35]
+	mi := &file_rota_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2419,7 @@ func (x *UpdateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{35}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateNamespaceResponse) GetNamespace() *Namespace {
@@ -2367,7 +2438,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[36]
+	mi := &file_rota_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2450,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[36]
+	mi := &file_rota_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2463,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{36}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -2410,7 +2481,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[37]
+	mi := &file_rota_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2493,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[37]
+	mi := &file_rota_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2506,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{37}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 type Pool struct {
@@ -2456,7 +2527,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_rota_v1_operator_proto_msgTypes[38]
+	mi := &file_rota_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +2539,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[38]
+	mi := &file_rota_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +2552,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{38}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Pool) GetName() string {
@@ -2536,7 +2607,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[39]
+	mi := &file_rota_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2619,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[39]
+	mi := &file_rota_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2632,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListPoolsRequest) GetAllowStale() bool {
@@ -2580,7 +2651,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[40]
+	mi := &file_rota_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2663,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[40]
+	mi := &file_rota_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2676,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListPoolsResponse) GetPools() []*Pool {
@@ -2624,7 +2695,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[41]
+	mi := &file_rota_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2707,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[41]
+	mi := &file_rota_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2720,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DeletePoolRequest) GetName() string {
@@ -2667,7 +2738,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[42]
+	mi := &file_rota_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2750,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[42]
+	mi := &file_rota_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2763,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 type ResumePoolRequest struct {
@@ -2704,7 +2775,7 @@ type ResumePoolRequest struct {
 
 func (x *ResumePoolRequest) Reset() {
 	*x = ResumePoolRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[43]
+	mi := &file_rota_v1_operator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2787,7 @@ func (x *ResumePoolRequest) String() string {
 func (*ResumePoolRequest) ProtoMessage() {}
 
 func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[43]
+	mi := &file_rota_v1_operator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2800,7 @@ func (x *ResumePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolRequest.ProtoReflect.Descriptor instead.
 func (*ResumePoolRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ResumePoolRequest) GetName() string {
@@ -2747,7 +2818,7 @@ type ResumePoolResponse struct {
 
 func (x *ResumePoolResponse) Reset() {
 	*x = ResumePoolResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[44]
+	mi := &file_rota_v1_operator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +2830,7 @@ func (x *ResumePoolResponse) String() string {
 func (*ResumePoolResponse) ProtoMessage() {}
 
 func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[44]
+	mi := &file_rota_v1_operator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +2843,7 @@ func (x *ResumePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoolResponse.ProtoReflect.Descriptor instead.
 func (*ResumePoolResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
 type RaiseLevelRequest struct {
@@ -2785,7 +2856,7 @@ type RaiseLevelRequest struct {
 
 func (x *RaiseLevelRequest) Reset() {
 	*x = RaiseLevelRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[45]
+	mi := &file_rota_v1_operator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +2868,7 @@ func (x *RaiseLevelRequest) String() string {
 func (*RaiseLevelRequest) ProtoMessage() {}
 
 func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[45]
+	mi := &file_rota_v1_operator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +2881,7 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
 func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RaiseLevelRequest) GetLevel() uint32 {
@@ -2830,7 +2901,7 @@ type RaiseLevelResponse struct {
 
 func (x *RaiseLevelResponse) Reset() {
 	*x = RaiseLevelResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[46]
+	mi := &file_rota_v1_operator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2913,7 @@ func (x *RaiseLevelResponse) String() string {
 func (*RaiseLevelResponse) ProtoMessage() {}
 
 func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[46]
+	mi := &file_rota_v1_operator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2926,7 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
 func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RaiseLevelResponse) GetLevel() uint32 {
@@ -2873,7 +2944,7 @@ type GetUpgradeRequest struct {
 
 func (x *GetUpgradeRequest) Reset() {
 	*x = GetUpgradeRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[47]
+	mi := &file_rota_v1_operator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2956,7 @@ func (x *GetUpgradeRequest) String() string {
 func (*GetUpgradeRequest) ProtoMessage() {}
 
 func (x *GetUpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[47]
+	mi := &file_rota_v1_operator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2969,7 @@ func (x *GetUpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUpgradeRequest.ProtoReflect.Descriptor instead.
 func (*GetUpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{48}
 }
 
 type GetUpgradeResponse struct {
@@ -2916,7 +2987,7 @@ type GetUpgradeResponse struct {
 
 func (x *GetUpgradeResponse) Reset() {
 	*x = GetUpgradeResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[48]
+	mi := &file_rota_v1_operator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +2999,7 @@ func (x *GetUpgradeResponse) String() string {
 func (*GetUpgradeResponse) ProtoMessage() {}
 
 func (x *GetUpgradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[48]
+	mi := &file_rota_v1_operator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +3012,7 @@ func (x *GetUpgradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUpgradeResponse.ProtoReflect.Descriptor instead.
 func (*GetUpgradeResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{48}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetUpgradeResponse) GetLevel() uint32 {
@@ -2990,7 +3061,7 @@ type ServerRelease struct {
 
 func (x *ServerRelease) Reset() {
 	*x = ServerRelease{}
-	mi := &file_rota_v1_operator_proto_msgTypes[49]
+	mi := &file_rota_v1_operator_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3073,7 @@ func (x *ServerRelease) String() string {
 func (*ServerRelease) ProtoMessage() {}
 
 func (x *ServerRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[49]
+	mi := &file_rota_v1_operator_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3086,7 @@ func (x *ServerRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerRelease.ProtoReflect.Descriptor instead.
 func (*ServerRelease) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{49}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ServerRelease) GetId() string {
@@ -3068,7 +3139,7 @@ type GetAutopilotRequest struct {
 
 func (x *GetAutopilotRequest) Reset() {
 	*x = GetAutopilotRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[50]
+	mi := &file_rota_v1_operator_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3151,7 @@ func (x *GetAutopilotRequest) String() string {
 func (*GetAutopilotRequest) ProtoMessage() {}
 
 func (x *GetAutopilotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[50]
+	mi := &file_rota_v1_operator_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3164,7 @@ func (x *GetAutopilotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAutopilotRequest.ProtoReflect.Descriptor instead.
 func (*GetAutopilotRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{50}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{51}
 }
 
 type GetAutopilotResponse struct {
@@ -3114,7 +3185,7 @@ type GetAutopilotResponse struct {
 
 func (x *GetAutopilotResponse) Reset() {
 	*x = GetAutopilotResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[51]
+	mi := &file_rota_v1_operator_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3197,7 @@ func (x *GetAutopilotResponse) String() string {
 func (*GetAutopilotResponse) ProtoMessage() {}
 
 func (x *GetAutopilotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[51]
+	mi := &file_rota_v1_operator_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3210,7 @@ func (x *GetAutopilotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAutopilotResponse.ProtoReflect.Descriptor instead.
 func (*GetAutopilotResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{51}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetAutopilotResponse) GetHealthy() bool {
@@ -3213,7 +3284,7 @@ type AutopilotServer struct {
 
 func (x *AutopilotServer) Reset() {
 	*x = AutopilotServer{}
-	mi := &file_rota_v1_operator_proto_msgTypes[52]
+	mi := &file_rota_v1_operator_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3296,7 @@ func (x *AutopilotServer) String() string {
 func (*AutopilotServer) ProtoMessage() {}
 
 func (x *AutopilotServer) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[52]
+	mi := &file_rota_v1_operator_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3309,7 @@ func (x *AutopilotServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AutopilotServer.ProtoReflect.Descriptor instead.
 func (*AutopilotServer) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{52}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AutopilotServer) GetId() string {
@@ -3321,7 +3392,7 @@ type GossipMember struct {
 
 func (x *GossipMember) Reset() {
 	*x = GossipMember{}
-	mi := &file_rota_v1_operator_proto_msgTypes[53]
+	mi := &file_rota_v1_operator_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3333,7 +3404,7 @@ func (x *GossipMember) String() string {
 func (*GossipMember) ProtoMessage() {}
 
 func (x *GossipMember) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[53]
+	mi := &file_rota_v1_operator_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3346,7 +3417,7 @@ func (x *GossipMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GossipMember.ProtoReflect.Descriptor instead.
 func (*GossipMember) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{53}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GossipMember) GetName() string {
@@ -3395,7 +3466,7 @@ type ListGossipKeysRequest struct {
 
 func (x *ListGossipKeysRequest) Reset() {
 	*x = ListGossipKeysRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[54]
+	mi := &file_rota_v1_operator_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3407,7 +3478,7 @@ func (x *ListGossipKeysRequest) String() string {
 func (*ListGossipKeysRequest) ProtoMessage() {}
 
 func (x *ListGossipKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[54]
+	mi := &file_rota_v1_operator_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3420,7 +3491,7 @@ func (x *ListGossipKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGossipKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListGossipKeysRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{54}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListGossipKeysRequest) GetAllowStale() bool {
@@ -3439,7 +3510,7 @@ type ListGossipKeysResponse struct {
 
 func (x *ListGossipKeysResponse) Reset() {
 	*x = ListGossipKeysResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[55]
+	mi := &file_rota_v1_operator_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3522,7 @@ func (x *ListGossipKeysResponse) String() string {
 func (*ListGossipKeysResponse) ProtoMessage() {}
 
 func (x *ListGossipKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[55]
+	mi := &file_rota_v1_operator_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3535,7 @@ func (x *ListGossipKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGossipKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListGossipKeysResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{55}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListGossipKeysResponse) GetMembers() []*GossipMember {
@@ -3487,7 +3558,7 @@ type ChangeGossipKeysRequest struct {
 
 func (x *ChangeGossipKeysRequest) Reset() {
 	*x = ChangeGossipKeysRequest{}
-	mi := &file_rota_v1_operator_proto_msgTypes[56]
+	mi := &file_rota_v1_operator_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3570,7 @@ func (x *ChangeGossipKeysRequest) String() string {
 func (*ChangeGossipKeysRequest) ProtoMessage() {}
 
 func (x *ChangeGossipKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[56]
+	mi := &file_rota_v1_operator_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3583,7 @@ func (x *ChangeGossipKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeGossipKeysRequest.ProtoReflect.Descriptor instead.
 func (*ChangeGossipKeysRequest) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{56}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ChangeGossipKeysRequest) GetOperation() ChangeGossipKeysRequest_Operation {
@@ -3548,7 +3619,7 @@ type ChangeGossipKeysResponse struct {
 
 func (x *ChangeGossipKeysResponse) Reset() {
 	*x = ChangeGossipKeysResponse{}
-	mi := &file_rota_v1_operator_proto_msgTypes[57]
+	mi := &file_rota_v1_operator_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3631,7 @@ func (x *ChangeGossipKeysResponse) String() string {
 func (*ChangeGossipKeysResponse) ProtoMessage() {}
 
 func (x *ChangeGossipKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_rota_v1_operator_proto_msgTypes[57]
+	mi := &file_rota_v1_operator_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3644,7 @@ func (x *ChangeGossipKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeGossipKeysResponse.ProtoReflect.Descriptor instead.
 func (*ChangeGossipKeysResponse) Descriptor() ([]byte, []int) {
-	return file_rota_v1_operator_proto_rawDescGZIP(), []int{57}
+	return file_rota_v1_operator_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangeGossipKeysResponse) GetId() string {
@@ -3595,7 +3666,7 @@ var File_rota_v1_operator_proto protoreflect.FileDescriptor
 const file_rota_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"\x16rota/v1/operator.proto\x12\arota.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\x95\x06\n" +
+	"\x10GetStatusRequest\"\xd4\x06\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -3618,7 +3689,13 @@ const file_rota_v1_operator_proto_rawDesc = "" +
 	"\x0elease_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\rleaseDuration\x12<\n" +
 	"\flease_margin\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\vleaseMargin\x12*\n" +
 	"\x11feature_level_max\x18\x13 \x01(\rR\x0ffeatureLevelMax\x12,\n" +
-	"\x06origin\x18\x14 \x01(\v2\x14.rota.v1.StateOriginR\x06origin\"\xe6\x01\n" +
+	"\x06origin\x18\x14 \x01(\v2\x14.rota.v1.StateOriginR\x06origin\x12=\n" +
+	"\x0estaged_restore\x18\x15 \x01(\v2\x16.rota.v1.StagedRestoreR\rstagedRestore\"r\n" +
+	"\rStagedRestore\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\rR\x05parts\x12;\n" +
+	"\vexpire_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\xe6\x01\n" +
 	"\vStateOrigin\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.rota.v1.StateOrigin.KindR\x04kind\x12\x1d\n" +
 	"\n" +
@@ -3887,149 +3964,152 @@ func file_rota_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_rota_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_rota_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_rota_v1_operator_proto_goTypes = []any{
 	(StateOrigin_Kind)(0),                  // 0: rota.v1.StateOrigin.Kind
 	(GossipMember_Role)(0),                 // 1: rota.v1.GossipMember.Role
 	(ChangeGossipKeysRequest_Operation)(0), // 2: rota.v1.ChangeGossipKeysRequest.Operation
 	(*GetStatusRequest)(nil),               // 3: rota.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),              // 4: rota.v1.GetStatusResponse
-	(*StateOrigin)(nil),                    // 5: rota.v1.StateOrigin
-	(*BackupHeader)(nil),                   // 6: rota.v1.BackupHeader
-	(*SaveSnapshotRequest)(nil),            // 7: rota.v1.SaveSnapshotRequest
-	(*SaveSnapshotResponse)(nil),           // 8: rota.v1.SaveSnapshotResponse
-	(*BackupTrailer)(nil),                  // 9: rota.v1.BackupTrailer
-	(*StageRestoreRequest)(nil),            // 10: rota.v1.StageRestoreRequest
-	(*StageRestoreResponse)(nil),           // 11: rota.v1.StageRestoreResponse
-	(*CommitRestoreRequest)(nil),           // 12: rota.v1.CommitRestoreRequest
-	(*CommitRestoreResponse)(nil),          // 13: rota.v1.CommitRestoreResponse
-	(*Peer)(nil),                           // 14: rota.v1.Peer
-	(*ListPeersRequest)(nil),               // 15: rota.v1.ListPeersRequest
-	(*ListPeersResponse)(nil),              // 16: rota.v1.ListPeersResponse
-	(*AddPeerRequest)(nil),                 // 17: rota.v1.AddPeerRequest
-	(*AddPeerResponse)(nil),                // 18: rota.v1.AddPeerResponse
-	(*MovePeerRequest)(nil),                // 19: rota.v1.MovePeerRequest
-	(*MovePeerResponse)(nil),               // 20: rota.v1.MovePeerResponse
-	(*RemovePeerRequest)(nil),              // 21: rota.v1.RemovePeerRequest
-	(*RemovePeerResponse)(nil),             // 22: rota.v1.RemovePeerResponse
-	(*TransferLeadershipRequest)(nil),      // 23: rota.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil),     // 24: rota.v1.TransferLeadershipResponse
-	(*GetStateHashRequest)(nil),            // 25: rota.v1.GetStateHashRequest
-	(*GetStateHashResponse)(nil),           // 26: rota.v1.GetStateHashResponse
-	(*TakeSnapshotRequest)(nil),            // 27: rota.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),           // 28: rota.v1.TakeSnapshotResponse
-	(*Namespace)(nil),                      // 29: rota.v1.Namespace
-	(*NamespaceLimits)(nil),                // 30: rota.v1.NamespaceLimits
-	(*NamespaceHeld)(nil),                  // 31: rota.v1.NamespaceHeld
-	(*NamespaceUsage)(nil),                 // 32: rota.v1.NamespaceUsage
-	(*CreateNamespaceRequest)(nil),         // 33: rota.v1.CreateNamespaceRequest
-	(*CreateNamespaceResponse)(nil),        // 34: rota.v1.CreateNamespaceResponse
-	(*ListNamespacesRequest)(nil),          // 35: rota.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),         // 36: rota.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),         // 37: rota.v1.UpdateNamespaceRequest
-	(*UpdateNamespaceResponse)(nil),        // 38: rota.v1.UpdateNamespaceResponse
-	(*DeleteNamespaceRequest)(nil),         // 39: rota.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),        // 40: rota.v1.DeleteNamespaceResponse
-	(*Pool)(nil),                           // 41: rota.v1.Pool
-	(*ListPoolsRequest)(nil),               // 42: rota.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),              // 43: rota.v1.ListPoolsResponse
-	(*DeletePoolRequest)(nil),              // 44: rota.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),             // 45: rota.v1.DeletePoolResponse
-	(*ResumePoolRequest)(nil),              // 46: rota.v1.ResumePoolRequest
-	(*ResumePoolResponse)(nil),             // 47: rota.v1.ResumePoolResponse
-	(*RaiseLevelRequest)(nil),              // 48: rota.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),             // 49: rota.v1.RaiseLevelResponse
-	(*GetUpgradeRequest)(nil),              // 50: rota.v1.GetUpgradeRequest
-	(*GetUpgradeResponse)(nil),             // 51: rota.v1.GetUpgradeResponse
-	(*ServerRelease)(nil),                  // 52: rota.v1.ServerRelease
-	(*GetAutopilotRequest)(nil),            // 53: rota.v1.GetAutopilotRequest
-	(*GetAutopilotResponse)(nil),           // 54: rota.v1.GetAutopilotResponse
-	(*AutopilotServer)(nil),                // 55: rota.v1.AutopilotServer
-	(*GossipMember)(nil),                   // 56: rota.v1.GossipMember
-	(*ListGossipKeysRequest)(nil),          // 57: rota.v1.ListGossipKeysRequest
-	(*ListGossipKeysResponse)(nil),         // 58: rota.v1.ListGossipKeysResponse
-	(*ChangeGossipKeysRequest)(nil),        // 59: rota.v1.ChangeGossipKeysRequest
-	(*ChangeGossipKeysResponse)(nil),       // 60: rota.v1.ChangeGossipKeysResponse
-	(*timestamppb.Timestamp)(nil),          // 61: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),            // 62: google.protobuf.Duration
+	(*StagedRestore)(nil),                  // 5: rota.v1.StagedRestore
+	(*StateOrigin)(nil),                    // 6: rota.v1.StateOrigin
+	(*BackupHeader)(nil),                   // 7: rota.v1.BackupHeader
+	(*SaveSnapshotRequest)(nil),            // 8: rota.v1.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),           // 9: rota.v1.SaveSnapshotResponse
+	(*BackupTrailer)(nil),                  // 10: rota.v1.BackupTrailer
+	(*StageRestoreRequest)(nil),            // 11: rota.v1.StageRestoreRequest
+	(*StageRestoreResponse)(nil),           // 12: rota.v1.StageRestoreResponse
+	(*CommitRestoreRequest)(nil),           // 13: rota.v1.CommitRestoreRequest
+	(*CommitRestoreResponse)(nil),          // 14: rota.v1.CommitRestoreResponse
+	(*Peer)(nil),                           // 15: rota.v1.Peer
+	(*ListPeersRequest)(nil),               // 16: rota.v1.ListPeersRequest
+	(*ListPeersResponse)(nil),              // 17: rota.v1.ListPeersResponse
+	(*AddPeerRequest)(nil),                 // 18: rota.v1.AddPeerRequest
+	(*AddPeerResponse)(nil),                // 19: rota.v1.AddPeerResponse
+	(*MovePeerRequest)(nil),                // 20: rota.v1.MovePeerRequest
+	(*MovePeerResponse)(nil),               // 21: rota.v1.MovePeerResponse
+	(*RemovePeerRequest)(nil),              // 22: rota.v1.RemovePeerRequest
+	(*RemovePeerResponse)(nil),             // 23: rota.v1.RemovePeerResponse
+	(*TransferLeadershipRequest)(nil),      // 24: rota.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil),     // 25: rota.v1.TransferLeadershipResponse
+	(*GetStateHashRequest)(nil),            // 26: rota.v1.GetStateHashRequest
+	(*GetStateHashResponse)(nil),           // 27: rota.v1.GetStateHashResponse
+	(*TakeSnapshotRequest)(nil),            // 28: rota.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),           // 29: rota.v1.TakeSnapshotResponse
+	(*Namespace)(nil),                      // 30: rota.v1.Namespace
+	(*NamespaceLimits)(nil),                // 31: rota.v1.NamespaceLimits
+	(*NamespaceHeld)(nil),                  // 32: rota.v1.NamespaceHeld
+	(*NamespaceUsage)(nil),                 // 33: rota.v1.NamespaceUsage
+	(*CreateNamespaceRequest)(nil),         // 34: rota.v1.CreateNamespaceRequest
+	(*CreateNamespaceResponse)(nil),        // 35: rota.v1.CreateNamespaceResponse
+	(*ListNamespacesRequest)(nil),          // 36: rota.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),         // 37: rota.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),         // 38: rota.v1.UpdateNamespaceRequest
+	(*UpdateNamespaceResponse)(nil),        // 39: rota.v1.UpdateNamespaceResponse
+	(*DeleteNamespaceRequest)(nil),         // 40: rota.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),        // 41: rota.v1.DeleteNamespaceResponse
+	(*Pool)(nil),                           // 42: rota.v1.Pool
+	(*ListPoolsRequest)(nil),               // 43: rota.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),              // 44: rota.v1.ListPoolsResponse
+	(*DeletePoolRequest)(nil),              // 45: rota.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),             // 46: rota.v1.DeletePoolResponse
+	(*ResumePoolRequest)(nil),              // 47: rota.v1.ResumePoolRequest
+	(*ResumePoolResponse)(nil),             // 48: rota.v1.ResumePoolResponse
+	(*RaiseLevelRequest)(nil),              // 49: rota.v1.RaiseLevelRequest
+	(*RaiseLevelResponse)(nil),             // 50: rota.v1.RaiseLevelResponse
+	(*GetUpgradeRequest)(nil),              // 51: rota.v1.GetUpgradeRequest
+	(*GetUpgradeResponse)(nil),             // 52: rota.v1.GetUpgradeResponse
+	(*ServerRelease)(nil),                  // 53: rota.v1.ServerRelease
+	(*GetAutopilotRequest)(nil),            // 54: rota.v1.GetAutopilotRequest
+	(*GetAutopilotResponse)(nil),           // 55: rota.v1.GetAutopilotResponse
+	(*AutopilotServer)(nil),                // 56: rota.v1.AutopilotServer
+	(*GossipMember)(nil),                   // 57: rota.v1.GossipMember
+	(*ListGossipKeysRequest)(nil),          // 58: rota.v1.ListGossipKeysRequest
+	(*ListGossipKeysResponse)(nil),         // 59: rota.v1.ListGossipKeysResponse
+	(*ChangeGossipKeysRequest)(nil),        // 60: rota.v1.ChangeGossipKeysRequest
+	(*ChangeGossipKeysResponse)(nil),       // 61: rota.v1.ChangeGossipKeysResponse
+	(*timestamppb.Timestamp)(nil),          // 62: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),            // 63: google.protobuf.Duration
 }
 var file_rota_v1_operator_proto_depIdxs = []int32{
-	61, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
-	62, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
-	62, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
-	5,  // 3: rota.v1.GetStatusResponse.origin:type_name -> rota.v1.StateOrigin
-	0,  // 4: rota.v1.StateOrigin.kind:type_name -> rota.v1.StateOrigin.Kind
-	61, // 5: rota.v1.StateOrigin.time:type_name -> google.protobuf.Timestamp
-	61, // 6: rota.v1.BackupHeader.time:type_name -> google.protobuf.Timestamp
-	6,  // 7: rota.v1.SaveSnapshotResponse.header:type_name -> rota.v1.BackupHeader
-	9,  // 8: rota.v1.SaveSnapshotResponse.trailer:type_name -> rota.v1.BackupTrailer
-	14, // 9: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
-	32, // 10: rota.v1.Namespace.usage:type_name -> rota.v1.NamespaceUsage
-	30, // 11: rota.v1.Namespace.limits:type_name -> rota.v1.NamespaceLimits
-	31, // 12: rota.v1.Namespace.held:type_name -> rota.v1.NamespaceHeld
-	29, // 13: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
-	29, // 14: rota.v1.UpdateNamespaceResponse.namespace:type_name -> rota.v1.Namespace
-	41, // 15: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
-	52, // 16: rota.v1.GetUpgradeResponse.servers:type_name -> rota.v1.ServerRelease
-	62, // 17: rota.v1.GetAutopilotResponse.promote_after:type_name -> google.protobuf.Duration
-	62, // 18: rota.v1.GetAutopilotResponse.remove_after:type_name -> google.protobuf.Duration
-	55, // 19: rota.v1.GetAutopilotResponse.servers:type_name -> rota.v1.AutopilotServer
-	62, // 20: rota.v1.AutopilotServer.since:type_name -> google.protobuf.Duration
-	1,  // 21: rota.v1.GossipMember.role:type_name -> rota.v1.GossipMember.Role
-	56, // 22: rota.v1.ListGossipKeysResponse.members:type_name -> rota.v1.GossipMember
-	2,  // 23: rota.v1.ChangeGossipKeysRequest.operation:type_name -> rota.v1.ChangeGossipKeysRequest.Operation
-	56, // 24: rota.v1.ChangeGossipKeysResponse.members:type_name -> rota.v1.GossipMember
-	3,  // 25: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
-	15, // 26: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
-	17, // 27: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
-	19, // 28: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
-	21, // 29: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
-	23, // 30: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
-	25, // 31: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
-	27, // 32: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
-	7,  // 33: rota.v1.OperatorService.SaveSnapshot:input_type -> rota.v1.SaveSnapshotRequest
-	10, // 34: rota.v1.OperatorService.StageRestore:input_type -> rota.v1.StageRestoreRequest
-	12, // 35: rota.v1.OperatorService.CommitRestore:input_type -> rota.v1.CommitRestoreRequest
-	33, // 36: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
-	35, // 37: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
-	37, // 38: rota.v1.OperatorService.UpdateNamespace:input_type -> rota.v1.UpdateNamespaceRequest
-	39, // 39: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
-	42, // 40: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
-	44, // 41: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
-	46, // 42: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
-	48, // 43: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
-	50, // 44: rota.v1.OperatorService.GetUpgrade:input_type -> rota.v1.GetUpgradeRequest
-	53, // 45: rota.v1.OperatorService.GetAutopilot:input_type -> rota.v1.GetAutopilotRequest
-	57, // 46: rota.v1.OperatorService.ListGossipKeys:input_type -> rota.v1.ListGossipKeysRequest
-	59, // 47: rota.v1.OperatorService.ChangeGossipKeys:input_type -> rota.v1.ChangeGossipKeysRequest
-	4,  // 48: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
-	16, // 49: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
-	18, // 50: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
-	20, // 51: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
-	22, // 52: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
-	24, // 53: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
-	26, // 54: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
-	28, // 55: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
-	8,  // 56: rota.v1.OperatorService.SaveSnapshot:output_type -> rota.v1.SaveSnapshotResponse
-	11, // 57: rota.v1.OperatorService.StageRestore:output_type -> rota.v1.StageRestoreResponse
-	13, // 58: rota.v1.OperatorService.CommitRestore:output_type -> rota.v1.CommitRestoreResponse
-	34, // 59: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
-	36, // 60: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
-	38, // 61: rota.v1.OperatorService.UpdateNamespace:output_type -> rota.v1.UpdateNamespaceResponse
-	40, // 62: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
-	43, // 63: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
-	45, // 64: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
-	47, // 65: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
-	49, // 66: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
-	51, // 67: rota.v1.OperatorService.GetUpgrade:output_type -> rota.v1.GetUpgradeResponse
-	54, // 68: rota.v1.OperatorService.GetAutopilot:output_type -> rota.v1.GetAutopilotResponse
-	58, // 69: rota.v1.OperatorService.ListGossipKeys:output_type -> rota.v1.ListGossipKeysResponse
-	60, // 70: rota.v1.OperatorService.ChangeGossipKeys:output_type -> rota.v1.ChangeGossipKeysResponse
-	48, // [48:71] is the sub-list for method output_type
-	25, // [25:48] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	62, // 0: rota.v1.GetStatusResponse.log_time:type_name -> google.protobuf.Timestamp
+	63, // 1: rota.v1.GetStatusResponse.lease_duration:type_name -> google.protobuf.Duration
+	63, // 2: rota.v1.GetStatusResponse.lease_margin:type_name -> google.protobuf.Duration
+	6,  // 3: rota.v1.GetStatusResponse.origin:type_name -> rota.v1.StateOrigin
+	5,  // 4: rota.v1.GetStatusResponse.staged_restore:type_name -> rota.v1.StagedRestore
+	62, // 5: rota.v1.StagedRestore.expire_time:type_name -> google.protobuf.Timestamp
+	0,  // 6: rota.v1.StateOrigin.kind:type_name -> rota.v1.StateOrigin.Kind
+	62, // 7: rota.v1.StateOrigin.time:type_name -> google.protobuf.Timestamp
+	62, // 8: rota.v1.BackupHeader.time:type_name -> google.protobuf.Timestamp
+	7,  // 9: rota.v1.SaveSnapshotResponse.header:type_name -> rota.v1.BackupHeader
+	10, // 10: rota.v1.SaveSnapshotResponse.trailer:type_name -> rota.v1.BackupTrailer
+	15, // 11: rota.v1.ListPeersResponse.peers:type_name -> rota.v1.Peer
+	33, // 12: rota.v1.Namespace.usage:type_name -> rota.v1.NamespaceUsage
+	31, // 13: rota.v1.Namespace.limits:type_name -> rota.v1.NamespaceLimits
+	32, // 14: rota.v1.Namespace.held:type_name -> rota.v1.NamespaceHeld
+	30, // 15: rota.v1.ListNamespacesResponse.namespaces:type_name -> rota.v1.Namespace
+	30, // 16: rota.v1.UpdateNamespaceResponse.namespace:type_name -> rota.v1.Namespace
+	42, // 17: rota.v1.ListPoolsResponse.pools:type_name -> rota.v1.Pool
+	53, // 18: rota.v1.GetUpgradeResponse.servers:type_name -> rota.v1.ServerRelease
+	63, // 19: rota.v1.GetAutopilotResponse.promote_after:type_name -> google.protobuf.Duration
+	63, // 20: rota.v1.GetAutopilotResponse.remove_after:type_name -> google.protobuf.Duration
+	56, // 21: rota.v1.GetAutopilotResponse.servers:type_name -> rota.v1.AutopilotServer
+	63, // 22: rota.v1.AutopilotServer.since:type_name -> google.protobuf.Duration
+	1,  // 23: rota.v1.GossipMember.role:type_name -> rota.v1.GossipMember.Role
+	57, // 24: rota.v1.ListGossipKeysResponse.members:type_name -> rota.v1.GossipMember
+	2,  // 25: rota.v1.ChangeGossipKeysRequest.operation:type_name -> rota.v1.ChangeGossipKeysRequest.Operation
+	57, // 26: rota.v1.ChangeGossipKeysResponse.members:type_name -> rota.v1.GossipMember
+	3,  // 27: rota.v1.OperatorService.GetStatus:input_type -> rota.v1.GetStatusRequest
+	16, // 28: rota.v1.OperatorService.ListPeers:input_type -> rota.v1.ListPeersRequest
+	18, // 29: rota.v1.OperatorService.AddPeer:input_type -> rota.v1.AddPeerRequest
+	20, // 30: rota.v1.OperatorService.MovePeer:input_type -> rota.v1.MovePeerRequest
+	22, // 31: rota.v1.OperatorService.RemovePeer:input_type -> rota.v1.RemovePeerRequest
+	24, // 32: rota.v1.OperatorService.TransferLeadership:input_type -> rota.v1.TransferLeadershipRequest
+	26, // 33: rota.v1.OperatorService.GetStateHash:input_type -> rota.v1.GetStateHashRequest
+	28, // 34: rota.v1.OperatorService.TakeSnapshot:input_type -> rota.v1.TakeSnapshotRequest
+	8,  // 35: rota.v1.OperatorService.SaveSnapshot:input_type -> rota.v1.SaveSnapshotRequest
+	11, // 36: rota.v1.OperatorService.StageRestore:input_type -> rota.v1.StageRestoreRequest
+	13, // 37: rota.v1.OperatorService.CommitRestore:input_type -> rota.v1.CommitRestoreRequest
+	34, // 38: rota.v1.OperatorService.CreateNamespace:input_type -> rota.v1.CreateNamespaceRequest
+	36, // 39: rota.v1.OperatorService.ListNamespaces:input_type -> rota.v1.ListNamespacesRequest
+	38, // 40: rota.v1.OperatorService.UpdateNamespace:input_type -> rota.v1.UpdateNamespaceRequest
+	40, // 41: rota.v1.OperatorService.DeleteNamespace:input_type -> rota.v1.DeleteNamespaceRequest
+	43, // 42: rota.v1.OperatorService.ListPools:input_type -> rota.v1.ListPoolsRequest
+	45, // 43: rota.v1.OperatorService.DeletePool:input_type -> rota.v1.DeletePoolRequest
+	47, // 44: rota.v1.OperatorService.ResumePool:input_type -> rota.v1.ResumePoolRequest
+	49, // 45: rota.v1.OperatorService.RaiseLevel:input_type -> rota.v1.RaiseLevelRequest
+	51, // 46: rota.v1.OperatorService.GetUpgrade:input_type -> rota.v1.GetUpgradeRequest
+	54, // 47: rota.v1.OperatorService.GetAutopilot:input_type -> rota.v1.GetAutopilotRequest
+	58, // 48: rota.v1.OperatorService.ListGossipKeys:input_type -> rota.v1.ListGossipKeysRequest
+	60, // 49: rota.v1.OperatorService.ChangeGossipKeys:input_type -> rota.v1.ChangeGossipKeysRequest
+	4,  // 50: rota.v1.OperatorService.GetStatus:output_type -> rota.v1.GetStatusResponse
+	17, // 51: rota.v1.OperatorService.ListPeers:output_type -> rota.v1.ListPeersResponse
+	19, // 52: rota.v1.OperatorService.AddPeer:output_type -> rota.v1.AddPeerResponse
+	21, // 53: rota.v1.OperatorService.MovePeer:output_type -> rota.v1.MovePeerResponse
+	23, // 54: rota.v1.OperatorService.RemovePeer:output_type -> rota.v1.RemovePeerResponse
+	25, // 55: rota.v1.OperatorService.TransferLeadership:output_type -> rota.v1.TransferLeadershipResponse
+	27, // 56: rota.v1.OperatorService.GetStateHash:output_type -> rota.v1.GetStateHashResponse
+	29, // 57: rota.v1.OperatorService.TakeSnapshot:output_type -> rota.v1.TakeSnapshotResponse
+	9,  // 58: rota.v1.OperatorService.SaveSnapshot:output_type -> rota.v1.SaveSnapshotResponse
+	12, // 59: rota.v1.OperatorService.StageRestore:output_type -> rota.v1.StageRestoreResponse
+	14, // 60: rota.v1.OperatorService.CommitRestore:output_type -> rota.v1.CommitRestoreResponse
+	35, // 61: rota.v1.OperatorService.CreateNamespace:output_type -> rota.v1.CreateNamespaceResponse
+	37, // 62: rota.v1.OperatorService.ListNamespaces:output_type -> rota.v1.ListNamespacesResponse
+	39, // 63: rota.v1.OperatorService.UpdateNamespace:output_type -> rota.v1.UpdateNamespaceResponse
+	41, // 64: rota.v1.OperatorService.DeleteNamespace:output_type -> rota.v1.DeleteNamespaceResponse
+	44, // 65: rota.v1.OperatorService.ListPools:output_type -> rota.v1.ListPoolsResponse
+	46, // 66: rota.v1.OperatorService.DeletePool:output_type -> rota.v1.DeletePoolResponse
+	48, // 67: rota.v1.OperatorService.ResumePool:output_type -> rota.v1.ResumePoolResponse
+	50, // 68: rota.v1.OperatorService.RaiseLevel:output_type -> rota.v1.RaiseLevelResponse
+	52, // 69: rota.v1.OperatorService.GetUpgrade:output_type -> rota.v1.GetUpgradeResponse
+	55, // 70: rota.v1.OperatorService.GetAutopilot:output_type -> rota.v1.GetAutopilotResponse
+	59, // 71: rota.v1.OperatorService.ListGossipKeys:output_type -> rota.v1.ListGossipKeysResponse
+	61, // 72: rota.v1.OperatorService.ChangeGossipKeys:output_type -> rota.v1.ChangeGossipKeysResponse
+	50, // [50:73] is the sub-list for method output_type
+	27, // [27:50] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_rota_v1_operator_proto_init() }
@@ -4037,15 +4117,15 @@ func file_rota_v1_operator_proto_init() {
 	if File_rota_v1_operator_proto != nil {
 		return
 	}
-	file_rota_v1_operator_proto_msgTypes[11].OneofWrappers = []any{}
-	file_rota_v1_operator_proto_msgTypes[34].OneofWrappers = []any{}
+	file_rota_v1_operator_proto_msgTypes[12].OneofWrappers = []any{}
+	file_rota_v1_operator_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rota_v1_operator_proto_rawDesc), len(file_rota_v1_operator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -81,7 +81,8 @@ type WriteActionInputRequest struct {
 	// Attempt to write to; 0 for the one that runs.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Names who writes, at most 64 bytes; empty is a name, too. Each writer has an offset of its
-	// own, so that several can write to one action. An attempt has at most 1,024 writers.
+	// own, so that several can write to one action. An attempt remembers 1,024 writers: another one
+	// takes the place of the one that has been silent for longest, for an hour at least.
 	Writer string `protobuf:"bytes,3,opt,name=writer,proto3" json:"writer,omitempty"`
 	// How many bytes this writer has written before. What was written already is not written
 	// again, so that a call with an offset can be repeated. A call that leaves a gap is refused.
@@ -89,7 +90,8 @@ type WriteActionInputRequest struct {
 	Offset *uint64 `protobuf:"varint,4,opt,name=offset,proto3,oneof" json:"offset,omitempty"`
 	// At most 64 KiB; the rest goes into other calls.
 	Data []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
-	// Close the standard input after this, for all writers. To a terminal it sends Ctrl-D instead.
+	// Close the standard input after this, for all writers. To a terminal it sends Ctrl-D instead,
+	// twice after a part of a line.
 	Eof bool `protobuf:"varint,6,opt,name=eof,proto3" json:"eof,omitempty"`
 	// How long to wait for room; absent, and at most: 5 s.
 	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`

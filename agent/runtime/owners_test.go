@@ -1,0 +1,68 @@
+package runtime
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"rota/internal/need"
+)
+
+// Root in a sandbox may give the directory of its trajectory to anybody. The next supervisor must
+// neither run anything as that user nor take the number from who has it.
+func TestASandboxTakesNobodysUser(t *testing.T) {
+	need.Root(t)
+	dir := t.TempDir()
+	homes := filepath.Join(dir, "trajectories")
+	for path, uid := range map[string]int{
+		"trajectories/trajectory-1": 70001, // contained: 70001 is the user of 2
+		"trajectories/trajectory-2": 70001,
+		"trajectories/trajectory-3": 0, // contained
+		"sandboxes/1":               0,
+		"sandboxes/3":               0,
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(filepath.Join(dir, path), uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := newOwners("", homes, uidRange{70001, 70002}, nil, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.close()
+	// Nobody else reaches what root in a sandbox has opened to all.
+	if st, err := os.Stat(homes); err != nil || st.Mode().Perm() != 0o710 || st.Sys().(*syscall.Stat_t).Gid != 70001 {
+		t.Errorf("the directories of trajectories are open: %v, %v", st, err)
+	}
+	for _, id := range []uint64{1, 3} {
+		if w, err := o.take(&Spec{Trajectory: id}); err == nil {
+			t.Errorf("a command of trajectory %d runs outside of its sandbox as %+v", id, w.user)
+		}
+		if _, err := o.take(&Spec{Trajectory: id, Sandbox: &Sandbox{}}); err != nil {
+			t.Error(err)
+		}
+	}
+	own, err := o.take(&Spec{Trajectory: 2})
+	if err != nil || own.user.uid != 70001 || !slices.Equal(own.groups, []uint32{70001}) {
+		t.Fatalf("trajectory 2 has %+v, %v", own.user, err)
+	}
+	o.give(owner{trajectory: 1})
+	o.mu.Lock()
+	o.drop(1, o.trajectories[1])
+	o.mu.Unlock()
+	for range 2 {
+		if w, err := o.take(&Spec{Trajectory: 4}); err != nil || w.user.uid != 70002 {
+			t.Errorf("another trajectory has %+v, %v", w.user, err)
+		}
+	}
+	if w, err := o.take(&Spec{}); err == nil {
+		t.Errorf("no user is free, and an attempt has %+v", w.user)
+	}
+}

@@ -1,0 +1,133 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	logv1 "rota/api/gen/log/v1"
+	"rota/fsm/state"
+	"rota/sched"
+)
+
+// TestAnUploadThatStandsStillExpires: its parts are dropped, servers are told, and the client too if
+// it comes back. One that goes on lasts as long as it takes.
+func TestAnUploadThatStandsStillExpires(t *testing.T) {
+	var effects []Effect
+	r := newRestoring(t, "new")
+	r.m.opts.OnEffects = func(e []Effect) { effects = append(effects, e...) }
+	part := func(n uint32) *logv1.Command {
+		return &logv1.Command{Verb: &logv1.Command_StageRestore{StageRestore: &logv1.StageRestore{Id: "u", Number: n, Data: []byte{1}}}}
+	}
+	for n := range uint32(3) { // slow, but it goes on
+		if got := r.do(part(n)); got.Refusal != nil {
+			t.Fatal(got.Refusal)
+		}
+		r.ns += state.RestoreIdleNS - 2e6
+	}
+	due, waits := int64(0), false
+	r.m.View(func(s *state.State) { due, waits = nextDue(s) })
+	if !waits || due != r.ns+2e6 {
+		t.Fatalf("a tick is due at %d (%t), must be at %d", due, waits, r.ns+2e6)
+	}
+	r.do()
+	r.m.View(func(s *state.State) {
+		if s.RestorePartCount() != 3 {
+			t.Error("the upload was dropped too early")
+		}
+	})
+	r.do()
+	r.m.View(func(s *state.State) {
+		if s.RestorePartCount() != 0 {
+			t.Error("the upload is still there")
+		}
+		if _, waits := nextDue(s); waits {
+			t.Error("a tick is due for nothing")
+		}
+	})
+	if !slices.Contains(effects, Effect{Kind: EffectUploadExpired, Name: "u", Index: 3}) {
+		t.Errorf("nobody was told: %v", effects)
+	}
+	if got := r.do(part(3)).Refusal; got.GetReason() != "RESTORE_SUPERSEDED" || !strings.Contains(got.Message, "stood still") {
+		t.Errorf("the client that came back was told %v", got)
+	}
+}
+
+// TestCraftedBackupsAreRefused: their checksums and hashes are right, and their rows do not fit
+// together. The refusal names the row, and the state stays as it was.
+func TestCraftedBackupsAreRefused(t *testing.T) {
+	old := newRestoring(t, "old")
+	old.lines("register node=n1 numa=2 inc=0", "submit n=5 attempts=3")
+	for want, craft := range map[string]func(s *state.State){
+		"node n1": func(s *state.State) {
+			n := *s.NodeByName("n1")
+			n.Free = n.Cores()
+			s.PutNode(&n)
+		},
+		"namespace 99": func(s *state.State) {
+			a := *s.Action(3)
+			a.Namespace = 99
+			s.PutAction(&a)
+		},
+		"action 5": func(s *state.State) {
+			m := *s.Meta()
+			m.LastAction = 4
+			s.SetMeta(m)
+		},
+		"action 1": func(s *state.State) {
+			a := *s.Action(1)
+			a.State = state.ActionQueued // and its attempt is live
+			s.PutAction(&a)
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			s := old.m.Fork()
+			craft(s)
+			var b bytes.Buffer
+			if err := s.Save(&b); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := state.Restore(bytes.NewReader(b.Bytes())); err != nil {
+				t.Logf("not even its rows can be loaded: %v", err)
+			}
+			if _, err := state.RestoreForeign(bytes.NewReader(b.Bytes())); !errors.Is(err, state.ErrSnapshotCorrupt) {
+				t.Fatalf("the snapshot is taken: %v", err)
+			}
+			r := newRestoring(t, "new")
+			parts := r.upload("u", b.Bytes(), state.RestorePartBytesMax)
+			got := r.do(commitOf("u", parts, b.Bytes(), false)).Refusal
+			if got.GetReason() != "BACKUP_UNUSABLE" || !strings.Contains(got.GetMessage(), want) {
+				t.Errorf("refused with %v, must name %q", got, want)
+			}
+			r.m.View(func(s *state.State) {
+				if s.Meta().ClusterID != "new" || s.Meta().LastAction != 0 {
+					t.Error("something of the backup is there")
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkRestoreForeign is what the checks of a backup cost, beside the restore without them.
+func BenchmarkRestoreForeign(b *testing.B) {
+	st := benchCluster(b, 0)
+	for i := range uint64(100) {
+		st, _, _ = apply(st.Copy, 10+i, &logv1.Entry{TimeNs: int64(10 + i), Commands: []*logv1.Command{submission(1000)}}, sched.Deciders(), nil)
+	}
+	var out bytes.Buffer
+	if err := st.Save(&out); err != nil {
+		b.Fatal(err)
+	}
+	for name, restore := range map[string]func(io.Reader) (*state.State, error){"plain": state.Restore, "checked": state.RestoreForeign} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := restore(bytes.NewReader(out.Bytes())); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
