@@ -16,6 +16,7 @@ func (x *execution) setAside(a *state.Action) {
 	b := *x.unreserve(a)
 	b.Aside, b.Bypassed, b.BlockedAt = true, 0, 0
 	x.s.PutAction(&b)
+	x.mayHoldMore(b.Namespace)
 }
 
 func (x *execution) setTrajectoryAside(t *state.Trajectory) {

@@ -77,6 +77,9 @@ func (x *execution) resize(r sched.Resize) {
 	n.Free = free.Minus(r.Cores)
 	n.Spare -= t.Spare()
 	t.CoreNS, t.ResizedAt = t.Used(x.now()), x.now()
+	if r.Cores.Len() < t.Cores.Len() {
+		x.mayHoldMore(x.s.Action(t.Action).Namespace)
+	}
 	t.Cores = r.Cores
 	n.Spare += t.Spare()
 	x.s.PutNode(&n)

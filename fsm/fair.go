@@ -166,13 +166,19 @@ func (x *execution) charge(q state.Queue, ns state.NamespaceID, units uint64) ui
 	return us
 }
 
+// mayHoldMore has those of a namespace with limits looked at that waited for it to hold less, or
+// behind one of it that does not wait there any more.
+func (x *execution) mayHoldMore(ns state.NamespaceID) {
+	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {
+		x.roomFreed.add(ns)
+	}
+}
+
 // settleAttempt corrects what was charged for an attempt that ends now, and has those looked at that
 // waited for its namespace to hold less.
 func (x *execution) settleAttempt(t *state.Attempt) {
 	a := x.s.Action(t.Action)
-	if x.s.AnySettings() && x.s.SettingsOf(a.Namespace).Limits() {
-		x.roomFreed.add(a.Namespace)
-	}
+	x.mayHoldMore(a.Namespace)
 	if t.ChargedUS == 0 {
 		return
 	}

@@ -115,6 +115,7 @@ func (x *execution) end(a *state.Action, s state.ActionState, r *state.Result) {
 	b := *x.unreserve(a)
 	if b.State == state.ActionQueued {
 		x.movesUp(b.Queue())
+		x.mayHoldMore(b.Namespace)
 		if a.Bypassed > 0 { // it may have held up one that a node is reserved for
 			x.dirty.add(b.Queue())
 		}

@@ -200,6 +200,7 @@ func (p *gpuPass) startOrReserve(a *state.Action, n *state.Node, g *GPUs) Decisi
 	p.stale = append(p.stale, n.ID, a.ReservedOn)
 	d.Cores, d.Resize = p.give(n, int(a.CoresMin))
 	if p.frees(a) {
+		p.gangsMissed = nil // it was kept from gangs, too
 		return p.begin(d)
 	}
 	return d

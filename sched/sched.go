@@ -348,6 +348,7 @@ func (p *Pass) startOrReserve(a *state.Action, n *state.Node, width int) (Decisi
 	}
 	d.Cores, d.Resize = p.give(n, p.within(a, width))
 	if p.frees(a) {
+		p.gangsMissed = nil // it was kept from gangs, too
 		return p.again(d)
 	}
 	return d, true

@@ -71,7 +71,7 @@ func checkGroupReservations(g *NodeGroup, reservations []*Reservation) error {
 			return fmt.Errorf("group %s is dedicated to job %d and has %d reservations", g.Name, r.Job, len(reservations))
 		}
 		n := g.Period / max(1, r.Cycle.Period)
-		if n < 1 || r.Index < 0 || r.Index >= n {
+		if n < 1 || n > 1<<20 || r.Index < 0 || r.Index >= n {
 			return fmt.Errorf("job %d does %d cycles in the period of group %s and is at number %d", r.Job, n, g.Name, r.Index)
 		}
 		for k := range n {

@@ -182,7 +182,7 @@ func (l *loader) load(s *State) (err error) {
 			panic(r)
 		}
 	}()
-	for {
+	for first := true; ; first = false {
 		table, err := l.ReadByte()
 		if err != nil {
 			return err
@@ -193,6 +193,9 @@ func (l *loader) load(s *State) (err error) {
 		n, err := binary.ReadUvarint(l)
 		if err != nil {
 			return err
+		}
+		if first != (table == tableMeta) || first && n != 1 { // what is kept of other rows depends on it
+			return errors.New("the row of the cluster is not there once, before all others")
 		}
 		for ; n > 0; n-- {
 			if err := l.row(s, table); err != nil {

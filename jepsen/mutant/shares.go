@@ -23,7 +23,7 @@ var shares = []Mutant{
 	{
 		Name:  "limit-freed-unnoticed",
 		Bug:   "the end of an action on one node does not wake those of its namespace that wait for its limit on others",
-		Edits: []Edit{{"fsm/fair.go", "	if x.s.AnySettings() && x.s.SettingsOf(a.Namespace).Limits() {", "	if false {"}},
+		Edits: []Edit{{"fsm/fair.go", "	if x.s.AnySettings() && x.s.SettingsOf(ns).Limits() {", "	if false {"}},
 		Hunt:  Hunt{Engine: Tests, Args: []string{"fsm", "TestALimitFreedElsewhere"}},
 	},
 	{

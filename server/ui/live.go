@@ -35,7 +35,7 @@ func (u *UI) serveLive(w http.ResponseWriter, r *http.Request) {
 	var last []byte
 	for {
 		s := u.show(p, v)
-		if s.Gone || u.stranger(r) { // since it was opened
+		if s.Gone || u.stranger(r) || v.session != nil && u.sessions.find(r, time.Now()) == nil { // since it was opened
 			_ = sendEvent(w, []byte(sessionEnded), false)
 			return
 		}

@@ -22,6 +22,8 @@ const (
 	logoutPath = Root + "logout"
 	// loginBytesMax bounds what the form sends: a JWT, its escapes, and the name of the field.
 	loginBytesMax = 64 << 10
+	// loginWait bounds how long that takes to arrive.
+	loginWait = 10 * time.Second
 )
 
 // bearer is the token or JWT of a request without a certificate: that of its header, else that of
@@ -115,10 +117,13 @@ func (u *UI) logIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, loginBytesMax)
+	body := http.NewResponseController(w)
+	_ = body.SetReadDeadline(now.Add(loginWait)) // a writer without deadlines is one of a test
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, "the form cannot be read", http.StatusBadRequest)
 		return
 	}
+	_ = body.SetReadDeadline(time.Time{})
 	name, err := u.check(r, strings.TrimSpace(r.PostForm.Get("token")))
 	if err != nil {
 		status := http.StatusServiceUnavailable

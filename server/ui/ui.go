@@ -171,8 +171,9 @@ func (u *UI) show(p *page, v *viewer) shown {
 	if s.Data, err = p.load(v); err != nil {
 		s.Error = sentence(err)
 	}
+	s.Gone = (v.session != nil || v.guest) && connect.CodeOf(err) == connect.CodeUnauthenticated
 	if v.session != nil {
-		s.Session, s.Gone = v.session.name, connect.CodeOf(err) == connect.CodeUnauthenticated
+		s.Session = v.session.name
 	}
 	return s
 }

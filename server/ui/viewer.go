@@ -33,6 +33,8 @@ type viewer struct {
 	query url.Values
 	// session is that of a browser that logged in; nil without one.
 	session *session
+	// guest: the request came over TLS without a certificate.
+	guest bool
 
 	actions      rotav1connect.ActionServiceClient
 	trajectories rotav1connect.TrajectoryServiceClient
@@ -49,6 +51,7 @@ type viewer struct {
 
 func newViewer(u *UI, r *http.Request, id string) *viewer {
 	v := &viewer{ui: u, ctx: r.Context(), path: r.URL.Path, id: id, query: r.URL.Query(), session: u.sessions.find(r, time.Now())}
+	v.guest = r.TLS != nil && len(r.TLS.PeerCertificates) == 0
 	c := u.api(r, u.bearer(r))
 	base, opt := thisServer, codec.ForClient()
 	v.actions = rotav1connect.NewActionServiceClient(c, base, opt)

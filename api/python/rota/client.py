@@ -70,7 +70,7 @@ class Client(Many, Rollouts, Workers):
     ):
         self.namespace, ca, cert, key, token_file = _settings(namespace, ca, cert, key, token, token_file)
         self.retry_s = retry_s
-        self._servers = list(servers) or os.environ.get("ROTA_ADDR", _ADDR).split(",")
+        self._servers = list(servers) or (os.environ.get("ROTA_ADDR") or _ADDR).split(",")
         self._current = self._servers[0]
         self._lock = threading.Lock()
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}

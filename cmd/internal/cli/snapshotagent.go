@@ -45,7 +45,8 @@ goes on from what is in the folder.
 Several agents may have the same folder, also on several machines if its file system has
 locks: one of them saves, and the others wait until that one is gone. Each prints a line for
 each backup and each failure. With --copy-to each backup is copied to an object store, and tried
-again until it is there. With --metrics, it writes a file for the textfile collector of
+again until it is there or the next one is. Give each cluster a prefix of its own: the oldest
+backups under it beyond --retain are removed, whosever they are. With --metrics, it writes a file for the textfile collector of
 the Prometheus node exporter.`,
 		Example: "  rota operator snapshot agent /var/backups/rota --interval 1h --retain 48\n" +
 			"  rota operator snapshot agent /var/backups/rota --copy-to s3://backups/rota",
@@ -83,16 +84,16 @@ func (b *backupAgent) run(ctx context.Context, c *client.Client) error {
 			return err
 		}
 		var due time.Duration
-		if len(list) > 0 && !b.copies.incomplete() {
+		if len(list) > 0 {
 			due = b.interval - time.Since(list[len(list)-1].Time)
 		}
-		if due > 0 {
+		if due > 0 && !b.copies.incomplete() {
 			if backoff.Sleep(ctx, due) != nil {
 				return nil
 			}
 			continue
 		}
-		if err := b.save(ctx, c, folder); err != nil {
+		if err := b.save(ctx, c, folder, due <= 0); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -133,11 +134,13 @@ func (b *backupAgent) take(ctx context.Context) (*backup.Folder, error) {
 	}
 }
 
-func (b *backupAgent) save(ctx context.Context, c *client.Client, folder *backup.Folder) error {
-	if b.copies.incomplete() { // of an earlier backup
+// save saves a backup if one is due, else it copies the one that has no copy. A store that is away
+// does not keep the folder from its backups: the next one takes the place of the one without a copy.
+func (b *backupAgent) save(ctx context.Context, c *client.Client, folder *backup.Folder, due bool) error {
+	if !due && b.copies.incomplete() {
 		path := b.copies.missing
 		if err := b.copies.add(ctx); err != nil {
-			return fmt.Errorf("the backup %s has no copy: %w", path, err)
+			return fmt.Errorf("the copy of the backup %s: %w", path, err)
 		}
 		b.a.say("%s has a copy now", path)
 		return b.report(folder, nil)
@@ -157,7 +160,7 @@ func (b *backupAgent) save(ctx context.Context, c *client.Client, folder *backup
 		return err
 	}
 	if err := b.copies.add(ctx); err != nil {
-		return fmt.Errorf("the backup %s has no copy: %w", path, err)
+		return fmt.Errorf("the copy of the backup %s: %w", path, err)
 	}
 	if err := b.report(folder, f); err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"rota/api/client"
 	"rota/server/backup"
@@ -127,19 +129,24 @@ func newCopies(address string, retain int) (*copies, error) {
 // incomplete reports whether the newest backup has no copy yet.
 func (c *copies) incomplete() bool { return c != nil && c.missing != "" }
 
+// copyWait bounds the copy of one backup: a store that stands still must not stop the agent.
+const copyWait = time.Hour
+
 // add copies the backup that has no copy yet, and removes the oldest copies beyond those that are
 // kept. Other objects stay.
 func (c *copies) add(ctx context.Context) error {
 	if !c.incomplete() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, copyWait)
+	defer cancel()
 	if err := putFile(ctx, c.bucket, c.prefix+filepath.Base(c.missing), c.missing); err != nil {
 		return err
 	}
 	c.missing = ""
 	keys, err := c.bucket.List(ctx, c.prefix)
 	if err != nil {
-		return err
+		return fmt.Errorf("it is stored, but older copies cannot be listed: %w", err)
 	}
 	var ours []string // in the order of time, as names are
 	for _, key := range keys {
@@ -147,9 +154,10 @@ func (c *copies) add(ctx context.Context) error {
 			ours = append(ours, key)
 		}
 	}
+	slices.Sort(ours) // not every store lists in order
 	for len(ours) > c.retain {
 		if err := c.bucket.Delete(ctx, ours[0]); err != nil {
-			return err
+			return fmt.Errorf("it is stored, but an older copy cannot be removed: %w", err)
 		}
 		ours = ours[1:]
 	}

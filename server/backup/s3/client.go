@@ -76,8 +76,8 @@ func FromEnvironment(bucket string) (*Bucket, error) {
 		endpoint = "https://s3." + b.Region + ".amazonaws.com"
 	}
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return nil, fmt.Errorf("AWS_ENDPOINT_URL must be https://HOST:PORT, or http on a loopback address, is %q", endpoint)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Path != "" && u.Path != "/" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+		return nil, errors.New("AWS_ENDPOINT_URL must be https://HOST:PORT, or http on a loopback address, without user and path")
 	}
 	b.Endpoint = u
 	return b, nil
@@ -217,6 +217,9 @@ func (b *Bucket) putParts(ctx context.Context, key string, from io.ReaderAt, siz
 	if _, err := b.do(ctx, call{method: http.MethodPost, key: key, query: url.Values{"uploads": {""}}}, &begun); err != nil {
 		return err
 	}
+	if begun.UploadId == "" {
+		return fmt.Errorf("the object store began no upload of %q: is the endpoint that of a store?", key)
+	}
 	upload := func(number string) url.Values {
 		q := url.Values{"uploadId": {begun.UploadId}}
 		if number != "" {
@@ -264,7 +267,7 @@ func (b *Bucket) putParts(ctx context.Context, key string, from io.ReaderAt, siz
 	if _, err := b.do(ctx, call{method: http.MethodPost, key: key, query: upload(""), body: body, sum: sum}, &done); err != nil {
 		return err
 	}
-	if done.XMLName.Local == "Error" {
+	if done.XMLName.Local != "CompleteMultipartUploadResult" {
 		return fmt.Errorf("the object store cannot complete %q: %s %s", key, done.Code, done.Message)
 	}
 	return nil

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import functools
 import pathlib
 import re
 import tarfile
 import tempfile
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from ..client import Client, Trajectory
 from ..errors import ActionFailed, Error
@@ -17,6 +19,15 @@ from ..spec import Action, Cores, refuse_unknown, seconds
 _OPTIONS = {
     "addr", "namespace", "image", "network", "memory", "cores", "env", "dir", "lifetime_s", "idle_timeout_s", "labels", "name", "pool", "timeout_s",
 }
+
+
+# Calls wait for commands for as long as these take, so they must not fill the executor of a loop.
+_threads = concurrent.futures.ThreadPoolExecutor(max_workers=4096, thread_name_prefix="rota")
+
+
+async def in_thread(call: Callable[..., Any], *args: Any) -> Any:
+    """Runs a blocking call beside the loop."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, functools.partial(call, *args))
 
 
 class Place:
@@ -119,7 +130,8 @@ class Place:
         with self._lock:
             if self._closed or self._trajectory is None:
                 return not self._closed
-        answer = self.client.call("TrajectoryService/GetTrajectory", {"id": str(self._trajectory.id)})
+            trajectory = self._trajectory
+        answer = self.client.call("TrajectoryService/GetTrajectory", {"id": str(trajectory.id)})
         return answer["trajectory"]["state"] in ("TRAJECTORY_STATE_PENDING", "TRAJECTORY_STATE_OPEN")
 
     def close(self) -> None:

@@ -11,13 +11,12 @@ place of its ``E2BSandbox``.
 
 from __future__ import annotations
 
-import asyncio
 import pathlib
 import shlex
 from typing import Any, Dict, Optional, Tuple, Union
 
 from ..errors import ActionFailed, Error
-from .place import Place, exit_code
+from .place import Place, exit_code, in_thread
 
 
 class RotaSandbox:
@@ -33,11 +32,11 @@ class RotaSandbox:
         self.sandbox_id = ""
 
     async def __aenter__(self) -> RotaSandbox:
-        self.sandbox_id = str((await asyncio.to_thread(lambda: self._place.trajectory)).id)
+        self.sandbox_id = str((await in_thread(lambda: self._place.trajectory)).id)
         return self
 
     async def __aexit__(self, exc_type: Any, exc: Any, tb: Any) -> None:
-        await asyncio.to_thread(self._place.close)
+        await in_thread(self._place.close)
 
     async def exec(
         self, cmd: str, *, user: str = "root", env: Optional[Dict[str, str]] = None, timeout: int = 120, check: bool = False
@@ -47,7 +46,7 @@ class RotaSandbox:
         user: "root" is the user of the sandbox, whoever that is. Others need a sandbox that is root.
         check: RuntimeError if it fails.
         """
-        action = await asyncio.to_thread(lambda: self._place.shell(cmd, user=user, env=env, timeout_s=timeout))
+        action = await in_thread(lambda: self._place.shell(cmd, user=user, env=env, timeout_s=timeout))
         if check and not action.succeeded:
             raise RuntimeError(str(ActionFailed(action)))
         return exit_code(action), action.stdout, action.stderr
@@ -55,13 +54,13 @@ class RotaSandbox:
     async def write_file(self, sandbox_path: str, content: Union[str, bytes, pathlib.Path], *, user: str = "root") -> None:
         """Writes a file: text, bytes, or what a file of this machine has."""
         data = content.read_bytes() if isinstance(content, pathlib.Path) else content.encode() if isinstance(content, str) else content
-        await asyncio.to_thread(self._place.write, sandbox_path, data)
+        await in_thread(self._place.write, sandbox_path, data)
         if user != "root":
             await self.exec(f"chown {shlex.quote(user)} {shlex.quote(sandbox_path)}", check=True)
 
     async def read_file(self, sandbox_path: str, *, user: str = "root") -> str:
         """What a file has, as text. Like slime's own, empty for one that is not there."""
         try:
-            return (await asyncio.to_thread(self._place.read, sandbox_path)).decode(errors="replace")
+            return (await in_thread(self._place.read, sandbox_path)).decode(errors="replace")
         except (FileNotFoundError, Error):
             return ""

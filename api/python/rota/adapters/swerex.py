@@ -26,7 +26,7 @@ from typing import Any
 from ..background import Process
 from ..spec import Action
 from .lazy import Types, subclass
-from .place import Place, exit_code
+from .place import Place, exit_code, in_thread
 
 #: $1: where the state of the session is, $2: the command. What the cluster tells an action is not
 #: part of the state: $3 keeps it.
@@ -166,7 +166,7 @@ class _Talk:
         pieces = self.process.output()
         decode = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace").decode
         try:
-            while (piece := await asyncio.to_thread(lambda: next(pieces, None))) is not None:
+            while (piece := await in_thread(lambda: next(pieces, None))) is not None:
                 self._text += decode(piece.data)
                 self._news.set()
         finally:
@@ -197,11 +197,11 @@ class _Talk:
         return _CONTROL.sub("", text).replace("\r\n", "\n")
 
     async def say(self, text: str) -> None:
-        await asyncio.to_thread(self.process.write, text)
+        await in_thread(self.process.write, text)
 
     async def end(self) -> None:
         if not self._ended:
-            await asyncio.to_thread(self.process.cancel)
+            await in_thread(self.process.cancel)
         await self._reader
 
 
@@ -229,10 +229,10 @@ class _Session:
     async def step(self, command: str, timeout_s: float | None) -> Action:
         """Runs one command in the state that the last one left."""
         if len(command) > _WORD:
-            await asyncio.to_thread(self._place.write, self._state + ".command", command.encode())
+            await in_thread(self._place.write, self._state + ".command", command.encode())
             command = f'eval "$(cat "$ROTA_TRAJECTORY_DIR/{self._state}.command")"'
         argv = ["bash", "-c", _STEP, "bash", self._state, command]
-        ended = await asyncio.to_thread(lambda: self._place.run(argv, timeout_s=timeout_s))
+        ended = await in_thread(lambda: self._place.run(argv, timeout_s=timeout_s))
         if ended.reason == "TIMEOUT":
             raise _errors.CommandTimeoutError(f"timeout after {timeout_s} seconds while running command {command!r}")
         if ended.stderr:
@@ -244,7 +244,7 @@ class _Session:
     async def _say(self, action: Any) -> Any:
         if self._talk is None:
             argv = ["bash", "-c", _TALK, "bash", self._state, action.command]
-            self._talk = _Talk(await asyncio.to_thread(lambda: self._place.trajectory.start(argv, tty=(24, 200))))
+            self._talk = _Talk(await in_thread(lambda: self._place.trajectory.start(argv, tty=(24, 200))))
         else:
             await self._talk.say(action.command + "\n")
         try:
@@ -286,7 +286,7 @@ class _RotaRuntime:
 
     async def is_alive(self, *, timeout: float | None = None) -> Any:
         try:
-            alive = await asyncio.wait_for(asyncio.to_thread(self.place.alive), timeout)
+            alive = await asyncio.wait_for(in_thread(self.place.alive), timeout)
         except Exception as err:
             return _answers.IsAliveResponse(is_alive=False, message=f"{type(err).__name__}: {err}")
         return _answers.IsAliveResponse(is_alive=alive, message="" if alive else "its trajectory has ended")
@@ -321,7 +321,7 @@ class _RotaRuntime:
         argv = ["sh", "-c", *words] if command.shell else words
         if command.merge_output_streams:
             argv = ["sh", "-c", 'exec "$@" 2>&1', "sh", *argv]
-        ended = await asyncio.to_thread(lambda: self.place.run(argv, timeout_s=command.timeout, env=command.env, cwd=command.cwd))
+        ended = await in_thread(lambda: self.place.run(argv, timeout_s=command.timeout, env=command.env, cwd=command.cwd))
         if ended.reason == "TIMEOUT":
             raise _errors.CommandTimeoutError(f"timeout after {command.timeout} seconds while running command {command.command!r}")
         code = 127 if ended.reason == "START_FAILED" else exit_code(ended)
@@ -330,23 +330,23 @@ class _RotaRuntime:
         return _answers.CommandResponse(stdout=ended.stdout, stderr=ended.stderr or ("" if code != 127 else ended.message), exit_code=code)
 
     async def read_file(self, request: Any) -> Any:
-        content = await asyncio.to_thread(self.place.read, request.path)
+        content = await in_thread(self.place.read, request.path)
         text = content.decode(request.encoding or "utf-8", request.errors or "strict")
         return _answers.ReadFileResponse(content=text)
 
     async def write_file(self, request: Any) -> Any:
-        await asyncio.to_thread(self.place.write, request.path, request.content.encode())
+        await in_thread(self.place.write, request.path, request.content.encode())
         return _answers.WriteFileResponse()
 
     async def upload(self, request: Any) -> Any:
-        await asyncio.to_thread(self.place.upload, pathlib.Path(request.source_path), request.target_path)
+        await in_thread(self.place.upload, pathlib.Path(request.source_path), request.target_path)
         return _answers.UploadResponse()
 
     async def close(self) -> Any:
         for session in list(self._sessions.values()):
             await session.close()
         self._sessions.clear()
-        await asyncio.to_thread(self.place.close)
+        await in_thread(self.place.close)
         return _answers.CloseResponse()
 
 
@@ -375,7 +375,7 @@ class _RotaDeployment:
         for hook in self._hooks:
             hook.on_custom_step("Opening a sandbox of rota")
         self._runtime = _class("RotaRuntime")(logger=self.logger, **self._options)
-        await asyncio.to_thread(lambda: self._runtime.place.trajectory)
+        await in_thread(lambda: self._runtime.place.trajectory)
 
     async def stop(self, *args: Any, **kwargs: Any) -> None:
         runtime, self._runtime = self._runtime, None

@@ -18,7 +18,7 @@ sandbox nevertheless: it is kept for as long as verl keeps the data of the loop.
 
 from __future__ import annotations
 
-import asyncio
+import math
 import dataclasses
 import threading
 import uuid
@@ -27,7 +27,7 @@ from typing import Any, Optional
 
 from ..spec import Action
 from .lazy import Types, installed, subclass
-from .place import Place, exit_code
+from .place import Place, exit_code, in_thread
 
 _SCHEMA = {
     "type": "function",
@@ -94,18 +94,18 @@ class _RotaTool:
         command = parameters.get("command")
         if not isinstance(command, str):
             return _answers.ToolResponse(text='this tool needs the argument "command", a text'), 0.0, {}
-        action = await asyncio.to_thread(box.run, command)
-        reward = await asyncio.to_thread(box.reward) if box.step_reward else 0.0
+        action = await in_thread(box.run, command)
+        reward = await in_thread(box.reward) if box.step_reward else 0.0
         return _answers.ToolResponse(text=observation(action)), reward, {"exit_code": exit_code(action), "action": action.id}
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float:
-        return await asyncio.to_thread(self._box(instance_id, kwargs.get("agent_data")).reward)
+        return await in_thread(self._box(instance_id, kwargs.get("agent_data")).reward)
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
         self._about.pop(instance_id, None)
         box = self._boxes.pop(instance_id, None)
         if box is not None:
-            await asyncio.to_thread(box.close)
+            await in_thread(box.close)
 
     def _box(self, instance_id: str, agent_data: Any) -> _Box:
         """The sandbox of a loop, or else of an instance."""
@@ -165,9 +165,11 @@ def reward_of(action: Action) -> float:
     """The reward that a command gives: the number that it wrote last, or else whether it succeeded."""
     last = action.stdout.split()[-1:]
     try:
-        return float(last[0])
+        if math.isfinite(reward := float(last[0])):
+            return reward
     except (IndexError, ValueError):
-        return 1.0 if action.succeeded else 0.0
+        pass
+    return 1.0 if action.succeeded else 0.0
 
 
 _made: dict[str, type] = {}
