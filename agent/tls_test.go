@@ -52,8 +52,9 @@ func opened(t *testing.T, files pki.Files, listen string) *agent {
 	return a
 }
 
-// Only servers read output. Everybody else is turned away in the handshake.
-func TestOnlyServersReadOutputOverTLS(t *testing.T) {
+// overTLS returns an agent whose port is served, and a certificate of each role.
+func overTLS(t *testing.T) (*agent, map[pki.Role]pki.Files) {
+	t.Helper()
 	files := certificates(t)
 	a := opened(t, files[pki.RoleAgent], "127.0.0.1:0")
 	l, err := a.listen()
@@ -62,8 +63,16 @@ func TestOnlyServersReadOutputOverTLS(t *testing.T) {
 	}
 	g := newGroup(t.Context())
 	g.Go(func(ctx context.Context) error { return a.serveOutput(ctx, l) })
-	defer g.Wait()
-	defer g.cancel()
+	t.Cleanup(func() {
+		g.cancel()
+		_ = g.Wait()
+	})
+	return a, files
+}
+
+// Only servers read output. Everybody else is turned away in the handshake.
+func TestOnlyServersReadOutputOverTLS(t *testing.T) {
+	a, files := overTLS(t)
 
 	// getsIn reports whether the service itself has answered.
 	getsIn := func(client *http.Client) bool {
@@ -110,16 +119,7 @@ func TestServersMustBeToldAnAddressTheyCanReach(t *testing.T) {
 // Only servers may change gossip keys: agents and clients, which the port lets in for other
 // things, are turned away.
 func TestOnlyServersChangeGossipKeys(t *testing.T) {
-	files := certificates(t)
-	a := opened(t, files[pki.RoleAgent], "127.0.0.1:0")
-	l, err := a.listen()
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGroup(t.Context())
-	g.Go(func(ctx context.Context) error { return a.serveOutput(ctx, l) })
-	defer g.Wait()
-	defer g.cancel()
+	a, files := overTLS(t)
 	for role, may := range map[pki.Role]bool{pki.RoleServer: true, pki.RoleAgent: false, pki.RoleClient: false, pki.RoleOperator: false} {
 		conf, err := pki.ClientConfig(files[role], pki.RoleAgent)
 		if err != nil {

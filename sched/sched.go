@@ -83,7 +83,7 @@ type Pass struct {
 	demands  demands
 	elastic  *scale.Elastic // nil until it is needed
 	// gangsMissed are gangs for which the pass found no room: it only starts actions, so there is none
-	// later either.
+	// later either, unless a start ends a reservation.
 	gangsMissed []state.ActionID
 }
 

@@ -54,7 +54,8 @@ func (s *Server) ListActions(ctx context.Context, req *rotav1.ListActionsRequest
 	st := s.Machine.Fork()
 	f := actionFilter{st: st, wall: wallOf(st), states: states, trajectory: state.TrajectoryID(req.TrajectoryId),
 		class: req.Class, name: req.Name, since: since, labels: req.Labels, newest: req.NewestFirst}
-	if err := f.find(req); err != nil {
+	var err error
+	if f.namespace, f.node, err = listedAt(st, req.Namespace, req.Node); err != nil {
 		return nil, err
 	}
 	return f.page(&collector{page: p})
@@ -72,21 +73,21 @@ func checkActionFilter(req *rotav1.ListActionsRequest) *violation {
 		checkWorkLabels("labels", req.Labels))
 }
 
-// find looks up what the request names.
-func (f *actionFilter) find(req *rotav1.ListActionsRequest) (err error) {
-	if req.Namespace != allNamespaces {
-		if f.namespace, err = namespaceID(f.st, req.Namespace); err != nil {
-			return err
+// listedAt looks up the namespace and the node that a list is about; 0: any.
+func listedAt(st *state.State, namespace, node string) (ns state.NamespaceID, on state.NodeID, err error) {
+	if namespace != allNamespaces {
+		if ns, err = namespaceID(st, namespace); err != nil {
+			return 0, 0, err
 		}
 	}
-	if req.Node != "" {
-		n := f.st.NodeByName(req.Node)
+	if node != "" {
+		n := st.NodeByName(node)
 		if n == nil {
-			return notFound("NODE_NOT_FOUND", "there is no node %q: correct the name", req.Node)
+			return 0, 0, notFound("NODE_NOT_FOUND", "there is no node %q: correct the name", node)
 		}
-		f.node = n.ID
+		on = n.ID
 	}
-	return nil
+	return ns, on, nil
 }
 
 // page collects a page.

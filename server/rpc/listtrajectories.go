@@ -38,7 +38,8 @@ func (s *Server) ListTrajectories(ctx context.Context, req *rotav1.ListTrajector
 	if req.OpenedSince != nil {
 		f.since = req.OpenedSince.AsTime()
 	}
-	if err := f.find(req); err != nil {
+	var err error
+	if f.namespace, f.node, err = listedAt(st, req.Namespace, req.Node); err != nil {
 		return nil, err
 	}
 	return f.page(&collector{page: p}), nil
@@ -88,23 +89,6 @@ func trajectoryStates(req *rotav1.ListTrajectoriesRequest) (set uint32, v *viola
 		return ^uint32(0), nil
 	}
 	return 1<<state.TrajectoryClosed - 1, nil
-}
-
-// find looks up what the request names.
-func (f *trajectoryFilter) find(req *rotav1.ListTrajectoriesRequest) (err error) {
-	if req.Namespace != allNamespaces {
-		if f.namespace, err = namespaceID(f.st, req.Namespace); err != nil {
-			return err
-		}
-	}
-	if req.Node != "" {
-		n := f.st.NodeByName(req.Node)
-		if n == nil {
-			return notFound("NODE_NOT_FOUND", "there is no node %q: correct the name", req.Node)
-		}
-		f.node = n.ID
-	}
-	return nil
 }
 
 // page collects a page.

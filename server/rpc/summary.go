@@ -42,7 +42,8 @@ func (s *Server) SummarizeActions(ctx context.Context, req *rotav1.SummarizeActi
 	if req.SubmittedSince != nil {
 		f.since = req.SubmittedSince.AsTime()
 	}
-	if err := f.find(list); err != nil {
+	var err error
+	if f.namespace, f.node, err = listedAt(st, list.Namespace, list.Node); err != nil {
 		return nil, err
 	}
 	return (&summing{f: f, groupBy: req.GroupBy, byNamespace: req.ByNamespace, ended: span, groups: map[summaryKey]*summary{}}).run(ctx)
